@@ -1,4 +1,4 @@
-"""The embedded Kafka cluster: any Kafka client can talk to it, in this process or from another one.
+"""The embedded Kafka cluster: any Kafka client can connect to it, from this process or another one.
 
     async with EmbeddedCluster(nodes=3) as cluster:
         cluster.create_topic("orders", 6)
@@ -6,13 +6,14 @@
         ...  # clients at cluster.bootstrap_servers
         print(cluster.history.story())
 
-How it is built, for who works on it:
+How the package is built:
 
-The way of a request: `server` cuts frames off a connection, `call` records it (`history`), lets `faults` hit it, and gives
-it to its module in `handlers/`, one an API. Those ask the node (`node`): the logs (`log`, `fetch_sessions`,
-`producer_state`), the group coordinator (`coordinator/`), the transaction coordinator (`transactions/`); what has to wait
-is parked in the `purgatory`. The `controller` alone decides on topics and leaders; `cluster` is what users hold.
-A log is made of `segments`, in memory or in the files of `storage/`; `retention` makes logs shorter by the clock.
+A request passes through these modules: `server` reads frames from a connection; `call` records the request (`history`),
+applies `faults` and calls the API's handler (`handlers/`, one module per API). Handlers use the node (`node`) with its
+logs (`log`, `fetch_sessions`, `producer_state`), group coordinator (`coordinator/`) and transaction coordinator
+(`transactions/`). Requests that must wait are parked in the `purgatory`. Only the `controller` changes topics and
+leaders; `cluster` is the object that users hold. A log consists of `segments`, in memory or in the files of `storage/`;
+`retention` and `log_cleaner` delete and compact old segments.
 """
 
 from asyncgroup.broker.cluster import EmbeddedCluster

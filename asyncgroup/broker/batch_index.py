@@ -1,5 +1,6 @@
-"""Which batch holds an offset or a timestamp, and how many bytes lie between two of them: a log's batches in order, with
-gaps.
+"""In-memory index of a log's batches: lookup by offset or timestamp, and sizes of ranges of batches.
+
+Batches are in offset order; compaction may leave gaps between them.
 """
 
 from __future__ import annotations
@@ -7,23 +8,24 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
-from asyncgroup.broker.segments import Batch
+from asyncgroup.broker.segments import StoredBatch
 from asyncgroup.broker.timestamp_index import TimestampIndex
 
 __all__ = ["BatchIndex"]
 
 
 class BatchIndex:
-    """The batches of a log by offset. Numbers of batches count from the first that is still there."""
+    """The batches of a log by offset. A batch's number is its position in `batches`, from 0."""
 
     __slots__ = ("_byte_ends", "batches", "last_offsets", "timestamps")
 
-    def __init__(self, batches: Iterable[tuple[Batch, int]] = ()) -> None:
-        self.batches: list[Batch] = []
+    def __init__(self, batches: Iterable[tuple[StoredBatch, int]] = ()) -> None:
+        self.batches: list[StoredBatch] = []
         self.last_offsets: list[int] = []
         self.timestamps = TimestampIndex()
         """The largest timestamp of each batch."""
         self._byte_ends: list[int] = []
+        """End of each batch in bytes, counted from the first batch ever added; removing batches does not shift it."""
         for batch, last_offset in batches:
             self.add(batch, last_offset)
 
@@ -35,50 +37,52 @@ class BatchIndex:
         """Bytes of all batches."""
         return self._byte_ends[-1] - self._byte_ends[0] + self.batches[0].size if self.batches else 0
 
-    def add(self, batch: Batch, last_offset: int) -> None:
-        """One more batch at the end."""
+    def add(self, batch: StoredBatch, last_offset: int) -> None:
+        """Append a batch."""
         self._byte_ends.append((self._byte_ends[-1] if self._byte_ends else 0) + batch.size)
         self.batches.append(batch)
         self.last_offsets.append(last_offset)
         self.timestamps.add(batch.max_timestamp)
 
-    def holding(self, offset: int) -> int:
-        """The number of the batch that holds `offset`, or in a gap of the next one."""
+    def find(self, offset: int) -> int:
+        """Return the number of the batch that holds `offset`, or of the next one if `offset` is in a gap."""
         return bisect_left(self.last_offsets, offset)
 
-    def before(self, end: int | None) -> int:
-        """How many batches lie whole before the offset `end` (None: all)."""
+    def count_before(self, end: int | None) -> int:
+        """Return how many batches end before the offset `end` (None: all batches)."""
         return len(self.batches) if end is None else bisect_left(self.last_offsets, end)
 
-    def fitting(self, first: int, max_bytes: int) -> int:
-        """Behind which number the batches from `first` on are more than `max_bytes`."""
+    def end_within(self, first: int, max_bytes: int) -> int:
+        """Return the first number after `first` that no longer fits: batches `first` to it - 1 take at most
+        `max_bytes`.
+        """
         start = self._byte_ends[first] - self.batches[first].size
         return bisect_right(self._byte_ends, start + max_bytes, first)
 
-    def bytes_of(self, first: int, stop: int) -> int:
-        """Bytes of the batches `first` to `stop` - 1."""
+    def size_between(self, first: int, stop: int) -> int:
+        """Return the size in bytes of the batches `first` to `stop` - 1."""
         if stop <= first:
             return 0
         return self._byte_ends[stop - 1] - self._byte_ends[first] + self.batches[first].size
 
-    def at_byte(self, first: int, count: int) -> int:
-        """The number of the batch that the last of `count` bytes from `first` on belongs to."""
+    def find_byte(self, first: int, count: int) -> int:
+        """Return the number of the batch that holds the last of the `count` bytes from the start of batch `first`."""
         start = self._byte_ends[first] - self.batches[first].size
         return bisect_left(self._byte_ends, start + count, first)
 
-    def replace(self, first: int, stop: int, batches: Iterable[tuple[Batch, int]]) -> None:
-        """Others take the place of the batches `first` to `stop` - 1."""
-        behind = list(zip(self.batches[stop:], self.last_offsets[stop:], strict=True))
-        self.drop_behind(first)
-        for batch, last_offset in [*batches, *behind]:
+    def replace(self, first: int, stop: int, batches: Iterable[tuple[StoredBatch, int]]) -> None:
+        """Replace the batches `first` to `stop` - 1."""
+        following = list(zip(self.batches[stop:], self.last_offsets[stop:], strict=True))
+        self.truncate(first)
+        for batch, last_offset in [*batches, *following]:
             self.add(batch, last_offset)
 
     def drop_front(self, count: int) -> None:
-        """Forget the first batches."""
+        """Remove the first `count` batches."""
         del self.batches[:count], self.last_offsets[:count], self._byte_ends[:count]
         self.timestamps.drop_front(count)
 
-    def drop_behind(self, count: int) -> None:
-        """Forget all batches but the first ones."""
+    def truncate(self, count: int) -> None:
+        """Remove all but the first `count` batches."""
         del self.batches[count:], self.last_offsets[count:], self._byte_ends[count:]
-        self.timestamps.drop_behind(count)
+        self.timestamps.truncate(count)

@@ -1,4 +1,4 @@
-"""A request on its way through a node: recorded, perhaps hit by a fault, handled or refused (Kafka's `KafkaApis`)."""
+"""One request being served by a node: record it, apply a fault, call its handler (Kafka's `KafkaApis`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 from typing import Any, Final
 
 from asyncgroup.broker.context import RequestContext
-from asyncgroup.broker.errors import CloseConnection, StorageError
+from asyncgroup.broker.errors import CloseConnection, KafkaStorageError
 from asyncgroup.broker.faults import Fault
 from asyncgroup.broker.handlers import ApiHandler
 from asyncgroup.broker.history import Exchange
@@ -20,38 +20,43 @@ __all__ = ["Call"]
 log = logging.getLogger(__name__)
 
 _REFUSED_WHOLE: Final = frozenset({"DescribeLogDirs", "ListPartitionReassignments"})
-"""APIs that name topics and whose answers have no place for the error of one."""
+"""APIs that name topics but whose responses have no error field per topic."""
 
 
 class Call:
-    """A request under way at `node`; `size` is that of its frame in bytes. `fault` is what hits it, if anything."""
+    """A request being served by `node`.
+
+    `size` is that of its frame in bytes; `fault` the fault that applies, if any.
+    """
 
     __slots__ = ("_exchange", "_node", "_request", "context", "fault", "handler")
 
     def __init__(
         self, node: Node, context: RequestContext, handler: ApiHandler, request: Any, size: int
     ) -> None:
-        self._node, self._request = node, request
-        self.context, self.handler = context, handler
+        self._node = node
+        self._request = request
+        self.context = context
+        self.handler = handler
         history = node.history
-        self._exchange = history.open(context, request, size) if history.recording else None
+        self._exchange = history.record_request(context, request, size) if history.recording else None
         self.fault: Fault | None = None
         if node.faults:
             if self._exchange is None:
                 self._exchange = Exchange(context, request, size)
-            self.fault = node.faults.take(context, request, self._exchange)
+            self.fault = node.faults.select(context, request, self._exchange)
 
     def __repr__(self) -> str:
         return f"<Call {self.handler.name} v{self.context.api_version} at node {self._node.id}>"
 
     def handle(self) -> Any:
-        """The response, something to await for it, or None for no response; raises CloseConnection.
+        """Return the response, an awaitable of it, or None for no response. Raise CloseConnection.
 
-        A fault that acts before the request is waited for first; one that cuts the connection then handles nothing.
+        A fault's delay or hold comes first; if the fault then cuts the connection, the handler is not called.
         """
         if self.fault is None and self._node.delay <= 0:
             return self._handle()
-        return self._handle_late(self.fault)
+        return self._handle_delayed(self.fault)
 
     def _handle(self) -> Any:
         try:
@@ -59,31 +64,31 @@ class Call:
         except CloseConnection:
             raise
         except Exception as error:  # noqa: BLE001  logged there
-            return self.failed(error)
+            return self.handle_failure(error)
 
-    def failed(self, error: BaseException) -> Any:
-        """Log what the handler raised, at once or later, and return the response that says so."""
+    def handle_failure(self, error: BaseException) -> Any:
+        """Log the exception that the handler raised, now or while it was awaited, and return the error response."""
         node_id, name = self._node.id, self.handler.name
-        if isinstance(error, StorageError):
+        if isinstance(error, KafkaStorageError):
             log.error("node %d: the storage failed in %s: %s", node_id, name, error)
             return self.error_response(error.code)
         log.error("node %d: %s failed on %r", node_id, name, self._request, exc_info=error)
         return self.error_response(ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    async def _handle_late(self, fault: Fault | None) -> Any:
+    async def _handle_delayed(self, fault: Fault | None) -> Any:
         if self._node.delay > 0:
             await asyncio.sleep(self._node.delay)
         if fault is None:
-            return await _settled(self._handle())
-        await fault.before()
+            return await _awaited(self._handle())
+        await fault.wait_before()
         if fault.cut == "before":
             return None
-        response = await _settled(self._respond_with(fault))
-        return response if response is None else fault.changed(response)
+        response = await _awaited(self._respond_with(fault))
+        return response if response is None else fault.apply_mutations(response)
 
     def _respond_with(self, fault: Fault) -> Any:
-        if fault.answers:
-            return fault.made_answer(self._request)
+        if fault.has_answer:
+            return fault.make_answer(self._request)
         if fault.code is not None and (fault.topic is None or self.handler.name in _REFUSED_WHOLE):
             return self.error_response(fault.code)
         if fault.code is not None and fault.topic is not None:
@@ -91,19 +96,19 @@ class Call:
         return self._handle()
 
     def error_response(self, code: ErrorCode) -> Any:
-        """The response that says nothing but this error; raises CloseConnection where there is none."""
+        """Return a response that carries only this error. Raise CloseConnection if the API has none."""
         return self.handler.error_response(self.context, self._request, code)
 
-    def answered(self, response: Any, size: int, now: float) -> None:
-        """Record the response, `size` bytes long, encoded at `now` (the loop's time)."""
+    def record_response(self, response: Any, size: int, now: float) -> None:
+        """Record the response in the history: `size` bytes, encoded at `now` (loop time)."""
         if self._exchange is not None:
-            self._node.history.close(self._exchange, response, size, now)
+            self._node.history.record_response(self._exchange, response, size, now)
 
-    def finish(self) -> None:
-        """Let go of the records that it carried: whatever had to be written is written."""
+    def release_payloads(self) -> None:
+        """Drop the records of the recorded messages; called once the response is written."""
         if self._exchange is not None:
             self._node.history.drop_payloads(self._exchange)
 
 
-async def _settled(response: Any) -> Any:
+async def _awaited(response: Any) -> Any:
     return response if response is None or isinstance(response, Message) else await response

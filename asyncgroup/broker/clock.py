@@ -1,6 +1,6 @@
-"""The time of day of a cluster: one look at the machine's clock, carried on by the loop's time.
+"""Wall clock of a cluster: the machine's clock read once, then advanced by the loop's time.
 
-So in virtual time a day that passes on the loop is a day for retention and timestamps, too.
+In virtual time, a day on the loop is therefore also a day for retention and timestamps.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ __all__ = ["WallClock"]
 
 
 class WallClock:
-    """Calling it gives ms since 1970; `now` is the loop's time in seconds, `start` the time of day at the moment of
-    making it (default: the machine's).
+    """Callable that returns the time in ms since 1970.
+
+    `now` returns the loop's time in seconds; `start` is the wall-clock time (ms) at construction, by default the
+    machine's.
     """
 
     __slots__ = ("_began", "_now", "_start")
 
     def __init__(self, now: Callable[[], float], start: int | None = None) -> None:
-        self._now, self._began = now, now()
+        self._now = now
+        self._began = now()  # loop time of construction
         self._start = time.time_ns() // 1_000_000 if start is None else start
 
     def __repr__(self) -> str:

@@ -1,11 +1,11 @@
-"""A Kafka cluster inside the process: several nodes on one event loop, open to any Kafka client.
+"""`EmbeddedCluster`: a Kafka cluster in this process, several nodes on one event loop, for any Kafka client.
 
     async with EmbeddedCluster(nodes=3) as cluster:
         cluster.create_topic("orders", 6)
         ...  # cluster.bootstrap_servers
 
-All state changes are synchronous steps on the loop, and no clock is read but the loop's: in a virtual-time
-loop with an in-memory network the cluster runs in virtual time.
+All state changes are synchronous steps on the loop, and only the loop's clock is read: on a virtual-time loop with an
+in-memory network the cluster runs in virtual time.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from asyncgroup.broker.clock import WallClock
+from asyncgroup.broker.config_repository import ConfigRepository
 from asyncgroup.broker.controller import Controller
 from asyncgroup.broker.controls import ClusterControls
 from asyncgroup.broker.coordinator.interfaces import CoordinatorConfig
@@ -25,13 +26,12 @@ from asyncgroup.broker.faults import Faults
 from asyncgroup.broker.history import DEFAULT_HISTORY_BYTES, DEFAULT_HISTORY_LIMIT, History
 from asyncgroup.broker.journal import NoJournal
 from asyncgroup.broker.log_cleaner import LogCleaner
-from asyncgroup.broker.node import DEFAULT_CONNECTIONS_MAX_IDLE, Node, Shared
+from asyncgroup.broker.node import DEFAULT_CONNECTIONS_MAX_IDLE, ClusterState, Node
 from asyncgroup.broker.request_memory import DEFAULT_QUEUED_MAX_REQUEST_BYTES
 from asyncgroup.broker.retention import CHECK_INTERVAL, Retention
 from asyncgroup.broker.security import ListenerSecurity
 from asyncgroup.broker.seeding import topic_seeds
-from asyncgroup.broker.server import Connection
-from asyncgroup.broker.settings import Settings
+from asyncgroup.broker.server import ServerConnection
 from asyncgroup.broker.storage.data_directory import DataDirectory
 from asyncgroup.broker.storage.restore import restore_controller, restored_transactions
 from asyncgroup.broker.timers import LoopTimers
@@ -45,49 +45,52 @@ __all__ = ["EmbeddedCluster"]
 
 
 class EmbeddedCluster(ClusterControls):
-    """Nodes 1 … `nodes`, started on entering the context and gone, with every connection, on leaving it.
+    """A cluster with nodes 1 to `nodes`.
 
-    `host` is listened on, `advertised_host` told to clients (default: `host`; needed where that is 0.0.0.0), `ports`
-    one per node (default: free ones); a port stays the node's own while it is stopped. Durations are seconds.
+    Entering the context starts them; leaving it stops them and closes all connections.
+
+    `host` is the address that nodes listen on, `advertised_host` the one sent to clients (default: `host`; required
+    if `host` is 0.0.0.0), `ports` one port per node (default: free ones). A stopped node keeps its port. Durations
+    are seconds.
 
     `topics`: topics to create at the start: `"orders"`, `["orders", "bills"]`, `{"orders": 6}` (partitions), or
-    `{"orders": {"partitions": 6, "configs": {"cleanup.policy": "compact"}, "records": [b"a book", ("ann", "a lamp")]}}`,
-    with records as for `produce`. Those that a `data_dir` has already stay as they are.
+    `{"orders": {"partitions": 6, "configs": {"cleanup.policy": "compact"}, "records": [b"a book", ("ann", "a
+    lamp")]}}`, with records as for `produce`. Topics that already exist in `data_dir` are left unchanged.
 
-    `auto_create_topics`: whether a topic comes into being when a client asks for it, as Kafka's
-    `auto.create.topics.enable`; here the default is no, so that a misspelt topic is noticed. `default_partitions` and
-    `default_replication_factor` (default: 3, or all nodes if there are fewer) are for topics that don't say.
+    `auto_create_topics`: whether a topic is created when a client asks for it, as Kafka's `auto.create.topics.enable`;
+    the default here is False, so that a misspelled topic is noticed. `default_partitions` and
+    `default_replication_factor` (default: 3, or all nodes if there are fewer) apply to topics created without them.
 
-    `start_time` is the time of day (ms since 1970) at which the cluster starts, default the machine's; from there on it
-    follows the loop's time.
-    `queued_max_request_bytes`: memory that requests which are not complete, or wait for their turn, may take at one node;
-    beyond it the connection is closed that was silent for longest. `connections_max_idle`: seconds after which a
-    connection is closed on which nothing comes or goes (Kafka's `connections.max.idle.ms`; None: never).
+    `start_time`: wall-clock time (ms since 1970) at which the cluster starts, default the machine's; it then
+    follows the loop's time. `queued_max_request_bytes`: memory per node for requests that are incomplete or queued;
+    beyond it, the connection that has been silent longest is closed. `connections_max_idle`: seconds without a byte
+    in either direction after which a connection is closed (Kafka's `connections.max.idle.ms`; None: never).
 
     `history_limit`: exchanges kept in `history` (0: none), `history_bytes`: memory that they may take,
-    `history_payloads`: with their records; `history.dropped` counts those that are gone.
-    `seed` makes ids (topics, members) repeatable. `racks`: where each node stands; a consumer that names its rack is sent
-    to the replica there (KIP-392).
+    `history_payloads`: whether their records are kept; `history.dropped` counts the exchanges dropped at these
+    limits. `seed` makes ids (topics, members) repeatable. `racks`: the rack of each node; a consumer that names its
+    rack is sent to a replica in it (KIP-392).
 
-    `data_dir`: keep records and metadata in this directory, which one cluster at a time may use; a cluster that comes
-    back to it goes on with its topics, offsets, epochs, groups and transactions. What is acknowledged survives the end
-    of the process, however sudden; `fsync` makes every write wait for the disk, so that it survives a loss of power as
-    well, at the disk's speed. Reading and writing files stops the loop meanwhile. What the disk does not take did not
-    happen: KAFKA_STORAGE_ERROR is answered, by coordinators NOT_COORDINATOR. Batches that were damaged on the disk are put
-    aside (`.corrupt`) with those behind them; damaged metadata is not opened (StorageError).
+    `data_dir`: keep records and metadata in this directory, which one cluster at a time may use; a cluster that
+    opens it again continues with its topics, offsets, epochs, groups and transactions. Acknowledged writes survive
+    a killed process; with `fsync` every write waits for the disk, so that they survive a power loss too, at the
+    disk's speed. File I/O blocks the loop. A write that fails on disk has no effect: KAFKA_STORAGE_ERROR is
+    returned, NOT_COORDINATOR by coordinators. Batches found damaged on disk are moved aside (`.corrupt`) together
+    with all batches after them; damaged metadata is refused (KafkaStorageError).
 
-    `retention_check_interval`: Kafka's `log.retention.check.interval.ms`; topics of a cluster in memory are looked at if
-    they have settings about it, see `apply_retention` and `compact`. Compacted logs are cleaned by Kafka's rules every
-    `log.cleaner.backoff.ms`, 15 seconds unless that setting of the cluster is altered.
+    `retention_check_interval`: Kafka's `log.retention.check.interval.ms`; a cluster in memory checks only topics
+    with retention settings of their own, see `apply_retention` and `compact`. Compacted logs are cleaned by Kafka's
+    rules every `log.cleaner.backoff.ms`, 15 seconds unless that setting of the cluster is altered.
 
     `initial_rebalance_delay`, `group_min_session_timeout`, `group_max_session_timeout`, `group_max_size`,
-    `offsets_retention`, `offsets_retention_check_interval`: Kafka's broker settings of the same names; the defaults suit
-    tests. `offsets_append_delay`: the time from an append to `__consumer_offsets` until it is replicated and answered,
-    `offsets_load_delay`: the time to read one of its partitions into memory (COORDINATOR_LOAD_IN_PROGRESS); both none.
+    `offsets_retention`, `offsets_retention_check_interval`: Kafka's broker settings of the same names; the defaults
+    suit tests. `offsets_append_delay`: time until an append to `__consumer_offsets` is replicated and acknowledged
+    (default 0). `offsets_load_delay`: time to load one of its partitions, during which COORDINATOR_LOAD_IN_PROGRESS
+    is returned (default 0).
 
     `security`: TLS and SASL on all listeners; None is PLAINTEXT.
 
-    `settings`: defaults of topics by the names of Kafka's broker settings, such as `{"log.retention.ms": "60000"}`.
+    `settings`: topic defaults by the names of Kafka's broker settings, such as `{"log.retention.ms": "60000"}`.
     """
 
     def __init__(
@@ -135,9 +138,13 @@ class EmbeddedCluster(ClusterControls):
             offsets_retention_check_interval=offsets_retention_check_interval,
         )
         rng = random.Random(seed)
-        self._shared = Shared(
+        self._shared = ClusterState(
             controller=_new_controller(
-                nodes, rng, default_partitions, default_replication_factor, Settings.at_start(settings or {})
+                nodes,
+                rng,
+                default_partitions,
+                default_replication_factor,
+                ConfigRepository.from_static(settings or {}),
             ),
             history=History(
                 history_limit,
@@ -167,7 +174,7 @@ class EmbeddedCluster(ClusterControls):
             self._shared.controller.scram_users.add_passwords(security.users, rng)
         self._start_time = start_time
         self._topics = topic_seeds(topics)
-        # absolute, as the process may go elsewhere
+        # absolute, as the process may change its working directory
         self._data_dir = None if data_dir is None else Path(data_dir).absolute()
         self._fsync = fsync
         self._data: DataDirectory | None = None
@@ -183,12 +190,12 @@ class EmbeddedCluster(ClusterControls):
         alive = sorted(self._shared.controller.alive)
         return f"<EmbeddedCluster nodes {alive} of {list(self._shared.controller.node_ids)}>"
 
-    # -- life ------------------------------------------------------------------------------------------------
+    # -- start and stop --------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         """Start all nodes."""
         if self._entered:
-            raise UsageError("an EmbeddedCluster is entered once only; make a new one")
+            raise UsageError("an EmbeddedCluster can be entered only once; create a new one")
         _check_asyncio()
         self._entered = True
         shared = self._shared
@@ -211,11 +218,11 @@ class EmbeddedCluster(ClusterControls):
                 )
                 shared.nodes[node_id] = node
                 await node.open()
-            shared.controller.coordinators.spread(shared.controller.alive)
+            shared.controller.coordinators.assign_evenly(shared.controller.alive)
             if self._data is not None:
                 shared.transactions.restore(restored_transactions(self._data))
             self._seed()
-            for node in shared.nodes.values():  # not before all is there: a client would find half a cluster
+            for node in shared.nodes.values():  # last: clients must not see a cluster that is half started
                 await node.listen()
         except BaseException:
             await self._stop_all()
@@ -224,17 +231,17 @@ class EmbeddedCluster(ClusterControls):
 
     def _seed(self) -> None:
         for name, seed in self._topics.items():
-            if name not in self._shared.controller.topics:  # those in a data directory stay as they are
+            if name not in self._shared.controller.topics:  # topics in the data directory are left unchanged
                 self.create_topic(name, **seed.options)
                 self.produce(name, *seed.records)
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Stop all nodes; returns when every connection is closed.
+        """Stop all nodes; return when every connection is closed.
 
-        Raises `UnusedFaults` for a fault that was never hit, and what a fault's own functions raised, unless an
-        exception is on its way already.
+        Raise `UnusedFaults` if a fault was never hit, or the exception that a fault's own functions raised, unless
+        another exception is already propagating.
         """
         faults = self._shared.faults
         try:
@@ -244,10 +251,12 @@ class EmbeddedCluster(ClusterControls):
             await self._stop_all()
 
     def _new_transactions(self) -> TransactionCoordinator:
-        """They outlive their nodes, as `__transaction_state` does in Kafka."""
+        """Transaction state belongs to the cluster and survives its nodes, as `__transaction_state` does in Kafka."""
         shared, loop = self._shared, asyncio.get_running_loop()
         self._timers = LoopTimers(loop)
-        markers = MarkerWriter(shared.controller, self._offsets_ended, self._appended, shared.clock)
+        markers = MarkerWriter(
+            shared.controller, self._offsets_ended, self._complete_delayed_operations, shared.clock
+        )
         return TransactionCoordinator(shared.controller, self._timers, markers)
 
     def _new_retention(self) -> Retention:
@@ -256,23 +265,23 @@ class EmbeddedCluster(ClusterControls):
             shared.controller,
             self._timers,
             shared.clock,
-            self._appended,
+            self._complete_delayed_operations,
             interval=self._retention_check_interval,
-            everything=self._data_dir is not None,
+            all_topics=self._data_dir is not None,
         )
         cleaner = LogCleaner(
             shared.controller,
             self._timers,
             shared.clock,
-            self._appended,
-            everything=self._data_dir is not None,
+            self._complete_delayed_operations,
+            all_topics=self._data_dir is not None,
         )
 
-        def configured(topic: Topic) -> None:
-            retention.configured(topic)
-            cleaner.configured(topic)
+        def configs_changed(topic: Topic) -> None:
+            retention.configs_changed(topic)
+            cleaner.configs_changed(topic)
 
-        shared.controller.configured = configured
+        shared.controller.configs_changed = configs_changed
         return retention
 
     def _offsets_ended(self, partition: int, marker: TransactionMarker) -> None:
@@ -281,10 +290,10 @@ class EmbeddedCluster(ClusterControls):
             node.coordinator.end_transaction(marker.producer.id, partition, commit=marker.commit)
 
     async def _stop_all(self) -> None:
-        # All die in one step, so that even a cancelled exit leaves nothing behind.
+        # All nodes halt in one step without an await, so that even a cancelled exit leaves nothing running.
         self._shared.ended = True
         self._timers.clear()
-        self._shared.controller.journal = NoJournal()  # that nodes end now is nothing to remember
+        self._shared.controller.journal = NoJournal()  # leader changes caused by the shutdown are not stored
         halted = [(node, node.halt(reserve_port=False)) for node in self._shared.nodes.values()]
         if self._data is not None:
             self._data.close()
@@ -298,30 +307,29 @@ class EmbeddedCluster(ClusterControls):
 
     @property
     def nodes(self) -> Mapping[int, Node]:
-        """The nodes by id, 1 and up, stopped ones included."""
+        """The nodes by id (from 1), including stopped ones."""
         return self._shared.nodes
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port,host:port,…` of all nodes, also of stopped ones; addresses of IPv6 in brackets."""
+        """`host:port,host:port,…` of all nodes, including stopped ones; IPv6 addresses are in brackets."""
         host = f"[{self._advertised_host}]" if ":" in self._advertised_host else self._advertised_host
         return ",".join(f"{host}:{node.port}" for node in self._shared.nodes.values())
 
     async def stop_node(self, node_id: int) -> None:
-        """Kill a node: its connections and its listener end, what was parked there is never answered.
+        """Kill a node: its connections and listener are closed; requests parked there get no response.
 
-        Leaders move to other replicas, where there are any alive, coordinators to any live node. A
-        coordinator's groups come back as they were last written, as in Kafka: a rebalance under way starts
-        anew.
+        Leadership moves to live replicas, if there are any, coordinators to any live node. As in Kafka, the new
+        coordinator loads the groups as they were last written: a rebalance in progress starts again.
         """
         node = self._node(node_id)
         async with self._moving:
             await node.stop()
 
     async def start_node(self, node_id: int) -> None:
-        """Start a stopped node at its old port. Leaders and coordinators stay where they are now.
+        """Start a stopped node on its old port. Leaders and coordinators stay where they are.
 
-        Raises ClosedError after the cluster's end.
+        Raise ClosedError if the cluster has ended.
         """
         node = self._node(node_id)
         async with self._moving:
@@ -329,10 +337,10 @@ class EmbeddedCluster(ClusterControls):
                 await node.start()
 
     def slow_node(self, node_id: int, delay: float) -> None:
-        """Let a node handle every request `delay` seconds later, from now on and over restarts; 0 ends it.
+        """Delay every request at a node by `delay` seconds, also after a restart; 0 ends the delay.
 
-        Requests on one connection wait behind each other, those of different connections don't. In a virtual network
-        `Network.set_latency` slows the way instead of the node.
+        Requests on one connection are delayed one after another, those on different connections concurrently. In a
+        virtual network `Network.set_latency` slows down the network instead of the node.
         """
         if delay < 0:
             raise ConfigError("delay", delay, "seconds, 0 or more")
@@ -341,7 +349,7 @@ class EmbeddedCluster(ClusterControls):
     def _node(self, node_id: int) -> Node:
         node = self._shared.nodes.get(node_id)
         if node is None:
-            raise UsageError(f"no node {node_id}; these are: {sorted(self._shared.nodes)}")
+            raise UsageError(f"there is no node {node_id}; the nodes are {sorted(self._shared.nodes)}")
         return node
 
 
@@ -350,8 +358,8 @@ def _check_asyncio() -> None:
         asyncio.get_running_loop()
     except RuntimeError:
         raise UsageError(
-            "an EmbeddedCluster runs on asyncio's event loop, and none is running (is this trio?): "
-            "asyncgroup.testing.KafkaServer runs one in a thread, for every kind of client"
+            "an EmbeddedCluster needs a running asyncio event loop, and there is none (is this trio?); "
+            "asyncgroup.testing.KafkaServer runs one in a thread, for any kind of client"
         ) from None
 
 
@@ -364,27 +372,27 @@ def _check_nodes(nodes: int, **per_node: Sequence[object] | None) -> None:
 
 
 def _check_intervals(**seconds: float) -> None:
-    """Raises ConfigError where the loop would do nothing else."""
+    """Raise ConfigError for an interval of 0 or less: its timer would keep the loop busy."""
     for name, value in seconds.items():
-        if not value > 0:  # NaN is not, either
+        if not value > 0:  # also refuses NaN
             raise ConfigError(name, value, "seconds, more than 0")
 
 
 def _advertised(host: str, advertised_host: str | None) -> str:
-    """As Kafka refuses to advertise `0.0.0.0`."""
+    """Return the host to advertise; like Kafka, refuse to advertise `0.0.0.0`."""
     if advertised_host is None and host in {"0.0.0.0", "::"}:
-        raise ConfigError("host", host, "only with an advertised host, one that clients can connect to")
+        raise ConfigError("host", host, "only with an advertised_host that clients can connect to")
     return advertised_host or host
 
 
 def _connect(security: ListenerSecurity | None) -> Callable[[Node], asyncio.Protocol]:
-    """What makes the protocol of a connection; raises ConfigError for certificates that cannot be read."""
+    """Return the factory of a connection's protocol. Raise ConfigError for certificates that cannot be read."""
     context = None if security is None else security.tls_context()
-    return Connection if context is None else lambda node: TlsHandshake(node, context)
+    return ServerConnection if context is None else lambda node: TlsHandshake(node, context)
 
 
 def _new_controller(
-    nodes: int, rng: random.Random, partitions: int, factor: int | None, settings: Settings
+    nodes: int, rng: random.Random, partitions: int, factor: int | None, settings: ConfigRepository
 ) -> Controller:
     return Controller(
         range(1, nodes + 1),

@@ -1,7 +1,7 @@
-"""What AlterConfigs and IncrementalAlterConfigs have in common (Kafka's `ConfigAdminManager`,
+"""Shared implementation of AlterConfigs and IncrementalAlterConfigs (Kafka's `ConfigAdminManager`,
 `ConfigurationControlManager`).
 
-Settings of topics, of nodes and of groups change here; those of client metrics do not.
+Configs of topics, nodes and groups can be altered; those of client metrics and broker loggers are refused.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from asyncgroup.broker.broker_keys import BROKER_KEYS, GROUP_KEYS
+from asyncgroup.broker.broker_config_keys import BROKER_CONFIG_KEYS, GROUP_CONFIG_KEYS
+from asyncgroup.broker.config_repository import BROKER, GROUP
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.settings import BROKER, GROUP
+from asyncgroup.broker.topic_config_keys import LIST, TOPIC_CONFIG_KEYS, ConfigKey
 from asyncgroup.broker.topic_configs import check_configs
-from asyncgroup.broker.topic_keys import LIST, TOPIC_KEYS, TopicKey
 from asyncgroup.broker.topics import Topic, check_topic_name
 from asyncgroup.error_codes import ErrorCode
 
@@ -30,27 +30,27 @@ __all__ = [
     "SET",
     "SUBTRACT",
     "TOPIC",
-    "Change",
+    "AlterConfigOp",
     "alter_all",
     "apply_changes",
     "check_node",
-    "replaced",
+    "replace_configs",
 ]
 
 TOPIC: Final = 2
 BROKER_LOGGER: Final = 8
 CLIENT_METRICS: Final = 16
-"""Kinds of resources besides those of `settings` (`ConfigResource.Type`)."""
+"""Resource types besides BROKER and GROUP of `config_repository` (`ConfigResource.Type`)."""
 
 SET: Final = 0
 DELETE: Final = 1
 APPEND: Final = 2
 SUBTRACT: Final = 3
-"""What to do with a setting (`AlterConfigOp.OpType`)."""
+"""Operations on a config (`AlterConfigOp.OpType`)."""
 
 
-class Change(NamedTuple):
-    """One setting of a resource to change."""
+class AlterConfigOp(NamedTuple):
+    """A change of one config of a resource; `operation` is SET, DELETE, APPEND or SUBTRACT."""
 
     name: str
     operation: int
@@ -58,29 +58,29 @@ class Change(NamedTuple):
 
 
 Resource = tuple[int, str]
-"""Kind and name."""
+"""Type and name."""
 
-Changed = Callable[
-    [Mapping[str, str | None], Mapping[str, TopicKey], Sequence[Change]], dict[str, str | None]
+ConfigMerge = Callable[
+    [Mapping[str, str | None], Mapping[str, ConfigKey], Sequence[AlterConfigOp]], dict[str, str | None]
 ]
-"""What settings are to be: from those of now, the rules for them and the changes."""
+"""Computes a resource's new configs from its present ones, the rules for each and the changes."""
 
 
 def alter_all(
     node: Node,
     context: RequestContext,
-    resources: Sequence[tuple[Resource, Sequence[Change]]],
-    changed: Changed,
+    resources: Sequence[tuple[Resource, Sequence[AlterConfigOp]]],
+    changed: ConfigMerge,
     *,
     validate_only: bool,
 ) -> list[tuple[Resource, ErrorCode, str | None]]:
-    """Change the resources, each as a whole or not at all: its result in the order of the request."""
+    """Alter the resources, each completely or not at all; return the results in the order of the request."""
     counts = Counter(resource for resource, _ in resources)
     results: list[tuple[Resource, ErrorCode, str | None]] = []
     for resource, changes in resources:
         try:
             if counts[resource] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, "each resource may be named once only")
+                raise Refused(ErrorCode.INVALID_REQUEST, "each resource may be named only once")
             _check_changes(changes)
             _alter(node, context, resource, changes, changed, validate_only=validate_only)
         except Refused as error:
@@ -94,8 +94,8 @@ def _alter(
     node: Node,
     context: RequestContext,
     resource: Resource,
-    changes: Sequence[Change],
-    changed: Changed,
+    changes: Sequence[AlterConfigOp],
+    changed: ConfigMerge,
     *,
     validate_only: bool,
 ) -> None:
@@ -105,8 +105,10 @@ def _alter(
             check_node(node, name)
             name = str(node.id)
             if any(change.operation not in _OPERATIONS for change in changes):
-                raise Refused(ErrorCode.INVALID_REQUEST, "an operation is unknown")
-        settings = node.controller.settings
+                raise Refused(
+                    ErrorCode.INVALID_REQUEST, "unknown operation; 0 (SET) to 3 (SUBTRACT) are allowed"
+                )
+        settings = node.controller.configs
         rules = _BROKER_RULES if kind == BROKER else _GROUP_RULES
         before = settings.of(kind, name)
         wanted = changed(before, rules, changes)
@@ -115,31 +117,31 @@ def _alter(
         names = {*before, *wanted}
         kept = settings.check(kind, name, wanted, [n for n in names if before.get(n) != wanted.get(n)])
         if not validate_only:
-            node.controller.alter_settings(kind, name, kept)
+            node.controller.alter_configs(kind, name, kept)
     elif kind == BROKER_LOGGER:
-        _alter_loggers(node, name, changes, replaces=changed is replaced)
+        _alter_loggers(node, name, changes, replaces=changed is replace_configs)
     else:
         topic = _topic(node, context, resource)
-        configs = changed(topic.configs, TOPIC_KEYS, changes)
+        configs = changed(topic.configs, TOPIC_CONFIG_KEYS, changes)
         check_configs(configs)
         if not validate_only:
             node.controller.configure_topic(topic, configs)
 
 
 _OPERATIONS: Final = frozenset({SET, DELETE, APPEND, SUBTRACT})
-_BROKER_RULES: Final = {name: key.rule for name, key in BROKER_KEYS.items()}
-_GROUP_RULES: Final = {name: key.rule for name, key in GROUP_KEYS.items()}
+_BROKER_RULES: Final = {name: key.rule for name, key in BROKER_CONFIG_KEYS.items()}
+_GROUP_RULES: Final = {name: key.rule for name, key in GROUP_CONFIG_KEYS.items()}
 
 
-def replaced(
-    _configs: Mapping[str, str | None], _rules: Mapping[str, TopicKey], changes: Sequence[Change]
+def replace_configs(
+    _configs: Mapping[str, str | None], _rules: Mapping[str, ConfigKey], changes: Sequence[AlterConfigOp]
 ) -> dict[str, str | None]:
-    """The settings after AlterConfigs: those that are named, and no others."""
+    """Return the configs after AlterConfigs: exactly those in `changes`."""
     return {change.name: change.value for change in changes}
 
 
-def _alter_loggers(node: Node, name: str, changes: Sequence[Change], *, replaces: bool) -> None:
-    """Refuse: this broker has no loggers to alter, like a Kafka that logs without log4j."""
+def _alter_loggers(node: Node, name: str, changes: Sequence[AlterConfigOp], *, replaces: bool) -> None:
+    """Raise Refused: this broker has no loggers to alter, like a Kafka without log4j."""
     if replaces:
         raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {BROKER_LOGGER}")
     check_node(node, name)
@@ -152,22 +154,22 @@ def _alter_loggers(node: Node, name: str, changes: Sequence[Change], *, replaces
         raise Refused(ErrorCode.INVALID_CONFIG, f"Logger {change.name} does not exist!")
 
 
-def _check_changes(changes: Sequence[Change]) -> None:
+def _check_changes(changes: Sequence[AlterConfigOp]) -> None:
     if len({change.name for change in changes}) < len(changes):
-        raise Refused(ErrorCode.INVALID_REQUEST, "one setting is named twice")
+        raise Refused(ErrorCode.INVALID_REQUEST, "a config is named more than once")
     nulls = [change.name for change in changes if change.operation != DELETE and change.value is None]
     if nulls:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"these may not be null: {', '.join(nulls)}")
+        raise Refused(ErrorCode.INVALID_REQUEST, f"null is not allowed as the value of {', '.join(nulls)}")
 
 
 def _topic(node: Node, context: RequestContext, resource: Resource) -> Topic:
     kind, name = resource
     if kind == CLIENT_METRICS:
-        raise Refused(ErrorCode.INVALID_REQUEST, "clients are not asked for metrics here")
+        raise Refused(ErrorCode.INVALID_REQUEST, "this broker does not collect client metrics")
     if kind != TOPIC:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"resource type {kind} is unknown")
+        raise Refused(ErrorCode.INVALID_REQUEST, f"unknown resource type {kind}")
     if not name:
-        raise Refused(ErrorCode.INVALID_REQUEST, "there are no default settings of topics")
+        raise Refused(ErrorCode.INVALID_REQUEST, "a topic config resource needs a topic name")
     check_topic_name(name)
     context.check_topic(name)
     topic = node.controller.topics.get(name)
@@ -177,22 +179,22 @@ def _topic(node: Node, context: RequestContext, resource: Resource) -> Topic:
 
 
 def check_node(node: Node, name: str) -> None:
-    """Raises Refused(INVALID_REQUEST) unless `name` is the id of this node: each speaks for itself only."""
+    """Raise Refused(INVALID_REQUEST) unless `name` is the id of this node: a node serves only its own configs."""
     try:
         number = int(name)
-    except ValueError:  # also of numbers that are thousands of digits long
-        raise Refused(ErrorCode.INVALID_REQUEST, f"the id of a node is a number, not {name!r}") from None
+    except ValueError:  # also raised for numbers of more than 4300 digits
+        raise Refused(ErrorCode.INVALID_REQUEST, f"a node id must be a number, not {name!r}") from None
     if number != node.id:
         raise Refused(ErrorCode.INVALID_REQUEST, f"this is node {node.id}, not {name}")
 
 
 def apply_changes(
-    configs: Mapping[str, str | None], rules: Mapping[str, TopicKey], changes: Sequence[Change]
+    configs: Mapping[str, str | None], rules: Mapping[str, ConfigKey], changes: Sequence[AlterConfigOp]
 ) -> dict[str, str | None]:
-    """The settings after some changes (KIP-339).
+    """Return the configs after IncrementalAlterConfigs (KIP-339).
 
-    Raises Refused: INVALID_CONFIG for adding to what is no list, UNKNOWN_SERVER_ERROR for an operation that does not
-    exist (as Kafka answers).
+    Raise Refused: INVALID_CONFIG for APPEND or SUBTRACT on a config that is not a list, UNKNOWN_SERVER_ERROR for an
+    unknown operation (Kafka's answer).
     """
     result = dict(configs)
     for name, operation, value in changes:
@@ -203,13 +205,13 @@ def apply_changes(
         elif operation in (APPEND, SUBTRACT):
             result[name] = _change_list(result.get(name), name, rules.get(name), operation, value or "")
         else:
-            raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"operation {operation} is unknown")
+            raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown operation {operation}")
     return result
 
 
-def _change_list(current: str | None, name: str, key: TopicKey | None, operation: int, value: str) -> str:
+def _change_list(current: str | None, name: str, key: ConfigKey | None, operation: int, value: str) -> str:
     if key is None or key.type != LIST:
-        raise Refused(ErrorCode.INVALID_CONFIG, f"{name} is no list")
+        raise Refused(ErrorCode.INVALID_CONFIG, f"{name} is not a list")
     parts = [part for part in (key.default if current is None else current).split(",") if part]
     for part in value.split(","):
         if operation == SUBTRACT and part in parts:

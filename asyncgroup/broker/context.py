@@ -1,4 +1,4 @@
-"""What is known of a request besides its message."""
+"""Per-request context: connection, client id, API version, arrival time (Kafka's `RequestContext`)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,10 @@ __all__ = ["RequestContext"]
 
 @dataclass(slots=True)
 class RequestContext:
-    """Who asks, in which version, and when (`time` is the loop's, in seconds).
-
-    `topic_errors` is filled by a fault: what to answer for a topic's partitions instead of looking at them.
-    `authenticator` is that of the connection, None where the listener has no SASL.
-    """
+    """Who sent a request, in which API version, and when."""
 
     time: float
+    """Arrival, loop time in seconds."""
     node_id: int
     client_id: str
     client_host: str
@@ -28,10 +25,14 @@ class RequestContext:
     api_version: int
     correlation_id: int
     topic_errors: dict[str, ErrorCode] = field(default_factory=dict)
+    """Errors by topic name that a fault sets; they are returned for the topic's partitions, which are not read or
+    written.
+    """
     authenticator: Authenticator | None = None
+    """The connection's authenticator; None if the listener has no SASL."""
 
     def check_topic(self, topic: str) -> None:
-        """Raises PartitionError if a fault asks for it."""
+        """Raise PartitionError if a fault sets an error for the topic."""
         error = self.topic_errors.get(topic)
         if error is not None:
             raise PartitionError(error)

@@ -1,8 +1,7 @@
-"""The cluster's metadata: topics, which nodes are alive, who leads what.
+"""The controller: the cluster's metadata (topics, live nodes, leaders) and all changes to it.
 
-Every change is one synchronous step: the metadata is right for all nodes at once, and each node hears of what
-concerns it through `Listener`. So there is no stale metadata between nodes, which real brokers have for
-moments.
+Every change is one synchronous step and is visible to all nodes at once; nodes are notified through `MetadataListener`.
+Unlike in a real cluster, no node ever has stale metadata.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID
 
-from asyncgroup.broker.coordination import Coordinators
-from asyncgroup.broker.errors import Refused, StorageError
+from asyncgroup.broker.config_repository import BROKER, ConfigRepository
+from asyncgroup.broker.coordinator_election import CoordinatorElection
+from asyncgroup.broker.errors import KafkaStorageError, Refused
 from asyncgroup.broker.internal_topics import OFFSETS_PARTITIONS, new_offsets_topic
 from asyncgroup.broker.journal import Journal, NoJournal
-from asyncgroup.broker.listener import Listener
-from asyncgroup.broker.placement import Placement, check_number
-from asyncgroup.broker.quotas import ClientQuotas, Entity
+from asyncgroup.broker.metadata_listener import MetadataListener
+from asyncgroup.broker.quotas import ClientQuotas, QuotaEntity
+from asyncgroup.broker.replica_placer import ReplicaPlacer, check_partition_count
 from asyncgroup.broker.scram_users import ScramUsers, credential_record
-from asyncgroup.broker.settings import BROKER, Settings
 from asyncgroup.broker.topic_configs import check_configs
 from asyncgroup.broker.topics import (
     NO_LEADER,
@@ -42,7 +41,9 @@ log = escaping_logger(__name__)
 
 
 class Controller:
-    """Holds the metadata and changes it; who coordinates what is in `coordinators`."""
+    """The cluster's metadata and the operations that change it; `coordinators` elects group and transaction
+    coordinators.
+    """
 
     def __init__(
         self,
@@ -51,86 +52,84 @@ class Controller:
         *,
         default_partitions: int,
         default_replication_factor: int,
-        settings: Settings | None = None,
+        settings: ConfigRepository | None = None,
     ) -> None:
         self.cluster_id = uuid.UUID(int=rng.getrandbits(128), version=4).hex[:22]
         self.node_ids = tuple(node_ids)
         self.alive: set[int] = set()
         self.topics: dict[str, Topic] = {}
         self.deleted_names: set[str] = set()
-        """The names of topics that were deleted."""
+        """Names of deleted topics."""
         self.topics_by_id: dict[UUID, Topic] = {}
         self.default_partitions = default_partitions
         self.default_replication_factor = default_replication_factor
-        self.settings = settings or Settings()
+        self.configs = settings or ConfigRepository()
         self.scram_users = ScramUsers()
         self.quotas = ClientQuotas()
         self._rng = rng
-        self._listeners: dict[int, Listener] = {}
-        self.coordinators = Coordinators(self.topics, self._listeners, self._lead)
+        self._listeners: dict[int, MetadataListener] = {}
+        self.coordinators = CoordinatorElection(self.topics, self._listeners, self._elect_leader)
         self.journal: Journal = NoJournal()
-        self.configured: Callable[[Topic], None] = lambda _topic: None
-        """Told of topics that are new or have other settings."""
+        self.configs_changed: Callable[[Topic], None] = lambda _topic: None
+        """Called with each topic that is created, restored or gets new configs."""
         self._next_producer_id = 1000
-        self._placement = Placement(self.alive)
+        self._replica_placer = ReplicaPlacer(self.alive)
 
     def __repr__(self) -> str:
         return f"<Controller nodes={sorted(self.alive)} of {list(self.node_ids)} topics={len(self.topics)}>"
 
     @property
     def controller_id(self) -> int:
-        """The node that clients are told to be the controller; any node takes controller requests, as with
-        KRaft.
-        """
+        """The node that Metadata names as controller; as with KRaft, every node accepts controller requests."""
         return min(self.alive, default=-1)
 
     # -- nodes -----------------------------------------------------------------------------------------------
 
-    def node_up(self, node_id: int, listener: Listener) -> None:
-        """A node is there: it leads what nobody could lead meanwhile, other leaders stay where they are."""
+    def node_up(self, node_id: int, listener: MetadataListener) -> None:
+        """Add a started node; it becomes leader of its partitions that have none, other leaders stay."""
         self.alive.add(node_id)
         self._listeners[node_id] = listener
         for partition in self._partitions():
             if partition.leader == NO_LEADER and node_id in partition.replicas:
-                self._lead(partition, node_id)
+                self._elect_leader(partition, node_id)
         self.coordinators.node_up(node_id)
 
     def node_down(self, node_id: int) -> None:
-        """A node is gone without a word: leaders and coordinators move to nodes that are alive."""
+        """Remove a stopped node; leaders and coordinators on it move to live nodes."""
         self.alive.discard(node_id)
         self._listeners.pop(node_id, None)
         led = [partition for partition in self._partitions() if partition.leader == node_id]
         if led and self.alive:
-            log.info("node %d is gone: %d partitions get other leaders", node_id, len(led))
+            log.info("node %d stopped: %d partitions get new leaders", node_id, len(led))
         for partition in led:
-            self._lead(partition, next((r for r in partition.replicas if r in self.alive), NO_LEADER))
+            self._elect_leader(partition, next((r for r in partition.replicas if r in self.alive), NO_LEADER))
         self.coordinators.node_down(node_id, self.alive)
 
     # -- leaders and coordinators ----------------------------------------------------------------------------
 
     def move_leader(self, partition: Partition, node_id: int) -> None:
-        """Make a live node the leader, and a replica if it was none."""
+        """Make a live node the leader, adding it to the replicas if necessary."""
         self._check_alive(node_id)
         if partition.topic == OFFSETS_TOPIC:
-            self.coordinators.move_offsets(partition.index, node_id, anew=True)
+            self.coordinators.move_offsets_leader(partition.index, node_id, force=True)
             return
         if node_id not in partition.replicas:
             partition.replicas.append(node_id)
-        self._lead(partition, node_id)
+        self._elect_leader(partition, node_id)
 
     def truncate(self, partition: Partition, offset: int, node_id: int) -> None:
-        """Make a live node the leader that lacks the records from `offset` on."""
+        """Drop the records from `offset` on, then make a live node the leader."""
         self._check_alive(node_id)
         partition.log.truncate(offset)
         self.move_leader(partition, node_id)
 
-    def _lead(self, partition: Partition, node_id: int) -> None:
-        if partition.leader in self.alive:  # else `node_down` has told of all its partitions at once
+    def _elect_leader(self, partition: Partition, node_id: int) -> None:
+        if partition.leader in self.alive:  # otherwise `node_down` has logged all its partitions in one line
             place = f"{partition.topic}-{partition.index}"
             log.info("partition %s: leader %d -> %d", place, partition.leader, node_id)
-        partition.lead_by(node_id)
-        if self.settings.nodes and partition.topic in self.topics:
-            self._apply_settings(self.topics[partition.topic], [partition])
+        partition.set_leader(node_id)
+        if self.configs.nodes and partition.topic in self.topics:
+            self._apply_configs(self.topics[partition.topic], [partition])
         self.journal.partition_changed(partition)
         for listener in self._listeners.values():
             listener.partition_changed(partition)
@@ -140,7 +139,7 @@ class Controller:
         `__consumer_offsets`.
         """
         self._check_alive(node_id)
-        self.coordinators.move_offsets(self.coordinators.offsets_partition(group_id), node_id)
+        self.coordinators.move_offsets_leader(self.coordinators.offsets_partition(group_id), node_id)
 
     def move_transaction_coordinator(self, transactional_id: str, node_id: int) -> None:
         """Make a live node the coordinator of a transactional id, and of all others in its partition."""
@@ -148,9 +147,7 @@ class Controller:
         self.coordinators.move_transaction(transactional_id, node_id)
 
     def offsets_topic(self) -> Topic:
-        """`__consumer_offsets`. It is made when somebody first needs it, as in Kafka, which looks for a coordinator then
-        (`AutoTopicCreationManager`).
-        """
+        """Return `__consumer_offsets`, created on first use as by Kafka's `AutoTopicCreationManager`."""
         found = self.topics.get(OFFSETS_TOPIC)
         if found is not None:
             return found
@@ -161,7 +158,7 @@ class Controller:
 
     def _check_alive(self, node_id: int) -> None:
         if node_id not in self.alive:
-            raise UsageError(f"node {node_id} is not running; these are: {sorted(self.alive)}")
+            raise UsageError(f"node {node_id} is not running; the running nodes are {sorted(self.alive)}")
 
     # -- topics ----------------------------------------------------------------------------------------------
 
@@ -175,9 +172,9 @@ class Controller:
         configs: Mapping[str, str | None] | None = None,
         validate_only: bool = False,
     ) -> Topic:
-        """Create a topic; -1 takes the cluster's default. `assignments` gives the replicas of each partition.
+        """Create a topic; -1 means the cluster's default. `assignments` are the replicas of each partition.
 
-        Raises Refused with the code that CreateTopics answers.
+        Raise Refused with the error code of CreateTopics.
         """
         check_topic_name(name)
         if name == OFFSETS_TOPIC and name not in self.topics:
@@ -188,39 +185,42 @@ class Controller:
         count = self.default_partitions if partitions == -1 else partitions
         factor = self.default_replication_factor if replication_factor == -1 else replication_factor
         if assignments:
-            self._placement.check(assignments)
+            self._replica_placer.check_assignments(assignments)
         elif count <= 0:
-            raise Refused(ErrorCode.INVALID_PARTITIONS, f"{count} partitions: at least 1 is needed")
+            raise Refused(ErrorCode.INVALID_PARTITIONS, f"{count} partitions; at least 1 is required")
         else:
-            self._placement.check_factor(factor)
-        check_number(name, count)
+            self._replica_placer.check_factor(factor)
+        check_partition_count(name, count)
         check_configs(configs or {})
         topic = Topic(name, uuid.UUID(int=self._rng.getrandbits(128), version=4), configs or {})
-        replicas = self._placement.replicas(count, factor, assignments)
+        replicas = self._replica_placer.replicas(count, factor, assignments)
         self._add_partitions(topic, replicas)
-        self._apply_settings(topic)
+        self._apply_configs(topic)
         if not validate_only:
             self.journal.topic_changed(topic)
             self.topics[name] = self.topics_by_id[topic.id] = topic
-            self.configured(topic)
+            self.configs_changed(topic)
             log.info("topic %s: created with %d partitions", name, len(replicas))
         return topic
 
     def reassign(self, partition: Partition, replicas: Sequence[int]) -> None:
-        """Give a partition these replicas; a leader that is none of them hands over to the first.
+        """Replace a partition's replicas; if the leader is not among them, the first replica becomes leader.
 
-        Raises Refused(INVALID_REPLICA_ASSIGNMENT).
+        Raise Refused(INVALID_REPLICA_ASSIGNMENT).
         """
-        self._placement.check([replicas])
+        self._replica_placer.check_assignments([replicas])
         partition.replicas[:] = replicas
         self.journal.partition_changed(partition)
         if partition.leader not in replicas:
             self.move_leader(partition, replicas[0])
 
     def _create_offsets_topic(self, partitions: int, *, validate_only: bool) -> Topic:
-        """Make `__consumer_offsets` because somebody says so; it is the same as the one that makes itself."""
+        """Create `__consumer_offsets` on request; it is the same topic as the one created on first use."""
         if partitions not in (-1, OFFSETS_PARTITIONS):
-            raise Refused(ErrorCode.INVALID_PARTITIONS, f"{OFFSETS_TOPIC} has {OFFSETS_PARTITIONS} of them")
+            raise Refused(
+                ErrorCode.INVALID_PARTITIONS,
+                f"{partitions} partitions; {OFFSETS_TOPIC} always has {OFFSETS_PARTITIONS}",
+            )
         if validate_only:
             return new_offsets_topic(self.cluster_id, self.node_ids, self.coordinators.offsets_leaders)
         return self.offsets_topic()
@@ -233,34 +233,37 @@ class Controller:
         assignments: Sequence[Sequence[int]] = (),
         validate_only: bool = False,
     ) -> None:
-        """Let a topic have `total` partitions; raises Refused(INVALID_PARTITIONS) if that is not more than
-        now.
-        """
-        if topic.name == OFFSETS_TOPIC:  # a group would live in another partition than its records
-            raise Refused(ErrorCode.INVALID_PARTITIONS, f"{OFFSETS_TOPIC} keeps its {OFFSETS_PARTITIONS}")
+        """Increase a topic's partitions to `total`. Raise Refused(INVALID_PARTITIONS) if it has as many already."""
+        if (
+            topic.name == OFFSETS_TOPIC
+        ):  # groups would hash to other partitions than the ones with their records
+            raise Refused(
+                ErrorCode.INVALID_PARTITIONS, f"{OFFSETS_TOPIC} always has {OFFSETS_PARTITIONS} partitions"
+            )
         missing = total - len(topic.partitions)
         if missing <= 0:
             raise Refused(
                 ErrorCode.INVALID_PARTITIONS,
-                f"topic {topic.name!r} has {len(topic.partitions)} partitions already, {total} are asked for",
+                f"topic {topic.name!r} already has {len(topic.partitions)} partitions; {total} are requested",
             )
-        check_number(topic.name, missing)
+        check_partition_count(topic.name, missing)
         if assignments:
-            self._placement.check(assignments)
+            self._replica_placer.check_assignments(assignments)
             if len(assignments) != missing:
-                raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{missing} assignments are needed")
+                raise Refused(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"{len(assignments)} assignments for {missing} new partitions",
+                )
         factor = min(len(topic.partitions[0].replicas), len(self.alive))
-        replicas = self._placement.replicas(missing, factor, assignments)
+        replicas = self._replica_placer.replicas(missing, factor, assignments)
         if not validate_only:
             self._add_partitions(topic, replicas)
-            self._apply_settings(topic)
+            self._apply_configs(topic)
             self._keep_new_partitions(topic, missing)
-            log.info("topic %s: has %d partitions now", topic.name, total)
+            log.info("topic %s: now has %d partitions", topic.name, total)
 
     def delete_topic(self, topic: Topic) -> None:
-        """Delete a topic with its records; a new one of the same name gets another id. With `__consumer_offsets` all
-        groups go.
-        """
+        """Delete a topic with its records. Deleting `__consumer_offsets` deletes all groups."""
         self.journal.topic_deleted(topic)
         del self.topics[topic.name]
         self.deleted_names.add(topic.name)
@@ -271,70 +274,77 @@ class Controller:
             for listener in self._listeners.values():
                 listener.partition_changed(partition)
         if topic.name == OFFSETS_TOPIC:
-            self.coordinators.forget_groups()
+            self.coordinators.reset_groups()
 
     def configure_topic(self, topic: Topic, configs: Mapping[str, str | None]) -> None:
-        """Give a topic settings that `check_configs` has passed in place of those that it had; raises StorageError."""
+        """Replace a topic's configs; `check_configs` must have passed. Raise KafkaStorageError."""
         before = topic.configs
         topic.configure(configs)
-        self._apply_settings(topic)
+        self._apply_configs(topic)
         try:
             self.journal.topic_changed(topic)
-        except StorageError:
+        except KafkaStorageError:
             topic.configure(before)
-            self._apply_settings(topic)
+            self._apply_configs(topic)
             raise
-        self.configured(topic)
+        self.configs_changed(topic)
 
-    def alter_settings(self, kind: int, name: str, configs: Mapping[str, str]) -> None:
-        """Give a broker, all of them ("") or a group settings that `Settings.check` has passed; raises StorageError."""
+    def alter_configs(self, kind: int, name: str, configs: Mapping[str, str]) -> None:
+        """Replace the dynamic configs of a broker, all brokers ("") or a group; `ConfigRepository.check` must have
+        passed.
+
+        Raise KafkaStorageError.
+        """
         self.journal.resource_changed(
             "settings", (kind, name), {"configs": dict(configs)} if configs else None
         )
-        self.settings.put(kind, name, configs)
+        self.configs.put(kind, name, configs)
         if kind == BROKER:
             for topic in self.topics.values():
-                self._apply_settings(topic)
-                self.configured(topic)
+                self._apply_configs(topic)
+                self.configs_changed(topic)
 
     def alter_scram_user(self, mechanism: str, user: str, credential: ScramCredential | None) -> None:
-        """Create, replace or delete (None) a user's credential; raises StorageError."""
+        """Create, replace or delete (None) a user's credential. Raise KafkaStorageError."""
         self.journal.resource_changed("scram", (mechanism, user), credential_record(credential))
         if credential is None:
             self.scram_users.remove(mechanism, user)
         else:
             self.scram_users.put(mechanism, user, credential)
 
-    def alter_quotas(self, entity: Entity, values: Mapping[str, float]) -> None:
-        """Give clients quotas that `ClientQuotas.altered` has passed; raises StorageError."""
+    def alter_quotas(self, entity: QuotaEntity, values: Mapping[str, float]) -> None:
+        """Replace the quotas of an entity; `ClientQuotas.merged` must have passed. Raise KafkaStorageError."""
         kept = {"values": dict(values)} if values else None
         self.journal.resource_changed("quota", [json.dumps(entity)], kept)
         self.quotas.put(entity, values)
 
-    def _apply_settings(self, topic: Topic, partitions: Sequence[Partition] | None = None) -> None:
-        """Let the brokers' settings hold for what a topic does not say itself."""
+    def _apply_configs(self, topic: Topic, partitions: Sequence[Partition] | None = None) -> None:
+        """Configure a topic's partitions from its own configs and, for those it does not set, the brokers' defaults."""
         for partition in topic.partitions if partitions is None else partitions:
-            partition.configure(self.settings.log_config(topic.configs, partition.leader))
+            partition.configure(self.configs.log_config(topic.configs, partition.leader))
 
     def _keep_new_partitions(self, topic: Topic, count: int) -> None:
         try:
             self.journal.topic_changed(topic)
-        except StorageError:
+        except KafkaStorageError:
             del topic.partitions[-count:]
             raise
 
     def restore(
-        self, topics: Sequence[Topic], journal: Journal, next_producer_id: int | None, *, life: int = 1
+        self, topics: Sequence[Topic], journal: Journal, next_producer_id: int | None, *, start_count: int = 1
     ) -> None:
-        """Take over what a journal kept, before any node is there; this is the cluster's `life`th life, counted from 1."""
+        """Take over the stored metadata before any node starts.
+
+        `start_count` counts the cluster's starts, this included.
+        """
         self.journal = journal
-        if life > 1:  # the seed of before must not lead to the ids of before
-            self._rng.seed(f"{self._rng.getrandbits(64)} in life {life}")
+        if start_count > 1:  # a restart with the same seed must not generate the same ids again
+            self._rng.seed(f"{self._rng.getrandbits(64)} in life {start_count}")
         for topic in topics:
             self.topics[topic.name] = self.topics_by_id[topic.id] = topic
-            self._apply_settings(topic)
-            self.configured(topic)
-        self._placement.placed = len(self._partitions())
+            self._apply_configs(topic)
+            self.configs_changed(topic)
+        self._replica_placer.placed = len(self._partitions())
         if next_producer_id is not None:
             self._next_producer_id = next_producer_id
 
@@ -344,7 +354,7 @@ class Controller:
             topic.add_partition(nodes, leader)
 
     def _partitions(self) -> list[Partition]:
-        """All but those of `__consumer_offsets`, whose leaders are the coordinators of groups."""
+        """Return all partitions except those of `__consumer_offsets`, whose leaders `coordinators` elects."""
         return [
             partition
             for topic in self.topics.values()
@@ -353,8 +363,8 @@ class Controller:
         ]
 
     def next_producer_id(self) -> int:
-        """A producer id that no other producer has. Raises StorageError."""
+        """Return a new, unique producer id. Raise KafkaStorageError."""
         producer_id = self._next_producer_id + 1
-        self.journal.producer_id_given(producer_id)
+        self.journal.producer_id_allocated(producer_id)
         self._next_producer_id = producer_id
         return producer_id

@@ -1,4 +1,4 @@
-"""What a running cluster holds, to be looked at and changed by hand: topics, records, leaders, coordinators, groups."""
+"""The synchronous half of `EmbeddedCluster`: inspect and change topics, records, leaders, coordinators and groups."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.coordinator.requests import CommitRequest, OffsetAndMetadata
 from asyncgroup.broker.faults import Faults
 from asyncgroup.broker.history import History
-from asyncgroup.broker.named import topics_of
-from asyncgroup.broker.node import Shared
+from asyncgroup.broker.message_fields import topic_names_in
+from asyncgroup.broker.node import ClusterState
 from asyncgroup.broker.retention import Retention
-from asyncgroup.broker.seeding import Seed, append_records, check_long
+from asyncgroup.broker.seeding import SeedRecord, append_records, check_int64
 from asyncgroup.broker.topics import Partition, Topic
 from asyncgroup.broker.transactions.metadata import TransactionMetadata
 from asyncgroup.broker.views import GroupView, view_group
@@ -25,9 +25,9 @@ __all__ = ["ClusterControls"]
 
 
 class ClusterControls:
-    """The part of `EmbeddedCluster` that needs no waiting: every method is one step on the cluster's loop."""
+    """Methods of `EmbeddedCluster` that do not wait: each is one step on the cluster's loop."""
 
-    _shared: Shared
+    _shared: ClusterState
     _retention: Retention
 
     # -- topics ----------------------------------------------------------------------------------------------
@@ -40,7 +40,10 @@ class ClusterControls:
         *,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic; None takes the cluster's default. Raises `broker.Refused` as CreateTopics would."""
+        """Create a topic; None means the cluster's default.
+
+        Raise `broker.Refused` with the error code of CreateTopics.
+        """
         self._shared.controller.create_topic(
             name,
             -1 if partitions is None else partitions,
@@ -49,7 +52,7 @@ class ClusterControls:
         )
 
     def create_partitions(self, name: str, total: int) -> None:
-        """Let a topic have `total` partitions, more than now."""
+        """Increase a topic's partitions to `total`."""
         self._shared.controller.create_partitions(self.topic(name), total)
 
     def delete_topic(self, name: str) -> None:
@@ -57,23 +60,23 @@ class ClusterControls:
         next(iter(self._shared.nodes.values())).delete_topic(self.topic(name))
 
     def topic(self, name: str) -> Topic:
-        """A topic with its partitions; UsageError if it does not exist."""
+        """Return a topic with its partitions. Raise UsageError if it does not exist."""
         topic = self._shared.controller.topics.get(name)
         if topic is None:
-            raise UsageError(f"no topic {name!r}; these are: {sorted(self._shared.controller.topics)}")
+            raise UsageError(f"no topic {name!r}; the topics are {sorted(self._shared.controller.topics)}")
         return topic
 
     def partition(self, topic: str, partition: int) -> Partition:
-        """A partition with its log, leader and replicas; UsageError if it does not exist."""
+        """Return a partition with its log, leader and replicas. Raise UsageError if it does not exist."""
         partitions = self.topic(topic).partitions
         if not 0 <= partition < len(partitions):
             raise UsageError(f"topic {topic!r} has partitions 0 to {len(partitions) - 1}, not {partition}")
         return partitions[partition]
 
     def records(self, topic: str, partition: int | None = None) -> list[Record]:
-        """All records of a topic, or of one partition, decoded; partition after partition, by offset.
+        """Return the decoded records of a topic, or of one partition, ordered by partition and offset.
 
-        Those of open and aborted transactions are among them, transaction markers are not.
+        Records of open and aborted transactions are included, transaction markers are not.
         """
         partitions = self.topic(topic).partitions if partition is None else [self.partition(topic, partition)]
         return [record for each in partitions for record in each.log.records()]
@@ -81,19 +84,19 @@ class ClusterControls:
     def produce(
         self,
         topic: str,
-        *records: Seed,
+        *records: SeedRecord,
         partition: int | None = None,
         headers: Sequence[Header] = (),
         timestamp: int | None = None,
     ) -> list[RecordMetadata]:
-        """Append records to a topic at once, without a client; returns where they went, in their order.
+        """Append records directly, without a client; return their metadata in the order given.
 
-        A record is its value, or a pair of key and value; text is encoded as UTF-8. They go to `partition`, or else those
-        with a key where Java's default partitioner puts it, those without to the partitions in turn. `headers` and
-        `timestamp` (ms since 1970, default: now) are those of all of them.
+        A record is its value, or a pair of key and value; text is encoded as UTF-8. Records go to `partition`;
+        without it, records with a key go where Java's default partitioner puts them, records without one to the
+        partitions in turn. `headers` and `timestamp` (ms since 1970, default: now) apply to all records.
 
-        Raises UsageError for a topic or partition that does not exist or has no leader, ConfigError for a key, value or
-        timestamp that cannot be, and AppendError as a producer's request would be refused.
+        Raise UsageError for a topic or partition that does not exist or has no leader, ConfigError for an invalid key,
+        value or timestamp, AppendError where a Produce request would be refused.
         """
         return append_records(
             self.topic(topic),
@@ -102,19 +105,19 @@ class ClusterControls:
             headers=headers,
             timestamp=timestamp,
             now=self._shared.clock(),
-            appended=self._appended,
+            on_append=self._complete_delayed_operations,
         )
 
     def commit(self, group_id: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Commit offsets (the next ones to read) of a group that has no members: `commit("billing", {("orders", 0): 5})`.
+        """Commit offsets (next to read) for a group without members: `commit("billing", {("orders", 0): 5})`.
 
-        Raises UsageError for a partition that does not exist, for a group with members, whose offsets only they commit,
-        and if no node coordinates the group; ConfigError for an offset that cannot be.
+        Raise UsageError if a partition does not exist, the group has members (only they may commit), or no node
+        coordinates the group; ConfigError for an invalid offset.
         """
         committed = {}
         for (topic, partition), offset in offsets.items():
             self.partition(topic, partition)
-            check_long("offset", offset)
+            check_int64("offset", offset)
             committed[TopicPartition(topic, partition)] = OffsetAndMetadata(
                 offset, topic_id=self.topic(topic).id
             )
@@ -126,25 +129,28 @@ class ClusterControls:
         if outcomes and isinstance(outcomes[0], ErrorCode) and outcomes[0]:
             members = len(self.group(group_id).members)
             raise UsageError(
-                f"offsets of group {group_id!r}, which has {members} members: {outcomes[0].name}"
+                f"cannot commit offsets of group {group_id!r}, which has {members} members: {outcomes[0].name}"
             )
 
     def apply_retention(self) -> None:
-        """Delete now what `retention.ms` and `retention.bytes` of all topics (Kafka's defaults: seven days, no limit)
-        don't keep: whole segments, see `PartitionLog.retain`.
+        """Delete the segments beyond `retention.ms` and `retention.bytes` of all topics now
+        (`PartitionLog.delete_old_segments`).
+
+        Kafka's defaults are seven days and no size limit.
         """
         self._retention.apply()
 
     def compact(self, topic: str) -> None:
-        """Compact a topic now, whatever its `cleanup.policy`: of each key the last record stays; an open transaction and
-        what is behind its beginning is left alone.
+        """Compact a topic now, whatever its `cleanup.policy`: keep the last record of each key.
+
+        Records from the first open transaction on are not compacted.
         """
         self._retention.compact(self.topic(topic))
 
     # -- leaders and coordinators ----------------------------------------------------------------------------
 
     def leader(self, topic: str, partition: int) -> int:
-        """The id of the node that leads a partition, -1 if none does."""
+        """Return the id of the partition's leader, -1 if it has none."""
         return self.partition(topic, partition).leader
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
@@ -152,54 +158,55 @@ class ClusterControls:
         self._shared.controller.move_leader(self.partition(topic, partition), node_id)
 
     def truncate(self, topic: str, partition: int, offset: int, leader: int | None = None) -> None:
-        """Lose the records from `offset` on, as when a replica that lacks them becomes the leader (an unclean election).
+        """Lose the records from `offset` on, as in an unclean leader election of a replica that lacks them.
 
-        The batch that holds `offset` goes whole. `leader` is the new leader (default: the present one), whose leader
-        epoch begins at the log's new end.
+        The whole batch that holds `offset` is lost. `leader` is the new leader (default: the present one); its
+        leader epoch begins at the new log end offset.
         """
         place = self.partition(topic, partition)
         self._shared.controller.truncate(place, offset, place.leader if leader is None else leader)
 
     def hold_followers(self, topic: str, partition: int) -> None:
-        """Let the followers of a partition stand still: what is written from now on stays behind the high watermark.
+        """Stop replication to a partition's followers: records appended from now on stay above the high watermark.
 
-        Consumers don't see it, and acks=all waits for `release_followers`, or is answered REQUEST_TIMED_OUT. So do coordinators that
-        write to `__consumer_offsets` (COORDINATOR_NOT_AVAILABLE after five seconds). The followers stay in sync however
-        long it takes (Kafka would drop them after `replica.lag.time.max.ms`), and a new leader has all records.
+        Consumers do not see them, and acks=all waits for `release_followers` or fails with REQUEST_TIMED_OUT; so do
+        the coordinator's writes to `__consumer_offsets` (COORDINATOR_NOT_AVAILABLE after five seconds). The
+        followers stay in the ISR however long it takes (Kafka removes them after `replica.lag.time.max.ms`), and a
+        new leader has all records.
         """
         log = self.partition(topic, partition).log
-        log.held_at = log.high_watermark
+        log.follower_end_offset = log.high_watermark
 
     def release_followers(self, topic: str, partition: int) -> None:
-        """Let the followers of a partition catch up."""
+        """Resume replication to a partition's followers; they catch up at once."""
         place = self.partition(topic, partition)
-        place.log.held_at = None
-        self._appended(place)
+        place.log.follower_end_offset = None
+        self._complete_delayed_operations(place)
 
     def coordinator(self, group_id: str) -> int:
-        """The id of the node that coordinates a group, -1 if none does."""
-        return self._shared.controller.coordinators.of_group(group_id)
+        """Return the id of the group's coordinator, -1 if it has none."""
+        return self._shared.controller.coordinators.group_coordinator(group_id)
 
     def move_coordinator(self, group_id: str, node_id: int) -> None:
         """Make a live node the coordinator of a group.
 
-        As in Kafka a whole partition of `__consumer_offsets` moves, with any other groups in it; requests
-        parked at the old coordinator are answered NOT_COORDINATOR.
+        As in Kafka, a whole partition of `__consumer_offsets` moves, including any other groups in it; requests
+        parked at the old coordinator get NOT_COORDINATOR.
         """
         self._shared.controller.move_coordinator(group_id, node_id)
 
     def transaction_coordinator(self, transactional_id: str) -> int:
-        """The id of the node that coordinates the transactions of a transactional id, -1 if none does."""
-        return self._shared.controller.coordinators.of_transaction(transactional_id)
+        """Return the id of the transactional id's coordinator, -1 if it has none."""
+        return self._shared.controller.coordinators.transaction_coordinator(transactional_id)
 
     def move_transaction_coordinator(self, transactional_id: str, node_id: int) -> None:
-        """Make a live node the coordinator of a transactional id, with any others in its partition of
+        """Make a live node the coordinator of a transactional id and of all others in its partition of
         `__transaction_state`.
         """
         self._shared.controller.move_transaction_coordinator(transactional_id, node_id)
 
     def group(self, group_id: str) -> GroupView:
-        """A picture of a group as it is now."""
+        """Return a snapshot of a group."""
         node_id = self.coordinator(group_id)
         node = self._shared.nodes.get(node_id)
         group = None if node is None else node.coordinator.groups.get(group_id)
@@ -209,7 +216,7 @@ class ClusterControls:
 
     @property
     def transactions(self) -> Mapping[str, TransactionMetadata]:
-        """The transactional ids that were used, with the state of their transactions."""
+        """The known transactional ids and the state of their transactions."""
         return self._shared.transactions.transactions
 
     @property
@@ -217,24 +224,26 @@ class ClusterControls:
         """The ids of all groups that some node coordinates."""
         return sorted(g for node in self._shared.nodes.values() for g in node.coordinator.groups)
 
-    # -- watching and disturbing -----------------------------------------------------------------------------
+    # -- history and faults ----------------------------------------------------------------------------------
 
     @property
     def history(self) -> History:
-        """What was asked and answered so far."""
+        """The requests and responses so far."""
         return self._shared.history
 
     @property
     def faults(self) -> Faults:
-        """What should go wrong: `cluster.faults.on("Fetch", node=1).error(…)`."""
+        """The injected faults: `cluster.faults.on("Fetch", node=1).error(…)`."""
         return self._shared.faults
 
     def on_unknown_topic(self, call: Callable[[str], object]) -> None:
-        """Call `call(name)` from now on when a client asks for a topic that never existed and is not created either."""
+        """Set a function to call with the name of each topic that a client asks for, never existed and is not
+        created.
+        """
         self._shared.on_unknown_topic = call
 
-    def _appended(self, partition: Partition) -> None:
-        next(iter(self._shared.nodes.values())).appended(partition)
+    def _complete_delayed_operations(self, partition: Partition) -> None:
+        next(iter(self._shared.nodes.values())).complete_delayed_operations(partition)
 
     def _topic_name(self, topic_id: UUID) -> str | None:
         topic = self._shared.controller.topics_by_id.get(topic_id)
@@ -242,7 +251,7 @@ class ClusterControls:
 
     def _topics_of(self, context: RequestContext, request: Any) -> set[str]:
         ids = self._shared.controller.topics_by_id
-        found = topics_of(request, self._topic_name)
+        found = topic_names_in(request, self._topic_name)
         if context.api == "Fetch" and request.session_epoch > 0:
             for key, _ in self._shared.nodes[context.node_id].fetch_sessions.keys(request.session_id):
                 if isinstance(key, str):

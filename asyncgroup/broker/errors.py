@@ -1,4 +1,4 @@
-"""How parts of the broker say no to each other; a handler turns these into error codes on the wire."""
+"""Exceptions inside the broker; handlers turn them into error codes on the wire."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from asyncgroup.errors import AsyncGroupError
 __all__ = [
     "AppendError",
     "CloseConnection",
+    "KafkaStorageError",
     "PartitionError",
     "Refused",
-    "StorageError",
     "UnusedFaults",
     "shortened",
 ]
 
 
 _LONGEST: Final = 1000
-"""Characters of a sentence; it may quote what a client sent, and there is an end to what an answer can say."""
+"""Longest error message in characters: it may quote what a client sent, and a response's string field is limited."""
 
 
 def shortened(text: str) -> str:
-    """A sentence that is not too long."""
+    """Return `text`, cut to the longest allowed error message."""
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 class Refused(AsyncGroupError):
-    """Base: an answer with an error `code` and a sentence for humans."""
+    """Base class: the request is refused with an error `code` and a readable message."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         self.code = code
@@ -36,18 +36,22 @@ class Refused(AsyncGroupError):
 
 
 class AppendError(Refused):
-    """A batch that may not be appended."""
+    """A batch was refused by the log."""
 
 
-class StorageError(AppendError):
-    """The disk did not do what it had to; the message says what it said, `code` what clients are told."""
+class KafkaStorageError(AppendError):
+    """A disk operation failed (Kafka's `KafkaStorageException`): `code` goes to clients, the message holds the OS
+    error.
+    """
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> None:
         super().__init__(code, message)
 
 
 class PartitionError(Refused):
-    """A partition that this node cannot serve as asked; `leader` is (node id, leader epoch) where that helps."""
+    """This node cannot serve the partition; `leader` is the current (node id, leader epoch) if the client should
+    know it.
+    """
 
     def __init__(
         self, code: ErrorCode, message: str | None = None, *, leader: tuple[int, int] | None = None
@@ -57,18 +61,18 @@ class PartitionError(Refused):
 
 
 class CloseConnection(Exception):
-    """Raised by a handler where Kafka answers by closing the connection; the message goes to the log."""
+    """Raised by a handler where Kafka closes the connection instead of responding; the message is logged."""
 
 
 class UnusedFaults(AsyncGroupError, AssertionError):
-    """Faults that were never hit when their cluster ended: the test did not test what it says.
+    """Faults that no request matched before their cluster ended: the test did not exercise what it set up.
 
-    `faults` describes each. Raised by the cluster's exit, unless an exception is on its way already.
+    `faults` describes each. Raised by the cluster's exit, unless another exception is already propagating.
     """
 
     def __init__(self, faults: list[str]) -> None:
         self.faults = faults
         super().__init__(
-            f"{len(faults)} fault(s) were never hit: {'; '.join(faults)}. Did the client ask what the test thinks? "
-            "cluster.history tells; optional() says that a fault need not be hit"
+            f"{len(faults)} fault(s) were never hit: {'; '.join(faults)}. cluster.history shows which requests were "
+            "sent; mark a fault that need not be hit with optional()"
         )

@@ -1,4 +1,4 @@
-"""One fault: which requests it hits, and what it does to them."""
+"""One injected fault: which requests it hits, and what it does to them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, Self, TypeAlias, get_args
 
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.history import Exchange
-from asyncgroup.broker.named import error_named
+from asyncgroup.broker.message_fields import parse_error_code
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ConfigError
 from asyncgroup.wire.message import copy_message
@@ -16,7 +16,9 @@ from asyncgroup.wire.message import copy_message
 __all__ = ["Cut", "Fault"]
 
 Cut: TypeAlias = Literal["before", "after", "mid-frame"]
-"""When a connection is cut: before the request is handled, instead of the answer, or in the middle of it."""
+"""When the connection is closed: before the request is handled, instead of the response, or in the middle of the
+response.
+"""
 
 FETCH_ERRORS: Final = frozenset(
     {
@@ -29,13 +31,15 @@ FETCH_ERRORS: Final = frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     }
 )
-"""What Kafka answers a Fetch as a whole (`KafkaApis.handleFetchRequest`, `FetchManager`); all else is of a partition."""
+"""Request-level errors of Fetch in Kafka (`KafkaApis.handleFetchRequest`, `FetchManager`); all others are per
+partition.
+"""
 
 
 class Fault:
-    """One thing to go wrong. `hits` counts how often it did; without an action it only counts.
+    """An injected fault, created by `Faults.on`. `hits` counts the requests hit; without an action it only counts them.
 
-    Made by `Faults.on`. `times=None` hits from the nth matching request on without end.
+    It hits `times` matching requests beginning with the `nth`; `times=None` hits all from there on.
     """
 
     def __init__(
@@ -43,27 +47,27 @@ class Fault:
         matches: Callable[[RequestContext, Any], bool],
         nth: int,
         times: int | None,
-        failed: Callable[[BaseException], object] = lambda _: None,
+        on_failure: Callable[[BaseException], object] = lambda _: None,
     ) -> None:
         self.hits = 0
         self.code: ErrorCode | None = None
         self.topic: str | None = None
-        self.only_of_request = False
-        """Whether `error` takes those only that a Fetch as a whole is answered with."""
-        self.seconds = 0.0
+        self.request_level_only = False
+        """Whether `error` accepts only request-level errors of Fetch."""
+        self.delay_seconds = 0.0
         self.cut: Cut | None = None
-        self.dropped = False
+        self.drops_response = False
         self.throttle_ms = 0
         self.disturbs = False
-        """Whether it does anything to a request besides looking at it."""
+        """Whether the fault has an action that changes what happens, rather than only observing."""
         self._matches = matches
         self._nth = nth
         self._times = times
-        self._failed = failed
+        self._on_failure = on_failure
         self._seen = 0
         self._gate: asyncio.Event | None = None
-        self._watchers: list[Callable[[Exchange], object]] = []
-        self._changes: list[Callable[[Any], Any]] = []
+        self._observers: list[Callable[[Exchange], object]] = []
+        self._mutations: list[Callable[[Any], Any]] = []
         self._answer: Callable[[Any], Any] | None = None
         self._optional = False
         self._cancelled = False
@@ -77,28 +81,28 @@ class Fault:
     # -- actions ---------------------------------------------------------------------------------------------
 
     def error(self, code: int | str) -> Self:
-        """Answer with this error, a code or its name, and don't handle the request.
+        """Respond with this error, a code or its name, without handling the request.
 
-        With `topic=` only that topic's partitions get it and the others are served (an API that cannot say that
-        refuses the request); otherwise all that is asked for.
+        With `topic=`, only that topic's partitions get the error and the others are served (an API without errors per
+        topic gets it as a whole); otherwise everything in the request gets it.
         """
-        named = error_named(code, "code")
-        if self.only_of_request and named not in FETCH_ERRORS:
+        named = parse_error_code(code, "code")
+        if self.request_level_only and named not in FETCH_ERRORS:
             self.cancel()
             allowed = ", ".join(sorted(each.name for each in FETCH_ERRORS))
             raise ConfigError(
                 "code",
                 named.name,
-                f"for a Fetch without topic=…, which answers partitions with it; without: {allowed}",
+                f"only with topic=…, as it is an error of partitions; a whole Fetch can get {allowed}",
             )
         self.code = named
         return self._disturb()
 
     def delay(self, seconds: float) -> Self:
-        """Handle the request so much later; others on its connection wait behind it."""
+        """Handle the request `seconds` later; later requests on the same connection wait for it."""
         if seconds < 0:
             raise ConfigError("seconds", seconds, "0 or more")
-        self.seconds = seconds
+        self.delay_seconds = seconds
         return self._disturb()
 
     def hold(self) -> Self:
@@ -107,41 +111,41 @@ class Fault:
         return self._disturb()
 
     def release(self) -> None:
-        """Let the requests that `hold` parked go on, and later ones pass."""
+        """Resume the requests that `hold` parked; later requests are no longer held."""
         if self._gate is not None:
             self._gate.set()
 
     def answer(self, make: Callable[[Any], Any]) -> Self:
-        """Answer with the message that `make(request)` returns and don't handle the request."""
+        """Respond with the message that `make(request)` returns, without handling the request."""
         self._answer = make
         return self._disturb()
 
     def mutate(self, change: Callable[[Any], Any]) -> Self:
-        """Handle the request, then change the response: `change(response)` changes it, or returns another one. The
-        response is a copy: later answers and other clusters stay as they are.
+        """Handle the request, then change the response: `change(response)` modifies it in place or returns another one.
 
-        Several are called in turn. A field that the version on the wire does not have is left out, or closes the
-        connection where leaving it out would be a lie.
+        `change` gets a copy, so later responses are not affected. Several mutations are applied in order. A field
+        that the API version does not have is dropped when it is encoded; if the field may not be dropped, the
+        connection is closed.
         """
-        self._changes.append(change)
+        self._mutations.append(change)
         return self._disturb()
 
     def drop(self) -> Self:
-        """Handle the request but never answer; the connection stays open and stuck."""
-        self.dropped = True
+        """Handle the request but never respond; the connection stays open and serves nothing more."""
+        self.drops_response = True
         return self._disturb()
 
     def disconnect(self, when: Cut = "before") -> Self:
-        """Cut the connection."""
+        """Close the connection."""
         if when not in get_args(Cut):
             raise ConfigError("when", when, " or ".join(map(repr, get_args(Cut))))
         self.cut = when
         return self._disturb()
 
     def throttle(self, milliseconds: int) -> Self:
-        """Answer with this throttle time, and read nothing more from the connection for as long (KIP-219).
+        """Respond with this throttle time, and mute the connection for as long (KIP-219).
 
-        Raises ConfigError for what is not a whole number from 0 on that fits into 32 bits.
+        Raise ConfigError unless it is a whole number from 0 to 2147483647.
         """
         if type(milliseconds) is not int or not 0 <= milliseconds < 2**31:
             self.cancel()
@@ -152,19 +156,19 @@ class Fault:
     def observe(self, see: Callable[[Exchange], object]) -> Self:
         """Call `see(exchange)` when a request is hit, before anything else happens to it.
 
-        The exchange has the request; its response comes in later. What `see` raises (an `assert`, say) is raised
-        again by the cluster's exit.
+        The exchange holds the request, and later its response. An exception raised by `see`, such as a failed
+        `assert`, is raised again by the cluster's exit.
         """
-        self._watchers.append(see)
+        self._observers.append(see)
         return self
 
     def optional(self) -> Self:
-        """The fault need not be hit."""
+        """Do not fail the test if the fault is never hit."""
         self._optional = True
         return self
 
     def cancel(self) -> None:
-        """Take the fault back: nothing is hit any more, what it holds goes on."""
+        """Withdraw the fault: it hits no more requests, and those that it holds continue."""
         self._cancelled = True
         self.release()
 
@@ -172,29 +176,32 @@ class Fault:
         self.disturbs = True
         return self
 
-    # -- watching --------------------------------------------------------------------------------------------
+    # -- hits ------------------------------------------------------------------------------------------------
 
     @property
-    def owes_hit(self) -> bool:
-        """Whether it should have been hit and was not."""
+    def is_unused(self) -> bool:
+        """Whether it was never hit though it had to be."""
         return self.hits == 0 and not self._optional and not self._cancelled
 
     async def wait_hit(self, hits: int = 1) -> None:
-        """Wait until the fault has been hit so often."""
+        """Wait until the fault has been hit `hits` times."""
         if self.hits < hits:
             future = asyncio.get_running_loop().create_future()
             self._hit_waiters.append((hits, future))
             await future
 
-    # -- what the broker asks ----------------------------------------------------------------------------------
+    # -- called by the broker ----------------------------------------------------------------------------------
 
-    def takes(self, context: RequestContext, request: Any, *, spare: bool = False) -> bool:
-        """Whether this request is hit; counts it. `spare`: another fault disturbs it already."""
+    def try_hit(self, context: RequestContext, request: Any, *, already_disturbed: bool = False) -> bool:
+        """Count the request if it matches, and return whether it is hit.
+
+        `already_disturbed`: another fault acts on the request, so this one hits it only if it just observes.
+        """
         spent = self._times is not None and self.hits >= self._times
-        if spent or self._cancelled or not self._fits(context, request):
+        if spent or self._cancelled or not self._matches_request(context, request):
             return False
         self._seen += 1
-        if self._seen < self._nth or (spare and self.disturbs):
+        if self._seen < self._nth or (already_disturbed and self.disturbs):
             return False
         self.hits += 1
         for hits, future in self._hit_waiters:
@@ -202,57 +209,59 @@ class Fault:
                 future.set_result(None)
         return True
 
-    def _fits(self, context: RequestContext, request: Any) -> bool:
+    def _matches_request(self, context: RequestContext, request: Any) -> bool:
         try:
             return self._matches(context, request)
-        except Exception as error:  # noqa: BLE001  the test's own `where`; raised at the end
-            self._failed(error)
+        except Exception as error:  # noqa: BLE001  the test's own `where`; raised again by the cluster's exit
+            self._on_failure(error)
             return False
 
-    def show(self, exchange: Exchange) -> None:
-        """Call the observers; what they raise is kept for the end, since no client can be told of it."""
-        for see in self._watchers:
+    def notify_observers(self, exchange: Exchange) -> None:
+        """Call the observers; their exceptions are kept for the cluster's exit, as no client could report them."""
+        for see in self._observers:
             try:
                 see(exchange)
             except (KeyboardInterrupt, SystemExit):
                 raise
-            except BaseException as error:  # noqa: BLE001  pytest.fail() is no Exception
-                self._failed(error)
+            except BaseException as error:  # noqa: BLE001  pytest.fail() does not raise an Exception
+                self._on_failure(error)
 
-    async def before(self) -> None:
-        """The waiting that comes before the request is handled."""
+    async def wait_before(self) -> None:
+        """Wait while the request is held, then for its delay."""
         if self._gate is not None:
             await self._gate.wait()
-        if self.seconds > 0:
-            await asyncio.sleep(self.seconds)
+        if self.delay_seconds > 0:
+            await asyncio.sleep(self.delay_seconds)
 
     @property
-    def answers(self) -> bool:
-        """Whether it answers itself instead of the broker."""
+    def has_answer(self) -> bool:
+        """Whether the fault makes the response instead of the broker."""
         return self._answer is not None
 
-    def made_answer(self, request: Any) -> Any:
-        """The answer instead of the broker's."""
+    def make_answer(self, request: Any) -> Any:
+        """Return the fault's response to `request`."""
         assert self._answer is not None
-        return self._own(self._answer, request)
+        return self._call_user_code(self._answer, request)
 
-    def changed(self, response: Any) -> Any:
-        """The response after all changes, which are made to a copy: a handler's answer may be shared."""
-        if self._changes or self.throttle_ms:
+    def apply_mutations(self, response: Any) -> Any:
+        """Return a copy of the response with all mutations applied; a copy, because a handler's response may be
+        shared.
+        """
+        if self._mutations or self.throttle_ms:
             response = copy_message(response)
-        for change in self._changes:
-            other = self._own(change, response)
+        for change in self._mutations:
+            other = self._call_user_code(change, response)
             response = response if other is None else copy_message(other)
         return response
 
-    def _own(self, function: Callable[[Any], Any], argument: Any) -> Any:
+    def _call_user_code(self, function: Callable[[Any], Any], argument: Any) -> Any:
         try:
             return function(argument)
         except BaseException as error:
-            self._failed(error)
+            self._on_failure(error)
             raise
 
     def describe(self, description: str) -> Self:
-        """Name the fault for its repr."""
+        """Set the description shown in the repr."""
         self._description = description
         return self

@@ -1,10 +1,10 @@
 """Incremental fetch sessions (KIP-227; Kafka's `FetchSession.scala`).
 
-A client sends its partitions once and afterwards only what changes; the broker answers only with partitions
-that have news. Pure: the clock and the randomness are handed in.
+A client sends its partitions once and afterwards only changes; the broker returns only partitions with new data.
+Pure: the clock and the random generator are passed in.
 
-A full cache makes room for a new session at the cost of one that was idle for `eviction` seconds, or of a smaller one
-that is at least as old.
+If the cache is full, a new session evicts one that was idle for `eviction` seconds, or a smaller one that is older than
+that.
 """
 
 from __future__ import annotations
@@ -19,23 +19,25 @@ from asyncgroup.broker.producer_state import AbortedTransaction
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
-__all__ = ["FINAL_EPOCH", "INITIAL_EPOCH", "FetchContext", "FetchKey", "FetchSessions", "Fetched"]
+__all__ = ["FINAL_EPOCH", "INITIAL_EPOCH", "FetchContext", "FetchKey", "FetchPartitionData", "FetchSessions"]
 
 INITIAL_EPOCH: Final = 0
-"""Asks for a new session."""
+"""Requests a new session (`FetchMetadata.INITIAL_EPOCH`)."""
 
 FINAL_EPOCH: Final = -1
-"""Asks for no session, and ends the one that is named."""
+"""Requests no session, and closes the one named in the request (`FetchMetadata.FINAL_EPOCH`)."""
 
 _LAST_EPOCH: Final = 2**31 - 1
 
 FetchKey = tuple[str | UUID, int]
-"""A partition as the request names it: by topic name up to version 12, by topic id from 13 on."""
+"""A partition as it is named in the request: by topic name up to version 12, by topic id from version 13."""
 
 
-class _ById(tuple[UUID, int]):
-    """A key with a topic id. Python's hash of an id is its number's, which knows no secret: a client could name thousands
-    of ids of one hash, and each would be compared with all those before it.
+class _TopicIdKey(tuple[UUID, int]):
+    """A FetchKey with a topic id, protected against hash collisions.
+
+    `hash(UUID)` is that of an int and not randomized: a client could send thousands of ids with the same hash,
+    which would make each dictionary access linear. The hash of the id's bytes is randomized.
     """
 
     __slots__ = ()
@@ -46,25 +48,26 @@ class _ById(tuple[UUID, int]):
     __eq__ = tuple.__eq__
 
 
-class Fetched(NamedTuple):
-    """What there is to say about a partition; `diverging` is (epoch, end offset), `leader` (id, epoch)
-    (KIP-951). `aborted` are the aborted transactions that touch the records (KIP-98), None where nobody asked for them or
-    nothing was read; `preferred` is the replica to ask instead (KIP-392).
-    """
+class FetchPartitionData(NamedTuple):
+    """The fetch result of one partition."""
 
     error: ErrorCode = ErrorCode.NONE
     high_watermark: int = -1
     log_start_offset: int = -1
     records: bytes | memoryview = b""
-    diverging: tuple[int, int] | None = None
+    diverging_epoch: tuple[int, int] | None = None
+    """(epoch, end offset) up to which the reader's log and this one agree (KIP-595)."""
     leader: tuple[int, int] | None = None
+    """(id, epoch) of the current leader, for a client that asked another node (KIP-951)."""
     last_stable_offset: int = -1
     aborted: Sequence[AbortedTransaction] | None = None
-    preferred: int = -1
+    """The aborted transactions that overlap `records` (KIP-98); None for read_uncommitted or if nothing was read."""
+    preferred_read_replica: int = -1
+    """The replica to fetch from instead (KIP-392)."""
 
 
-class _Cached:
-    """A partition of a session: what was asked, and what was last answered."""
+class _CachedPartition:
+    """A partition of a session: what is requested, and what was last returned (Kafka's `CachedPartition`)."""
 
     __slots__ = ("high_watermark", "log_start_offset", "wanted")
 
@@ -73,58 +76,60 @@ class _Cached:
         self.high_watermark = -1
         self.log_start_offset = -1
 
-    def has_news(self, fetched: Fetched) -> bool:
-        news = (
+    def update(self, fetched: FetchPartitionData) -> bool:
+        """Store the result; return whether it differs from the last one and has to be sent."""
+        changed = (
             len(fetched.records) > 0
             or self.high_watermark != fetched.high_watermark
             or self.log_start_offset != fetched.log_start_offset
             or fetched.error != 0
-            or fetched.diverging is not None
-            or fetched.preferred >= 0
+            or fetched.diverging_epoch is not None
+            or fetched.preferred_read_replica >= 0
         )
-        self.keep(fetched)
-        return news
+        self.store(fetched)
+        return changed
 
-    def keep(self, fetched: Fetched) -> None:
-        # An error is repeated until it is gone, and the good answer after it is news.
+    def store(self, fetched: FetchPartitionData) -> None:
+        # After an error the high watermark is unknown, so that the next successful result counts as a change.
         self.high_watermark = -1 if fetched.error else fetched.high_watermark
         self.log_start_offset = fetched.log_start_offset
 
 
 @dataclass(slots=True)
-class _Session:
+class _FetchSession:
     id: int
     uses_topic_ids: bool
     epoch: int
     created: float
     used: float
     names: dict[UUID, str]
-    partitions: dict[FetchKey, _Cached] = field(default_factory=dict)
+    partitions: dict[FetchKey, _CachedPartition] = field(default_factory=dict)
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch of the request after one with `epoch`."""
+    """Return the epoch of the request after one with `epoch`."""
     if epoch < 0:
         return FINAL_EPOCH
     return 1 if epoch == _LAST_EPOCH else epoch + 1
 
 
-Wanted = list[tuple[FetchKey, m.FetchRequest.FetchPartition]]
-"""What to read, in the order in which the response is filled."""
+RequestedPartitions = list[tuple[FetchKey, m.FetchRequest.FetchPartition]]
+"""The partitions to read, in the order in which the response is filled."""
 
 
 class FetchContext:
-    """One Fetch request in the light of its session: what to read, and which of it to send back.
+    """One Fetch request within its session: what to read, and which results to send (Kafka's `FetchContext`).
 
-    `names` are those that the session's topics had when they were first read by id; they tell what became of an id.
+    `names` maps topic ids to the names that they had when the session first read them; with it an id of a deleted topic
+    can still be explained.
     """
 
     def __init__(
         self,
         sessions: FetchSessions,
-        wanted: Wanted,
+        wanted: RequestedPartitions,
         *,
-        session: _Session | None = None,
+        session: _FetchSession | None = None,
         create: bool = False,
         uses_topic_ids: bool = False,
         error: ErrorCode = ErrorCode.NONE,
@@ -139,9 +144,9 @@ class FetchContext:
         self._uses_topic_ids = uses_topic_ids
 
     def answer(
-        self, fetched: list[tuple[FetchKey, Fetched]]
-    ) -> tuple[ErrorCode, int, list[tuple[FetchKey, Fetched]]]:
-        """The error and the session id to send, and those of the partitions to send with them."""
+        self, fetched: list[tuple[FetchKey, FetchPartitionData]]
+    ) -> tuple[ErrorCode, int, list[tuple[FetchKey, FetchPartitionData]]]:
+        """Return the error and the session id to send, and the partition results to send with them."""
         if self.error:
             return self.error, 0, []
         session = self._session
@@ -152,20 +157,20 @@ class FetchContext:
             return ErrorCode.NONE, made, fetched
         if session.epoch != self._epoch:  # another request of the session overtook this one
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id, []
-        news = []
+        changed = []
         for key, result in fetched:
             cached = session.partitions.get(key)
-            if cached is None or not cached.has_news(result):
+            if cached is None or not cached.update(result):
                 continue
-            news.append((key, result))
+            changed.append((key, result))
             if len(result.records) > 0:
-                # To the end of the line, so that every partition gets its turn when a response is full.
+                # Move it to the end, so that every partition is read first at some time when responses are full.
                 session.partitions[key] = session.partitions.pop(key)
-        return ErrorCode.NONE, session.id, news
+        return ErrorCode.NONE, session.id, changed
 
 
 class FetchSessions:
-    """The sessions of one node."""
+    """The fetch sessions of one node (Kafka's `FetchSessionCache`)."""
 
     def __init__(
         self,
@@ -179,7 +184,7 @@ class FetchSessions:
         self._rng = rng
         self._slots = slots
         self._eviction = eviction
-        self._sessions: dict[int, _Session] = {}
+        self._sessions: dict[int, _FetchSession] = {}
 
     def __repr__(self) -> str:
         return f"<FetchSessions {len(self)} of {self._slots}>"
@@ -188,12 +193,12 @@ class FetchSessions:
         return len(self._sessions)
 
     def keys(self, session_id: int) -> Iterable[FetchKey]:
-        """The partitions of a session; none for an unknown one."""
+        """Return the partitions of a session; none for an unknown one."""
         session = self._sessions.get(session_id)
         return () if session is None else session.partitions.keys()
 
     def context(self, request: m.FetchRequest, version: int) -> FetchContext:
-        """Look up, start or end the session that `request` names."""
+        """Look up, create or close the session named in `request`."""
         by_id = version >= 13
         wanted = {
             _key(topic, partition.partition, by_id=by_id): partition
@@ -215,7 +220,7 @@ class FetchSessions:
 
     def _continue(
         self,
-        session: _Session,
+        session: _FetchSession,
         wanted: dict[FetchKey, m.FetchRequest.FetchPartition],
         request: m.FetchRequest,
         *,
@@ -224,7 +229,7 @@ class FetchSessions:
         for key, partition in wanted.items():
             cached = session.partitions.get(key)
             if cached is None:
-                session.partitions[key] = _Cached(partition)
+                session.partitions[key] = _CachedPartition(partition)
             else:
                 cached.wanted = partition
         for topic in request.forgotten_topics_data:
@@ -240,34 +245,36 @@ class FetchSessions:
 
     def create(
         self,
-        wanted: Wanted,
-        fetched: list[tuple[FetchKey, Fetched]],
+        wanted: RequestedPartitions,
+        fetched: list[tuple[FetchKey, FetchPartitionData]],
         uses_topic_ids: bool,
         names: dict[UUID, str] | None = None,
     ) -> int:
-        """A new session with these partitions and what was answered for them: its id, 0 if the cache is full."""
+        """Create a session with these partitions and their first results; return its id, 0 if the cache is full."""
         now = self._now()
         if len(self._sessions) >= self._slots and not self._evict(now, len(wanted)):
             return 0
         session_id = 0
         while session_id == 0 or session_id in self._sessions:
             session_id = self._rng.randrange(1, 2**31)
-        session = _Session(session_id, uses_topic_ids, next_epoch(INITIAL_EPOCH), now, now, names or {})
+        session = _FetchSession(session_id, uses_topic_ids, next_epoch(INITIAL_EPOCH), now, now, names or {})
         answered = dict(fetched)
         for key, partition in wanted:
-            cached = session.partitions[key] = _Cached(partition)
-            cached.keep(answered[key])
+            cached = session.partitions[key] = _CachedPartition(partition)
+            cached.store(answered[key])
         self._sessions[session_id] = session
         return session_id
 
     def _evict(self, now: float, size: int) -> bool:
-        """Make room for a session with `size` partitions, if that is worth it (`FetchSessionCache.tryEvict`)."""
+        """Evict a session for one with `size` partitions; return whether one could go
+        (`FetchSessionCache.tryEvict`).
+        """
         oldest = min(self._sessions.values(), key=lambda session: session.used, default=None)
         if oldest is not None and now - oldest.used > self._eviction:
             del self._sessions[oldest.id]
             return True
-        settled = [one for one in self._sessions.values() if now - one.created > self._eviction]
-        smallest = min(settled, key=lambda session: len(session.partitions), default=None)
+        established = [one for one in self._sessions.values() if now - one.created > self._eviction]
+        smallest = min(established, key=lambda session: len(session.partitions), default=None)
         if smallest is None or len(smallest.partitions) >= size:
             return False
         del self._sessions[smallest.id]
@@ -277,4 +284,4 @@ class FetchSessions:
 def _key(
     topic: m.FetchRequest.FetchTopic | m.FetchRequest.ForgottenTopic, partition: int, *, by_id: bool
 ) -> FetchKey:
-    return _ById((topic.topic_id, partition)) if by_id else (topic.topic, partition)
+    return _TopicIdKey((topic.topic_id, partition)) if by_id else (topic.topic, partition)

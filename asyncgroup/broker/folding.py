@@ -1,20 +1,20 @@
-"""Repeated lines of a history, shown once."""
+"""Collapse repeated lines of a history."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["folded"]
+__all__ = ["fold_repeats"]
 
-LONGEST: Final = 4
-"""Lines of the longest group of lines whose repetition is noticed."""
+MAX_BLOCK_LINES: Final = 4
+"""Length in lines of the longest block whose repetition is detected."""
 
 
-def folded(lines: Sequence[str], keys: Sequence[str], times: Sequence[str]) -> list[str]:
-    """Return the lines with repetitions folded: a line, or up to four that take turns, whose `keys` are equal.
+def fold_repeats(lines: Sequence[str], keys: Sequence[str], times: Sequence[str]) -> list[str]:
+    """Return the lines with repeated blocks of 1 to MAX_BLOCK_LINES lines folded; lines with equal `keys` are equal.
 
-    The first of them are shown, and a line that says how often they came and until when (`times`).
+    The first block is shown, followed by a line with the number of repetitions and the time of the last (`times`).
     """
     shown: list[str] = []
     at = 0
@@ -30,13 +30,13 @@ def folded(lines: Sequence[str], keys: Sequence[str], times: Sequence[str]) -> l
 
 
 def _repetition(keys: Sequence[str], at: int) -> tuple[int, int]:
-    """How many lines from `at` on repeat themselves, and how often; the choice that leaves the fewest lines."""
+    """Return (length, count) of the repeated block at `at`, chosen so that the fewest lines remain."""
     best = (1, 1)
-    for length in range(1, LONGEST + 1):
+    for length in range(1, MAX_BLOCK_LINES + 1):
         block, count = keys[at : at + length], 1
         while keys[at + count * length : at + (count + 1) * length] == block:
             count += 1
-        # a line is added that says so: one repetition of one line is shorter as it is
+        # folding adds one line, so a single line that occurs twice is not folded
         saved = (count - 1) * length - 1
         if saved > max(0, (best[1] - 1) * best[0] - 1):
             best = (length, count)

@@ -1,4 +1,4 @@
-"""Bytes to frames: a size of four bytes and so many bytes behind it."""
+"""Split a byte stream into frames: a 4-byte size followed by that many bytes (Kafka's `NetworkReceive`)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,19 @@ MAX_REQUEST_BYTES: Final = 100 * 1024 * 1024
 _SIZE = struct.Struct(">i")
 
 _SMALL: Final = 1 << 12
+"""Bytes; received pieces smaller than this are copied together: a `bytes` object of one byte takes 40 bytes of
+memory.
+"""
+
 _GATHERED: Final = 1 << 16
-"""Pieces below the first size are gathered in buffers of up to the second: a piece of one byte takes 40 of memory."""
+"""Bytes; size at which a buffer of small pieces is full."""
 
 
 class FrameBuffer:
-    """Takes what a connection receives and gives whole frames, each as `bytes` of its own.
+    """Receive buffer of one connection: `feed` bytes, take complete frames with `next_frame`.
 
-    `limit` is the largest size that a frame may announce. Memory is taken for what came, never for what was announced.
+    `limit` is the largest size that a frame may announce. Memory is allocated for received bytes, never for
+    announced ones.
     """
 
     __slots__ = ("_buffer", "_limit", "_needed", "_pieces", "_position", "unread")
@@ -44,16 +49,16 @@ class FrameBuffer:
         self._limit = limit
 
     def clear(self) -> None:
-        """Forget what came."""
+        """Drop all received bytes."""
         self.unread = 0
-        """Bytes that were received and not given out yet."""
+        """Bytes received and not yet returned as frames."""
         self._buffer = b""
-        self._position = 0
-        self._pieces: list[bytes | bytearray] = []  # what came after the buffer
-        self._needed = 4
+        self._position = 0  # where the next frame begins in the buffer
+        self._pieces: list[bytes | bytearray] = []  # received after the buffer
+        self._needed = _SIZE.size  # `unread` below which there is no next frame
 
     def feed(self, data: bytes) -> None:
-        """More bytes came."""
+        """Add received bytes."""
         self.unread += len(data)
         if not self._pieces and self._position == len(self._buffer):
             self._buffer, self._position = data, 0
@@ -67,7 +72,10 @@ class FrameBuffer:
             last += data
 
     def next_frame(self) -> bytes | None:
-        """The next whole frame without its size, or None; DecodeError for a size that is not allowed."""
+        """Return the next complete frame without its size, or None.
+
+        Raise DecodeError for a size that is not allowed.
+        """
         if self.unread < self._needed:
             return None
         if len(self._buffer) - self._position < _SIZE.size:
@@ -76,14 +84,14 @@ class FrameBuffer:
         (size,) = _SIZE.unpack_from(self._buffer, self._position)
         if not 0 <= size <= self._limit:
             guess = _other_protocol(self._buffer[self._position : self._position + _SIZE.size])
-            raise DecodeError(f"a frame of {size} bytes, at most {self._limit} are allowed{guess}")
+            raise DecodeError(f"a frame of {size} bytes; at most {self._limit} are allowed{guess}")
         if self.unread < _SIZE.size + size:
             self._needed = _SIZE.size + size
             return None
         return self._cut(start, size)
 
     def _cut(self, start: int, size: int) -> bytes:
-        """Take out the frame that begins at `start` in the buffer; a large one, in many pieces, is copied once."""
+        """Remove and return the frame at `start` in the buffer; one that consists of many pieces is copied once."""
         self._needed = _SIZE.size
         self.unread -= _SIZE.size + size
         if self.unread == 0 and self._pieces:
@@ -96,18 +104,21 @@ class FrameBuffer:
         frame = self._buffer[start : start + size]
         self._position = start + size
         if self._position == len(self._buffer):
-            self._buffer, self._position = b"", 0  # an idle connection keeps nothing of its last request
+            self._buffer, self._position = (
+                b"",
+                0,
+            )  # an idle connection must not keep its last request in memory
         return frame
 
     def _join(self) -> None:
-        """Make one buffer of what came."""
+        """Join all pieces into one buffer."""
         self._buffer = b"".join((memoryview(self._buffer)[self._position :], *self._pieces))
         self._position = 0
         self._pieces.clear()
 
 
 def _other_protocol(head: bytes) -> str:
-    """What a client seems to speak whose first bytes make no size, as a clause for the error; "" for no idea."""
+    """Guess from the first bytes which other protocol the client speaks: a clause for the error message, or ""."""
     if head[:2] == b"\x16\x03":
         return " (this looks like TLS: the listener is plain text)"
     if head in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI"):

@@ -1,4 +1,4 @@
-"""What was asked and answered, in the order in which requests arrived."""
+"""History of requests and responses, in the order in which the requests arrived."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from asyncgroup.broker.context import RequestContext
-from asyncgroup.broker.folding import folded
-from asyncgroup.broker.named import TopicName, error_named, errors_in, groups_of, topics_of
+from asyncgroup.broker.folding import fold_repeats
+from asyncgroup.broker.message_fields import (
+    TopicName,
+    errors_in,
+    group_ids_in,
+    parse_error_code,
+    topic_names_in,
+)
 from asyncgroup.broker.retained_bytes import retained_bytes
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ConfigError, UsageError
@@ -21,23 +27,32 @@ from asyncgroup.wire.protocol import API_BY_NAME
 __all__ = ["DEFAULT_HISTORY_BYTES", "DEFAULT_HISTORY_LIMIT", "Exchange", "History"]
 
 TOPICS_SHOWN: Final = 3
-"""Topics that a line names."""
+"""Number of topics named in a line."""
 
 DEFAULT_HISTORY_LIMIT: Final = 10_000
 DEFAULT_HISTORY_BYTES: Final = 64 * 1024 * 1024
 
 
 class Exchange:
-    """One request and, once there is one, its response.
+    """One request and, once it is sent, its response.
 
-    `time` is the loop's time of arrival in seconds, `answered_at` that of the answer (None: not answered yet,
-    or never, as for acks=0 and for requests that a fault or a dying node swallowed). `api` is Kafka's name,
-    e.g. `Fetch`. The messages' record payloads are dropped (None) unless the history keeps them;
-    `request_bytes` and `response_bytes` are the sizes of the frames.
+    `time` is the loop time of arrival in seconds, `answered_at` that of the response (None: no response yet, or
+    never, as for acks=0 or if a fault or a stopped node dropped it). `api` is Kafka's name, e.g. `Fetch`. The
+    messages' records are dropped (None) unless the history keeps them; `request_bytes` and `response_bytes` are the
+    sizes of the frames.
     """
 
     __slots__ = (
-        *("answered_at", "api", "client_id", "held", "node_id", "request", "request_bytes", "response"),
+        *(
+            "answered_at",
+            "api",
+            "client_id",
+            "memory_bytes",
+            "node_id",
+            "request",
+            "request_bytes",
+            "response",
+        ),
         *("response_bytes", "time", "version"),
     )
 
@@ -52,8 +67,8 @@ class Exchange:
         self.answered_at: float | None = None
         self.request_bytes = size
         self.response_bytes = 0
-        self.held: int | None = None
-        """Estimated bytes of memory, while a history keeps the exchange."""
+        self.memory_bytes: int | None = None
+        """Estimated memory in bytes; None unless a history keeps the exchange."""
 
     def __repr__(self) -> str:
         state = "no answer" if self.answered_at is None else f"answered at {self.answered_at:.3f}"
@@ -64,23 +79,23 @@ class Exchange:
 
     @property
     def errors(self) -> list[ErrorCode]:
-        """Every error in the response; empty without one."""
+        """All errors in the response; empty without a response."""
         return errors_in(self.response)
 
     @property
     def duration(self) -> float | None:
-        """Seconds from the arrival to the answer, None without one."""
+        """Seconds from arrival to response, None without a response."""
         return None if self.answered_at is None else self.answered_at - self.time
 
     def line(self, topics: Iterable[str] = ()) -> str:
-        """The exchange for human eyes: when, where, what, who, with which groups and topics, and what came of it."""
+        """Return the exchange as a line of text: time, node, client, API, groups and topics, result, duration."""
         after = "" if self.duration is None else f" after {self.duration:.3f} s"
         return f"{self.time:10.3f}  {self.summary(topics)}{after}"
 
     def summary(self, topics: Iterable[str] = ()) -> str:
-        """The line without its times."""
+        """Return the line without its times."""
         names = sorted(topics)
-        shown = [*groups_of(self.request), *names[:TOPICS_SHOWN]]
+        shown = [*group_ids_in(self.request), *names[:TOPICS_SHOWN]]
         if len(names) > TOPICS_SHOWN:
             shown.append(f"{len(names) - TOPICS_SHOWN} more topics")
         what = f"{self.api} v{self.version}" + (f" of {printable(', '.join(shown))}" if shown else "")
@@ -92,12 +107,11 @@ class Exchange:
 
 
 class History:
-    """The last exchanges, oldest first: at most `limit`, and as many as take `max_bytes` of memory (an estimate). 0 keeps
-    none. `dropped` counts those that had to go for newer ones since the start or the last `clear`, `bytes` is what the
-    others take.
+    """The last exchanges, oldest first: at most `limit`, in at most `max_bytes` of memory (estimated); 0 keeps none.
 
-    `payloads`: keep the records of Produce requests and Fetch responses, which is memory that grows with the
-    traffic. `topic_name` tells the name of a topic by its id.
+    `dropped` counts the exchanges dropped at these limits since the start or the last `clear`; `bytes` is the memory of
+    the others. `payloads`: also keep the records of Produce requests and Fetch responses, so that memory grows with the
+    traffic. `topic_name` returns the name of a topic by its id.
     """
 
     def __init__(
@@ -137,12 +151,12 @@ class History:
         return self._exchanges[index]
 
     def clear(self) -> None:
-        """Forget what was recorded so far, and how much was dropped."""
+        """Remove all exchanges and reset `dropped`."""
         while self._exchanges:
             self._drop_oldest()
         self.dropped = 0
 
-    # -- looking -----------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------
 
     def of(
         self,
@@ -155,15 +169,15 @@ class History:
         answered: bool | None = None,
         since: float | None = None,
     ) -> list[Exchange]:
-        """The exchanges of these APIs (all if none is named) that fit everything named.
+        """Return the exchanges of these APIs (default: all) that match all arguments given.
 
-        `group` and `topic`: named by the request or the response, wherever it stands (a Fetch within a session
-        names only what changed). `error`: a code or its name, told anywhere in the response. `answered`: with an
-        answer, or without. `since`: arrived then (loop's time) or later. UsageError for an API that does not exist.
+        `group` and `topic`: named anywhere in the request or response (a Fetch within a session names only changed
+        partitions). `error`: a code or its name, found anywhere in the response. `answered`: with a response, or
+        without. `since`: arrived at this loop time or later. Raise UsageError for an unknown API.
         """
         if unknown := [api for api in apis if api not in API_BY_NAME]:
-            raise UsageError(f"no API is called {unknown[0]!r}; these are: {', '.join(sorted(API_BY_NAME))}")
-        code = None if error is None else error_named(error, "error")
+            raise UsageError(f"unknown API {unknown[0]!r}; the APIs are {', '.join(sorted(API_BY_NAME))}")
+        code = None if error is None else parse_error_code(error, "error")
         return [
             exchange
             for exchange in self._exchanges
@@ -172,17 +186,20 @@ class History:
             and (client_id is None or exchange.client_id == client_id)
             and (since is None or exchange.time >= since)
             and (answered is None or (exchange.answered_at is not None) == answered)
-            and (group is None or group in groups_of(exchange.request))
+            and (group is None or group in group_ids_in(exchange.request))
             and (topic is None or topic in self._topics(exchange))
             and (code is None or code in exchange.errors)
         ]
 
     def _topics(self, exchange: Exchange) -> set[str]:
-        named = topics_of(exchange.request, self._topic_name)
-        return named | topics_of(exchange.response, self._topic_name)
+        named = topic_names_in(exchange.request, self._topic_name)
+        return named | topic_names_in(exchange.response, self._topic_name)
 
     async def wait_for(self, *apis: str, count: int = 1, **named: Any) -> list[Exchange]:
-        """Wait until `count` exchanges fit, and return all that do; arguments as for `of`. `asyncio.timeout` sets an end."""
+        """Wait until `count` exchanges match, and return all that do; arguments as for `of`.
+
+        There is no time limit; use `asyncio.timeout`.
+        """
         while len(found := self.of(*apis, **named)) < count:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append((lambda: len(self.of(*apis, **named)) >= count, future))
@@ -190,8 +207,10 @@ class History:
         return found
 
     def story(self, last: int | None = None, *, fold: bool = False) -> str:
-        """Return the exchanges, or the `last` ones, as text, one per line. All of them come after a line that says how
-        many were dropped. `fold` shows lines that differ only in their times once, and `last` counts folded lines.
+        """Return all exchanges, or the `last` ones, as text, one per line.
+
+        `fold` shows repeated lines that differ only in their times once; `last` then counts folded lines. If all
+        exchanges are shown, the first line says how many were dropped before them.
         """
         exchanges = list(self._exchanges)
         shown = exchanges if fold else exchanges[-last if last else 0 :]
@@ -199,49 +218,51 @@ class History:
         lines = [exchange.line(names) for exchange, names in zip(shown, topics, strict=True)]
         if fold:
             keys = [exchange.summary(names) for exchange, names in zip(shown, topics, strict=True)]
-            lines = folded(lines, keys, [f"{exchange.time:.3f}" for exchange in shown])
+            lines = fold_repeats(lines, keys, [f"{exchange.time:.3f}" for exchange in shown])
             lines = lines[-last if last else 0 :]
         if self.dropped and len(shown) == len(exchanges):
             bounds = f"history_limit={self._limit}, history_bytes={self._max_bytes}"
             lines.insert(0, f"({self.dropped} earlier exchanges were dropped: {bounds})")
         return "\n".join(lines)
 
-    # -- what the broker says ------------------------------------------------------------------------------------
+    # -- called by the broker --------------------------------------------------------------------------------------
 
-    def open(self, context: RequestContext, request: Any, size: int) -> Exchange:
-        """Record a request that arrived."""
+    def record_request(self, context: RequestContext, request: Any, size: int) -> Exchange:
+        """Record an arrived request."""
         exchange = Exchange(context, request, size)
-        exchange.held = 0
+        exchange.memory_bytes = 0
         self._exchanges.append(exchange)
-        self._keep(exchange, request, size)
+        self._account(exchange, request, size)
         if self._waiters:
-            self._wake()
+            self._wake_waiters()
         return exchange
 
-    def close(self, exchange: Exchange, response: Any, size: int, now: float) -> None:
-        """Record the answer, after it was encoded."""
-        exchange.response, exchange.response_bytes, exchange.answered_at = response, size, now
-        self._keep(exchange, response, size)
+    def record_response(self, exchange: Exchange, response: Any, size: int, now: float) -> None:
+        """Record the encoded response: `size` bytes, sent at `now` (loop time)."""
+        exchange.response = response
+        exchange.response_bytes = size
+        exchange.answered_at = now
+        self._account(exchange, response, size)
         if self._waiters:
-            self._wake()
+            self._wake_waiters()
 
-    def _keep(self, exchange: Exchange, message: Message, frame_bytes: int) -> None:
-        """Count what `exchange` takes more by `message`, and drop the oldest exchanges beyond the limits."""
-        if exchange.held is None:  # dropped or cleared before its answer
+    def _account(self, exchange: Exchange, message: Message, frame_bytes: int) -> None:
+        """Add the memory of `message` to the exchange's, and drop the oldest exchanges beyond the limits."""
+        if exchange.memory_bytes is None:  # dropped or cleared before its response
             return
         added = retained_bytes(message, frame_bytes, payloads=self.payloads)
-        exchange.held += added
+        exchange.memory_bytes += added
         self.bytes += added
         while self.bytes > self._max_bytes or len(self._exchanges) > self._limit:
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:
         oldest = self._exchanges.popleft()
-        self.bytes -= oldest.held or 0
-        oldest.held = None
+        self.bytes -= oldest.memory_bytes or 0
+        oldest.memory_bytes = None
         self.dropped += 1
 
-    def _wake(self) -> None:
+    def _wake_waiters(self) -> None:
         for waiter in list(self._waiters):
             fulfilled, future = waiter
             if future.done() or fulfilled():
@@ -250,7 +271,7 @@ class History:
                     future.set_result(None)
 
     def drop_payloads(self, exchange: Exchange) -> None:
-        """Let go of the records: they are views that would keep whole frames and segments alive."""
+        """Drop the records, unless `payloads`: they are views that would keep whole frames and segments in memory."""
         if self.payloads:
             return
         if isinstance(exchange.request, m.ProduceRequest):

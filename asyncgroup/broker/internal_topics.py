@@ -1,4 +1,4 @@
-"""The topic that group coordinators keep for themselves: how it is made."""
+"""Creation of `__consumer_offsets`, the internal topic of the group coordinators."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _OFFSETS_CONFIGS: Final = {
 
 
 def new_offsets_topic(cluster_id: str, node_ids: Sequence[int], leaders: Sequence[int]) -> Topic:
-    """`__consumer_offsets` with these leaders. Every node has a replica, so that groups live on as long as one node does.
+    """Return a new `__consumer_offsets` with these leaders, with a replica on every node: groups survive while one
+    node does.
 
-    Its id is made from the cluster's: this topic may come at any time and must not change what else is random.
+    Its id is derived from the cluster's id: the topic is created at any time and must not consume seeded randomness.
     """
     topic = Topic(
         OFFSETS_TOPIC, uuid.uuid5(uuid.NAMESPACE_OID, f"{cluster_id} {OFFSETS_TOPIC}"), _OFFSETS_CONFIGS

@@ -1,4 +1,4 @@
-"""Java's hash of a text, which says in which partition of an internal topic a group or a transaction lives."""
+"""Java's `String.hashCode`, which determines the internal-topic partition of a group or transactional id."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from functools import lru_cache
 __all__ = ["java_hash"]
 
 
-@lru_cache(maxsize=4096)  # asked for with every heartbeat
+@lru_cache(maxsize=4096)  # computed for every heartbeat
 def java_hash(text: str) -> int:
-    """`String.hashCode` of Java, made positive as Kafka's `Utils.abs` does."""
+    """Return Java's `String.hashCode`, made non-negative as Kafka's `Utils.abs` does."""
     value = 0
     encoded = text.encode("utf-16-be", "surrogatepass")
     for high, low in zip(encoded[::2], encoded[1::2], strict=True):

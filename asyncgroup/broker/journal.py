@@ -1,4 +1,4 @@
-"""What keeps the cluster's metadata beyond the life of the process, if anything does: `storage.DataDirectory`."""
+"""Journal of metadata changes; `storage.data_directory` implements it for a cluster on disk."""
 
 from __future__ import annotations
 
@@ -12,36 +12,41 @@ __all__ = ["Journal", "NoJournal"]
 
 
 class Journal(Protocol):
-    """Told of every change. Those of topics, producer ids and transactions are told before they count and raise
-    StorageError where they can't be kept; the others have happened, and what can't be kept is kept with the next change.
+    """Receives every metadata change.
+
+    Changes that can fail are written before they take effect; those methods raise KafkaStorageError if the write fails.
+    The others are called after the change and do not raise: a failed write is repeated with the next change.
     """
 
     def topic_changed(self, topic: Topic) -> None:
-        """The topic is about to be there, or has other settings or more partitions; their logs get their stores."""
+        """Store a topic before it is created or gets new configs or partitions; attach stores to the logs.
+
+        Raise KafkaStorageError.
+        """
 
     def topic_deleted(self, topic: Topic) -> None:
-        """The topic is about to be gone, with its records."""
+        """Delete a topic and its records, before it is removed. Raise KafkaStorageError."""
 
     def partition_changed(self, partition: Partition) -> None:
-        """The partition has another leader, leader epoch or replicas."""
+        """Store a partition's new leader, leader epoch or replicas."""
 
-    def producer_id_given(self, producer_id: int) -> None:
-        """A producer id was given out; the next ones are higher. Raises StorageError."""
+    def producer_id_allocated(self, producer_id: int) -> None:
+        """Store that producer ids up to this one are used, before it is returned. Raise KafkaStorageError."""
 
     def transaction_changed(self, transaction: TransactionMetadata) -> None:
-        """A transactional id is about to have another state. Raises StorageError."""
+        """Store the new state of a transactional id, before it takes effect. Raise KafkaStorageError."""
 
     def transaction_deleted(self, transactional_id: str) -> None:
-        """A transactional id is no more."""
+        """Delete a transactional id."""
 
     def resource_changed(
         self, kind: str, name: Sequence[str | int], values: Mapping[str, Any] | None
     ) -> None:
-        """Settings, a user or a quota are about to be these, or gone (None). Raises StorageError."""
+        """Store new configs, a user or a quota (None: deleted), before they take effect. Raise KafkaStorageError."""
 
 
 class NoJournal:
-    """A cluster in memory."""
+    """The journal of a cluster in memory: it stores nothing."""
 
     def topic_changed(self, topic: Topic) -> None:
         """Nothing to do."""
@@ -52,7 +57,7 @@ class NoJournal:
     def partition_changed(self, partition: Partition) -> None:
         """Nothing to do."""
 
-    def producer_id_given(self, producer_id: int) -> None:
+    def producer_id_allocated(self, producer_id: int) -> None:
         """Nothing to do."""
 
     def transaction_changed(self, transaction: TransactionMetadata) -> None:

@@ -1,12 +1,13 @@
-"""When compacted logs are cleaned (Kafka's `LogCleaner` and `LogCleanerManager`); what cleaning does is in `compaction`.
+"""Scheduling of log compaction (Kafka's `LogCleaner` and `LogCleanerManager`); `compaction` has the cleaning itself.
 
-Every `log.cleaner.backoff.ms` the logs are looked at. As long as one is dirty enough the filthiest is cleaned, each in a
-step of its own on the loop; then compacted logs delete what retention asks for and what is before their start. A log is
-dirty enough if more than `min.cleanable.dirty.ratio` of what could be cleaned was never cleaned, or if something of that
-is older than `max.compaction.lag.ms`. The active segment, what is not stable, and segments with records younger than
-`min.compaction.lag.ms` can't be cleaned. A log that cannot be read is left alone from then on.
+The logs are checked every `log.cleaner.backoff.ms`. While any log is dirty enough, the filthiest one is cleaned,
+one per step on the loop; then compacted logs delete the segments beyond retention or before the log start offset. A
+log is dirty enough if the share of uncleaned bytes among its cleanable bytes exceeds `min.cleanable.dirty.ratio`,
+or if uncleaned records are older than `max.compaction.lag.ms`. The active segment, records above the last stable
+offset, and segments with records younger than `min.compaction.lag.ms` cannot be cleaned. A log that cannot be read
+is never cleaned again.
 
-A cluster in memory cleans only topics that ask for it themselves, not the brokers' own; see `Retention`.
+A cluster in memory does not clean internal topics.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from typing import Final
 from asyncgroup.broker.clock import WallClock
 from asyncgroup.broker.controller import Controller
 from asyncgroup.broker.coordinator.interfaces import Timers
-from asyncgroup.broker.errors import StorageError
-from asyncgroup.broker.retention import retain
-from asyncgroup.broker.segmented_log import ToClean
+from asyncgroup.broker.errors import KafkaStorageError
+from asyncgroup.broker.retention import delete_old_segments
+from asyncgroup.broker.segmented_log import LogToClean
 from asyncgroup.broker.topics import Partition, Topic
 from asyncgroup.escaping import escaping_logger
 
@@ -35,9 +36,10 @@ _TIMER: Final = ("log cleaner",)
 
 
 class LogCleaner:
-    """Cleans the logs of a cluster. `everything`: those of the brokers' own topics as well.
+    """Cleans the compacted logs of a cluster. `all_topics`: also those of internal topics.
 
-    `changed` is called with each partition whose log became shorter or was rewritten, so that waiting readers look again.
+    `changed` is called with each partition whose log was shortened or rewritten, so that parked fetches are checked
+    again.
     """
 
     def __init__(
@@ -47,39 +49,39 @@ class LogCleaner:
         clock: WallClock,
         changed: Callable[[Partition], None],
         *,
-        everything: bool = False,
+        all_topics: bool = False,
     ) -> None:
         self._controller = controller
         self._timers = timers
         self._clock = clock
         self._changed = changed
-        self._everything = everything
+        self._all_topics = all_topics
         self._backoff: float | None = None
-        """Seconds between two rounds, as the timer was set; None while no log is looked at."""
+        """Seconds between two rounds, as the timer was set; None before the first log to clean exists."""
         self._uncleanable: set[Partition] = set()
-        self._failed: set[Partition] = set()  # by the disk, in this round
-        if everything:
+        self._failed: set[Partition] = set()  # partitions with a disk error in this round
+        if all_topics:
             self._run_later()
 
     def __repr__(self) -> str:
         return f"<LogCleaner {'not begun' if self._backoff is None else 'running'}, {len(self._uncleanable)} uncleanable>"
 
-    def configured(self, topic: Topic) -> None:
-        """Settings of a topic, or those of all topics, have changed: start when the first one asks for compaction.
+    def configs_changed(self, topic: Topic) -> None:
+        """Start the timer with the first topic that needs compaction; restart it if the backoff has changed.
 
-        Another backoff counts from now on, not from the next round on (`LogCleaner.reconfigure`).
+        A new backoff applies at once, not from the next round (`LogCleaner.reconfigure`).
         """
         changed = self._may_clean(topic) if self._backoff is None else self._backoff != self._given_backoff()
         if changed:
             self._run_later()
 
     def _may_clean(self, topic: Topic) -> bool:
-        own = self._everything or not topic.is_internal
+        own = self._all_topics or not topic.is_internal
         return own and any(partition.config.compact for partition in topic.partitions)
 
     def _given_backoff(self) -> float:
-        given = self._controller.settings.cluster.get(_BACKOFF_KEY)
-        # Kafka allows 0; the loop needs a moment for others.
+        given = self._controller.configs.cluster.get(_BACKOFF_KEY)
+        # Kafka allows 0; here the timer must not keep the loop busy.
         return BACKOFF if given is None else max(int(given) / 1000, 0.001)
 
     def _run_later(self) -> None:
@@ -87,8 +89,8 @@ class LogCleaner:
         self._timers.schedule(_TIMER, self._backoff, self._run)
 
     def _run(self) -> None:
-        """Clean the filthiest log; the next one in another step, or after the backoff if no log is dirty enough."""
-        self._run_later()  # first: an error below must not end the cleaning
+        """Clean the filthiest log, then schedule the next: at once, or after the backoff if no log is dirty enough."""
+        self._run_later()  # first, so that an exception below does not end the cleaning
         filthiest = self._filthiest()
         if filthiest is None:
             self._delete_old_segments()
@@ -107,10 +109,10 @@ class LogCleaner:
             if partition.config.compact and partition not in self._uncleanable
         ]
 
-    def _filthiest(self) -> tuple[Partition, ToClean] | None:
-        """The log with the largest share of dirty bytes of those that are to be cleaned (`grabFilthiestCompactedLog`)."""
+    def _filthiest(self) -> tuple[Partition, LogToClean] | None:
+        """Return the log with the largest dirty ratio among those dirty enough (`grabFilthiestCompactedLog`)."""
         now_ms = self._clock()
-        best: tuple[Partition, ToClean] | None = None
+        best: tuple[Partition, LogToClean] | None = None
         for partition in self._partitions():
             if partition in self._failed:
                 continue
@@ -123,22 +125,26 @@ class LogCleaner:
                 best = partition, found
         return best
 
-    def _clean(self, partition: Partition, found: ToClean) -> None:
+    def _clean(self, partition: Partition, found: LogToClean) -> None:
         place, config, size = f"{partition.topic}-{partition.index}", partition.config, partition.log.size
         try:
             partition.log.clean(self._clock(), found.end_offset, config.delete_retention_ms)
-        except StorageError as error:
-            log.error("cleaning %s failed, it is tried again: %s", place, error)
+        except KafkaStorageError as error:
+            log.error("cleaning %s failed and will be retried: %s", place, error)
             self._failed.add(partition)
         except Exception as error:  # noqa: BLE001  a damaged batch can raise any error
-            log.error("%s cannot be cleaned and is left alone from now on: %s", place, error)
+            log.error("%s cannot be cleaned and is skipped from now on: %s", place, error)
             self._uncleanable.add(partition)
         else:
             log.info(
-                "cleaned %s up to %d: %d of %d bytes left", place, found.end_offset, partition.log.size, size
+                "cleaned %s up to offset %d: %d of %d bytes left",
+                place,
+                found.end_offset,
+                partition.log.size,
+                size,
             )
         self._changed(partition)
 
     def _delete_old_segments(self) -> None:
         for partition in self._partitions():
-            retain(partition, self._clock(), self._changed)
+            delete_old_segments(partition, self._clock(), self._changed)

@@ -1,4 +1,4 @@
-"""One node of the embedded cluster: a listener, the groups that it coordinates, the requests that wait at it."""
+"""One node of the embedded cluster: its listener and connections, the groups it coordinates, its parked requests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ClosedError
 from asyncgroup.model import TopicPartition
 
-__all__ = ["DEFAULT_CONNECTIONS_MAX_IDLE", "ClientConnection", "Node", "Shared"]
+__all__ = ["DEFAULT_CONNECTIONS_MAX_IDLE", "ClientConnection", "ClusterState", "Node"]
 
 log = logging.getLogger(__name__)
 
@@ -41,29 +41,30 @@ DEFAULT_CONNECTIONS_MAX_IDLE: Final = 600.0
 """Kafka's default of `connections.max.idle.ms`, in seconds."""
 
 _BACKLOG: Final = 1024
-"""Connections that may wait to be accepted: one for which there is no room tries again only after a second."""
+"""Length of the listener's accept queue; a client whose connection finds it full retries only after a second."""
 
 T = TypeVar("T")
 
 
 class ClientConnection(Protocol):
-    """What a node knows of a client's connection; `closed` is done when nothing of it is left."""
+    """A client's connection, as the node needs it."""
 
     closed: asyncio.Future[None]
+    """Done when the connection is closed and none of its tasks is left."""
     number: int
-    """Counts connections, of all nodes, in the order in which they were accepted."""
+    """Sequence number of the connection, over all nodes, in the order of acceptance."""
 
     def abort(self) -> None:
         """Close at once."""
 
 
 Halted: TypeAlias = tuple[asyncio.Server, list[ClientConnection], list["asyncio.Task[object]"]]
-"""What has yet to end after a node was halted."""
+"""What `Node.wait_stopped` has to wait for after a halt: the listener, connections and tasks."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Shared:
-    """What the nodes of a cluster have in common; `connect` makes the protocol of a connection to a node."""
+class ClusterState:
+    """State and configuration shared by the nodes of a cluster."""
 
     controller: Controller
     history: History
@@ -72,31 +73,31 @@ class Shared:
     coordinator_config: CoordinatorConfig
     auto_create_topics: bool
     connect: Callable[[Node], asyncio.Protocol]
+    """Creates the protocol of a new connection to a node."""
     queued_max_request_bytes: int = DEFAULT_QUEUED_MAX_REQUEST_BYTES
     connections_max_idle: float | None = DEFAULT_CONNECTIONS_MAX_IDLE
     nodes: dict[int, Node] = field(default_factory=dict)
     transactions: TransactionCoordinator = field(init=False)
     clock: WallClock = field(init=False)
     log_dir: str = "memory"
-    """Where the logs are kept, as DescribeLogDirs says it."""
+    """The log directory as DescribeLogDirs reports it."""
     ended: bool = False
-    """Whether all nodes have ended for good."""
+    """Whether the cluster has been stopped; its nodes cannot be started again."""
     security: ListenerSecurity | None = None
     on_unknown_topic: Callable[[str], object] | None = None
-    """Called with the name of a topic that a client asks for and that never existed."""
+    """Called with the name of a topic that a client requests and that never existed."""
 
 
 class Node:
-    """A broker. Its address stays the same over stops and starts; what it held in memory does not survive
-    them.
+    """A broker. It keeps its address when it is stopped and started, but loses its state in memory.
 
-    Partitions' logs belong to the cluster, since all replicas share them.
+    The logs of partitions belong to the cluster, because all replicas share them.
     """
 
     def __init__(
         self,
         node_id: int,
-        shared: Shared,
+        shared: ClusterState,
         *,
         host: str,
         advertised_host: str,
@@ -119,16 +120,16 @@ class Node:
         self.max_request_bytes = MAX_REQUEST_BYTES
         self.connections_max_idle = shared.connections_max_idle
         self.delay = 0.0
-        """Seconds by which every request is handled later (`EmbeddedCluster.slow_node`)."""
+        """Delay of every request in seconds (`EmbeddedCluster.slow_node`)."""
         self.connections: set[ClientConnection] = set()
         self._tasks: dict[asyncio.Task[object], None] = {}
-        """Requests that are carried out even if their connections close, in order of their start."""
+        """Tasks of requests that continue when their connections close, in the order in which they were started."""
         self._shared = shared
         self._loop = asyncio.get_running_loop()
         self.request_memory = RequestMemory(self._loop, shared.queued_max_request_bytes)
         self._server: asyncio.Server | None = None
         self._reservation = PortReservation()
-        self._forget_everything()
+        self._reset_state()
 
     def __repr__(self) -> str:
         state = "running" if self.running else "stopped"
@@ -136,31 +137,31 @@ class Node:
 
     @property
     def running(self) -> bool:
-        """Whether the node listens."""
+        """Whether the node is started."""
         return self._server is not None
 
     @property
     def peers(self) -> Mapping[int, Node]:
-        """All nodes of the cluster by id, itself included."""
+        """All nodes of the cluster by id, including this one."""
         return self._shared.nodes
 
     def live_peers(self) -> list[Node]:
-        """The nodes that are running, in order of their ids."""
+        """Return the running nodes, ordered by id."""
         return [peer for peer in self._shared.nodes.values() if peer.running]
 
     def new_authenticator(self) -> Authenticator | None:
-        """The authentication of a new connection, None where the listener has no SASL."""
+        """Return the authenticator for a new connection, None if the listener has no SASL."""
         shared = self._shared
         if shared.security is None or not shared.security.sasl:
             return None
         return Authenticator(shared.security, self.controller.scram_users, shared.rng, self._loop.time)
 
     def new_future(self, _of: type[T]) -> asyncio.Future[T]:
-        """A future for an answer that comes later."""
+        """Return a future for a response of type `_of`."""
         return self._loop.create_future()
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """A task that ends with the node at the latest."""
+        """Start a task that is canceled when the node stops."""
         task = self._loop.create_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._done)
@@ -169,11 +170,11 @@ class Node:
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)
         if not task.cancelled():
-            task.exception()  # retrieved, so that asyncio logs nothing if the client has left
+            task.exception()  # mark as retrieved: asyncio must not log it if the client has disconnected
 
-    # -- life ------------------------------------------------------------------------------------------------
+    # -- start and stop --------------------------------------------------------------------------------------
 
-    def _forget_everything(self) -> None:
+    def _reset_state(self) -> None:
         shared = self._shared
         self._timers = LoopTimers(self._loop)
         self.purgatory = Purgatory(self._loop)
@@ -182,7 +183,7 @@ class Node:
         )
         config = shared.coordinator_config
         store = LogOffsetStore(
-            OffsetsTopic(self.id, self.controller, self.appended, self.clock),
+            OffsetsTopic(self.id, self.controller, self.complete_delayed_operations, self.clock),
             self._timers,
             self.controller.coordinators.offsets_partition,
             self.clock,
@@ -198,21 +199,21 @@ class Node:
         )
 
     async def start(self) -> None:
-        """Listen, at the port of before if there was one, and take part in the cluster."""
+        """Join the cluster and listen, on the node's previous port if it had one."""
         await self.open()
         await self.listen()
 
     async def open(self) -> None:
-        """The first half of `start`: take the port and part in the cluster; clients are refused until `listen`.
+        """First half of `start`: bind the port and join the cluster; clients are refused until `listen`.
 
-        Raises ClosedError if the cluster has ended meanwhile.
+        Raise ClosedError if the cluster has ended.
         """
         server = await self._loop.create_server(
             lambda: self._shared.connect(self),
             self.host,
             self.port,
             backlog=_BACKLOG,
-            start_serving=False,  # it would be left behind if the task were cancelled before it is kept here
+            start_serving=False,  # if this task is canceled now, no listener must be left open
         )
         if self._shared.ended:
             server.close()
@@ -223,42 +224,42 @@ class Node:
         self.controller.node_up(self.id, self)
 
     async def listen(self) -> None:
-        """The second half of `start`: take clients."""
-        if self._server is not None:  # else it was stopped again
+        """Second half of `start`: accept clients."""
+        if self._server is not None:  # None if the node was stopped again
             log.info("node %d listens on %s:%d", self.id, self.host, self.port)
             await self._server.start_serving()
 
     async def stop(self) -> None:
-        """Die: the listener and all connections end, what was parked here is never answered."""
+        """Kill the node: close the listener and all connections; parked requests get no response."""
         await self.wait_stopped(self.halt(reserve_port=True))
 
     def halt(self, *, reserve_port: bool) -> Halted | None:
-        """The dying itself, in one step; None if the node does not run."""
+        """Stop the node in one step, without waiting for connections and tasks; None if it is not running."""
         server, self._server = self._server, None
         if server is None:
             return None
         real = server.sockets[0].fileno() >= 0
         server.close()
         if real and reserve_port:
-            self._reservation.take(self.host, self.port)
+            self._reservation.reserve(self.host, self.port)
         self.controller.node_down(self.id)
         self._timers.clear()
         self.purgatory.drop_all()
         self.request_memory.close()
         connections = sorted(
             self.connections, key=lambda one: one.number
-        )  # a set's own order differs from run to run
+        )  # not in the order of the set, which differs from run to run
         for connection in connections:
             connection.abort()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
-        self._forget_everything()
+        self._reset_state()
         log.info("node %d stopped", self.id)
         return server, connections, tasks
 
     async def wait_stopped(self, halted: Halted | None) -> None:
-        """Wait until nothing is left of what `halt` ended."""
+        """Wait until the connections and tasks that `halt` aborted have ended."""
         if halted is not None:
             server, connections, tasks = halted
             for connection in connections:
@@ -268,15 +269,15 @@ class Node:
             await server.wait_closed()
 
     def close(self) -> None:
-        """Give the port of a stopped node back."""
+        """Release the port of a stopped node."""
         self._reservation.release()
 
-    # -- what the controller says (`listener.Listener`) ------------------------------------------------------
+    # -- `MetadataListener` ----------------------------------------------------------------------------------
 
     def partition_changed(self, partition: Partition) -> None:
-        """Another leader: fetches that wait here may have to be told, and markers may wait for it."""
+        """Check the requests parked for the partition, and write transaction markers that waited for a leader."""
         key = TopicPartition(partition.topic, partition.index)
-        self.purgatory.check(key)
+        self.purgatory.check_and_complete(key)
         self.transactions.partition_changed(key)
 
     def coordinator_elected(self, offsets_partition: int) -> None:
@@ -290,18 +291,18 @@ class Node:
     # -- partitions ------------------------------------------------------------------------------------------
 
     def partition(self, context: RequestContext, topic: Topic | None, index: int) -> Partition:
-        """The partition, or PartitionError(UNKNOWN_TOPIC_OR_PARTITION), or what a fault wants for the topic."""
+        """Return the partition. Raise PartitionError: UNKNOWN_TOPIC_OR_PARTITION, or the error that a fault sets."""
         if topic is None or not 0 <= index < len(topic.partitions):
             raise PartitionError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         context.check_topic(topic.name)
         return topic.partitions[index]
 
-    def check_leads(self, partition: Partition, epoch: int = -1) -> None:
-        """Raises PartitionError unless this node leads `partition` in `epoch` (-1: any, KIP-320)."""
-        self.check_holds(partition, epoch, leader_only=True)
+    def check_leader(self, partition: Partition, epoch: int = -1) -> None:
+        """Raise PartitionError unless this node leads `partition` in leader epoch `epoch` (-1: any; KIP-320)."""
+        self.check_replica(partition, epoch, leader_only=True)
 
-    def check_holds(self, partition: Partition, epoch: int, *, leader_only: bool) -> None:
-        """As `check_leads`; without `leader_only` a replica will do."""
+    def check_replica(self, partition: Partition, epoch: int, *, leader_only: bool) -> None:
+        """As `check_leader`; without `leader_only`, the node may also be a follower."""
         if partition.deleted:
             raise PartitionError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         leader = (partition.leader, partition.leader_epoch)
@@ -314,16 +315,18 @@ class Node:
         if leader_only and partition.leader != self.id:
             raise PartitionError(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader=leader)
 
-    def asked_for_unknown(self, topic: str) -> None:
-        """A client asks for a topic that never existed, which is a mistake in a test more often than not."""
+    def unknown_topic_requested(self, topic: str) -> None:
+        """Report a client's request for a topic that never existed, which usually is a mistake in a test."""
         if self._shared.on_unknown_topic is not None and not topic.startswith("__"):
             self._shared.on_unknown_topic(topic)
 
-    def appended(self, partition: Partition) -> None:
-        """Records came, or the followers have caught up: wake what waits for that, here and at the other replicas."""
+    def complete_delayed_operations(self, partition: Partition) -> None:
+        """Check the requests parked for the partition, on all nodes, after an append or when followers have caught
+        up.
+        """
         key = TopicPartition(partition.topic, partition.index)
         for peer in self._shared.nodes.values():
-            peer.purgatory.check(key)
+            peer.purgatory.check_and_complete(key)
         if partition.topic == OFFSETS_TOPIC and partition.leader in self._shared.nodes:
             self._shared.nodes[partition.leader].coordinator.on_high_watermark_updated(partition.index)
 
@@ -331,7 +334,7 @@ class Node:
         """Delete a topic with its records and the offsets that groups committed for it."""
         self.controller.delete_topic(topic)
         for partition in topic.partitions:
-            # Also if no node is there to hear of it: no marker is to wait for ever.
+            # Needed when no node is alive to be notified: no marker may wait forever.
             self.transactions.partition_changed(TopicPartition(topic.name, partition.index))
         for peer in self._shared.nodes.values():
             peer.coordinator.remove_topic(topic.name)

@@ -1,4 +1,4 @@
-"""`__consumer_offsets` as one node has it: what the group coordinator's store reads and appends to."""
+"""Access to `__consumer_offsets` for one node's group coordinator."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ _LOAD_BYTES: Final = 5 << 20
 """Kafka's default of `offsets.load.buffer.size`."""
 
 _COMPACTED_BYTES: Final = 1 << 18
-"""A log that is smaller is not worth the work; compacting one of this size takes some 10 ms."""
+"""Size in bytes below which a log is not compacted; compacting one of this size takes some 10 ms."""
 
 
 class OffsetsTopic:
-    """An `OffsetsLog` over the cluster's logs; `appended` is told of each partition that got a batch, `clock` gives ms.
+    """Implements `OffsetsLog` on the cluster's logs.
 
-    A log that has become twice as large as what compaction left of it is compacted at once: the segments that Kafka's
+    `on_append` is called with each partition appended to; `clock` is in ms.
+
+    A log is compacted as soon as it is twice as large as after its last compaction: the segments that Kafka's
     cleaner waits for (100 MB) would never fill in a test, and the log would grow with every commit.
     """
 
@@ -36,24 +38,27 @@ class OffsetsTopic:
         self,
         node_id: int,
         controller: Controller,
-        appended: Callable[[Partition], None],
+        on_append: Callable[[Partition], None],
         clock: Callable[[], int],
         *,
         compacted_bytes: int = _COMPACTED_BYTES,
     ) -> None:
-        self._node_id, self._controller, self._appended = node_id, controller, appended
-        self._clock, self._compacted_bytes = clock, compacted_bytes
-        self._left: dict[int, int] = {}
+        self._node_id = node_id
+        self._controller = controller
+        self._on_append = on_append
+        self._clock = clock
+        self._compacted_bytes = compacted_bytes
+        self._compacted_sizes: dict[int, int] = {}  # size in bytes after the last compaction, by partition
 
     def __repr__(self) -> str:
         return f"<OffsetsTopic of node {self._node_id}>"
 
     def exists(self) -> bool:
-        """Whether there is such a topic by now."""
+        """Return whether the topic has been created."""
         return OFFSETS_TOPIC in self._controller.topics
 
     def read(self, partition: int) -> Iterator[Buffer]:
-        """All whole record batches of a partition, in pieces."""
+        """Yield all record batches of a partition, some megabytes at a time."""
         if not self.exists():
             return
         kept = self._controller.offsets_topic().partitions[partition].log
@@ -64,27 +69,27 @@ class OffsetsTopic:
             offset = max((header.next_offset for header in iter_batch_headers(data)), default=kept.end_offset)
 
     def append(self, partition: int, batch: bytes) -> int:
-        """Append a record batch and give its base offset; raises Refused, NOT_LEADER_OR_FOLLOWER for instance."""
+        """Append a record batch and return its base offset. Raise Refused, for instance NOT_LEADER_OR_FOLLOWER."""
         place = self._controller.offsets_topic().partitions[partition]
         if place.leader != self._node_id:
             raise PartitionError(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader=(place.leader, place.leader_epoch))
         base_offset = place.log.append(batch, place.leader_epoch, by_coordinator=True).base_offset
-        if place.log.size > max(self._compacted_bytes, 2 * self._left.get(partition, 0)):
+        if place.log.size > max(self._compacted_bytes, 2 * self._compacted_sizes.get(partition, 0)):
             self._compact(place)
-        self._appended(place)
+        self._on_append(place)
         return base_offset
 
     def end_offset(self, partition: int) -> int:
-        """Where the next batch will be."""
+        """Return the log end offset: the base offset of the next batch."""
         return self._controller.offsets_topic().partitions[partition].log.end_offset
 
     def high_watermark(self, partition: int) -> int:
-        """The offset up to which all replicas have the log."""
+        """Return the high watermark: the offset up to which all replicas have the log."""
         return self._controller.offsets_topic().partitions[partition].log.high_watermark
 
     def _compact(self, place: Partition) -> None:
         try:
             place.log.compact(self._clock(), place.config.delete_retention_ms)
-        except AsyncGroupError as error:  # the batch is in the log all the same
+        except AsyncGroupError as error:  # not raised: the append itself has succeeded
             log.error("compacting %s-%d failed: %s", place.topic, place.index, error)
-        self._left[place.index] = place.log.size
+        self._compacted_sizes[place.index] = place.log.size

@@ -1,4 +1,4 @@
-"""A node's port while the node is stopped: nobody else is given it, and it refuses connections."""
+"""Reservation of a stopped node's port: no other process gets it, and connections to it are refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["PortReservation"]
 
 
 class PortReservation:
-    """Keeps one port at a time. A socket that is bound and does not listen does that, on Linux."""
+    """Reserves one port at a time, by a socket that is bound but does not listen (works on Linux)."""
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
@@ -18,8 +18,8 @@ class PortReservation:
         held = self._socket
         return f"<PortReservation {'none' if held is None else held.getsockname()[1]}>"
 
-    def take(self, host: str, port: int) -> None:
-        """Keep this port from now on; where the system does not allow it, others may get it meanwhile."""
+    def reserve(self, host: str, port: int) -> None:
+        """Reserve the port; on systems that do not allow this, another process may get it."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         reservation = socket.socket(family, socket.SOCK_STREAM)
         with contextlib.suppress(OSError):
@@ -30,7 +30,7 @@ class PortReservation:
         reservation.close()
 
     def release(self) -> None:
-        """Give the port back, if one is kept."""
+        """Release the reserved port, if any."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

@@ -1,5 +1,5 @@
-"""What a partition remembers of idempotent and transactional producers (KIP-98; Kafka's `ProducerAppendInfo` and
-`ProducerStateManager`).
+"""State of the idempotent and transactional producers of a partition (KIP-98; Kafka's `ProducerStateManager` and
+`ProducerAppendInfo`).
 """
 
 from __future__ import annotations
@@ -8,20 +8,23 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from asyncgroup.broker.errors import AppendError
-from asyncgroup.broker.producer_entry import KnownBatch, ProducerEntry
+from asyncgroup.broker.producer_state_entry import BatchMetadata, ProducerStateEntry
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.records import BatchHeader
 
-__all__ = ["AbortedTransaction", "ActiveProducer", "LastRecord", "ProducerStates"]
+__all__ = ["AbortedTransaction", "ActiveProducer", "LastRecord", "ProducerStateManager"]
 
 _LAST_EPOCH: Final = 2**15 - 1
-"""The highest epoch that there can be: no marker can have a higher one."""
+"""The largest producer epoch."""
 
 _FEW: Final = 64
+"""Number of ended transactions that may stay in the queue of open ones before it is cleaned up."""
 
 
 class AbortedTransaction(NamedTuple):
-    """An aborted transaction of one partition: its first record's offset, and its marker's (Kafka's `AbortedTxn`)."""
+    """An aborted transaction in a partition: the offsets of its first record and of its marker (Kafka's
+    `AbortedTxn`).
+    """
 
     producer_id: int
     first_offset: int
@@ -29,83 +32,86 @@ class AbortedTransaction(NamedTuple):
 
 
 class LastRecord(NamedTuple):
-    """A producer's last record: its offset, None if only a marker is known of its epoch (Kafka's `LastRecord`)."""
+    """The offset of a producer's last record, None if its epoch has only a marker (Kafka's `LastRecord`)."""
 
     offset: int | None
     epoch: int
 
 
 class ActiveProducer(NamedTuple):
-    """A producer as DescribeProducers shows it: its last sequence number (-1: none known) and time (ms), the epoch of the
-    coordinator that wrote its last marker (-1: none did), and where its open transaction begins (-1: none is open).
-    """
+    """A producer as DescribeProducers returns it (KIP-664)."""
 
     id: int
     epoch: int
     last_sequence: int
+    """-1 if unknown."""
     last_timestamp: int
+    """In ms, -1 for none."""
     coordinator_epoch: int
+    """Epoch of the coordinator that wrote its last marker, -1 for none."""
     first_offset: int
+    """First offset of its open transaction, -1 if none is open."""
 
 
-class _Unverified(NamedTuple):
-    """A producer whose transaction is not open here yet and that wants to write (Kafka's `VerificationStateEntry`)."""
+class _VerificationState(NamedTuple):
+    """A producer whose first batch of a transaction is being verified (Kafka's `VerificationStateEntry`)."""
 
     epoch: int
     lowest_sequence: int
-    adds: bool
+    adds_partitions: bool
 
 
-class ProducerStates:
+class ProducerStateManager:
     """The producers that wrote to one partition, by producer id."""
 
     def __init__(self) -> None:
-        self._producers: dict[int, ProducerEntry] = {}
-        self._open: dict[int, int] = {}  # producer id -> first offset
+        self._producers: dict[int, ProducerStateEntry] = {}
+        self._open: dict[int, int] = {}  # first offset of each open transaction, by producer id
         self._begun: deque[tuple[int, int]] = deque()
-        """(first offset, producer id) of open transactions, ascending. One that has ended leaves when it comes to the
-        front: what is asked for with every read is where the first one begins.
+        """(first offset, producer id) of open transactions, ascending. Ended ones are removed only when they reach the
+        front, because every read needs only the first offset of the first open one.
         """
-        self._unverified: dict[int, _Unverified] = {}
-        self._is_read_anew = False
+        self._unverified: dict[int, _VerificationState] = {}
+        self._restored = False
 
     def __repr__(self) -> str:
-        return f"<ProducerStates {len(self._producers)} producers, {len(self._open)} open transactions>"
+        return f"<ProducerStateManager {len(self._producers)} producers, {len(self._open)} open transactions>"
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where the oldest open transaction begins; None if none is open."""
+        """First offset of the oldest open transaction, None if none is open."""
         begun = self._begun
         while begun and self._open.get(begun[0][1]) != begun[0][0]:
             begun.popleft()
         return begun[0][0] if begun else None
 
     def is_open(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether the producer has an open transaction here, begun in this epoch."""
+        """Return whether the producer has an open transaction in this partition, begun in this epoch."""
         return producer_id in self._open and self._producers[producer_id].epoch == producer_epoch
 
-    def verify(self, header: BatchHeader, *, adds: bool) -> None:
-        """A transactional batch came whose transaction is not open here: its coordinator is asked now (KIP-890).
+    def record_verification(self, header: BatchHeader, *, adds_partitions: bool) -> None:
+        """Record a transactional batch whose transaction is not open here, before its coordinator is asked (KIP-890).
 
-        Whatever it says, no batch with a higher sequence number may be first in the transaction from now on: else one
-        that has to be sent again could never follow. `adds`: the producer adds partitions by writing to them, and counts
-        each one's records from 0, as each of its transactions has its own epoch.
+        Whatever the coordinator answers, no batch with a higher sequence number may open the transaction from now
+        on: otherwise a retry of this batch would be out of order. `adds_partitions`: the producer adds partitions
+        by writing to them; each of its transactions has its own epoch, so sequence numbers begin with 0.
 
-        Raises AppendError(INVALID_PRODUCER_EPOCH) for an old epoch.
+        Raise AppendError(INVALID_PRODUCER_EPOCH) for an old epoch.
         """
         self._check_epoch(header.producer_id, header.producer_epoch)
         epoch, sequence = header.producer_epoch, header.base_sequence
-        known = self._unverified.setdefault(header.producer_id, _Unverified(epoch, sequence, adds))
+        known = self._unverified.setdefault(
+            header.producer_id, _VerificationState(epoch, sequence, adds_partitions)
+        )
         if epoch > known.epoch or (epoch == known.epoch and sequence < known.lowest_sequence):
-            self._unverified[header.producer_id] = _Unverified(epoch, sequence, known.adds)
+            self._unverified[header.producer_id] = _VerificationState(epoch, sequence, known.adds_partitions)
 
-    def check(self, header: BatchHeader) -> KnownBatch | None:
-        """Look at a batch before it is appended: the one that is there already if it is a repetition, else None.
+    def check_append(self, header: BatchHeader) -> BatchMetadata | None:
+        """Check a batch before its append; return the batch in the log of which it is a duplicate, else None.
 
-        Raises AppendError for an old epoch (INVALID_PRODUCER_EPOCH), a gap (OUT_OF_ORDER_SEQUENCE_NUMBER), or a plain
-        batch in the middle of a transaction (INVALID_TXN_STATE).
-        A producer that the partition does not know may start with any sequence number, as its records may
-        have been deleted (KIP-360).
+        Raise AppendError for an old epoch (INVALID_PRODUCER_EPOCH), a gap (OUT_OF_ORDER_SEQUENCE_NUMBER), or a
+        non-transactional batch within a transaction (INVALID_TXN_STATE). An unknown producer may start with any
+        sequence number, as its records may have been deleted (KIP-360).
         """
         self._check_epoch(header.producer_id, header.producer_epoch)
         producer = self._producers.get(header.producer_id)
@@ -115,20 +121,20 @@ class ProducerStates:
         if header.base_sequence != expected:
             raise AppendError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {header.producer_id} sent sequence {header.base_sequence} where {expected} is next",
+                f"producer {header.producer_id} sent sequence number {header.base_sequence}; expected {expected}",
             )
         if header.producer_id in self._open and not header.is_transactional:
             raise AppendError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"producer {header.producer_id} wrote outside of its open transaction",
+                f"producer {header.producer_id} sent a non-transactional batch within its open transaction",
             )
         return None
 
-    def _expected(self, header: BatchHeader, producer: ProducerEntry | None) -> int:
-        """The sequence number that a batch which is no repetition must have."""
+    def _expected(self, header: BatchHeader, producer: ProducerStateEntry | None) -> int:
+        """Return the sequence number that a batch must have if it is not a duplicate."""
         unverified = self._unverified.get(header.producer_id)
         if unverified is not None:
-            if unverified.adds and (producer is None or not producer.batches):
+            if unverified.adds_partitions and (producer is None or not producer.batches):
                 return 0
             if header.base_sequence > unverified.lowest_sequence:
                 return unverified.lowest_sequence
@@ -141,11 +147,11 @@ class ProducerStates:
         if producer is not None and producer_epoch < producer.epoch:
             raise AppendError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"epoch {producer_epoch} of producer {producer_id} is older than {producer.epoch}",
+                f"epoch {producer_epoch} of producer {producer_id} is older than its current epoch {producer.epoch}",
             )
 
-    def appended(self, header: BatchHeader, base_offset: int) -> None:
-        """Remember a batch that went into the log at `base_offset`."""
+    def update(self, header: BatchHeader, base_offset: int) -> None:
+        """Add a batch that was appended at `base_offset`."""
         self._in_epoch(header.producer_id, header.producer_epoch).add(header, base_offset)
         if header.is_transactional:
             if header.producer_id not in self._open:
@@ -155,41 +161,43 @@ class ProducerStates:
     def _begin(self, producer_id: int, first_offset: int) -> None:
         self._open[producer_id] = first_offset
         self._begun.append((first_offset, producer_id))
-        if len(self._begun) > 2 * len(self._open) + _FEW:  # many have ended while the first one stays open
+        if len(self._begun) > 2 * len(self._open) + _FEW:  # many have ended while the first one is still open
             self._begun = deque(one for one in self._begun if self._open.get(one[1]) == one[0])
 
-    def check_marker(self, producer_id: int, producer_epoch: int, *, bumps: bool = False) -> None:
-        """Look at a marker before it is appended; raises AppendError(INVALID_PRODUCER_EPOCH) for an old epoch.
+    def check_marker(self, producer_id: int, producer_epoch: int, *, bumps_epoch: bool = False) -> None:
+        """Check a marker before its append; raise AppendError(INVALID_PRODUCER_EPOCH) for an old epoch.
 
-        `bumps`: with the end of a transaction the epoch goes up, so that a marker of the epoch in which an open one was
-        begun belongs to the one before (KIP-890, `ProducerAppendInfo.checkProducerEpoch`).
+        `bumps_epoch`: the end of a transaction increments the epoch, so a marker with the epoch in which the open
+        transaction began belongs to the transaction before and is refused (KIP-890,
+        `ProducerAppendInfo.checkProducerEpoch`).
         """
         self._check_epoch(producer_id, producer_epoch)
-        if bumps and producer_epoch < _LAST_EPOCH and self.is_open(producer_id, producer_epoch):
+        if bumps_epoch and producer_epoch < _LAST_EPOCH and self.is_open(producer_id, producer_epoch):
             raise AppendError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"a marker of epoch {producer_epoch} ends no transaction of producer {producer_id} in this epoch",
+                f"a marker of epoch {producer_epoch} cannot end producer {producer_id}'s transaction begun in it",
             )
 
-    def ended(
+    def end_transaction(
         self, producer_id: int, producer_epoch: int, offset: int, *, committed: bool, timestamp: int = -1
     ) -> AbortedTransaction | None:
-        """The marker at `offset` ends the producer's transaction; what it aborted, if there was anything.
+        """End the producer's transaction with the marker at `offset`; return the transaction if it had records and
+        aborted.
 
-        A marker of a newer epoch (a fenced producer, KIP-890) makes sequence numbers start anew.
+        After a marker of a newer epoch (a fenced producer, or KIP-890) sequence numbers start at 0 again.
         """
         producer = self._in_epoch(producer_id, producer_epoch)
         producer.timestamp, producer.coordinator_epoch = timestamp, 0
         first_offset = self._open.pop(producer_id, None)
         unverified = self._unverified.get(producer_id)
-        if unverified is not None and not (unverified.adds and unverified.epoch == producer_epoch):
+        if unverified is not None and not (unverified.adds_partitions and unverified.epoch == producer_epoch):
             del self._unverified[producer_id]
         if first_offset is None or committed:
             return None
         return AbortedTransaction(producer_id, first_offset, offset)
 
-    def active(self) -> list[ActiveProducer]:
-        """All that are remembered (KIP-664)."""
+    def active_producers(self) -> list[ActiveProducer]:
+        """Return all known producers, for DescribeProducers (KIP-664)."""
         return [
             ActiveProducer(
                 producer_id,
@@ -203,23 +211,25 @@ class ProducerStates:
         ]
 
     def last_records(self) -> dict[int, LastRecord]:
-        """The last record of each producer, by producer id."""
+        """Return the last record of each producer, by producer id."""
         return {
             producer_id: LastRecord(one.batches[-1].last_offset if one.batches else None, one.epoch)
             for producer_id, one in self._producers.items()
         }
 
-    def doubt_sequences(self) -> None:
-        """The log was read anew: a producer of which it holds nothing, or a marker and nothing else, may have written
-        before, in batches that were deleted since, so that any sequence number may be its next one, also behind further
-        markers. (Kafka knows better, from the snapshots of `ProducerStateManager`.)
+    def accept_any_sequence(self) -> None:
+        """After a restore, accept any next sequence number from producers without batches in the log.
+
+        A producer that is unknown, or of which only a marker is left, may have written batches that were deleted
+        since; this also holds after further markers. (Kafka keeps the sequence numbers in the snapshots of
+        `ProducerStateManager`.)
         """
-        self._is_read_anew = True
+        self._restored = True
         for one in self._producers.values():
-            one.doubtful = not one.batches
+            one.sequence_unknown = not one.batches
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers that wrote nothing for so long and have no open transaction
+        """Remove producers without an open transaction that wrote nothing for `expiration_ms`
         (`producer.id.expiration.ms`).
         """
         self._unverified.clear()
@@ -227,12 +237,12 @@ class ProducerStates:
             if producer_id not in self._open and now_ms - one.timestamp >= expiration_ms:
                 del self._producers[producer_id]
 
-    def _in_epoch(self, producer_id: int, producer_epoch: int) -> ProducerEntry:
+    def _in_epoch(self, producer_id: int, producer_epoch: int) -> ProducerStateEntry:
         producer = self._producers.get(producer_id)
         if producer is None or producer_epoch > producer.epoch:
-            before, producer = producer, ProducerEntry(producer_epoch)
+            before, producer = producer, ProducerStateEntry(producer_epoch)
             self._producers[producer_id] = producer
-            producer.doubtful = before is None and self._is_read_anew
+            producer.sequence_unknown = before is None and self._restored
             if before is not None:
                 producer.coordinator_epoch = before.coordinator_epoch
         return producer

@@ -1,6 +1,4 @@
-"""Requests that wait for something: parked under watch keys, with a deadline (Kafka's
-`DelayedOperationPurgatory`).
-"""
+"""Parked requests, each with watch keys and a deadline (Kafka's `DelayedOperationPurgatory`)."""
 
 from __future__ import annotations
 
@@ -8,32 +6,32 @@ import asyncio
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
-__all__ = ["Parked", "Purgatory", "resolve"]
+__all__ = ["DelayedOperation", "Purgatory", "complete_future"]
 
 T = TypeVar("T")
 
 
-def resolve(future: asyncio.Future[T], make: Callable[[], T]) -> None:
-    """Answer a request that waited: what `make()` returns or raises is the future's outcome.
+def complete_future(future: asyncio.Future[T], make: Callable[[], T]) -> None:
+    """Complete a parked request's future with what `make()` returns or raises.
 
-    One request's error never reaches another request, which completed it. A future that is done, as of a client that has
-    gone, stays as it is.
+    An exception must not reach the request whose action triggered the completion. A future that is already done, for
+    instance canceled because the client disconnected, is left unchanged.
     """
     if future.done():
         return
     try:
         answer = make()
-    except Exception as error:  # noqa: BLE001  logged and answered where the future is awaited
+    except Exception as error:  # noqa: BLE001  logged and turned into a response where the future is awaited
         future.set_exception(error)
     else:
         future.set_result(answer)
 
 
-class Parked:
-    """One parked request: its answer is `future`, set by `finish` at the deadline or once `is_ready` says so.
+class DelayedOperation:
+    """A parked request (Kafka's `DelayedOperation`): `finish` makes its response at the deadline or once `is_ready()`.
 
-    What either of them raises is the future's exception: it never reaches the request that triggered the check.
-    Cancelling the future, as a connection that ends does, takes the request out of the purgatory.
+    An exception of either function becomes the future's exception: it must not reach the request that triggered the
+    check. Canceling the future, as a closed connection does, removes the request from the purgatory.
     """
 
     __slots__ = ("_finish", "_is_ready", "future", "keys", "timer")
@@ -52,11 +50,11 @@ class Parked:
         self.timer: asyncio.TimerHandle | None = None
 
     def try_complete(self) -> bool:
-        """Answer if the wait is over."""
+        """Complete the request if it is ready; return whether it is done."""
         if not self.future.done():
             try:
                 ready = self._is_ready()
-            except Exception as error:  # noqa: BLE001  as in `resolve`
+            except Exception as error:  # noqa: BLE001  as in `complete_future`
                 self.future.set_exception(error)
                 return True
             if ready:
@@ -64,11 +62,11 @@ class Parked:
         return self.future.done()
 
     def complete(self) -> None:
-        """Answer now."""
-        resolve(self.future, self._finish)
+        """Complete the request now."""
+        complete_future(self.future, self._finish)
 
     def drop(self) -> None:
-        """Give up without an answer."""
+        """Cancel the request; it gets no response."""
         self.future.cancel()
 
 
@@ -77,7 +75,8 @@ class Purgatory:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._watchers: dict[Hashable, dict[Parked, None]] = {}  # ordered, so that a run can be replayed
+        self._watchers: dict[Hashable, dict[DelayedOperation, None]] = {}
+        """The parked requests by watch key, in order, so that runs are reproducible."""
 
     def __repr__(self) -> str:
         return f"<Purgatory {len(self)} parked>"
@@ -92,36 +91,37 @@ class Purgatory:
         is_ready: Callable[[], bool],
         finish: Callable[[], object],
     ) -> asyncio.Future[object]:
-        """Wait until `is_ready()`, asked at each `check` of one of `keys`, or for `timeout` seconds.
+        """Park a request until `is_ready()` or for `timeout` seconds; return the future of its response.
 
-        The future's result is what `finish()` returns at that moment, its exception what either function raises.
+        `is_ready` is called at each `check_and_complete` of one of `keys`. The future's result is what `finish()` then
+        returns, its exception what either function raises.
         """
         future: asyncio.Future[object] = self._loop.create_future()
-        parked = Parked(tuple(keys), future, is_ready, finish)
+        parked = DelayedOperation(tuple(keys), future, is_ready, finish)
         parked.timer = self._loop.call_later(timeout, parked.complete)
         for key in parked.keys:
             self._watchers.setdefault(key, {})[parked] = None
-        future.add_done_callback(lambda _future: self._forget(parked))
+        future.add_done_callback(lambda _future: self._remove(parked))
         return future
 
-    def check(self, key: Hashable) -> None:
-        """Something happened to `key`: answer the requests that waited for it."""
+    def check_and_complete(self, key: Hashable) -> None:
+        """Complete the requests watching `key` that are ready; called when the state of `key` has changed."""
         watchers = self._watchers.get(key)
         if watchers:
             for parked in [p for p in list(watchers) if p.try_complete()]:
-                self._forget(parked)
+                self._remove(parked)
 
     def drop_all(self) -> None:
-        """Give up all parked requests, as a node does that dies."""
+        """Cancel all parked requests, as when the node stops."""
         for watchers in list(self._watchers.values()):
             for parked in list(watchers):
                 parked.drop()
         self._watchers.clear()
 
-    def _forget(self, parked: Parked) -> None:
+    def _remove(self, parked: DelayedOperation) -> None:
         if parked.timer is not None:
             parked.timer.cancel()
-            parked.timer = None  # a timer knows its action, which knows the request: no circle may stay
+            parked.timer = None  # break the reference cycle of timer, action and request
         for key in parked.keys:
             watchers = self._watchers.get(key)
             if watchers is not None:

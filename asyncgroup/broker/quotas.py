@@ -1,5 +1,6 @@
-"""Quotas of clients (KIP-546): kept and shown, as nothing is throttled here (`ClientQuotaControlManager`,
-`ClientQuotasImage`).
+"""Client quotas (KIP-546; Kafka's `ClientQuotaControlManager`, `ClientQuotasImage`).
+
+Quotas are stored and returned, but this broker does not enforce them.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from typing import Final
 from asyncgroup.broker.errors import Refused
 from asyncgroup.error_codes import ErrorCode
 
-__all__ = ["ClientQuotas", "Entity", "filter_of"]
+__all__ = ["ClientQuotas", "QuotaEntity", "parse_filter"]
 
-Entity = tuple[tuple[str, str | None], ...]
-"""What a quota is for: types and names, sorted by type; None stands for all that have no quota of their own."""
+QuotaEntity = tuple[tuple[str, str | None], ...]
+"""A quota entity: pairs of type and name, sorted by type; the name None is the default entity of a type."""
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"
@@ -27,7 +28,7 @@ _CLIENT_KEYS: Final = {
     "request_percentage": None,
 }
 _IP_KEYS: Final = {"connection_creation_rate": 2**31 - 1}
-"""The largest number of those that are whole numbers, None for the others (`QuotaConfig`)."""
+"""The largest value of each quota that is a whole number, None for the others (`QuotaConfig`)."""
 
 _EXACT: Final = 0
 _DEFAULT: Final = 1
@@ -35,16 +36,16 @@ _SPECIFIED: Final = 2
 
 
 class ClientQuotas:
-    """Values by key, by entity."""
+    """The quotas of all entities: values by key."""
 
     def __init__(self) -> None:
-        self.entries: dict[Entity, dict[str, float]] = {}
+        self.entries: dict[QuotaEntity, dict[str, float]] = {}
 
     def __repr__(self) -> str:
         return f"<ClientQuotas of {len(self.entries)} entities>"
 
-    def altered(self, entity: Entity, changes: Mapping[str, float | None]) -> dict[str, float]:
-        """What the values of an entity are to be; None removes one. Raises Refused(INVALID_REQUEST)."""
+    def merged(self, entity: QuotaEntity, changes: Mapping[str, float | None]) -> dict[str, float]:
+        """Return an entity's quotas with the changes applied (None removes a quota). Raise Refused(INVALID_REQUEST)."""
         keys = _keys(entity)
         values = dict(self.entries.get(entity, {}))
         for key, value in changes.items():
@@ -55,15 +56,15 @@ class ClientQuotas:
                 values[key] = value
         return values
 
-    def put(self, entity: Entity, values: Mapping[str, float]) -> None:
-        """Replace the values of an entity."""
+    def put(self, entity: QuotaEntity, values: Mapping[str, float]) -> None:
+        """Replace an entity's quotas; without values it is removed."""
         if values:
             self.entries[entity] = dict(values)
         else:
             self.entries.pop(entity, None)
 
-    def find(self, exact: Mapping[str, str | None], types: set[str], *, strict: bool) -> list[Entity]:
-        """The entities of all these names and types; `strict`: of these types only."""
+    def find(self, exact: Mapping[str, str | None], types: set[str], *, strict: bool) -> list[QuotaEntity]:
+        """Return the entities that have all these names and types; `strict`: and no other types."""
         found = []
         for entity in self.entries:
             names = dict(entity)
@@ -76,7 +77,7 @@ class ClientQuotas:
         return found
 
 
-def _keys(entity: Entity) -> Mapping[str, int | None]:
+def _keys(entity: QuotaEntity) -> Mapping[str, int | None]:
     names = dict(entity)
     for kind, name in entity:
         if kind not in (USER, CLIENT_ID, IP):
@@ -103,7 +104,7 @@ def _is_address(name: str | None) -> bool:
     try:
         ipaddress.ip_address(name)
     except ValueError:
-        return False  # a name: none is looked up here
+        return False  # a host name; names are not resolved here
     return True
 
 
@@ -121,12 +122,12 @@ def _check_value(keys: Mapping[str, int | None], key: str, value: float) -> None
         raise Refused(ErrorCode.INVALID_REQUEST, f"{key} cannot be a fractional value.")
 
 
-def filter_of(
+def parse_filter(
     components: list[tuple[str, int, str | None]],
 ) -> tuple[dict[str, str | None], set[str]]:
-    """The names and the types that DescribeClientQuotas asks for: type, kind of match and name of each component.
+    """Return the exact names and the types in the filter of DescribeClientQuotas.
 
-    Raises Refused.
+    `components` are (entity type, match type, name). Raise Refused.
     """
     exact: dict[str, str | None] = {}
     types: set[str] = set()
@@ -143,7 +144,7 @@ def filter_of(
             raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown match type {match}")
         if (name is None) is (match == _EXACT):
             raise Refused(
-                ErrorCode.INVALID_REQUEST, f"match type {match} with the match string {name!r} makes no sense"
+                ErrorCode.INVALID_REQUEST, f"match type {match} does not allow the match string {name!r}"
             )
         if match == _SPECIFIED:
             types.add(kind)

@@ -1,7 +1,8 @@
-"""What the records of a produced batch must be like, and what the broker changes in them (Kafka's `LogValidator`).
+"""Validation of the records of a produced batch, and the broker's changes to them (Kafka's `LogValidator`).
 
-A batch is looked into only where its topic's settings or its own header ask for it: usually the header says enough.
-So a batch with a fitting CRC and nonsense for records, which no client sends, is found out by its readers.
+Records are decoded only if the topic's configs or the batch's header require it; usually the header suffices. A
+batch with a correct CRC but undecodable records, which no client sends, may therefore be accepted, and fails at its
+readers.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from asyncgroup.broker.batch_checks import RECORDS_AT, check_count, checked_header
+from asyncgroup.broker.batch_checks import RECORDS_OFFSET, check_record_count, checked_header
 from asyncgroup.broker.errors import AppendError
 from asyncgroup.broker.topic_configs import LogConfig
 from asyncgroup.broker.topics import Partition
@@ -34,20 +35,20 @@ __all__ = ["InvalidRecords", "checked_records", "checking_takes_long"]
 _MAX_TIMESTAMP: Final = struct.Struct(">q")
 _MAX_TIMESTAMP_AT: Final = 35
 _ATTRIBUTES_AT: Final = 22
-"""Where the low byte of a batch's attributes stands."""
+"""Position of the low byte of a batch's attributes."""
 
 _CODEC_MASK: Final = 0x07
 _APPEND_TIME: Final = 0x08
 _ANY_TIME: Final = 2**63 - 1
 _MANY: Final = 10_000
-"""Records that are looked at in some tens of milliseconds."""
+"""Number of records that take some tens of milliseconds to check."""
 
 _NO_TIMESTAMP: Final = -1
 _MAGIC: Final = 2
 
 
 class InvalidRecords(AppendError):
-    """Some records of a batch spoil it: `records` are their indexes, each with what is wrong (KIP-467)."""
+    """The batch has invalid records: `records` are their indexes, each with an error message (KIP-467)."""
 
     def __init__(self, code: ErrorCode, message: str, records: list[tuple[int, str]]) -> None:
         self.records = records
@@ -55,10 +56,11 @@ class InvalidRecords(AppendError):
 
 
 def checked_records(partition: Partition, data: Buffer, now: int) -> Buffer:
-    """The batch as it goes into the log at `now` (ms since 1970), the same bytes if nothing has to change.
+    """Return the batch as it is appended at `now` (ms since 1970): the same bytes, unless the broker has to change
+    them.
 
-    Raises AppendError: RECORD_LIST_TOO_LARGE for one that fits into no segment, INVALID_TIMESTAMP and INVALID_RECORD
-    (no key on a compacted topic, or not readable); what `checked_header` says, if it has to be looked into.
+    Raise AppendError: RECORD_LIST_TOO_LARGE if it is larger than a segment, INVALID_TIMESTAMP, INVALID_RECORD (a record
+    without key in a compacted topic, or undecodable records), and the errors of `checked_header` if it is checked here.
     """
     config = partition.config
     if _is_plain(config, data, now):
@@ -73,14 +75,17 @@ def checked_records(partition: Partition, data: Buffer, now: int) -> Buffer:
         data = _stamped(data, now if config.log_append_time else None)
     if len(data) > config.segment_bytes:
         raise AppendError(
-            ErrorCode.RECORD_LIST_TOO_LARGE, f"{len(data)} bytes don't fit into {config.segment_bytes}"
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"a batch of {len(data)} bytes; segments have at most {config.segment_bytes}",
         )
     return data
 
 
 def checking_takes_long(partition: Partition, data: Buffer, now: int) -> bool:
-    """Return whether `checked_records` would hold the loop for long: for a batch that holds much, or many records that
-    have to be looked at one by one. It reads nothing but its arguments, so it may run on a thread.
+    """Return whether `checked_records` would block the loop for long and should run on a thread.
+
+    This is so for batches that decompress to much data, or with many records that are checked one by one.
+    `checked_records` reads only its arguments, so it can run on a thread.
     """
     config = partition.config
     if len(data) > config.max_message_bytes or _is_plain(config, data, now):
@@ -95,7 +100,7 @@ def checking_takes_long(partition: Partition, data: Buffer, now: int) -> bool:
         _looks_at_records(config, header, now) or config.compression is not None
     ):
         return True
-    return should_offload(header.codec, memoryview(data)[RECORDS_AT:])
+    return should_offload(header.codec, memoryview(data)[RECORDS_OFFSET:])
 
 
 def _looks_at_records(config: LogConfig, header: BatchHeader, now: int) -> bool:
@@ -106,7 +111,7 @@ def _looks_at_records(config: LogConfig, header: BatchHeader, now: int) -> bool:
 
 
 def _is_plain(config: LogConfig, data: Buffer, now: int) -> bool:
-    """Whether nothing has to be looked at but what the log looks at itself."""
+    """Return whether the batch needs no checks beyond those of the append itself."""
     attributes = data[_ATTRIBUTES_AT]
     (newest,) = _MAX_TIMESTAMP.unpack_from(data, _MAX_TIMESTAMP_AT)
     return not (
@@ -122,25 +127,27 @@ def _is_plain(config: LogConfig, data: Buffer, now: int) -> bool:
 
 
 def _check_compression(header: BatchHeader, data: Buffer) -> None:
-    """Whether the records can be decompressed; Kafka has no better word than UNKNOWN_SERVER_ERROR if they can't."""
+    """Raise AppendError unless the records can be decompressed; Kafka returns UNKNOWN_SERVER_ERROR if not."""
     try:
-        size = len(decompress(header.codec, memoryview(data)[RECORDS_AT:]))
+        size = len(decompress(header.codec, memoryview(data)[RECORDS_OFFSET:]))
     except AsyncGroupError as error:
         raise AppendError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
-    check_count(header, size)
+    check_record_count(header, size)
 
 
 def _check_records(partition: Partition, header: BatchHeader, data: Buffer, now: int) -> None:
     config = partition.config
     keyless, untimely = [], []
     if config.log_append_time and header.timestamp_type:
-        reason = "a producer may not set LogAppendTime"
+        reason = "producers may not set the timestamp type LogAppendTime"
         untimely = [(index, reason) for index in range(header.record_count)]
     elif _looks_at_records(config, header, now):
         oldest, newest = now - config.timestamp_before_max_ms, now + config.timestamp_after_max_ms
         for index, record in enumerate(_decoded(partition, header, data)):
             if config.compact and record.key is None:
-                keyless.append((index, f"{partition.topic}-{partition.index} is compacted: a key is needed"))
+                keyless.append(
+                    (index, f"{partition.topic}-{partition.index} is compacted, so a key is required")
+                )
             elif not config.log_append_time and not (
                 record.timestamp == _NO_TIMESTAMP or oldest <= record.timestamp <= newest
             ):
@@ -161,7 +168,7 @@ def _decoded(partition: Partition, header: BatchHeader, data: Buffer) -> Iterato
 
 
 def _recompressed(partition: Partition, header: BatchHeader, data: Buffer, codec: str) -> bytes:
-    """The same batch with the codec that the topic wants (`compression.type`)."""
+    """Return the batch recompressed with the topic's codec (`compression.type`)."""
     builder = BatchBuilder(
         codec,
         2**31 - 1,
@@ -172,12 +179,14 @@ def _recompressed(partition: Partition, header: BatchHeader, data: Buffer, codec
     )
     for record in _decoded(partition, header, data):
         if not builder.append(record.timestamp, record.key, record.value, record.headers):
-            raise AppendError(ErrorCode.INVALID_RECORD, "records with and without timestamps")
+            raise AppendError(
+                ErrorCode.INVALID_RECORD, "a batch must not mix records with and without timestamps"
+            )
     return builder.build()
 
 
 def _stamped(data: Buffer, append_time: int | None) -> bytes:
-    """The batch with the broker's time, or marked as having the producer's."""
+    """Return the batch with the broker's time (LogAppendTime), or for None flagged as CreateTime."""
     batch = bytearray(data)
     if append_time is None:
         batch[_ATTRIBUTES_AT] &= ~_APPEND_TIME

@@ -1,9 +1,9 @@
-"""The memory that a node's unserved requests take in all (Kafka's `queued.max.request.bytes` with its `MemoryPool`).
+"""Memory limit for a node's received but unserved requests (Kafka's `queued.max.request.bytes` with its `MemoryPool`).
 
-Kafka takes memory for what a request announces and mutes the connections that find none. Here bytes count when they have
-come, so an announcement costs nothing, and clients that send half a request and no more cannot stop the others: when
-half of the memory is taken, large requests are read one at a time, and one whose bytes do not come has to let the next
-one by. Beyond the limit the connection is closed that has been silent for longest with a request unfinished.
+Kafka reserves the size that a request announces, and mutes connections while the pool is empty. Here only received
+bytes count, so an announcement costs nothing, and clients that stop in the middle of a request cannot block others:
+when half of the memory is used, large requests are read one at a time, and one that receives no bytes yields to the
+next. Beyond the limit, the connection with unserved bytes that has been silent longest is closed.
 """
 
 from __future__ import annotations
@@ -14,52 +14,57 @@ from typing import Final, Protocol
 __all__ = ["DEFAULT_QUEUED_MAX_REQUEST_BYTES", "RequestMemory"]
 
 DEFAULT_QUEUED_MAX_REQUEST_BYTES: Final = 256 * 1024 * 1024
-"""Kafka sets no limit by default. Half of it leaves room for one request of the largest size."""
+"""Bytes. Kafka has no limit by default; half of this one has room for a request of the largest size."""
 
 _SMALL: Final = 1 << 16
-"""Bytes; a connection that holds less is always read from: heartbeats must not wait for large requests."""
+"""Bytes; a connection with less is always read from, so that heartbeats do not wait for large requests."""
 
 _STALL: Final = 1.0
-"""Seconds without a byte after which a large request lets the next one by."""
+"""Seconds without a byte after which a large request yields to the next one."""
 
 
-class Holder(Protocol):
+class MemoryHolder(Protocol):
     """A connection whose bytes are counted."""
 
     def read_or_pause(self) -> None:
-        """Ask `may_read` again."""
+        """Check `may_read` again, and resume or pause reading."""
 
-    def refuse_memory(self, reason: str) -> None:
-        """Close, and forget all bytes."""
+    def close_for_memory(self, reason: str) -> None:
+        """Close the connection and drop its bytes."""
 
 
 class RequestMemory:
-    """Counts bytes that connections have received and not served; at most `limit` in all."""
+    """Counts the bytes that connections have received but not served, at most `limit` in total."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limit: int) -> None:
         self._loop = loop
         self.limit = limit
         self.held = 0
-        self._held: dict[Holder, int] = {}  # those that were silent for longest first
-        self._large: dict[Holder, None] = {}
-        """Connections with more than a small part of a request. The first one is read from in any case."""
+        self._held: dict[
+            MemoryHolder, int
+        ] = {}  # bytes by connection, ordered by last received byte, the oldest first
+        self._large: dict[MemoryHolder, None] = {}
+        """Connections that hold more than _SMALL bytes, as a queue; while memory is scarce only the first is read
+        from.
+        """
         self._is_scarce = False
         self._timer: asyncio.TimerHandle | None = None
-        self._seen: tuple[Holder | None, int] = (None, 0)  # the first large one when the timer fired last
+        self._seen: tuple[MemoryHolder | None, int] = (None, 0)
+        """The first large connection and its bytes when the timer last fired."""
 
     def __repr__(self) -> str:
         return f"<RequestMemory {self.held} of {self.limit} bytes, {len(self._held)} connections>"
 
-    def may_read(self, holder: Holder) -> bool:
+    def may_read(self, holder: MemoryHolder) -> bool:
         """Return whether more may be read from this connection."""
         return not self._is_scarce or holder not in self._large or holder is self._first
 
     @property
-    def _first(self) -> Holder | None:
+    def _first(self) -> MemoryHolder | None:
         return next(iter(self._large), None)
 
-    def count(self, holder: Holder, unread: int) -> None:
-        """A connection holds `unread` bytes now."""
+    def update(self, holder: MemoryHolder, unread: int) -> None:
+        """Set the number of unserved bytes of a connection to `unread`."""
         before = self._held.get(holder, 0)
         if unread == before:
             return
@@ -74,18 +79,21 @@ class RequestMemory:
             self._large.pop(holder, None)
         while self.held > self.limit:
             self._close_silent()
-        self._tell(first)
+        self._notify(first)
 
     def _close_silent(self) -> None:
         silent, unread = next(iter(self._held.items()))
         self.held -= unread
         del self._held[silent]
         self._large.pop(silent, None)
-        reason = f"unfinished requests take more than {self.limit} bytes, and this one ({unread} bytes) waits longest"
-        silent.refuse_memory(reason)
+        reason = (
+            f"unserved requests take more than {self.limit} bytes, and this connection ({unread} bytes) "
+            "has been silent longest"
+        )
+        silent.close_for_memory(reason)
 
-    def _tell(self, first: Holder | None) -> None:
-        """Let connections read, or not, as things are now; `first` was the first large one before."""
+    def _notify(self, first: MemoryHolder | None) -> None:
+        """Resume or pause reading where `may_read` has changed; `first` was the first large connection before."""
         was_scarce, self._is_scarce = self._is_scarce, self.held > self.limit // 2
         if self._is_scarce is not was_scarce:
             for holder in list(self._large):
@@ -96,7 +104,7 @@ class RequestMemory:
             self._timer = self._loop.call_later(_STALL, self._rotate)
 
     def _rotate(self) -> None:
-        """Let the next large request by if no byte of the first one has come since the last time."""
+        """Move the first large connection to the end of the queue if it received nothing since the last timer."""
         self._timer = None
         if not self._is_scarce:
             self._seen = (None, 0)
@@ -108,10 +116,10 @@ class RequestMemory:
             self._large[first] = None
             first.read_or_pause()
         self._timer = self._loop.call_later(_STALL, self._rotate)
-        self._tell(first)
+        self._notify(first)
 
     def close(self) -> None:
-        """The node has ended."""
+        """Cancel the timer; the node has stopped."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""How much memory a recorded request or response takes."""
+"""Estimate of the memory that a recorded request or response takes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["retained_bytes"]
 _SMALL_FRAME: Final = 512
 _BYTES_OF_A_SMALL_FRAME: Final = 1024
 _BYTES_PER_BYTE: Final = 16
-"""Objects take this many bytes for each byte of their frame, at most: measuring small messages would cost more."""
+"""Upper bound of the memory per byte of the frame; small messages are not measured, as that would take too long."""
 
-_SMALL_NUMBER: Final = 1 << 8  # CPython keeps one object of each
+_SMALL_NUMBER: Final = 1 << 8  # CPython shares the objects of smaller numbers
 
 
 def retained_bytes(message: Message, frame_bytes: int, *, payloads: bool) -> int:
-    """Return the memory in bytes that a decoded message takes, records included with `payloads`; an estimate.
+    """Return the estimated memory of a decoded message in bytes, including records if `payloads`.
 
     `frame_bytes` is the message's size on the wire.
     """

@@ -1,8 +1,8 @@
-"""Deleting what `retention.ms` and `retention.bytes` of topics don't keep, now and every so often (Kafka's
-`LogManager.cleanupLogs`). Compacted logs are the `log_cleaner`'s.
+"""Deletion of old segments by `retention.ms` and `retention.bytes`, periodically (Kafka's `LogManager.cleanupLogs`).
 
-A cluster in memory looks by itself at topics only that have such a setting of their own: what is never cleaned up by
-default is what tests expect, and theirs are often records from 1970. A cluster on disk looks at all, as Kafka does.
+`log_cleaner` does this for compacted logs. A cluster in memory checks only topics for which such a config is set:
+tests expect that nothing is deleted by default, and often use timestamps of 1970. A cluster on disk checks all
+topics, as Kafka does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from asyncgroup.broker.coordinator.interfaces import Timers
 from asyncgroup.broker.topics import Partition, Topic
 from asyncgroup.errors import AsyncGroupError
 
-__all__ = ["CHECK_INTERVAL", "Retention", "retain"]
+__all__ = ["CHECK_INTERVAL", "Retention", "delete_old_segments"]
 
 log = logging.getLogger(__name__)
 
@@ -28,9 +28,9 @@ _SETTINGS: Final = frozenset({"cleanup.policy", "retention.bytes", "retention.ms
 
 
 class Retention:
-    """Looks at the logs every `interval` seconds; `everything`: at those of all topics, see above.
+    """Deletes old segments every `interval` seconds; `all_topics`: of all topics, see the module's docstring.
 
-    `changed` is called with each partition whose log became shorter, so that waiting readers look again.
+    `changed` is called with each partition whose log was shortened, so that parked fetches are checked again.
     """
 
     def __init__(
@@ -41,27 +41,31 @@ class Retention:
         changed: Callable[[Partition], None],
         *,
         interval: float = CHECK_INTERVAL,
-        everything: bool = False,
+        all_topics: bool = False,
     ) -> None:
-        self._controller, self._timers, self._clock = controller, timers, clock
-        self._changed, self._interval, self._everything = changed, interval, everything
-        self._ticking = False
-        if everything:
+        self._controller = controller
+        self._timers = timers
+        self._clock = clock
+        self._changed = changed
+        self._interval = interval
+        self._all_topics = all_topics
+        self._ticking = False  # whether the timer is running
+        if all_topics:
             self._tick_later()
 
     def __repr__(self) -> str:
         return f"<Retention every {self._interval:g} s{'' if self._ticking else ', not begun'}>"
 
-    def configured(self, topic: Topic) -> None:
-        """A topic has settings of its own: they may be the first that ask for cleaning up."""
+    def configs_changed(self, topic: Topic) -> None:
+        """Start the timer with the first topic that has retention configs."""
         if not self._ticking and self._is_wanted(topic) and not topic.is_internal:
             self._tick_later()
 
     def _is_wanted(self, topic: Topic) -> bool:
         return (
-            self._everything
+            self._all_topics
             or not _SETTINGS.isdisjoint(topic.configs)
-            or self._controller.settings.set_for_topics(_SETTINGS)
+            or self._controller.configs.has_topic_default(_SETTINGS)
         )
 
     def _tick_later(self) -> None:
@@ -72,16 +76,16 @@ class Retention:
         self._tick_later()
         wanted = [topic for topic in self._controller.topics.values() if self._is_wanted(topic)]
         for partition in _partitions(wanted):
-            if not partition.config.compact:  # else the cleaner does it
-                retain(partition, self._clock(), self._changed)
+            if not partition.config.compact:  # `LogCleaner` does it for compacted logs
+                delete_old_segments(partition, self._clock(), self._changed)
 
     def apply(self) -> None:
-        """Delete what the settings of all topics, Kafka's defaults included, no longer keep."""
+        """Delete the old segments of all topics now, also by Kafka's default retention."""
         for partition in _partitions(self._controller.topics.values()):
-            retain(partition, self._clock(), self._changed)
+            delete_old_segments(partition, self._clock(), self._changed)
 
     def compact(self, topic: Topic) -> None:
-        """Compact a topic, whatever its policy: all that is stable and in its logs now."""
+        """Compact all stable records of a topic now, whatever its `cleanup.policy`."""
         for partition in topic.partitions:
             partition.log.compact(self._clock(), partition.config.delete_retention_ms)
             self._changed(partition)
@@ -91,16 +95,21 @@ def _partitions(topics: Iterable[Topic]) -> list[Partition]:
     return [partition for topic in topics for partition in topic.partitions]
 
 
-def retain(partition: Partition, now_ms: int, changed: Callable[[Partition], None]) -> None:
-    """Delete what the partition's settings no longer keep; a disk that fails is logged, and tried again the next time."""
+def delete_old_segments(partition: Partition, now_ms: int, changed: Callable[[Partition], None]) -> None:
+    """Delete the partition's segments beyond its retention; a disk error is logged and retried the next time."""
     config, before = partition.config, partition.log.start_offset
     try:
         if config.delete:
-            partition.log.retain(now_ms, config.retention_ms, config.retention_bytes)
+            partition.log.delete_old_segments(now_ms, config.retention_ms, config.retention_bytes)
         else:
-            partition.log.delete_dead_segments()
+            partition.log.delete_segments_before_start()
     except AsyncGroupError as error:
-        log.error("cleaning up %s-%d failed: %s", partition.topic, partition.index, error)
+        log.error("deleting old segments of %s-%d failed: %s", partition.topic, partition.index, error)
     if partition.log.start_offset > before:
-        log.info("%s-%d begins at %d now", partition.topic, partition.index, partition.log.start_offset)
+        log.info(
+            "%s-%d: the log start offset is now %d",
+            partition.topic,
+            partition.index,
+            partition.log.start_offset,
+        )
         changed(partition)

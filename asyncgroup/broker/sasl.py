@@ -1,7 +1,6 @@
-"""SASL authentication of one connection: which requests are accepted in which state (Kafka's `SaslServerAuthenticator`;
-sessions that expire: KIP-368).
+"""SASL authentication of one connection (Kafka's `SaslServerAuthenticator`, with re-authentication of KIP-368).
 
-One difference: Kafka answers a failure after `connection.failed.authentication.delay.ms`, this broker at once.
+One difference: Kafka responds to a failure after `connection.failed.authentication.delay.ms`, this broker at once.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from asyncgroup.broker.errors import CloseConnection
 from asyncgroup.broker.sasl_mechanisms import (
     InvalidCredentials,
     PlainServer,
-    SaslRefused,
+    SaslAuthenticationError,
     SaslServer,
     ScramServer,
 )
@@ -26,17 +25,17 @@ from asyncgroup.error_codes import ErrorCode
 __all__ = ["MAX_TOKEN_BYTES", "Authenticator"]
 
 MAX_TOKEN_BYTES: Final = 524_288
-"""Kafka's default of `sasl.server.max.receive.size`: the largest frame of a client that is not authenticated."""
+"""Kafka's default of `sasl.server.max.receive.size`: the largest frame, in bytes, from an unauthenticated client."""
 
 _HANDSHAKE_APIS: Final = frozenset({"ApiVersions", "SaslHandshake"})
 _LEAST_REAUTH_INTERVAL: Final = 1.0
-"""Seconds between two re-authentications of a connection (`KafkaChannel.MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS`)."""
+"""Minimum seconds between re-authentications of a connection (`KafkaChannel.MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS`)."""
 
 
 class _State(enum.Enum):
-    BEGUN = enum.auto()  # ApiVersions or SaslHandshake may come
-    VERSIONS_KNOWN = enum.auto()  # SaslHandshake must come
-    AUTHENTICATE = enum.auto()  # tokens must come
+    BEGUN = enum.auto()  # ApiVersions or SaslHandshake is expected
+    VERSIONS_KNOWN = enum.auto()  # SaslHandshake is expected
+    AUTHENTICATE = enum.auto()  # tokens are expected
     COMPLETE = enum.auto()
     FAILED = enum.auto()
 
@@ -58,9 +57,9 @@ class Authenticator:
         self._state = _State.BEGUN
         self._mechanism = ""
         self._server: SaslServer | None = None
-        self._bare_tokens = False  # after SaslHandshake v0 tokens come without Kafka's headers
-        self._former: tuple[str, str] | None = None  # mechanism and user, while a connection re-authenticates
-        self._ends_at: float | None = None  # when the session ends (loop time)
+        self._raw_tokens = False  # after SaslHandshake v0, tokens are sent without request headers
+        self._previous: tuple[str, str] | None = None  # mechanism and user during a re-authentication
+        self._ends_at: float | None = None  # when the session expires (loop time), None: never
         self._reauthenticated_at = float("-inf")
 
     def __repr__(self) -> str:
@@ -73,31 +72,31 @@ class Authenticator:
 
     @property
     def failed(self) -> bool:
-        """Whether the connection is to be closed."""
+        """Whether authentication failed and the connection must be closed."""
         return self._state is _State.FAILED
 
     @property
-    def takes_bare_token(self) -> bool:
+    def expects_raw_token(self) -> bool:
         """Whether the next frame is a token and not a request."""
-        return self._bare_tokens and self._state is _State.AUTHENTICATE
+        return self._raw_tokens and self._state is _State.AUTHENTICATE
 
     @property
     def user(self) -> str:
-        """The name of the user, "" before the end of the exchange."""
+        """The name of the user, "" until the exchange is complete."""
         return self._server.user if self._server is not None and self._server.complete else ""
 
     # -- requests --------------------------------------------------------------------------------------------
 
     def admit(self, api: str) -> bool:
-        """Whether a request is handled now; if not, it is answered with ILLEGAL_SASL_STATE.
+        """Return whether the request may be handled in this state; if not, the response is ILLEGAL_SASL_STATE.
 
-        Raises CloseConnection where Kafka closes without an answer.
+        Raise CloseConnection where Kafka closes the connection without a response.
         """
         if self._state is _State.COMPLETE:
             self._check_session(api)
         elif self._state is _State.AUTHENTICATE:
             if self._server is None:
-                raise CloseConnection(f"another SASL mechanism than {self._mechanism} for re-authentication")
+                raise CloseConnection(f"re-authentication must use the SASL mechanism {self._mechanism}")
             if api != "SaslAuthenticate":
                 return False
         elif api not in _HANDSHAKE_APIS:
@@ -112,13 +111,15 @@ class Authenticator:
         now = self._now()
         if api == "SaslHandshake" and now - self._reauthenticated_at >= _LEAST_REAUTH_INTERVAL:
             self._reauthenticated_at = now
-            self._former = (self._mechanism, self.user)
+            self._previous = (self._mechanism, self.user)
             self._state = _State.VERSIONS_KNOWN
         elif now > self._ends_at:
-            raise CloseConnection("the SASL session has ended")
+            raise CloseConnection("the SASL session has expired")
 
     def answered(self, api: str, error: int) -> None:
-        """Note the answer to a request: an error before the end of the exchange means that authentication failed."""
+        """Update the state after a response: an error before the exchange is complete means that authentication
+        failed.
+        """
         if self._state is _State.COMPLETE:
             return
         if api == "ApiVersions":
@@ -130,16 +131,16 @@ class Authenticator:
     # -- the exchange ----------------------------------------------------------------------------------------
 
     def handshake(self, mechanism: str, version: int) -> tuple[ErrorCode, list[str]]:
-        """The answer to SaslHandshake: an error, and the mechanisms that are served."""
+        """Handle SaslHandshake; return an error and the enabled mechanisms."""
         offered = list(self._security.mechanisms)
         if self._state is _State.COMPLETE:
             return ErrorCode.ILLEGAL_SASL_STATE, []
         if mechanism not in offered:
             return ErrorCode.UNSUPPORTED_SASL_MECHANISM, offered
-        self._bare_tokens = version == 0
+        self._raw_tokens = version == 0
         self._state = _State.AUTHENTICATE
         self._server = None
-        if self._former is None or self._former[0] == mechanism:
+        if self._previous is None or self._previous[0] == mechanism:
             self._mechanism, self._server = mechanism, self._new_server(mechanism)
         return ErrorCode.NONE, offered
 
@@ -149,38 +150,41 @@ class Authenticator:
         return ScramServer(mechanism, self._users, self._rng)
 
     def authenticate(self, token: bytes) -> tuple[bytes, float]:
-        """Return the challenge that answers a token, and the session's lifetime in seconds: 0 before the last token, and for
-        sessions that do not expire.
+        """Return the challenge for a token and the session lifetime in seconds (0 before the last token, or if
+        unlimited).
 
-        Raises SaslRefused with the message for the client.
+        Raise SaslAuthenticationError with the message for the client.
         """
         server = self._server
         if server is None or self._state is not _State.AUTHENTICATE:
-            raise SaslRefused("SaslAuthenticate request received after successful authentication")
+            raise SaslAuthenticationError("SaslAuthenticate request received after successful authentication")
         try:
             answer = server.evaluate(token)
         except InvalidCredentials as error:
-            phase = "re-authentication" if self._former is not None else "authentication"
-            raise SaslRefused(
+            phase = "re-authentication" if self._previous is not None else "authentication"
+            raise SaslAuthenticationError(
                 f"Authentication failed during {phase} due to invalid credentials with SASL mechanism {self._mechanism}"
             ) from error
         if not server.complete:
             return answer, 0.0
         self._check_same_user(server.user)
-        self._state, self._former = _State.COMPLETE, None
+        self._state, self._previous = _State.COMPLETE, None
         if self._security.max_reauth:
             self._ends_at = self._now() + self._security.max_reauth
         return answer, self._security.max_reauth
 
     def _check_same_user(self, user: str) -> None:
-        if self._former is not None and self._former[1] != user:
-            raise SaslRefused(
-                f"Cannot change principals during re-authentication from User.{self._former[1]}: User.{user}"
+        if self._previous is not None and self._previous[1] != user:
+            raise SaslAuthenticationError(
+                f"Cannot change principals during re-authentication from User.{self._previous[1]}: User.{user}"
             )
 
-    def take_bare_token(self, token: bytes) -> bytes:
-        """The answer to a token without Kafka's headers; raises CloseConnection for a refusal, which has no answer."""
+    def authenticate_raw(self, token: bytes) -> bytes:
+        """Return the challenge for a token without request headers.
+
+        Raise CloseConnection on failure: it has no response.
+        """
         try:
             return self.authenticate(token)[0]
-        except SaslRefused as error:
+        except SaslAuthenticationError as error:
             raise CloseConnection(str(error)) from error

@@ -1,5 +1,5 @@
-"""The broker's side of PLAIN and SCRAM: tokens of the client in, challenges out (`PlainSaslServer`, `ScramSaslServer` of
-kafka-clients).
+"""Server side of PLAIN and SCRAM: client tokens in, challenges out (kafka-clients' `PlainSaslServer`,
+`ScramSaslServer`).
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from typing import Final, Protocol
 from asyncgroup.broker.scram_users import ScramUsers
 from asyncgroup.wire.scram import HASHES, MIN_ITERATIONS, ScramError, decode_base64, hmac_digest, xor_bytes
 
-__all__ = ["InvalidCredentials", "PlainServer", "SaslRefused", "SaslServer", "ScramServer"]
+__all__ = ["InvalidCredentials", "PlainServer", "SaslAuthenticationError", "SaslServer", "ScramServer"]
 
 
-class SaslRefused(Exception):
+class SaslAuthenticationError(Exception):
     """Authentication failed; the message is sent to the client (Kafka's `SaslAuthenticationException`)."""
 
 
 class InvalidCredentials(Exception):
-    """Authentication failed; the client gets no reason, which would show it which users exist (`SaslException`)."""
+    """Authentication failed; the client gets no reason, which could reveal which users exist (`SaslException`)."""
 
 
 class SaslServer(Protocol):
-    """One exchange with one client."""
+    """One authentication exchange with one client; `user` is valid once `complete`."""
 
     user: str
     complete: bool
 
     def evaluate(self, token: bytes) -> bytes:
-        """Return the challenge that answers a token; raises SaslRefused or InvalidCredentials."""
+        """Return the challenge for a token. Raise SaslAuthenticationError or InvalidCredentials."""
 
 
 class PlainServer:
-    """PLAIN (RFC 4616): one message with name and password."""
+    """PLAIN (RFC 4616): one token with user name and password."""
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self._passwords = passwords
@@ -48,17 +48,18 @@ class PlainServer:
         """See `SaslServer`."""
         parts = token.decode(errors="replace").split("\0", 3)
         if len(parts) != 3:
-            raise SaslRefused(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
+            raise SaslAuthenticationError(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
         authzid, user, password = parts
         if not user:
-            raise SaslRefused("Authentication failed: username not specified")
+            raise SaslAuthenticationError("Authentication failed: username not specified")
         if not password:
-            raise SaslRefused("Authentication failed: password not specified")
+            raise SaslAuthenticationError("Authentication failed: password not specified")
         expected = self._passwords.get(user)
         if expected is None or not hmac.compare_digest(expected.encode(), password.encode()):
-            raise SaslRefused("Authentication failed: Invalid username or password")
+            raise SaslAuthenticationError("Authentication failed: Invalid username or password")
         _check_authzid(authzid, user)
-        self.user, self.complete = user, True
+        self.user = user
+        self.complete = True
         return b""
 
 
@@ -71,17 +72,17 @@ _FIRST: Final = re.compile(
 _FINAL: Final = re.compile(
     rf"(?P<unsigned>c={_BASE64},r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+){_MORE}),p=(?P<proof>{_BASE64})"
 )
-"""The client's messages, of ASCII characters only (`ScramMessages`)."""
+"""The client's first and final message, ASCII only (`ScramMessages`)."""
 
 
 class ScramServer:
-    """SCRAM (RFC 5802): two messages; `rng` makes the server's half of the nonce."""
+    """SCRAM (RFC 5802): two client messages; `rng` generates the server's part of the nonce."""
 
     def __init__(self, mechanism: str, users: ScramUsers, rng: random.Random) -> None:
         self._mechanism = mechanism
         self._users = users
         self._rng = rng
-        self._first = ""  # both first messages, as they are signed; empty until the client's has come
+        self._first = ""  # both first messages, as they are signed; empty until the client's arrives
         self._nonce = ""
         self.user = ""
         self.complete = False
@@ -132,6 +133,6 @@ class ScramServer:
 
 def _check_authzid(authzid: str, user: str) -> None:
     if authzid and authzid != user:
-        raise SaslRefused(
+        raise SaslAuthenticationError(
             "Authentication failed: Client requested an authorization id that is different from username"
         )

@@ -1,4 +1,4 @@
-"""The SCRAM users of a cluster (KIP-554)."""
+"""The SCRAM credentials of a cluster (KIP-554)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from asyncgroup.wire.scram import HASHES, ScramCredential
 __all__ = ["MAX_ITERATIONS", "MECHANISM_TYPES", "ScramUsers", "credential_record", "read_credential"]
 
 MECHANISM_TYPES: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-"""The mechanisms by the numbers that requests give them (`ScramMechanism`)."""
+"""The mechanisms by their number in requests (`ScramMechanism`)."""
 
 MAX_ITERATIONS: Final = 16_384
-"""More are refused (`ScramControlManager`)."""
+"""Largest number of iterations accepted (`ScramControlManager`)."""
 
 
 class ScramUsers:
@@ -28,11 +28,11 @@ class ScramUsers:
 
     @property
     def names(self) -> list[str]:
-        """All users, sorted."""
+        """The names of all users, sorted."""
         return sorted({name for users in self._credentials.values() for name in users})
 
     def get(self, mechanism: str, user: str) -> ScramCredential | None:
-        """The user's credential, None if there is none."""
+        """Return the user's credential, None if there is none."""
         return self._credentials[mechanism].get(user)
 
     def put(self, mechanism: str, user: str, credential: ScramCredential) -> None:
@@ -52,7 +52,10 @@ class ScramUsers:
 
 
 def credential_record(credential: ScramCredential | None) -> Mapping[str, Any]:
-    """What is kept of a credential; one that was deleted is kept as such, as the user may be one to begin with."""
+    """Return the metadata record of a credential (None: deleted).
+
+    A deletion is recorded too: the user may be one that the cluster is started with, and must not return.
+    """
     if credential is None:
         return {"credential": None}
     salt, stored, server, iterations = credential
@@ -60,6 +63,6 @@ def credential_record(credential: ScramCredential | None) -> Mapping[str, Any]:
 
 
 def read_credential(kept: list[Any]) -> ScramCredential:
-    """The credential as it was."""
+    """Return the credential from its metadata record."""
     salt, stored, server = (bytes.fromhex(part) for part in kept[:3])
     return ScramCredential(salt, stored, server, kept[3])

@@ -15,22 +15,23 @@ from asyncgroup.wire.scram import HASHES
 __all__ = ["MECHANISMS", "ListenerSecurity"]
 
 MECHANISMS: Final = ("PLAIN", *HASHES)
-"""The SASL mechanisms that are served."""
+"""The supported SASL mechanisms."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListenerSecurity:
-    """What clients must use at every node of a cluster; the protocol follows from what is given.
+    """Security of the listeners of all nodes; the security protocol follows from the fields that are set.
 
-    - `cert_file` (PEM, its key in it or in `key_file`, which `key_password` opens): the listeners speak TLS.
-      `client_ca_file`: clients must show a certificate that one of these authorities signed (`ssl.client.auth=required`).
-    - `users`: passwords by user name. With users the listeners ask for SASL, by one of `mechanisms`
-      (`sasl.enabled.mechanisms`). SCRAM users can be changed by AlterUserScramCredentials, users of PLAIN cannot, as in
-      Kafka.
-    - `max_reauth`: seconds after which a client must authenticate again (`connections.max.reauth.ms`, KIP-368); 0: never.
+    - `cert_file` (PEM, with the key in it or in `key_file`, which `key_password` decrypts): the listeners use TLS.
+      `client_ca_file`: clients must present a certificate signed by one of these authorities
+      (`ssl.client.auth=required`).
+    - `users`: passwords by user name. With users, the listeners require SASL with one of `mechanisms`
+      (`sasl.enabled.mechanisms`). As in Kafka, SCRAM users can be changed by AlterUserScramCredentials, PLAIN users
+      cannot.
+    - `max_reauth`: seconds after which a client must re-authenticate (`connections.max.reauth.ms`, KIP-368); 0: never.
 
-    TLS needs real sockets; SASL alone works in virtual time too. Every user may do everything: there are no ACLs.
-    Raises ConfigError for settings that do not fit together.
+    TLS needs real sockets; SASL alone also works in virtual time. There are no ACLs: every user may do everything.
+    Raise ConfigError for fields that contradict each other.
     """
 
     cert_file: str | os.PathLike[str] | None = None
@@ -59,26 +60,26 @@ class ListenerSecurity:
         if not (math.isfinite(self.max_reauth) and self.max_reauth >= 0):
             raise ConfigError("max_reauth", self.max_reauth, "seconds, 0 or more")
         if self.cert_file is None and not self.users:
-            raise ConfigError("users", {}, "one or more, or a cert_file: else there is nothing to secure")
+            raise ConfigError("users", {}, "at least one user, unless cert_file is given")
 
     @property
     def sasl(self) -> bool:
-        """Whether clients have to authenticate by SASL."""
+        """Whether clients must authenticate with SASL."""
         return bool(self.users)
 
     @property
     def protocol(self) -> str:
-        """Kafka's name of the listeners' protocol."""
+        """The listeners' security protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
         inner = "PLAINTEXT" if self.cert_file is None else "SSL"
         return f"SASL_{inner}" if self.sasl else inner
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """The server's side of TLS, None without it; reads the files. Raises ConfigError naming one that won't load."""
+        """Return the server's TLS context, None without TLS. Raise ConfigError naming a file that cannot be loaded."""
         if self.cert_file is None:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        password = self.key_password or ""  # without one OpenSSL would ask at the terminal
+        password = self.key_password or ""  # with None, OpenSSL would prompt at the terminal
         try:
             context.load_cert_chain(self.cert_file, self.key_file, lambda: password)
         except (OSError, ValueError) as error:
@@ -95,7 +96,7 @@ class ListenerSecurity:
 
 
 def _is_text(value: object) -> bool:
-    """Whether PLAIN can carry the value: it has UTF-8, which half of a surrogate pair has not, and ends at a NUL."""
+    """Return whether PLAIN can transmit the value: a non-empty string that UTF-8 can encode, without NUL characters."""
     if not isinstance(value, str) or not value or "\0" in value:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Topics, records and committed offsets that a cluster has before its clients come."""
+"""Topics and records that a test gives a cluster directly, without a client."""
 
 from __future__ import annotations
 
@@ -13,13 +13,21 @@ from asyncgroup.model import Header, RecordMetadata
 from asyncgroup.wire.murmur2 import partition_for_key
 from asyncgroup.wire.records import BatchBuilder
 
-__all__ = ["Content", "Seed", "TopicSeed", "append_records", "check_long", "encoded", "topic_seeds"]
+__all__ = [
+    "Content",
+    "SeedRecord",
+    "TopicSeed",
+    "append_records",
+    "check_int64",
+    "encode_content",
+    "topic_seeds",
+]
 
 Content: TypeAlias = bytes | str | None
 """A key or a value; text is encoded as UTF-8."""
 
-Seed: TypeAlias = Content | tuple[Content, Content]
-"""A record to seed: its value, or its key and its value."""
+SeedRecord: TypeAlias = Content | tuple[Content, Content]
+"""A record to append: its value, or a pair of key and value."""
 
 _BATCH_BYTES: Final = 512 * 1024
 _TOPIC_OPTIONS: Final = ("partitions", "replication_factor", "configs", "records")
@@ -27,16 +35,17 @@ _TOPIC_OPTIONS: Final = ("partitions", "replication_factor", "configs", "records
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSeed:
-    """A topic to create: `options` are those of `create_topic`, `records` go into it."""
+    """A topic to create: `options` are the arguments of `create_topic`, `records` are appended to it."""
 
     options: Mapping[str, Any] = field(default_factory=dict)
-    records: Sequence[Seed] = ()
+    records: Sequence[SeedRecord] = ()
 
 
 def topic_seeds(given: object) -> dict[str, TopicSeed]:
-    """Read `topics=`: `"orders"`, `["orders", "bills"]`, `{"orders": 6}` or `{"orders": {"partitions": 6, "records": […]}}`.
+    """Parse `topics=`: `"orders"`, `["orders", "bills"]`, `{"orders": 6}` or `{"orders": {"partitions": 6,
+    "records": […]}}`.
 
-    Raises ConfigError for anything else.
+    Raise ConfigError for anything else.
     """
     if given is None:
         return {}
@@ -72,19 +81,19 @@ def _topic_seed(given: object, what: object) -> TopicSeed:
     return TopicSeed(options=options, records=records)
 
 
-def check_long(name: str, value: object) -> None:
-    """Raise ConfigError unless the value is a whole number that is not negative and fits into 64 bits."""
+def check_int64(name: str, value: object) -> None:
+    """Raise ConfigError unless the value is a whole number from 0 to 2**63 - 1."""
     if type(value) is not int or not 0 <= value < 2**63:
         raise ConfigError(name, value, "a whole number from 0 to 2**63 - 1")
 
 
-def encoded(name: str, content: object) -> bytes | None:
-    """Return a key or value as bytes; raise ConfigError unless it is bytes, text that has UTF-8, or None."""
+def encode_content(name: str, content: object) -> bytes | None:
+    """Return a key or value as bytes. Raise ConfigError unless it is bytes, text that UTF-8 can encode, or None."""
     if isinstance(content, str):
         try:
             return content.encode()
         except UnicodeEncodeError as error:
-            raise ConfigError(name, content, "text without halves of surrogate pairs") from error
+            raise ConfigError(name, content, "text without unpaired surrogates") from error
     if content is None or isinstance(content, bytes):
         return content
     raise ConfigError(name, content, "bytes, text or None")
@@ -94,26 +103,26 @@ def _key_and_value(record: object) -> tuple[bytes | None, bytes | None]:
     if isinstance(record, tuple):
         if len(record) != 2:
             raise ConfigError("record", record, "a value, or a pair of key and value")
-        return encoded("key", record[0]), encoded("value", record[1])
-    return None, encoded("value", record)
+        return encode_content("key", record[0]), encode_content("value", record[1])
+    return None, encode_content("value", record)
 
 
 def append_records(
     topic: Topic,
-    records: Sequence[Seed],
+    records: Sequence[SeedRecord],
     *,
     partition: int | None,
     headers: Sequence[Header],
     timestamp: int | None,
     now: int,
-    appended: Callable[[Partition], None],
+    on_append: Callable[[Partition], None],
 ) -> list[RecordMetadata]:
-    """Append records to a topic's logs, as `ClusterControls.produce` says; `appended` is called for each partition."""
+    """Append records to a topic's logs, see `ClusterControls.produce`; `on_append` is called for each partition."""
     if partition is not None and not 0 <= partition < len(topic.partitions):
         last = len(topic.partitions) - 1
         raise UsageError(f"topic {topic.name!r} has partitions 0 to {last}, not {partition}")
     stamp = now if timestamp is None else timestamp
-    check_long("timestamp", stamp)
+    check_int64("timestamp", stamp)
     chosen: dict[int, list[tuple[int, bytes | None, bytes | None]]] = {}
     for number, record in enumerate(records):
         key, value = _key_and_value(record)
@@ -129,7 +138,7 @@ def append_records(
         log_of = topic.partitions[place]
         if log_of.leader < 0:
             raise UsageError(
-                f"{topic.name}-{place} has no leader: none of its nodes {list(log_of.replicas)} runs"
+                f"{topic.name}-{place} has no leader: none of its replicas {list(log_of.replicas)} is running"
             )
         left = list(reversed(rows))
         while left:
@@ -141,5 +150,5 @@ def append_records(
             first = log_of.log.append(batch, log_of.leader_epoch).base_offset
             for index, number in enumerate(taken):
                 placed[number] = RecordMetadata(topic.name, place, first + index, stamp)
-        appended(log_of)
+        on_append(log_of)
     return [placed[number] for number in sorted(placed)]

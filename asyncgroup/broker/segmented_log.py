@@ -1,7 +1,8 @@
-"""The segments of a log, what is known of their batches, and what makes a log shorter (Kafka's `UnifiedLog`).
+"""The segments of a log and their deletion, compaction and truncation (Kafka's `UnifiedLog`).
 
-Deleting records and retention take from the front, compaction from within, truncation from the end. Each asks the store
-first, so that a disk that fails leaves the log as it was, or with old segments that go with the next try.
+DeleteRecords and retention remove records from the front, compaction from within, truncation from the end. Each
+writes to the store first: after a disk error the log is unchanged, or has old segments that the next attempt
+removes.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from asyncgroup.broker.batch_index import BatchIndex
-from asyncgroup.broker.compaction import Cleaner, Keys
-from asyncgroup.broker.errors import PartitionError, StorageError
+from asyncgroup.broker.compaction import Cleaner, OffsetMap
+from asyncgroup.broker.errors import KafkaStorageError, PartitionError
 from asyncgroup.broker.leader_epochs import LeaderEpochs
-from asyncgroup.broker.producer_state import AbortedTransaction, ProducerStates
-from asyncgroup.broker.segments import Batch, MemoryStore, Segment, SegmentStore, note_timestamp
+from asyncgroup.broker.producer_state import AbortedTransaction, ProducerStateManager
+from asyncgroup.broker.segments import MemoryStore, Segment, SegmentStore, StoredBatch, update_timestamps
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.control import ControlType, read_control_type
 from asyncgroup.wire.records import BatchHeader
 
-__all__ = ["HIGH_WATERMARK", "SegmentedLog", "ToClean"]
+__all__ = ["HIGH_WATERMARK", "LogToClean", "SegmentedLog"]
 
 HIGH_WATERMARK: Final = -1
-"""In place of an offset in DeleteRecords: all that there is (`DeleteRecordsRequest.HIGH_WATERMARK`)."""
+"""As offset in DeleteRecords: delete up to the high watermark (`DeleteRecordsRequest.HIGH_WATERMARK`)."""
 
 PRODUCER_ID_EXPIRATION_MS: Final = 86_400_000
 """Kafka's default of `producer.id.expiration.ms`."""
@@ -35,28 +36,29 @@ DEFAULT_SEGMENT_MS: Final = 604_800_000
 """Kafka's defaults of `segment.bytes` and `segment.ms`."""
 
 
-class ToClean(NamedTuple):
-    """What a cleaner would do: clean up to `end_offset`. Of the bytes before it `clean_bytes` were cleaned before and
-    `dirty_bytes` were not. `earliest_dirty` is the timestamp (ms) of the first dirty segment, the active one left out;
-    infinity without dirty segments.
-    """
+class LogToClean(NamedTuple):
+    """The cleanable part of a log (Kafka's `LogToClean`)."""
 
     end_offset: int
+    """Where cleaning ends."""
     clean_bytes: int
+    """Bytes before `end_offset` that were cleaned before."""
     dirty_bytes: int
+    """Bytes before `end_offset` that were never cleaned."""
     earliest_dirty: float
+    """Smallest first timestamp (ms) of the dirty segments, without the active one; infinity if there are none."""
 
     @property
     def ratio(self) -> float:
-        """Which part is dirty, from 0 to 1."""
+        """The share of dirty bytes, from 0 to 1."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
 
 class SegmentedLog:
-    """What a `PartitionLog` consists of; `store` keeps the segments.
+    """The base of `PartitionLog`: segments, the index of their batches, producer states; `store` keeps the segments.
 
-    `segment_bytes` and `segment_ms` say when another segment begins (Kafka's settings; ms by the records' timestamps).
+    A new segment begins after `segment_bytes`, or after `segment_ms` by the records' timestamps (Kafka's configs).
     """
 
     def __init__(self, topic: str, partition: int) -> None:
@@ -64,52 +66,58 @@ class SegmentedLog:
         self.partition = partition
         self.start_offset = 0
         self.end_offset = 0
-        self.held_at: int | None = None
-        """Where the followers stand, if they are held back (`EmbeddedCluster.hold_followers`); None: they have all."""
+        self.follower_end_offset: int | None = None
+        """Log end offset of the followers while a test holds them back (`hold_followers`); None: they have all
+        records.
+        """
         self.segment_bytes = DEFAULT_SEGMENT_BYTES
         self.segment_ms = DEFAULT_SEGMENT_MS
-        self.producers = ProducerStates()
+        self.producers = ProducerStateManager()
         self.store: SegmentStore = MemoryStore()
         self._epochs = LeaderEpochs()
         self._aborted: list[AbortedTransaction] = []  # in order of their markers
         self._segments: list[Segment] = []  # the last one is the active one
         self._index = BatchIndex()
-        self._clean_offset = 0
+        self._clean_offset = 0  # up to here the log has been cleaned
 
     @property
     def high_watermark(self) -> int:
-        """The offset up to which consumers may read."""
-        return self.end_offset if self.held_at is None else min(self.held_at, self.end_offset)
+        """The offset up to which consumers may read: all replicas have the records before it."""
+        return (
+            self.end_offset
+            if self.follower_end_offset is None
+            else min(self.follower_end_offset, self.end_offset)
+        )
 
     @property
     def last_stable_offset(self) -> int:
-        """The offset up to which `read_committed` consumers may read: no transaction before it is open."""
+        """The offset up to which `read_committed` consumers may read: no transaction is open before it."""
         unstable = self.producers.first_unstable_offset
         stable = self.high_watermark
         return stable if unstable is None else min(stable, max(unstable, self.start_offset))
 
     @property
-    def _batches(self) -> list[Batch]:
+    def _batches(self) -> list[StoredBatch]:
         return self._index.batches
 
     @contextmanager
-    def _storing(self) -> Iterator[None]:
+    def _storage_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            raise StorageError(f"{self.topic}-{self.partition}: {error}") from error
+            raise KafkaStorageError(f"{self.topic}-{self.partition}: {error}") from error
 
-    def _remember(self, header: BatchHeader, control_type: ControlType | None) -> None:
-        """What a batch in the log says of its producer."""
+    def _update_producers(self, header: BatchHeader, control_type: ControlType | None) -> None:
+        """Update the producer state from a batch found in the log."""
         if header.producer_id < 0:
             return
         if not header.is_control:
-            self.producers.appended(header, header.base_offset)
+            self.producers.update(header, header.base_offset)
         else:
-            self._ended(header, header.base_offset, control_type)
+            self._transaction_ended(header, header.base_offset, control_type)
 
-    def _ended(self, header: BatchHeader, offset: int, control_type: ControlType | None) -> None:
-        aborted = self.producers.ended(
+    def _transaction_ended(self, header: BatchHeader, offset: int, control_type: ControlType | None) -> None:
+        aborted = self.producers.end_transaction(
             header.producer_id,
             header.producer_epoch,
             offset,
@@ -127,9 +135,9 @@ class SegmentedLog:
         return self._segments
 
     def roll(self) -> None:
-        """Let a new segment begin, unless the active one is empty; retention and compaction may have the old one."""
+        """Begin a new segment unless the active one is empty, so that the old one can be deleted or compacted."""
         if self._segments and self._segments[-1].size:
-            with self._storing():
+            with self._storage_errors():
                 self._new_segment()
 
     def _new_segment(self) -> Segment:
@@ -138,7 +146,7 @@ class SegmentedLog:
         return segment
 
     def _segment_for(self, header: BatchHeader) -> Segment:
-        """The active segment, a new one if the batch has no place in the old one (`LogSegment.shouldRoll`)."""
+        """Return the segment to append the batch to: the active one, or a new one (`LogSegment.shouldRoll`)."""
         if not self._segments:
             return self._new_segment()
         active = self._segments[-1]
@@ -148,50 +156,51 @@ class SegmentedLog:
         full = active.size + header.size > self.segment_bytes or age > self.segment_ms
         return self._new_segment() if full else active
 
-    # -- from the front --------------------------------------------------------------------------------------
+    # -- deletion from the front -----------------------------------------------------------------------------
 
     def delete_records(self, before_offset: int) -> int:
-        """Let the log start at `before_offset` (HIGH_WATERMARK: at its end); the offset where it starts now (KIP-107).
+        """Move the log start offset up to `before_offset`, which may be HIGH_WATERMARK; return the log start offset
+        (KIP-107).
 
-        Raises PartitionError(OFFSET_OUT_OF_RANGE) for an offset that is not in the log yet, StorageError.
+        Raise PartitionError(OFFSET_OUT_OF_RANGE) for an offset above the high watermark, KafkaStorageError.
         """
         if before_offset == HIGH_WATERMARK:
             before_offset = self.high_watermark
         if not 0 <= before_offset <= self.high_watermark:
             raise PartitionError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        with self._storing():
-            self._move_start(before_offset)
+        with self._storage_errors():
+            self._advance_start(before_offset)
         return self.start_offset
 
-    def retain(self, now_ms: int, retention_ms: int, retention_bytes: int) -> int:
-        """Delete segments from the front: those before the log's start, those too many for `retention_bytes`, and those
-        all of whose records are older than `retention_ms` (-1: no limit); how many went.
+    def delete_old_segments(self, now_ms: int, retention_ms: int, retention_bytes: int) -> int:
+        """Delete segments before the log start, beyond `retention_bytes`, or with only records older than
+        `retention_ms`.
 
-        Segments go whole, the active one only if everything goes, none that followers still lack
-        (`deleteRetentionMsBreachedSegments` and its like).
-        Raises StorageError.
+        -1 means no limit. Return the number of deleted segments. Whole segments are deleted from the front; the
+        active one only if all others are, and none above the high watermark (Kafka's `deleteOldSegments`). Raise
+        KafkaStorageError.
         """
         self.producers.expire(now_ms, PRODUCER_ID_EXPIRATION_MS)
-        with self._storing():
-            gone = self.delete_dead_segments()
-            too_many = sum(segment.size for segment in self._segments) - retention_bytes
+        with self._storage_errors():
+            deleted = self.delete_segments_before_start()
+            excess = sum(segment.size for segment in self._segments) - retention_bytes
 
-            def is_too_much(segment: Segment) -> bool:
-                nonlocal too_many
-                too_many -= segment.size
-                return too_many >= 0
+            def is_excess(segment: Segment) -> bool:
+                nonlocal excess
+                excess -= segment.size
+                return excess >= 0
 
-            if retention_bytes >= 0 and too_many >= 0:
-                gone += self._delete_while(is_too_much)
+            if retention_bytes >= 0 and excess >= 0:
+                deleted += self._delete_while(is_excess)
             if retention_ms >= 0:
-                gone += self._delete_while(lambda segment: now_ms - segment.max_timestamp > retention_ms)
-        return gone
+                deleted += self._delete_while(lambda segment: now_ms - segment.max_timestamp > retention_ms)
+        return deleted
 
-    def delete_dead_segments(self) -> int:
-        """Delete the segments that lie whole before the log's start; how many. Also compacted logs do that."""
+    def delete_segments_before_start(self) -> int:
+        """Delete the segments that end before the log start offset, in compacted logs too; return how many."""
         following = self._segments[1:]
         count = sum(segment.base_offset <= self.start_offset for segment in following)
-        with self._storing():
+        with self._storage_errors():
             self._delete_front(count)
         return count
 
@@ -208,68 +217,71 @@ class SegmentedLog:
         if not count:
             return
         if count == len(self._segments):
-            self._new_segment()  # it says where the log goes on
-        self._move_start(self._segments[count].base_offset)
+            self._new_segment()  # its base offset keeps the log end offset
+        self._advance_start(self._segments[count].base_offset)
         old, self._segments = self._segments[:count], self._segments[count:]
         self.store.remove(old)
 
-    def _move_start(self, offset: int) -> None:
+    def _advance_start(self, offset: int) -> None:
         if offset <= self.start_offset:
             return
-        self.store.start_moved(offset)
+        self.store.save_start_offset(offset)
         self.start_offset = offset
-        self._index.drop_front(self._index.holding(offset))
-        self._epochs.cut_front(offset)
+        self._index.drop_front(self._index.find(offset))
+        self._epochs.truncate_from_start(offset)
         self._aborted = [aborted for aborted in self._aborted if aborted.last_offset >= offset]
 
-    # -- inside ----------------------------------------------------------------------------------------------
+    # -- compaction ------------------------------------------------------------------------------------------
 
     def compact(self, now_ms: int, delete_retention_ms: int) -> None:
-        """Begin a new segment and clean all before it that is stable. Raises StorageError."""
+        """Begin a new segment and clean all stable records before it. Raise KafkaStorageError."""
         self.roll()
         self.clean(now_ms, self._end_of_cleanable(now_ms, 0), delete_retention_ms)
 
     def clean(self, now_ms: int, end_offset: int, delete_retention_ms: int) -> None:
-        """Keep the last record of each key before `end_offset`, where a segment begins; see `compaction` for what else
-        goes and stays. Offsets stay as they are. Tombstones stay for `delete_retention_ms` after the first pass that
-        meets them. Raises StorageError.
+        """Keep only the last record of each key before `end_offset`, the base offset of a segment; see `compaction`.
+
+        Offsets do not change. Tombstones are kept for `delete_retention_ms` after the first pass that reads them.
+        Raise KafkaStorageError.
         """
         self.producers.expire(now_ms, PRODUCER_ID_EXPIRATION_MS)
         count = sum(segment.base_offset < end_offset for segment in self._segments)
         if not count:
             return
         cleaner = Cleaner(
-            Keys(self._batches[: self._index.before(end_offset)], self._aborted),
+            OffsetMap(self._batches[: self._index.count_before(end_offset)], self._aborted),
             self._aborted,
             self.producers.last_records(),
             upper_bound=end_offset,
             now_ms=now_ms,
             delete_retention_ms=delete_retention_ms,
         )
-        stop, cleaned = 0, list[tuple[Batch, int]]()
+        stop, cleaned = 0, list[tuple[StoredBatch, int]]()
         try:
-            with self._storing():
+            with self._storage_errors():
                 for group in self._groups(count):
                     stop = self._clean(group, cleaner, cleaned)
-        finally:  # the index once for all that was rewritten: it is copied
+        finally:  # after an error too, for the groups already rewritten; once, because it copies the index
             self._index.replace(0, stop, cleaned)
         self._clean_offset = end_offset
 
-    def to_clean(self, now_ms: int, min_lag_ms: int) -> ToClean:
-        """What there is to clean, segments left out that have records younger than `min_lag_ms` (`LogToClean`)."""
+    def to_clean(self, now_ms: int, min_lag_ms: int) -> LogToClean:
+        """Return the cleanable part of the log, without segments that have records younger than `min_lag_ms`."""
         end = self._end_of_cleanable(now_ms, min_lag_ms)
         index, dirty = self._index, max(self._clean_offset, self.start_offset)
-        first, stop = index.holding(dirty), index.before(end)
+        first, stop = index.find(dirty), index.count_before(end)
         began = [
             one.first_timestamp
             for one, following in pairwise(self._segments)
             if following.base_offset > dirty
         ]
         earliest = min((timestamp for timestamp in began if timestamp > 0), default=math.inf)
-        return ToClean(end, index.bytes_of(0, min(first, stop)), index.bytes_of(first, stop), earliest)
+        return LogToClean(
+            end, index.size_between(0, min(first, stop)), index.size_between(first, stop), earliest
+        )
 
     def _end_of_cleanable(self, now_ms: int, min_lag_ms: int) -> int:
-        """Where the first segment begins that can't be cleaned (`LogCleanerManager.cleanableOffsets`)."""
+        """Return the base offset of the first segment that cannot be cleaned (`LogCleanerManager.cleanableOffsets`)."""
         stable, end = self.last_stable_offset, self._segments[0].base_offset if self._segments else 0
         for segment, following in pairwise(self._segments):
             dirty = segment.base_offset >= self._clean_offset
@@ -280,7 +292,9 @@ class SegmentedLog:
         return end
 
     def _groups(self, count: int) -> list[list[Segment]]:
-        """Neighbours that become one segment, so that segments don't shrink to nothing (`groupSegmentsBySize`)."""
+        """Group adjacent segments that are rewritten as one, so that cleaned segments do not get tiny
+        (`groupSegmentsBySize`).
+        """
         groups: list[list[Segment]] = []
         for segment in self._segments[:count]:
             if groups and sum(one.size for one in groups[-1]) + segment.size <= self.segment_bytes:
@@ -289,13 +303,14 @@ class SegmentedLog:
                 groups.append([segment])
         return groups
 
-    def _clean(self, group: list[Segment], cleaner: Cleaner, cleaned: list[tuple[Batch, int]]) -> int:
-        """Rewrite some neighbours as one segment, add what is left of them to `cleaned`; the number of the batch behind
-        them, by the index as it was.
+    def _clean(self, group: list[Segment], cleaner: Cleaner, cleaned: list[tuple[StoredBatch, int]]) -> int:
+        """Rewrite a group as one segment and add its remaining batches to `cleaned`.
+
+        Return the number of the first batch after the group, in the index before the cleaning.
         """
         place = self._segments.index(group[0])
         end = self._segments[place + len(group)].base_offset
-        first, stop = self._index.before(group[0].base_offset), self._index.before(end)
+        first, stop = self._index.count_before(group[0].base_offset), self._index.count_before(end)
         left = (kept for batch in self._batches[first:stop] if (kept := cleaner.clean(batch)) is not None)
         segment, written = self.store.rewrite(group, left)
         self._segments[place : place + len(group)] = [segment] if written else []
@@ -305,42 +320,44 @@ class SegmentedLog:
             self.store.remove([segment])
         return stop
 
-    # -- from the end ----------------------------------------------------------------------------------------
+    # -- truncation ------------------------------------------------------------------------------------------
 
     def truncate(self, offset: int) -> None:
-        """Drop the batch that holds `offset` and all behind it; the log ends where that batch began, but not before its
-        own start.
+        """Drop the batch that holds `offset` and all after it.
+
+        The log then ends where that batch began, but not before the log start offset. Raise KafkaStorageError.
         """
-        keep = self._index.holding(offset)
+        keep = self._index.find(offset)
         if keep == len(self._batches):
             return
         first = self._batches[keep]
         count = sum(segment.base_offset <= first.base_offset for segment in self._segments)
         segment, later = self._segments[count - 1], self._segments[count:]
-        stop = self._index.before(later[0].base_offset if later else None)
-        with self._storing():
+        stop = self._index.count_before(later[0].base_offset if later else None)
+        with self._storage_errors():
             self.store.remove(later[::-1])
             del self._segments[count:]
-            segment.cut(first)
-        segment.size -= self._index.bytes_of(keep, stop)
-        self._index.drop_behind(keep)
+            segment.truncate(first)
+        segment.size -= self._index.size_between(keep, stop)
+        self._index.truncate(keep)
         self.end_offset = max(first.base_offset, self.start_offset)
         self._clean_offset = min(self._clean_offset, self.end_offset)
-        self._epochs.cut_end(self.end_offset)
-        self._measure(segment)
-        self._forget_and_remember(self._batches)
+        self._epochs.truncate_from_end(self.end_offset)
+        self._recompute_timestamps(segment)
+        self._rebuild_producers(self._batches)
 
-    def _measure(self, segment: Segment) -> None:
+    def _recompute_timestamps(self, segment: Segment) -> None:
         """Recompute a segment's largest timestamp after truncation."""
         segment.max_timestamp = segment.first_timestamp = -1
-        for batch in self._batches[self._index.before(segment.base_offset) :]:
-            note_timestamp(segment, batch.max_timestamp)
+        for batch in self._batches[self._index.count_before(segment.base_offset) :]:
+            update_timestamps(segment, batch.max_timestamp)
 
-    def _forget_and_remember(self, batches: Iterable[Batch]) -> None:
+    def _rebuild_producers(self, batches: Iterable[StoredBatch]) -> None:
         """Recompute the producer states and aborted transactions from the batches."""
-        self.producers, self._aborted = ProducerStates(), []
+        self.producers = ProducerStateManager()
+        self._aborted = []
         for batch in batches:
             header = batch.header()
             kind = read_control_type(batch.bytes(), header, check_crc=False) if header.is_control else None
-            self._remember(header, kind)
-        self.producers.doubt_sequences()
+            self._update_producers(header, kind)
+        self.producers.accept_any_sequence()

@@ -1,7 +1,8 @@
-"""Segments of a partition's log, as Kafka's `LogSegment`: what retention deletes whole and compaction rewrites.
+"""Segments of a partition's log (Kafka's `LogSegment`): the unit of retention and compaction.
 
-Where their bytes lie is behind two small protocols: in memory here, in files in `storage/`. A segment in memory is made
-of chunks, each allocated once and never resized, so what a fetch hands out is a view into it and no copy.
+Two protocols, `Segment` and `SegmentStore`, hide where the bytes are: in memory here, in files in `storage/`. A
+segment in memory consists of chunks that are allocated once and never resized, so a fetch returns a view of it
+without a copy.
 """
 
 from __future__ import annotations
@@ -12,90 +13,102 @@ from typing import Final, NamedTuple, Protocol
 from asyncgroup.wire.primitives import Buffer
 from asyncgroup.wire.records import BatchHeader, assign_offsets, read_batch_header
 
-__all__ = ["Batch", "Chunk", "MemoryStore", "Segment", "SegmentStore", "note_timestamp", "write_again"]
+__all__ = [
+    "MemoryStore",
+    "Segment",
+    "SegmentChunk",
+    "SegmentStore",
+    "StoredBatch",
+    "append_stamped",
+    "update_timestamps",
+]
 
 _FIRST_CHUNK: Final = 1 << 14
 _LARGEST_CHUNK: Final = 1 << 22
 
 
-class Chunk(Protocol):
-    """A run of bytes that a read does not cross."""
+class SegmentChunk(Protocol):
+    """A contiguous range of bytes; one read does not go beyond its end."""
 
     @property
     def used(self) -> int:
-        """Where the batches end."""
+        """The position after the last batch."""
 
     def read(self, position: int, size: int) -> memoryview | bytes:
-        """`size` bytes from `position` on; they stay as they are whatever happens to the log."""
+        """Return `size` bytes from `position` on; later changes of the log do not affect them."""
 
 
-class Batch(NamedTuple):
-    """Where a batch lies, and what has to be known of it without looking."""
+class StoredBatch(NamedTuple):
+    """The location of a batch, and the header fields that the index needs."""
 
     base_offset: int
     max_timestamp: int
-    chunk: Chunk
+    chunk: SegmentChunk
     position: int
     size: int
 
     def bytes(self) -> memoryview | bytes:
-        """The batch."""
+        """Read the batch."""
         return self.chunk.read(self.position, self.size)
 
     def header(self) -> BatchHeader:
-        """The batch's header."""
+        """Read the batch's header."""
         header = read_batch_header(self.bytes())
         assert header is not None
         return header
 
 
 class Segment(Protocol):
-    """A piece of a log from `base_offset` on, `size` bytes of batches; timestamps are ms, -1 if there are none.
-
-    `max_timestamp` is the highest of all its batches, `first_timestamp` that of the first (`segment.ms` counts from it).
-    """
+    """A part of a log, from `base_offset` to the base offset of the next segment."""
 
     base_offset: int
     size: int
+    """Bytes of all batches."""
     max_timestamp: int
+    """The largest timestamp of all batches in ms, -1 without batches."""
     first_timestamp: int
+    """The largest timestamp of the first batch in ms, from which `segment.ms` counts; -1 without batches."""
 
-    def append(self, data: Buffer, base_offset: int, leader_epoch: int) -> tuple[Chunk, int]:
-        """Add a batch, stamped with offset and epoch; where it lies. OSError leaves the segment as it was."""
+    def append(self, data: Buffer, base_offset: int, leader_epoch: int) -> tuple[SegmentChunk, int]:
+        """Append a batch with this base offset and leader epoch written into it; return its chunk and position.
 
-    def cut(self, batch: Batch) -> None:
-        """Drop this batch and all behind it. `size` and timestamps are the caller's to set."""
+        After an OSError the segment is unchanged.
+        """
+
+    def truncate(self, batch: StoredBatch) -> None:
+        """Drop this batch and all after it. The caller updates `size` and the timestamps."""
 
 
 class SegmentStore(Protocol):
-    """Where the segments of one partition are kept. Everything raises OSError where a disk does not do as told."""
+    """Storage of one partition's segments. All methods raise OSError if the disk fails."""
 
     def create(self, base_offset: int) -> Segment:
-        """A new segment without batches."""
+        """Create an empty segment."""
 
     def remove(self, segments: Sequence[Segment]) -> None:
-        """Forget segments, in this order."""
+        """Delete segments, in this order."""
 
     def rewrite(
         self, old: Sequence[Segment], batches: Iterable[tuple[BatchHeader, Buffer]]
-    ) -> tuple[Segment, list[tuple[Batch, int]]]:
-        """Put one segment with these batches in the place of neighbours, in one step that a crash does not halve;
-        the segment, and where each batch lies now with its last offset.
+    ) -> tuple[Segment, list[tuple[StoredBatch, int]]]:
+        """Replace adjacent segments by one with these batches, atomically with respect to crashes.
+
+        Return the segment, and the new location and last offset of each batch.
         """
 
-    def start_moved(self, start_offset: int) -> None:
-        """The log begins here from now on; called before anything is forgotten."""
+    def save_start_offset(self, start_offset: int) -> None:
+        """Save the new log start offset; called before segments are deleted."""
 
 
-def note_timestamp(segment: Segment, max_timestamp: int) -> None:
-    """A batch came: let the segment's timestamps know."""
+def update_timestamps(segment: Segment, max_timestamp: int) -> None:
+    """Update the segment's timestamps for an appended batch."""
     segment.max_timestamp = max(segment.max_timestamp, max_timestamp)
     if segment.first_timestamp < 0:
         segment.first_timestamp = max_timestamp
 
 
 class MemoryChunk:
-    """Bytes that were allocated at once."""
+    """A fixed-size buffer."""
 
     __slots__ = ("data", "used", "view")
 
@@ -105,12 +118,12 @@ class MemoryChunk:
         self.used = 0
 
     def read(self, position: int, size: int) -> memoryview:
-        """A view, no copy."""
+        """Return a view, without a copy."""
         return self.view[position : position + size]
 
 
 class MemorySegment:
-    """A segment in chunks of growing size."""
+    """A segment in memory, in chunks of growing size; `growing` allocates a chunk of at least the given size."""
 
     __slots__ = ("_chunk", "_growing", "base_offset", "first_timestamp", "max_timestamp", "size")
 
@@ -136,15 +149,15 @@ class MemorySegment:
         self.size += size
         return chunk, position
 
-    def cut(self, batch: Batch) -> None:
-        """See `Segment`. What a fetch has handed out are views, so the next batch goes to another chunk."""
+    def truncate(self, batch: StoredBatch) -> None:
+        """See `Segment`. The next batch goes to a new chunk, because fetches may hold views of the dropped bytes."""
         assert isinstance(batch.chunk, MemoryChunk)
         batch.chunk.used = batch.position
         self._chunk = None
 
 
 class MemoryStore:
-    """Segments of one partition in memory."""
+    """`SegmentStore` in memory."""
 
     def __init__(self) -> None:
         self._capacity = _FIRST_CHUNK // 2
@@ -158,26 +171,26 @@ class MemoryStore:
         return MemorySegment(base_offset, self._grow)
 
     def remove(self, segments: Sequence[Segment]) -> None:
-        """Nothing to do: whoever holds a view keeps its chunk."""
+        """Nothing to do: a chunk is freed with the last view of it."""
 
     def rewrite(
         self, old: Sequence[Segment], batches: Iterable[tuple[BatchHeader, Buffer]]
-    ) -> tuple[MemorySegment, list[tuple[Batch, int]]]:
+    ) -> tuple[MemorySegment, list[tuple[StoredBatch, int]]]:
         """See `SegmentStore`."""
         kept = list(batches)
         most = sum(header.size for header, _ in kept)
         segment = MemorySegment(
             old[0].base_offset, lambda least: MemoryChunk(max(min(most, _LARGEST_CHUNK), least))
         )
-        return segment, [write_again(segment, header, data) for header, data in kept]
+        return segment, [append_stamped(segment, header, data) for header, data in kept]
 
-    def start_moved(self, start_offset: int) -> None:
+    def save_start_offset(self, start_offset: int) -> None:
         """Nothing to do."""
 
 
-def write_again(segment: Segment, header: BatchHeader, data: Buffer) -> tuple[Batch, int]:
-    """Append a batch that has its offset already; where it lies, and its last offset."""
+def append_stamped(segment: Segment, header: BatchHeader, data: Buffer) -> tuple[StoredBatch, int]:
+    """Append a batch with the offset and leader epoch that it already has; return its location and last offset."""
     chunk, position = segment.append(data, header.base_offset, header.leader_epoch)
-    note_timestamp(segment, header.max_timestamp)
-    batch = Batch(header.base_offset, header.max_timestamp, chunk, position, len(data))
+    update_timestamps(segment, header.max_timestamp)
+    batch = StoredBatch(header.base_offset, header.max_timestamp, chunk, position, len(data))
     return batch, header.last_offset

@@ -1,13 +1,12 @@
-"""The listener of a node: frames in, frames out (Kafka's `SocketServer` with its rules).
+"""A node's client connections: request frames in, response frames out (Kafka's `SocketServer`).
 
-A connection serves one request at a time and answers in order. What Kafka answers by closing the connection
-is closed here too: an unknown API, a version that is not served, malformed bytes, a frame beyond the size
-limit.
+A connection serves one request at a time and responds in order. As in Kafka, it is closed on an unknown API, an
+unsupported version, malformed bytes, or a frame beyond the size limit.
 
-No connection may take more than its share. It is served few requests in a row before the loop, and so all
-others, get their turn. What it sends ahead of its turn stays in the network, and so does what it sends while it
-leaves its answers unread: of each connection the node holds one frame under way and a little more, of all connections
-together as much as `request_memory` lets it. A connection on which nothing moves for `connections.max.idle.ms` is closed.
+Connections are served fairly: after some requests in a row a connection yields to the loop. Backpressure: while a
+request is being served, or the client does not read its responses, the node reads only a little ahead, and the rest
+stays in the network; `request_memory` limits the total of all connections. A connection without traffic for
+`connections.max.idle.ms` is closed.
 """
 
 from __future__ import annotations
@@ -36,20 +35,20 @@ from asyncgroup.wire.protocol import (
     encode_response,
 )
 
-__all__ = ["Connection"]
+__all__ = ["ServerConnection"]
 
 log = escaping_logger(__name__)
 
 _READ_AHEAD: Final = 1 << 18
-"""Bytes of whole frames that may wait for their turn; more stays in the network."""
+"""Bytes that may be received ahead of the request being served; more stays in the network."""
 
 _NUMBERS: Final = count(1)
 _TURN: Final = 32
-"""Requests that one connection is served in a row before others get their turn."""
+"""Requests of one connection served in a row before it yields to the loop."""
 
 
-class Connection(asyncio.Protocol):
-    """One client's connection to `node`."""
+class ServerConnection(asyncio.Protocol):
+    """A client's connection to `node`."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -62,17 +61,19 @@ class Connection(asyncio.Protocol):
         )
         self._transport: asyncio.Transport | None = None
         self._peer = ""
-        self._waiting: asyncio.Future[Any] | None = None
-        self._muted: asyncio.TimerHandle | None = None
-        self._turn: asyncio.Handle | None = None  # the next turn, while whole frames wait for it
-        self._idle: asyncio.TimerHandle | None = None
+        self._waiting: asyncio.Future[Any] | None = None  # the response of the request being served
+        self._muted: asyncio.TimerHandle | None = None  # while a throttle time mutes the connection
+        self._turn: asyncio.Handle | None = None  # the next turn, while complete frames wait for it
+        self._idle: asyncio.TimerHandle | None = None  # the timer of `_expire`
         self._active_at = self._loop.time()
-        """When bytes came or went last (the loop's time)."""
+        """When a byte was last received or sent (loop time)."""
         self._unsent = 0
-        """Bytes of answers that were still to be sent at the last look or write."""
-        self._stuck = False
-        self._can_write = True
-        self._reading = True
+        """Bytes in the transport's write buffer when it was last checked."""
+        self._stuck = (
+            False  # no further request is served: a fault dropped the response, or the connection closes
+        )
+        self._can_write = True  # False while the client reads too slowly
+        self._reading = True  # False while the transport's reading is paused
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self.number = next(_NUMBERS)
 
@@ -82,55 +83,55 @@ class Connection(asyncio.Protocol):
 
     @property
     def unread(self) -> int:
-        """Bytes that were received and not served yet."""
+        """Bytes received and not yet served."""
         return self._frames.unread
 
     # -- asyncio.Protocol ------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport."""
+        """Register the connection at the node and start its idle timer."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         peer = transport.get_extra_info("peername")
         self._peer = f"/{peer[0]}" if peer else ""
         self._node.connections.add(self)
-        if not self._node.running:  # accepted in the moment in which the node stopped
+        if not self._node.running:  # accepted just as the node stopped
             self.abort()
         elif self._node.connections_max_idle is not None:
             self._idle = self._loop.call_later(self._node.connections_max_idle, self._expire)
 
     def connection_lost(self, _exc: Exception | None) -> None:
-        """Give up what was under way."""
+        """Cancel the request being served and all timers."""
         self._transport = None
         self._node.connections.discard(self)
         self._frames.clear()
-        self._node.request_memory.count(self, 0)
+        self._node.request_memory.update(self, 0)
         for planned in (self._muted, self._turn, self._idle):
             if planned is not None:
                 planned.cancel()
         if self._waiting is None:
-            self._over()
+            self._set_closed()
         else:
-            self._waiting.add_done_callback(lambda _: self._over())
+            self._waiting.add_done_callback(lambda _: self._set_closed())
             self._waiting.cancel()
 
-    def _over(self) -> None:
-        """Nothing of the connection is left, no task either."""
+    def _set_closed(self) -> None:
+        """Mark the connection closed; it has no running task any more."""
         if not self.closed.done():
             self.closed.set_result(None)
 
     def pause_writing(self) -> None:
-        """The client reads too slowly: no further request is served until it has caught up."""
+        """Stop serving requests: the client reads its responses too slowly."""
         self._can_write = False
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
+        """Serve requests again: the client has read its responses."""
         self._can_write = True
         self._active_at = self._loop.time()
         self._serve()
 
     def data_received(self, data: bytes) -> None:
-        """Serve the frames that are whole."""
+        """Serve the complete frames."""
         self._active_at = self._loop.time()
         self._frames.feed(data)
         self._serve()
@@ -142,7 +143,7 @@ class Connection(asyncio.Protocol):
         return self._waiting is not None or self._muted is not None or self._stuck or not self._can_write
 
     def _serve(self) -> None:
-        """Serve what waits, up to a turn's worth; then see whether more should be read."""
+        """Serve up to _TURN complete frames, then resume or pause reading."""
         if self._turn is not None:
             return
         for _ in range(_TURN):
@@ -155,10 +156,10 @@ class Connection(asyncio.Protocol):
                 return
             if frame is None:
                 break
-            self._take(frame)
+            self._handle_frame(frame)
         else:
             self._turn = self._loop.call_soon(self._next_turn)
-        self._node.request_memory.count(self, self._frames.unread)
+        self._node.request_memory.update(self, self._frames.unread)
         self.read_or_pause()
 
     def _next_turn(self) -> None:
@@ -166,7 +167,7 @@ class Connection(asyncio.Protocol):
         self._serve()
 
     def read_or_pause(self) -> None:
-        """Read on unless enough waits to be served, or memory is scarce and another request's turn."""
+        """Resume reading, or pause it if enough bytes are waiting or memory is reserved for another request."""
         has_room = self._frames.unread <= _READ_AHEAD or not (self._busy or self._turn)
         wanted = has_room and self._node.request_memory.may_read(self)
         if wanted is self._reading or self._transport is None or self._transport.is_closing():
@@ -177,9 +178,9 @@ class Connection(asyncio.Protocol):
         else:
             self._transport.pause_reading()
 
-    def _take(self, frame: bytes) -> None:
-        if self._authenticator is not None and self._authenticator.takes_bare_token:
-            self._take_token(self._authenticator, frame)
+    def _handle_frame(self, frame: bytes) -> None:
+        if self._authenticator is not None and self._authenticator.expects_raw_token:
+            self._handle_raw_token(self._authenticator, frame)
             return
         try:
             header = decode_request_header(frame)
@@ -201,10 +202,10 @@ class Connection(asyncio.Protocol):
             call, call.handle if admitted else lambda: call.error_response(ErrorCode.ILLEGAL_SASL_STATE)
         )
 
-    def _take_token(self, authenticator: Authenticator, token: bytes) -> None:
-        """A token of SASL as clients before Kafka 1.0 send it, without the headers of a request."""
+    def _handle_raw_token(self, authenticator: Authenticator, token: bytes) -> None:
+        """Serve a SASL token without request header, as clients before Kafka 1.0 send it."""
         try:
-            answer = authenticator.take_bare_token(token)
+            answer = authenticator.authenticate_raw(token)
         except CloseConnection as reason:
             self.close(str(reason))
             return
@@ -212,7 +213,7 @@ class Connection(asyncio.Protocol):
         self._check_authenticated()
 
     def _check_authenticated(self) -> None:
-        """Close after a failure; frames may be large once the client is known."""
+        """Close the connection if authentication failed; raise the frame limit once it is complete."""
         if self._authenticator is None:
             return
         if self._authenticator.failed:
@@ -235,15 +236,15 @@ class Connection(asyncio.Protocol):
 
     def _refuse_version(self, header: DecodedRequestHeader) -> None:
         if header.api_key != API_VERSIONS_KEY:
-            self.close(f"API {header.api_key} version {header.api_version} is not served")
+            self.close(f"API {header.api_key} version {header.api_version} is not supported")
             return
-        # In version 0, which every client can read, with the ranges that the client can step down to (KIP-511).
+        # In version 0, which every client can read, with the supported versions to fall back to (KIP-511).
         self._write(encode_response(unsupported_api_versions(), 0, header.correlation_id))
 
-    # -- answers ---------------------------------------------------------------------------------------------
+    # -- responses -------------------------------------------------------------------------------------------
 
     def _answer_with(self, call: Call, respond: Callable[[], Any]) -> None:
-        """Answer with what `respond` returns: now, or when that is done."""
+        """Send the response that `respond` returns: at once, or when its awaitable is done."""
         try:
             response = respond()
         except CloseConnection as reason:
@@ -261,14 +262,14 @@ class Connection(asyncio.Protocol):
 
     def _answer_later(self, call: Call, done: asyncio.Future[Any]) -> None:
         self._waiting = None
-        if done.cancelled():  # the connection is gone, or its node has died
-            call.finish()
+        if done.cancelled():  # the connection was closed, or its node stopped
+            call.release_payloads()
             return
         error = done.exception()
         if error is None or isinstance(error, CloseConnection):
             self._answer_with(call, done.result)
         else:
-            self._answer_with(call, lambda: call.failed(error))
+            self._answer_with(call, lambda: call.handle_failure(error))
         self._serve()
 
     def _answer(self, call: Call, response: Any) -> None:
@@ -279,13 +280,13 @@ class Connection(asyncio.Protocol):
             if fault is not None and fault.throttle_ms and hasattr(response, "throttle_time_ms"):
                 response.throttle_time_ms = fault.throttle_ms
                 self._muted = self._loop.call_later(fault.throttle_ms / 1000, self._unmute)
-            if fault is not None and fault.dropped:
+            if fault is not None and fault.drops_response:
                 self._stuck = True
             elif fault is not None and fault.cut == "after":
                 self.abort()
             else:
                 self._send(call, response)
-        call.finish()
+        call.release_payloads()
 
     def _send(self, call: Call, response: Any) -> None:
         context = call.context
@@ -293,11 +294,14 @@ class Connection(asyncio.Protocol):
             pieces = encode_response(response, context.api_version, context.correlation_id)
         except ProtocolError:
             log.exception(
-                "node %d: a response that version %d cannot say", self._node.id, context.api_version
+                "node %d: the response of %s cannot be encoded in version %d",
+                self._node.id,
+                context.api,
+                context.api_version,
             )
-            self.close("no response can be made")
+            self.close("the response cannot be encoded")
             return
-        call.answered(response, sum(map(len, pieces)) - 4, self._loop.time())
+        call.record_response(response, sum(map(len, pieces)) - 4, self._loop.time())
         if call.fault is not None and call.fault.cut == "mid-frame":
             whole = b"".join(pieces)
             self._write([whole[: len(whole) // 2]])
@@ -321,7 +325,7 @@ class Connection(asyncio.Protocol):
     # -- end -------------------------------------------------------------------------------------------------
 
     def close(self, reason: str | None = None) -> None:
-        """Close after what was written is sent."""
+        """Close the connection after sending what was written; a `reason` is logged."""
         if reason is not None:
             peer = self._peer.removeprefix("/")
             log.warning("node %d closes the connection from %s: %s", self._node.id, peer, reason)
@@ -330,14 +334,15 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def _expire(self) -> None:
-        """Close if no byte came or went for `connections.max.idle.ms`, also with a request under way (Kafka's `Selector`).
+        """Close if no byte was received or sent for `connections.max.idle.ms`, even with a request in progress
+        (Kafka's `Selector`).
 
-        A transport does not say when it sends a part of an answer: the connection counts as active at this look if some
-        of it went out since the last one. So it is closed after twice the time at the latest.
+        A transport does not report partial writes: the connection counts as active if its write buffer has shrunk
+        since the last check. It is therefore closed after at most twice the time.
         """
         assert self._node.connections_max_idle is not None
         if self._stuck and self._transport is not None and not self._transport.is_closing():
-            return  # a fault (`drop`) wants it to stay open
+            return  # the fault action `drop` keeps it open
         if self._transport is not None and (unsent := self._transport.get_write_buffer_size()) < self._unsent:
             self._unsent = unsent
             self._active_at = self._loop.time()
@@ -350,8 +355,8 @@ class Connection(asyncio.Protocol):
         log.info("node %d closes the connection from %s: idle for %g s", self._node.id, peer, idle)
         self.abort()
 
-    def refuse_memory(self, reason: str) -> None:
-        """Close at once: memory is needed for others."""
+    def close_for_memory(self, reason: str) -> None:
+        """Close at once to free memory for other connections."""
         peer = self._peer.removeprefix("/")
         log.warning("node %d closes the connection from %s: %s", self._node.id, peer, reason)
         self._frames.clear()

@@ -1,7 +1,7 @@
-"""Timers by key on the event loop, cheap to push back.
+"""Timers by key on the event loop, cheap to postpone.
 
-A heartbeat moves its member's deadline many times before it is ever due. So a later deadline only changes a
-number; the loop's own timer stays where it is and, when it fires too early, is set again for the rest.
+Each heartbeat postpones its member's session deadline. Postponing therefore only changes a number; the loop's timer
+is left as it is and, when it fires too early, is set again for the remaining time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _Entry:
 
 
 class LoopTimers:
-    """Implements the coordinator's `Timers` with `loop.call_at`."""
+    """Implements the `Timers` of `coordinator.ports` with `loop.call_at`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -32,7 +32,7 @@ class LoopTimers:
         return f"<LoopTimers {len(self._entries)} set>"
 
     def schedule(self, key: Hashable, delay: float, action: Callable[[], None]) -> None:
-        """Call `action` in `delay` seconds; replaces what `key` was set to."""
+        """Call `action` in `delay` seconds, replacing the timer `key` if there is one."""
         deadline = self._loop.time() + delay
         entry = self._entries.get(key)
         if entry is None:
@@ -44,20 +44,20 @@ class LoopTimers:
             entry.handle = self._loop.call_at(deadline, self._fire, key)
 
     def cancel(self, key: Hashable) -> None:
-        """Forget the timer `key`; no error if there is none."""
+        """Cancel the timer `key`; no error if there is none."""
         entry = self._entries.pop(key, None)
         if entry is not None:
             entry.handle.cancel()
 
     def clear(self) -> None:
-        """Forget all timers."""
+        """Cancel all timers."""
         for entry in self._entries.values():
             entry.handle.cancel()
         self._entries.clear()
 
     def _fire(self, key: Hashable) -> None:
         entry = self._entries[key]
-        # Compared with what the handle was set to, not with the clock: the loop may fire a moment early.
+        # Compare with the handle's time, not with the clock: the loop may fire a moment early.
         if entry.deadline > entry.handle.when():
             entry.handle = self._loop.call_at(entry.deadline, self._fire, key)
             return

@@ -1,7 +1,7 @@
-"""The largest timestamps of a log's batches, searched without looking at every batch (in place of Kafka's `TimeIndex`).
+"""Index of the largest timestamp of each batch of a log (in place of Kafka's `TimeIndex`).
 
-Timestamps need not ascend, so there is nothing to bisect: of every 32 batches the largest timestamp is kept, of every
-32 of those the largest again, and so on. A search looks at no more than 64 numbers a level.
+Timestamps need not ascend, so a binary search is not possible. A tree of maxima is kept instead: the largest
+timestamp of every 32 batches, of every 32 of those, and so on. A search reads at most 64 numbers per level.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ _FANOUT: Final = 32
 
 
 class TimestampIndex:
-    """Timestamps by position, from 0. Positions count from the first that was not dropped."""
+    """Timestamps by position. Position 0 is the first timestamp that was not dropped from the front."""
 
     __slots__ = ("_dropped", "_levels")
 
     def __init__(self) -> None:
         self._levels: list[list[int]] = [[]]
-        """The timestamps, then the largest of each block of 32 numbers of the level below. A block of which a part was
-        dropped from the front keeps its number: it may be larger than what is left, never smaller.
+        """Level 0 has the timestamps; each higher level has the maximum of each block of 32 entries of the level below.
+
+        When a part of a block is dropped from the front, its maximum is not recomputed: it is an upper bound.
         """
         self._dropped = 0
-        """How many timestamps were dropped from the front, which says where the blocks begin."""
+        """Number of timestamps dropped from the front; blocks are aligned to the undropped numbering."""
 
     def __repr__(self) -> str:
         return f"<TimestampIndex {len(self)}>"
@@ -35,18 +36,18 @@ class TimestampIndex:
         return len(self._levels[0])
 
     def add(self, timestamp: int) -> None:
-        """Add one at the end."""
+        """Append a timestamp."""
         self._levels[0].append(timestamp)
         self._summarize(self._dropped + len(self) - 1, timestamp)
 
     def _summarize(self, number: int, timestamp: int) -> None:
-        """Count the timestamp, which is the last one and has this number, into the levels above."""
+        """Update the higher levels for the last timestamp, whose number counts from the first ever added."""
         dropped = self._dropped
         for level in range(1, len(self._levels) + 1):
             number //= _FANOUT
             dropped //= _FANOUT
             if level == len(self._levels):
-                if number == dropped:  # one block says nothing that its own numbers don't
+                if number == dropped:  # a level with a single block is not needed
                     return
                 below = self._levels[-1]
                 first = (dropped + 1) * _FANOUT - self._first(level - 1)
@@ -58,18 +59,18 @@ class TimestampIndex:
                 blocks[-1] = timestamp
 
     def _first(self, level: int) -> int:
-        """The number of the first entry of a level, counted from the first that ever was."""
+        """Return the number of the first entry of a level, counted from the first ever added."""
         return self._dropped // int(_FANOUT**level)
 
     def drop_front(self, count: int) -> None:
-        """Forget the first ones."""
+        """Remove the first `count` timestamps."""
         before = [self._first(level) for level in range(len(self._levels))]
         self._dropped += count
         for level, blocks in enumerate(self._levels):
             del blocks[: self._first(level) - before[level]]
 
-    def drop_behind(self, count: int) -> None:
-        """Forget all but the first ones."""
+    def truncate(self, count: int) -> None:
+        """Remove all but the first `count` timestamps."""
         del self._levels[0][count:]
         if not count:
             del self._levels[1:]
@@ -82,7 +83,7 @@ class TimestampIndex:
             blocks[-1] = max(self._block(level, last))
 
     def _block(self, level: int, number: int) -> list[int]:
-        """The entries below a block, as far as they are there."""
+        """Return the entries of a block that have not been dropped."""
         first = self._first(level - 1)
         start = number * _FANOUT - first
         return self._levels[level - 1][max(start, 0) : start + _FANOUT]
@@ -93,7 +94,7 @@ class TimestampIndex:
         while True:
             first = self._first(level)
             entries = self._levels[level]
-            # up to the end of the block, then one level up, from the next block on
+            # search to the end of the block, then continue one level up with the next block
             end = (
                 len(entries) if level + 1 == len(self._levels) else (number // _FANOUT + 1) * _FANOUT - first
             )
@@ -107,7 +108,7 @@ class TimestampIndex:
             number, level = number // _FANOUT + 1, level + 1
 
     def _descend(self, level: int, number: int, timestamp: int) -> int | None:
-        """The first timestamp under an entry that is late enough; None if it was in the part that was dropped."""
+        """Return the first late enough timestamp below an entry, None if it has been dropped."""
         while level:
             start = max(number * _FANOUT, self._first(level - 1))
             place = next((i for i, one in enumerate(self._block(level, number)) if one >= timestamp), None)
@@ -117,10 +118,10 @@ class TimestampIndex:
         return number
 
     def latest_first(self) -> Iterator[int]:
-        """Yield the positions by descending timestamp, among equal ones by position; computed as they are asked for."""
+        """Yield the positions lazily by descending timestamp, equal ones by position."""
         top = len(self._levels) - 1
         first = self._first(top)
-        # Larger first, then lower positions; of an entry and the block that it is in the block first.
+        # Order: larger timestamp, lower position, higher level (a block comes before its own entries).
         heap = [
             (-entry, (first + place) * _FANOUT**top, -top) for place, entry in enumerate(self._levels[top])
         ]

@@ -1,7 +1,7 @@
-"""The settings of topics: checked by Kafka's rules, turned into values, and shown (`LogConfig`).
+"""Topic configs: validation by Kafka's rules, their parsed values, and their description (Kafka's `LogConfig`).
 
-Those in `LogConfig` below have an effect; the others are checked, kept and shown. A name that Kafka does not know is
-refused, as there.
+The configs in `LogConfig` below have an effect; all others are validated, stored and returned. As in Kafka, unknown
+names are refused.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from asyncgroup.broker.errors import Refused
-from asyncgroup.broker.topic_keys import (
+from asyncgroup.broker.topic_config_keys import (
     BOOLEAN,
     DEFAULT_CONFIG,
     DOUBLE,
-    HIDDEN_KEYS,
+    HIDDEN_CONFIG_KEYS,
     INT,
     INTERNAL_SEGMENT_BYTES,
     LIST,
     LONG,
     STRING,
     TOPIC_CONFIG,
+    TOPIC_CONFIG_KEYS,
     TOPIC_DOCUMENTATION,
-    TOPIC_KEYS,
-    TopicKey,
+    ConfigKey,
 )
 from asyncgroup.error_codes import ErrorCode
 
 __all__ = [
     "DEFAULTS",
-    "ConfigValue",
+    "ConfigEntry",
+    "ConfigSynonym",
     "LogConfig",
-    "Synonym",
     "check_configs",
     "check_value",
     "normal_value",
@@ -48,31 +48,31 @@ def _parts(value: str) -> list[str]:
     return [part.strip() for part in value.split(",") if part.strip()]
 
 
-class Synonym(NamedTuple):
-    """One of the places that a value could come from, the one that counts first (KIP-226)."""
+class ConfigSynonym(NamedTuple):
+    """The value of a config from one source; lists of synonyms begin with the effective one (KIP-226)."""
 
     name: str
     value: str | None
     source: int
 
 
-class ConfigValue(NamedTuple):
-    """One setting as it is shown to clients."""
+class ConfigEntry(NamedTuple):
+    """A config as DescribeConfigs and CreateTopics return it."""
 
     name: str
     value: str | None
     source: int
     type: int
-    synonyms: Sequence[Synonym] = ()
+    synonyms: Sequence[ConfigSynonym] = ()
     documentation: str = ""
     read_only: bool = False
     sensitive: bool = False
 
 
 class LogConfig(NamedTuple):
-    """The settings that this broker acts upon, as values; durations are in ms, -1 for no end (Kafka's `LogConfig`).
+    """The topic configs that have an effect in this broker, parsed (Kafka's `LogConfig`); durations are in ms.
 
-    `compression` is None for what producers chose.
+    `retention_ms` and `retention_bytes` are -1 for no limit; `compression` is None to keep the producer's codec.
     """
 
     max_message_bytes: int
@@ -94,15 +94,17 @@ class LogConfig(NamedTuple):
 
     @property
     def max_segment_ms(self) -> int:
-        """After which time a segment ends: in a compacted log soon enough to be cleaned (`LogConfig.maxSegmentMs`)."""
+        """Age at which a segment is rolled, in compacted logs at most `max_compaction_lag_ms`
+        (`LogConfig.maxSegmentMs`).
+        """
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms
 
     @classmethod
     def of(cls, configs: Mapping[str, str | None]) -> LogConfig:
-        """What settings that `check_configs` has passed mean, Kafka's defaults for those that are missing."""
+        """Parse configs that `check_configs` has passed; missing ones have Kafka's defaults."""
 
         def text(name: str) -> str:
-            return (configs.get(name) or TOPIC_KEYS[name].default).strip()
+            return (configs.get(name) or TOPIC_CONFIG_KEYS[name].default).strip()
 
         policies = _parts(text("cleanup.policy"))
         compression = text("compression.type")
@@ -127,19 +129,19 @@ class LogConfig(NamedTuple):
 
 
 DEFAULTS: Final = LogConfig.of({})
-"""What holds where nothing is set."""
+"""Kafka's default configs."""
 
 
 # -- rules -------------------------------------------------------------------------------------------------------
 
 
 def check_configs(configs: Mapping[str, str | None]) -> None:
-    """Raises Refused(INVALID_CONFIG) for a name that Kafka does not know, or a value that it does not allow."""
+    """Raise Refused(INVALID_CONFIG) for an unknown name or a value that Kafka does not allow."""
     for name, value in configs.items():
         if value is None:
             raise Refused(ErrorCode.INVALID_CONFIG, f"topic config {name} may not be null")
     for name, value in configs.items():
-        key = TOPIC_KEYS.get(name) or HIDDEN_KEYS.get(name)
+        key = TOPIC_CONFIG_KEYS.get(name) or HIDDEN_CONFIG_KEYS.get(name)
         if key is None:
             raise Refused(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
         if problem := check_value(name, key, value or ""):
@@ -147,49 +149,49 @@ def check_configs(configs: Mapping[str, str | None]) -> None:
     _check_lags(configs)
 
 
-def check_value(name: str, key: TopicKey, value: str) -> str:
-    """Why a setting may not have a value, "" if it may."""
+def check_value(name: str, key: ConfigKey, value: str) -> str:
+    """Return what is allowed if a config may not have this value, else ""."""
     problem = _CHECKS[key.type](key, value)
     return _FURTHER[name](value) if not problem and name in _FURTHER else problem
 
 
 def _check_lags(configs: Mapping[str, str | None]) -> None:
     shortest, longest = "min.compaction.lag.ms", "max.compaction.lag.ms"
-    low, high = (int(configs.get(name) or TOPIC_KEYS[name].default) for name in (shortest, longest))
+    low, high = (int(configs.get(name) or TOPIC_CONFIG_KEYS[name].default) for name in (shortest, longest))
     if low > high:
         raise Refused(ErrorCode.INVALID_CONFIG, f"{shortest}={low} is more than {longest}={high}")
 
 
-def _check_number(key: TopicKey, value: str) -> str:
+def _check_number(key: ConfigKey, value: str) -> str:
     low, high = _SPANS[key.type]
     try:
         number = int(value.strip()) if "_" not in value else None
     except ValueError:
         number = None
     if number is None or not low <= number <= high:
-        return "not a number of the setting's type"
+        return f"a whole number from {low} to {high}"
     return f"at least {key.lowest:.0f}" if key.lowest is not None and number < key.lowest else ""
 
 
-def _check_double(key: TopicKey, value: str) -> str:
+def _check_double(key: ConfigKey, value: str) -> str:
     try:
         return "" if key.lowest is None or 0 <= float(value) <= 1 else "from 0 to 1"
     except ValueError:
-        return "not a number"
+        return "a number"
 
 
-def _check_boolean(_key: TopicKey, value: str) -> str:
+def _check_boolean(_key: ConfigKey, value: str) -> str:
     return "" if value.strip().lower() in ("true", "false") else "true or false"
 
 
-def _check_words(key: TopicKey, value: str) -> str:
+def _check_words(key: ConfigKey, value: str) -> str:
     found = _parts(value) if key.type == LIST else [value.strip()]
     if key.words is None or key.words.issuperset(found):
         return ""
     return f"one of {', '.join(sorted(key.words))}"
 
 
-_CHECKS: Final[dict[int, Callable[[TopicKey, str], str]]] = {
+_CHECKS: Final[dict[int, Callable[[ConfigKey, str], str]]] = {
     BOOLEAN: _check_boolean,
     STRING: _check_words,
     INT: _check_number,
@@ -213,7 +215,7 @@ def _up_to(highest: int, *, not_zero: bool = False) -> Callable[[str], str]:
 
 
 def _check_remote(value: str) -> str:
-    return "nothing is tiered here" if value.strip().lower() == "true" else ""
+    return "false, as this broker has no tiered storage" if value.strip().lower() == "true" else ""
 
 
 _FURTHER: Final[dict[str, Callable[[str], str]]] = {
@@ -226,29 +228,29 @@ _FURTHER: Final[dict[str, Callable[[str], str]]] = {
 }
 
 
-# -- showing -----------------------------------------------------------------------------------------------------
+# -- description -------------------------------------------------------------------------------------------------
 
 
 def topic_configs(
-    configs: Mapping[str, str | None], synonyms: Callable[[str], list[Synonym]]
-) -> list[ConfigValue]:
-    """All settings of a topic that was given `configs`, by name; `synonyms` gives what else a setting could be."""
-    return [_shown(name, key, configs.get(name), synonyms(name)) for name, key in TOPIC_KEYS.items()]
+    configs: Mapping[str, str | None], synonyms: Callable[[str], list[ConfigSynonym]]
+) -> list[ConfigEntry]:
+    """Return all configs of a topic with its own `configs`; `synonyms` returns the values from other sources."""
+    return [_shown(name, key, configs.get(name), synonyms(name)) for name, key in TOPIC_CONFIG_KEYS.items()]
 
 
-def _shown(name: str, key: TopicKey, own: str | None, synonyms: list[Synonym]) -> ConfigValue:
+def _shown(name: str, key: ConfigKey, own: str | None, synonyms: list[ConfigSynonym]) -> ConfigEntry:
     text = TOPIC_DOCUMENTATION[name]
     if own is None:
-        first = synonyms[0] if synonyms else Synonym(name, key.default, DEFAULT_CONFIG)
+        first = synonyms[0] if synonyms else ConfigSynonym(name, key.default, DEFAULT_CONFIG)
         value = normal_value(key, first.value or "")
-        return ConfigValue(name, value, first.source, key.type, synonyms, text)
+        return ConfigEntry(name, value, first.source, key.type, synonyms, text)
     value = normal_value(key, own)
-    own_first = [Synonym(name, value, TOPIC_CONFIG), *synonyms]
-    return ConfigValue(name, value, TOPIC_CONFIG, key.type, own_first, text)
+    own_first = [ConfigSynonym(name, value, TOPIC_CONFIG), *synonyms]
+    return ConfigEntry(name, value, TOPIC_CONFIG, key.type, own_first, text)
 
 
-def normal_value(key: TopicKey, value: str) -> str:
-    """As Kafka's parser gives a value back: without spaces, truths in small letters."""
+def normal_value(key: ConfigKey, value: str) -> str:
+    """Normalize a value as Kafka's parser does: without surrounding spaces, booleans in lower case."""
     if key.type == LIST:
         return ",".join(_parts(value))
     return value.strip().lower() if key.type == BOOLEAN else value.strip()

@@ -1,4 +1,4 @@
-"""Topics and their partitions as the controller sees them: replicas, leaders, epochs."""
+"""Topics and partitions: configs, replicas, leaders, leader epochs and logs."""
 
 from __future__ import annotations
 
@@ -23,20 +23,17 @@ __all__ = [
 ]
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
-"""Where the group coordinators keep groups and offsets."""
+"""The internal topic in which the group coordinators store groups and committed offsets."""
 
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
-"""Written by the brokers only (`Topic.INTERNAL_TOPICS`)."""
+"""Internal topics, which clients may not write to (`Topic.INTERNAL_TOPICS`)."""
 
 NO_LEADER: Final = -1
-"""The leader of a partition none of whose replicas is alive."""
+"""Value of `Partition.leader` if none of the replicas is alive."""
 
 
 class Partition:
-    """One partition: its log, the nodes that hold replicas of it and the one that leads it.
-
-    The leader epoch counts the changes of leader (KIP-101).
-    """
+    """One partition with its log, replicas (node ids) and leader. The leader epoch counts leader changes (KIP-101)."""
 
     __slots__ = ("config", "deleted", "index", "leader", "leader_epoch", "log", "replicas", "topic")
 
@@ -55,13 +52,14 @@ class Partition:
         return f"<Partition {self.topic}-{self.index} leader={self.leader} epoch={self.leader_epoch} {self.log!r}>"
 
     def configure(self, config: LogConfig) -> None:
-        """The topic's settings are these from now on."""
+        """Apply new configs."""
         self.config = config
         self.log.max_batch_bytes = config.max_message_bytes
-        self.log.segment_bytes, self.log.segment_ms = config.segment_bytes, config.max_segment_ms
+        self.log.segment_bytes = config.segment_bytes
+        self.log.segment_ms = config.max_segment_ms
 
-    def lead_by(self, node_id: int) -> None:
-        """Another leader, or none: the leader epoch goes up."""
+    def set_leader(self, node_id: int) -> None:
+        """Set the leader (NO_LEADER: none) and increment the leader epoch."""
         self.leader = node_id
         self.leader_epoch += 1
         if node_id != NO_LEADER:
@@ -69,7 +67,7 @@ class Partition:
 
 
 class Topic:
-    """A topic with its id, its partitions and the settings that it was created with."""
+    """A topic with its id, its partitions and its own configs."""
 
     __slots__ = ("config", "configs", "id", "name", "partitions")
 
@@ -86,18 +84,18 @@ class Topic:
 
     @property
     def is_internal(self) -> bool:
-        """Whether it is one of the topics that the brokers keep for themselves (Kafka's `Topic.isInternal`)."""
+        """Whether it is an internal topic (Kafka's `Topic.isInternal`)."""
         return self.name in INTERNAL_TOPICS
 
     def configure(self, configs: Mapping[str, str | None]) -> None:
-        """Give the topic these settings, which `check_configs` has passed, in place of those that it had."""
+        """Replace the topic's configs; `check_configs` must have passed."""
         self.configs = dict(configs)
         self.config = LogConfig.of(configs) if configs else DEFAULTS
         for partition in self.partitions:
             partition.configure(self.config)
 
     def add_partition(self, replicas: list[int], leader: int) -> Partition:
-        """One more partition, with the settings of the topic."""
+        """Add a partition with the topic's configs."""
         partition = Partition(self.name, len(self.partitions), replicas, leader)
         partition.configure(self.config)
         self.partitions.append(partition)
@@ -105,18 +103,18 @@ class Topic:
 
 
 def check_topic_name(name: str | None) -> None:
-    """Raises Refused(INVALID_TOPIC_EXCEPTION) for a name that Kafka does not allow."""
+    """Raise Refused(INVALID_TOPIC_EXCEPTION) for a name that Kafka does not allow."""
     if name is None or not is_legal_name(name):
         raise Refused(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"topic name {name!r} is not allowed: 1 to 249 of the letters a-z A-Z 0-9 . _ -",
+            f"topic name {name!r} is not allowed: 1 to 249 of the characters a-z A-Z 0-9 . _ -",
         )
 
 
 def check_collisions(name: str, others: Iterable[str]) -> None:
-    """Raises Refused(INVALID_TOPIC_EXCEPTION) for a name that metrics could not tell from another topic's.
+    """Raise Refused(INVALID_TOPIC_EXCEPTION) for a name that collides with another topic's in Kafka's metrics.
 
-    They write dots as underscores (`Topic.unifyCollisionChars`).
+    Metric names replace dots by underscores (`Topic.unifyCollisionChars`).
     """
     if not set(name) & set("._"):
         return

@@ -1,4 +1,4 @@
-"""What a test may want to know of a group: a picture of one moment, decoded."""
+"""Snapshot of a group for tests, with decoded subscriptions and assignments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["GroupView", "MemberView", "view_group"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberView:
-    """A member: `assignment` maps topics to sorted partitions, `topics` is what it subscribed to."""
+    """A member of a group: `topics` is its subscription, `assignment` maps topics to sorted partitions."""
 
     member_id: str
     group_instance_id: str | None
@@ -31,10 +31,10 @@ class MemberView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
-    """A group: `state` is Kafka's name (`Stable`, `Empty`, …), `members` are in the order in which they
-    joined.
+    """A snapshot of a group.
 
-    `coordinator` is the node's id, -1 if no node can coordinate. A group that does not exist is `Dead`.
+    `state` is Kafka's name (`Stable`, `Empty`, …; `Dead` if the group does not exist), `members` are in the order
+    in which they joined, `coordinator` is a node id (-1: no coordinator).
     """
 
     group_id: str
@@ -48,7 +48,7 @@ class GroupView:
 
     @property
     def assignment(self) -> dict[TopicPartition, str]:
-        """Which member id each assigned partition belongs to."""
+        """The member id that each assigned partition belongs to."""
         return {
             TopicPartition(topic, partition): member.member_id
             for member in self.members.values()
@@ -63,7 +63,7 @@ def view_group(
     group: ClassicGroup | None,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
 ) -> GroupView:
-    """The picture of `group` (None: it does not exist)."""
+    """Return a snapshot of `group` (None: it does not exist)."""
     if group is None:
         group = ClassicGroup(group_id)
         state = "Dead"

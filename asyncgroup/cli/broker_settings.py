@@ -193,7 +193,7 @@ def _cluster_settings() -> dict[str, tuple[str, Parse]]:
 def cluster_options(given: Iterable[Setting], nodes: int) -> dict[str, Any]:
     """Return the arguments of `EmbeddedCluster` for these settings. Raises UsageError that names a wrong one."""
     from asyncgroup.broker import ListenerSecurity
-    from asyncgroup.broker.settings import Settings
+    from asyncgroup.broker.config_repository import ConfigRepository
 
     own = {**_KAFKA_SETTINGS, **_cluster_settings()}
     options: dict[str, Any] = {}
@@ -216,7 +216,7 @@ def cluster_options(given: Iterable[Setting], nodes: int) -> dict[str, Any]:
             raise UsageError(f"{one} is not allowed: {error}") from None
     _check_sizes(options, seen, nodes)
     for name, value in topics.items():
-        _name_flag(seen, partial(Settings.at_start, {name: value}))
+        _name_flag(seen, partial(ConfigRepository.from_static, {name: value}))
     if topics:
         options["settings"] = topics
     if security:
@@ -227,7 +227,7 @@ def cluster_options(given: Iterable[Setting], nodes: int) -> dict[str, Any]:
 
 def _check_known(one: Setting, own: Iterable[str]) -> None:
     """Raise UsageError unless it is a broker-wide default of topic settings (EmbeddedCluster's option `settings`)."""
-    from asyncgroup.broker.settings import STATIC_SETTINGS
+    from asyncgroup.broker.config_repository import STATIC_SETTINGS
 
     if one.name in STATIC_SETTINGS:
         return

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.server import Connection
+from asyncgroup.broker.server import ServerConnection
 from asyncgroup.errors import BrokerError
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.message import Message, Request
@@ -68,7 +68,7 @@ class _Network(asyncio.Transport):
 class _Client:
     """A client of a broker's connection object, without a network."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ServerConnection) -> None:
         self.connection = connection
         self.network = _Network()
         connection.connection_made(self.network)
@@ -94,7 +94,7 @@ class _Client:
 async def _handling(beats: int) -> float:
     """Return the CPU seconds from a heartbeat's frame to the frame of its response."""
     async with EmbeddedCluster() as cluster:
-        connection = Connection(cluster.nodes[1])
+        connection = ServerConnection(cluster.nodes[1])
         client = _Client(connection)
         beat = await client.joined()
         answer = await client.request(beat, HEARTBEAT)

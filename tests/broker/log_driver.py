@@ -23,7 +23,7 @@ RETENTION = 100_000
 
 
 @dataclass
-class Written:
+class ModelRecord:
     """A record as the model has it; `state` is open, committed or aborted; `end` the offset of its marker."""
 
     offset: int
@@ -52,7 +52,7 @@ class FileLog:
     """A log in files, and what the metadata log would know of it."""
 
     def __init__(self, segment_bytes: int, directory: Path) -> None:
-        self.files = OpenFiles(most_open=3)
+        self.files = OpenFiles(max_open=3)
         self.directory, self.segment_bytes = directory, segment_bytes
         self.start = 0
         self.log = self._empty()
@@ -83,7 +83,7 @@ class Driver:
     """Does to a log and to the model the same."""
 
     place: MemoryLog | FileLog
-    model: list[Written] = field(default_factory=list)
+    model: list[ModelRecord] = field(default_factory=list)
     sequences: dict[int, int] = field(default_factory=dict)
     end: int = 0
     now: int = NOW
@@ -114,7 +114,7 @@ class Driver:
             data = b"%d" % value * 20 if value else None
             builder.append(self.now, KEYS[key], data, [("h", b"%d" % value)])
             state = "open" if transactional else "committed"
-            self.model.append(Written(self.end + number, KEYS[key], data, producer, state))
+            self.model.append(ModelRecord(self.end + number, KEYS[key], data, producer, state))
         appended = self.log.append(builder.build(), 0)
         assert (appended.base_offset, appended.duplicate) == (self.end, False)
         self.end += len(records)
@@ -141,10 +141,10 @@ class Driver:
         assert self.log.delete_records(offset) == offset
         self._starts_at(offset)
 
-    def retain(self, retention_ms: int, retention_bytes: int) -> None:
+    def delete_old_segments(self, retention_ms: int, retention_bytes: int) -> None:
         if any(one.state == "open" for one in self.model):
             return  # a transaction that retention takes the beginning of is another story
-        self.log.retain(self.now, retention_ms, retention_bytes)
+        self.log.delete_old_segments(self.now, retention_ms, retention_bytes)
         self._starts_at(self.log.start_offset)
         if retention_bytes >= 0:
             assert self.log.size <= retention_bytes + 2 * self.log.segment_bytes
@@ -232,7 +232,7 @@ class Driver:
             assert len(data) <= log.bytes_from(position, stable)
             if not data:
                 return found
-            coming = sorted(log.aborted_in(position, data), key=lambda one: one.first_offset)
+            coming = sorted(log.aborted_transactions(position, data), key=lambda one: one.first_offset)
             aborting: set[int] = set()
             for header in iter_batch_headers(data):
                 batch = memoryview(data)[header.start : header.start + header.size]
@@ -267,7 +267,7 @@ def operations() -> st.SearchStrategy[Callable[[Driver], None]]:
         st.builds(lambda *args: lambda d: d.finish(*args), producer, st.booleans()),
         st.builds(lambda share: lambda d: d.delete_records(share), st.integers(0, 60)),
         st.builds(
-            lambda *args: lambda d: d.retain(*args),
+            lambda *args: lambda d: d.delete_old_segments(*args),
             st.sampled_from([-1, 5000, 20_000, 10**9]),
             st.sampled_from([-1, 0, 600, 5000]),
         ),

@@ -32,7 +32,7 @@ HEADER_NUMBERS: Final = {0: 8, 12: 4, 23: 4, 27: 8, 35: 8, 43: 8, 51: 2, 53: 4, 
 
 
 class OddRequests:
-    """Makes them; `hear` takes what an answer tells, to be used in later ones."""
+    """Makes them; `learn` takes what an answer tells, to be used in later ones."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -45,14 +45,14 @@ class OddRequests:
         spec = message_spec(name)
         return self._struct(spec, spec.top, version)
 
-    def hear(self, answer: object) -> None:
+    def learn(self, answer: object) -> None:
         """Keep what an answer says."""
         if isinstance(answer, Message):
             for name in type(answer).__slots__:
-                self.hear(getattr(answer, name))
+                self.learn(getattr(answer, name))
         elif isinstance(answer, list):
             for part in answer[:5]:
-                self.hear(part)
+                self.learn(part)
         elif isinstance(answer, str) and 0 < len(answer) < 300:
             self._texts.append(answer)
         elif isinstance(answer, UUID) and answer.int:

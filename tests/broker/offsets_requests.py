@@ -9,7 +9,7 @@ from asyncgroup.wire import messages as m
 from tests.broker.client import Client
 from tests.broker.requests import commit_request
 
-__all__ = ["T0", "TOPIC", "commit", "fetched", "find", "said", "topics"]
+__all__ = ["T0", "TOPIC", "commit", "fetched", "find", "group_records", "topics"]
 
 TOPIC = "__consumer_offsets"
 T0 = TopicPartition("t", 0)
@@ -46,7 +46,7 @@ async def fetched(client: Client, *, stable: bool = False) -> dict[TopicPartitio
     }
 
 
-def said(cluster: EmbeddedCluster, group: str = "g") -> list[GroupRecord | OffsetRecord | None]:
+def group_records(cluster: EmbeddedCluster, group: str = "g") -> list[GroupRecord | OffsetRecord | None]:
     """What stands in the partition of a group."""
     place = cluster.nodes[1].controller.coordinators.offsets_partition(group)
     return [decode_record(record.key, record.value) for record in cluster.records(TOPIC, place)]

@@ -1,4 +1,4 @@
-"""What admin tools ask: topics page by page, producers, transactions, leaders, replicas, sizes."""
+"""Admin APIs over the wire: DescribeTopicPartitions, producers, transactions, elections, reassignments, log dirs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def page(*names: str, limit: int = 2000, cursor: tuple[str, int] | None = None):
 
 
 async def read_page(client: Client, request):
-    """Partitions by topic, the errors, and where to go on."""
+    """Return the partitions by topic, the errors by topic, and the next cursor."""
     answer = await client.ask(request)
     found = {topic.name: [p.partition_index for p in topic.partitions] for topic in answer.topics}
     errors = {topic.name: topic.error_code for topic in answer.topics if topic.error_code}
@@ -94,7 +94,7 @@ async def test_a_partition_of_the_page():
 
 
 async def begin(client: Client, cluster: EmbeddedCluster, name: str = "tx") -> ProducerIdAndEpoch:
-    """A transaction with one record in partition 0."""
+    """Begin a transaction with one record in partition 0."""
     answer = await client.ask(m.InitProducerIdRequest(name, 60_000))
     producer = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
     data = transactional(b"a", producer_id=producer.id, epoch=producer.epoch)
@@ -128,7 +128,7 @@ async def test_describe_producers():
         assert bad.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-async def test_a_transaction_as_admins_see_it():
+async def test_describe_transactions():
     async with EmbeddedCluster(start_time=TODAY) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         await put(client, cluster, batch(b"before"))
@@ -182,7 +182,7 @@ async def test_list_transactions():
         assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
-async def test_transactions_are_told_by_their_coordinator():
+async def test_transactions_are_described_by_their_coordinator_only():
     async with EmbeddedCluster(nodes=2) as cluster, connect(cluster, 1) as one, connect(cluster, 2) as two:
         (found,) = (await one.ask(m.FindCoordinatorRequest(key_type=1, coordinator_keys=["tx"]))).coordinators
         here, there = (one, two) if found.node_id == 1 else (two, one)
@@ -194,7 +194,7 @@ async def test_transactions_are_told_by_their_coordinator():
             assert [t.transactional_id for t in answer.transaction_states] == names
 
 
-async def test_a_transaction_that_is_empty_shows_no_start():
+async def test_an_empty_transaction_has_no_start_time():
     async with EmbeddedCluster(start_time=TODAY) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         answer = await client.ask(m.InitProducerIdRequest("tx", 60_000))
@@ -240,7 +240,7 @@ async def test_elect_leaders():
             assert (answer.error_code, election_errors(answer)) == (42, {0: ErrorCode.INVALID_REQUEST})
 
 
-async def test_leaders_that_are_not_there():
+async def test_elect_leaders_errors():
     async with EmbeddedCluster(nodes=3) as cluster:
         cluster.create_topic("t", 3, 2)
         partition = next(p for p in cluster.topic("t").partitions if set(p.replicas) == {2, 3})
@@ -257,7 +257,7 @@ async def test_leaders_that_are_not_there():
             assert election_errors(answer) == {partition.index: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
 
 
-async def test_the_controllers_log_cannot_be_made():
+async def test_cluster_metadata_topic_cannot_be_created():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         wanted = m.CreateTopicsRequest.CreatableTopic("__cluster_metadata", 1, 1)
         (result,) = (await client.ask(m.CreateTopicsRequest([wanted], 1000))).topics
@@ -266,7 +266,7 @@ async def test_the_controllers_log_cannot_be_made():
             cluster.topic("__cluster_metadata")
 
 
-async def test_other_replicas():
+async def test_alter_partition_reassignments():
     async with EmbeddedCluster(nodes=3) as cluster, connect(cluster, 1) as client:
         cluster.create_topic("t", 1, 1)
         cluster.move_leader("t", 0, cluster.partition("t", 0).replicas[0])

@@ -1,6 +1,6 @@
-"""Quotas, SCRAM users, ACLs, features, directories and the quorum over the wire; what is kept over a restart.
+"""Quotas, SCRAM users, ACLs, log dirs and the quorum over the wire, and their persistence over a restart.
 
-That the answers are Kafka's is shown by `tests/interop/parity/cluster_wide.py`.
+`tests/interop/parity/cluster_wide.py` compares the responses with Kafka's.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def quota(kind: str, name: str | None, key: str, value: float, *, remove: bool =
 
 
 async def quotas(client: Client) -> dict[str | None, dict[str, float]]:
-    """The quotas of users."""
+    """Return the quotas of all users."""
     cls = m.DescribeClientQuotasRequest
     answer = await client.ask(cls([cls.ComponentData("user", 2, None)]))
     assert not answer.error_code
@@ -44,7 +44,7 @@ async def quotas(client: Client) -> dict[str | None, dict[str, float]]:
     }
 
 
-async def test_users_are_made_log_in_and_are_deleted():
+async def test_scram_users_are_created_log_in_and_are_deleted():
     security = ListenerSecurity(users=USERS)
     async with EmbeddedCluster(2, security=security) as cluster, connect(cluster) as client:
         await scram(client, "SCRAM-SHA-256", "alice", PASSWORD)
@@ -71,7 +71,7 @@ async def test_users_are_made_log_in_and_are_deleted():
         }
 
 
-async def test_users_and_quotas_are_kept(tmp_path: Path):
+async def test_users_and_quotas_survive_a_restart(tmp_path: Path):
     security = ListenerSecurity(users=USERS)
     async with EmbeddedCluster(data_dir=tmp_path, security=security) as cluster, connect(cluster) as client:
         await scram(client, "SCRAM-SHA-512", "alice", PASSWORD)
@@ -97,7 +97,7 @@ async def test_users_and_quotas_are_kept(tmp_path: Path):
             assert (await scram(other, "SCRAM-SHA-256", "b=o,b", "other")).error_code == 58
 
 
-async def test_the_quorum_and_directories():
+async def test_describe_quorum_and_alter_replica_log_dirs():
     async with EmbeddedCluster(3, racks=["a", "b", "c"]) as cluster, connect(cluster, 2) as client:
         cluster.create_topic("t", 1)
         cls = m.DescribeQuorumRequest
@@ -117,7 +117,7 @@ async def test_the_quorum_and_directories():
             assert [p.error_code for p in result.partitions] == [error]
 
 
-async def test_there_are_no_acls():
+async def test_acl_requests_are_refused():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         answer = await client.ask(m.DescribeAclsRequest(1, None, 1, None, None, 1, 1))
         assert (answer.error_code, answer.error_message) == (

@@ -1,4 +1,4 @@
-"""Settings of topics and nodes over the wire, and Kafka's rules for them."""
+"""Topic and broker configs over the wire, and their validation by Kafka's rules."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.config_resources import APPEND, DELETE, SET, SUBTRACT, Change, apply_changes
+from asyncgroup.broker.config_resources import APPEND, DELETE, SET, SUBTRACT, AlterConfigOp, apply_changes
 from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.topic_config_keys import INT, LONG, TOPIC_CONFIG_KEYS
 from asyncgroup.broker.topic_configs import LogConfig, check_configs, topic_configs
-from asyncgroup.broker.topic_keys import INT, LONG, TOPIC_KEYS
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 from tests.broker.batches import batch
@@ -47,7 +47,7 @@ TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
         ("foo", [], ["1"]),
     ],
 )
-def test_what_is_allowed(name, good, bad):
+def test_allowed_and_refused_values(name, good, bad):
     for value in good:
         check_configs({name: value})
         LogConfig.of({name: value})
@@ -57,16 +57,17 @@ def test_what_is_allowed(name, good, bad):
         assert caught.value.code == ErrorCode.INVALID_CONFIG
 
 
-def test_two_settings_that_don_t_fit():
+def test_min_compaction_lag_above_max_is_refused():
     check_configs({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"})
     with pytest.raises(Refused, match="more than"):
         check_configs({"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"})
 
 
 @given(
-    st.sampled_from([k for k, v in TOPIC_KEYS.items() if v.type in (INT, LONG)]), st.integers(-(2**65), 2**65)
+    st.sampled_from([k for k, v in TOPIC_CONFIG_KEYS.items() if v.type in (INT, LONG)]),
+    st.integers(-(2**65), 2**65),
 )
-def test_numbers_are_taken_or_refused_but_nothing_else(name, number):
+def test_any_number_is_either_refused_or_parsed(name, number):
     configs = {name: str(number)}
     try:
         check_configs(configs)
@@ -79,7 +80,9 @@ def test_numbers_are_taken_or_refused_but_nothing_else(name, number):
 
 
 def test_the_defaults_are_allowed():
-    check_configs({name: key.default for name, key in TOPIC_KEYS.items() if name != "compression.type"})
+    check_configs(
+        {name: key.default for name, key in TOPIC_CONFIG_KEYS.items() if name != "compression.type"}
+    )
     assert LogConfig.of({}).delete
     assert not LogConfig.of({}).compact
     assert LogConfig.of({"compression.type": "uncompressed"}).compression == "none"
@@ -88,15 +91,15 @@ def test_the_defaults_are_allowed():
 
 def change(*changes: tuple[str, int, str | None], **configs: str) -> dict[str, str | None]:
     before: dict[str, str | None] = {name.replace("_", "."): value for name, value in configs.items()}
-    return apply_changes(before, TOPIC_KEYS, [Change(*one) for one in changes])
+    return apply_changes(before, TOPIC_CONFIG_KEYS, [AlterConfigOp(*one) for one in changes])
 
 
-def test_changes():
+def test_incremental_changes():
     policy = "cleanup.policy"
     assert change(("flush.ms", SET, "1")) == {"flush.ms": "1"}
     assert change(("flush.ms", DELETE, None), flush_ms="1") == {}
     assert change(("flush.ms", DELETE, None)) == {}
-    assert change((policy, APPEND, "compact")) == {policy: "delete,compact"}  # to the default
+    assert change((policy, APPEND, "compact")) == {policy: "delete,compact"}  # appended to the default
     assert change((policy, APPEND, "delete"), cleanup_policy="delete") == {policy: "delete"}
     assert change((policy, SUBTRACT, "delete,x"), cleanup_policy="delete,compact") == {policy: "compact"}
     for one, error in (
@@ -171,7 +174,7 @@ async def test_alter_configs(version):
 
 @pytest.mark.virtual
 @pytest.mark.asyncio
-async def test_what_can_t_be_altered():
+async def test_alter_configs_errors():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         one = ("flush.ms", SET, "1")
@@ -212,7 +215,7 @@ async def described(client: Client, kind: int, name: str, *keys: str, synonyms: 
 
 @pytest.mark.virtual
 @pytest.mark.asyncio
-async def test_where_values_come_from():
+async def test_config_sources():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t", configs={"cleanup.policy": " compact , delete"})
         result = await described(client, TOPIC, "t", "cleanup.policy", "min.insync.replicas", "flush.ms")
@@ -235,7 +238,7 @@ async def test_where_values_come_from():
 
 @pytest.mark.virtual
 @pytest.mark.asyncio
-async def test_the_settings_of_a_node():
+async def test_describe_configs_of_a_node():
     async with EmbeddedCluster(nodes=2, default_partitions=7, racks=["a", "b"]) as cluster:
         async with connect(cluster, 2) as client:
             result = await described(client, BROKER, "2")

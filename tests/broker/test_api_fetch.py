@@ -1,4 +1,4 @@
-"""Fetch over the wire: long polls, limits, errors, sessions."""
+"""Fetch over the wire: long polls, size limits, errors, sessions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.errors import StorageError
+from asyncgroup.broker.errors import KafkaStorageError
 from asyncgroup.broker.partition_reader import PartitionReader
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
@@ -35,7 +35,7 @@ async def test_fetch(version):
         assert partitions_of(answer)[0].aborted_transactions == []
 
 
-async def test_a_fetch_waits_for_its_time_and_no_longer():
+async def test_a_fetch_waits_for_max_wait():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         answer = await client.ask(fetch(cluster, 0, max_wait_ms=500))
@@ -45,7 +45,7 @@ async def test_a_fetch_waits_for_its_time_and_no_longer():
         assert now() == 0.5
 
 
-async def test_records_wake_a_waiting_fetch():
+async def test_records_complete_a_parked_fetch():
     async with EmbeddedCluster() as cluster, connect(cluster) as reader, connect(cluster) as writer:
         cluster.create_topic("t", 3)
         request = fetch(cluster, 0, 1, 2, max_wait_ms=60_000)
@@ -65,11 +65,11 @@ async def test_records_wake_a_waiting_fetch():
     ("raised", "code"),
     [
         (ValueError("a bug"), ErrorCode.UNKNOWN_SERVER_ERROR),
-        (StorageError("the disk is gone"), ErrorCode.KAFKA_STORAGE_ERROR),
+        (KafkaStorageError("the disk is gone"), ErrorCode.KAFKA_STORAGE_ERROR),
     ],
 )
-@pytest.mark.parametrize("place", ["waiting", "read"])
-async def test_a_waiting_fetch_that_fails_leaves_the_produce_request_alone_that_wakes_it(
+@pytest.mark.parametrize("place", ["readable_bytes", "read"])
+async def test_a_parked_fetch_that_fails_does_not_fail_the_produce_request_that_completes_it(
     raised, code, place, monkeypatch
 ):
     async with EmbeddedCluster() as cluster, connect(cluster) as reader, connect(cluster) as writer:
@@ -89,7 +89,7 @@ async def test_a_waiting_fetch_that_fails_leaves_the_produce_request_alone_that_
         assert len(cluster.records("t")) == 1
 
 
-async def test_min_bytes_gathers_over_partitions_and_requests():
+async def test_min_bytes_counts_all_partitions_and_requests():
     async with EmbeddedCluster() as cluster, connect(cluster) as reader, connect(cluster) as writer:
         cluster.create_topic("t", 2)
         size = len(batch(b"a"))
@@ -134,7 +134,7 @@ async def test_the_limits_of_a_fetch():
         ({"last_epoch": 7}, ErrorCode.OFFSET_OUT_OF_RANGE),
     ],
 )
-async def test_errors_of_a_partition_do_not_wait(fields, error):
+async def test_partition_errors_are_returned_at_once(fields, error):
     async with EmbeddedCluster(nodes=2) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         cluster.move_leader("t", 0, 1)
@@ -146,7 +146,7 @@ async def test_errors_of_a_partition_do_not_wait(fields, error):
             assert (found.high_watermark, found.log_start_offset, found.records) == (-1, -1, b"")
 
 
-async def test_partitions_that_do_not_exist_do_not_end_the_wait_of_the_others():
+async def test_unknown_partitions_do_not_end_the_wait_of_the_others():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         answer = await client.ask(fetch(cluster, 0, 5, max_wait_ms=500))
@@ -155,11 +155,11 @@ async def test_partitions_that_do_not_exist_do_not_end_the_wait_of_the_others():
         request = fetch(cluster, 0)
         request.topics[0].topic_id = uuid.UUID(int=1)
         answer = await client.ask(request)
-        assert now() == 0.5  # nothing is left to wait for
+        assert now() == 0.5  # returned at once: no existing partition to wait for
         assert partitions_of(answer)[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-async def test_followers_serve_newer_consumers_and_send_older_ones_away():
+async def test_followers_serve_consumers_from_version_11():
     async with EmbeddedCluster(nodes=2) as cluster, connect(cluster, 1) as one, connect(cluster, 2) as two:
         cluster.create_topic("t")
         cluster.move_leader("t", 0, 2)
@@ -170,7 +170,7 @@ async def test_followers_serve_newer_consumers_and_send_older_ones_away():
         assert (new.error_code, offsets(new.records)) == (0, [(0, 0)])
 
 
-async def test_a_node_without_a_replica_names_the_leader():
+async def test_a_node_without_a_replica_returns_the_current_leader():
     async with EmbeddedCluster(nodes=2) as cluster:
         cluster.create_topic("t", 1, 1)
         leader = cluster.leader("t", 0)
@@ -182,7 +182,7 @@ async def test_a_node_without_a_replica_names_the_leader():
             assert [endpoint.node_id for endpoint in answer.node_endpoints] == [leader]
 
 
-async def test_a_waiting_fetch_hears_of_a_new_leader_and_of_a_deleted_topic():
+async def test_a_new_leader_or_deleted_topic_completes_a_parked_fetch():
     async with EmbeddedCluster(nodes=2) as cluster, connect(cluster, 1) as client:
         cluster.create_topic("t")
         cluster.move_leader("t", 0, 1)
@@ -202,7 +202,7 @@ async def test_a_waiting_fetch_hears_of_a_new_leader_and_of_a_deleted_topic():
         assert (now(), found.error_code) == (2.0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-async def test_a_reader_whose_log_parted_is_told_where():
+async def test_a_diverging_reader_gets_the_diverging_epoch():
     async with EmbeddedCluster(nodes=2) as cluster, connect(cluster, 1) as one, connect(cluster, 2) as two:
         cluster.create_topic("t")
         cluster.move_leader("t", 0, 1)
@@ -217,7 +217,7 @@ async def test_a_reader_whose_log_parted_is_told_where():
         assert (offsets(found.records), found.diverging_epoch.epoch) == ([(2, 2)], -1)
 
 
-async def test_a_waiting_reader_is_told_where_its_log_parted():
+async def test_a_parked_reader_gets_the_diverging_epoch():
     async with EmbeddedCluster(nodes=2) as cluster, connect(cluster, 1) as client:
         cluster.create_topic("t")
         cluster.move_leader("t", 0, 1)
@@ -233,7 +233,7 @@ async def test_a_waiting_reader_is_told_where_its_log_parted():
 
 
 @pytest.mark.parametrize("version", [4, 11, 18])
-async def test_who_says_to_be_a_follower_must_be_one(version):
+async def test_a_fetch_with_a_replica_id_must_come_from_a_follower(version):
     async with EmbeddedCluster(nodes=3) as cluster:
         cluster.create_topic("t", 1, 2)
         leader = cluster.leader("t", 0)
@@ -254,14 +254,14 @@ async def test_who_says_to_be_a_follower_must_be_one(version):
                 results[replica] = (found.error_code, len(offsets(found.records)))
                 assert answer.node_endpoints == []
             refused = (ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)
-            # A follower reads what is not replicated yet.
+            # A follower reads beyond the high watermark.
             assert results == {-1: (0, 1), follower: (0, 2), leader: refused, stranger: refused}
             who = {"replica_id": follower} if version < 15 else {"replica_state": state}
             found = partitions_of(await other.ask(fetch(cluster, 0, version=version, **who), version))[0]
             assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-async def test_where_nothing_was_read_no_aborted_transactions_are_listed():
+async def test_aborted_transactions_of_partitions_with_errors():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         answer = await client.ask(fetch(cluster, 0, offset=9, isolation_level=1))
@@ -275,7 +275,7 @@ async def test_where_nothing_was_read_no_aborted_transactions_are_listed():
 
 
 @pytest.mark.parametrize("version", [7, 12, 13, 18])
-async def test_a_session(version):
+async def test_an_incremental_session(version):
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t", 3)
 
@@ -298,7 +298,7 @@ async def test_a_session(version):
         assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-async def test_a_session_meets_a_topic_that_was_deleted_and_made_again():
+async def test_a_session_with_a_deleted_and_recreated_topic():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         first = await client.ask(fetch(cluster, 0, session_epoch=0, max_wait_ms=0))

@@ -1,4 +1,4 @@
-"""The group APIs over the wire: that every version says what the coordinator says."""
+"""The group APIs over the wire, in every version."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_join_group_errors(version):
         assert answer.error_code == ErrorCode.INVALID_GROUP_ID
 
 
-async def test_version_0_takes_the_session_timeout_for_the_rebalance():
+async def test_version_0_uses_the_session_timeout_as_rebalance_timeout():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         answer = await join(client, 0, session_timeout_ms=7000)
         group = cluster.nodes[1].coordinator.groups["g"]
@@ -78,7 +78,7 @@ async def test_sync_group(version):
         }
 
 
-async def test_sync_group_wants_the_protocol_from_version_5_on():
+async def test_sync_group_requires_the_protocol_from_version_5():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         joined = await join(client)
         answer = await client.ask(sync_request(joined, 5, protocol_name=None))
@@ -135,7 +135,7 @@ async def test_two_members_over_the_wire():
         assert cluster.group("g").state == "Stable"
 
 
-async def test_a_client_that_goes_away_during_the_join_phase_does_not_hurt_the_group():
+async def test_a_client_that_disconnects_in_the_join_phase_does_not_block_the_group():
     async with EmbeddedCluster(initial_rebalance_delay=3.0) as cluster, connect(cluster) as stays:
         async with connect(cluster) as goes:
             id_for = await goes.ask(join_request())
@@ -143,7 +143,9 @@ async def test_a_client_that_goes_away_during_the_join_phase_does_not_hurt_the_g
             await asyncio.sleep(1)
         joined = await join(stays)
         assert joined.generation_id == 1
-        assert len(cluster.group("g").members) == 2  # it is noticed by its missing heartbeats only
+        assert (
+            len(cluster.group("g").members) == 2
+        )  # a closed connection does not remove a member, only missing heartbeats do
         await stays.ask(sync_request(joined, plan={}))
         for _ in range(3):
             await asyncio.sleep(4)
@@ -261,7 +263,7 @@ async def test_another_node_is_not_the_coordinator(version):
             ]
 
 
-# -- looking at groups ---------------------------------------------------------------------------------------
+# -- DescribeGroups, ListGroups, DeleteGroups ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(7))

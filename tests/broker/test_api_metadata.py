@@ -1,4 +1,4 @@
-"""Metadata, coordinators, topics and their settings over the wire."""
+"""ApiVersions, Metadata, FindCoordinator, topics and producer ids over the wire."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_api_versions(version):
 
 
 @pytest.mark.parametrize(("name", "version"), [("", "1"), ("a", ""), ("-a", "1"), ("a b", "1"), ("a", "1.")])
-async def test_api_versions_wants_a_decent_name(name, version):
+async def test_api_versions_refuses_an_invalid_software_name(name, version):
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         request = m.ApiVersionsRequest(client_software_name=name, client_software_version=version)
         assert (await client.ask(request, 3)).error_code == ErrorCode.INVALID_REQUEST
@@ -105,7 +105,7 @@ async def test_metadata_by_topic_id():
         assert (other.name, other.topic_id, other.error_code) == (None, unknown, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-async def test_authorized_operations_are_told_if_asked_for():
+async def test_authorized_operations_are_returned_on_request():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("one")
         plain = await client.ask(m.MetadataRequest(topics=asked("one")), 8)
@@ -120,7 +120,7 @@ async def test_authorized_operations_are_told_if_asked_for():
         assert told.cluster_authorized_operations > 0
 
 
-async def test_topics_are_made_on_demand_only_if_both_sides_want_it():
+async def test_auto_topic_creation_needs_broker_and_client_consent():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         await client.ask(m.MetadataRequest(topics=asked("one")))
         assert "one" not in cluster.nodes[1].controller.topics
@@ -270,7 +270,7 @@ async def test_create_topics_checks(topic, error):
             assert ("t" in cluster.nodes[1].controller.topics) == (not error and not validate_only)
 
 
-async def test_one_topic_twice_in_a_request():
+async def test_duplicate_topics_in_create_topics():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         (result,) = (await client.ask(m.CreateTopicsRequest(topics=[creatable("t"), creatable("t")]))).topics
         assert result.error_code == ErrorCode.INVALID_REQUEST

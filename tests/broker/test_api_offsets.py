@@ -50,7 +50,7 @@ async def test_list_offsets(version):
 @pytest.mark.parametrize(
     ("version", "error"), [(4, ErrorCode.LEADER_NOT_AVAILABLE), (5, ErrorCode.OFFSET_NOT_AVAILABLE)]
 )
-async def test_the_end_is_not_known_before_the_followers_have_caught_up(version, error):
+async def test_the_latest_offset_is_unavailable_until_the_followers_catch_up(version, error):
     async with EmbeddedCluster(nodes=2) as cluster, connect(cluster, 1) as one, connect(cluster, 2) as two:
         cluster.create_topic("t", 1, 2)
         cluster.move_leader("t", 0, 1)
@@ -83,7 +83,7 @@ async def test_list_offsets_errors():
         )
         known, unknown = (await client.ask(request)).topics
         assert [p.error_code for p in known.partitions] == [
-            ErrorCode.INVALID_REQUEST,  # once for both
+            ErrorCode.INVALID_REQUEST,  # one error for both
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ]
         assert unknown.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -121,7 +121,7 @@ async def test_offset_for_leader_epoch(version):
 
 
 def commit_by_id(*topics: tuple[UUID, tuple[int, ...]]) -> m.OffsetCommitRequest:
-    """Offset 7 for these partitions."""
+    """Return a request that commits offset 7 for these partitions."""
     request = m.OffsetCommitRequest
     part = request.OffsetCommitRequestPartition
     return request(
@@ -139,7 +139,7 @@ def fetch_by_id(*topics: tuple[UUID, tuple[int, ...]]) -> m.OffsetFetchRequest:
     return request(groups=[request.OffsetFetchRequestGroup(group_id="g", topics=asked)])
 
 
-async def test_unknown_ids_and_partitions_are_answered_each_for_itself():
+async def test_unknown_ids_and_partitions_get_individual_errors():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         known, unknown = cluster.topic("t").id, UUID(int=99)
@@ -164,7 +164,7 @@ async def test_unknown_ids_and_partitions_are_answered_each_for_itself():
         ]
 
 
-async def test_a_topic_made_anew_is_another_one():
+async def test_offsets_of_a_deleted_and_recreated_topic():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         old = cluster.topic("t").id
@@ -178,7 +178,7 @@ async def test_a_topic_made_anew_is_another_one():
         assert [t.partitions[0].committed_offset for t in group.topics] == [-1, 7]
 
 
-async def test_all_offsets_of_a_group_come_with_ids():
+async def test_fetching_all_offsets_of_a_group_returns_topic_ids():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         topic_id = cluster.topic("t").id

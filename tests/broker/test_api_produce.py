@@ -30,7 +30,7 @@ async def test_produce(version, acks):
         assert [r.value for r in cluster.records("t", 1)] == [b"c", b"d"] * 2
 
 
-async def test_produce_without_acknowledgement_is_not_answered():
+async def test_produce_with_acks_0_gets_no_response():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         client.send(produce(cluster, batch(b"a"), acks=0))
@@ -39,7 +39,7 @@ async def test_produce_without_acknowledgement_is_not_answered():
         assert [r.value for r in cluster.records("t")] == [b"a"]
 
 
-async def test_an_error_without_acknowledgement_closes_the_connection():
+async def test_an_error_with_acks_0_closes_the_connection():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         client.send(produce(cluster, batch(b"a"), batch(b"b"), acks=0))
@@ -82,7 +82,7 @@ async def test_an_error_without_acknowledgement_closes_the_connection():
         "half a header",
     ],
 )
-async def test_produce_refuses(data, version, error):
+async def test_refused_batches(data, version, error):
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         (result,) = await put(client, cluster, data, version=version)
@@ -91,7 +91,7 @@ async def test_produce_refuses(data, version, error):
         assert result.error_message is None
 
 
-async def test_produce_to_places_that_do_not_exist():
+async def test_produce_to_unknown_partitions():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         request = produce(cluster, batch(b"a"), first=7)
@@ -106,7 +106,7 @@ async def test_produce_to_places_that_do_not_exist():
         assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_only_the_leader_takes_records_and_others_say_who_that_is():
+async def test_only_the_leader_accepts_records_and_others_return_the_leader():
     async with EmbeddedCluster(nodes=2) as cluster, connect(cluster, 1) as one, connect(cluster, 2) as two:
         cluster.create_topic("t")
         cluster.move_leader("t", 0, 2)
@@ -120,7 +120,7 @@ async def test_only_the_leader_takes_records_and_others_say_who_that_is():
         assert cluster.records("t")[0].leader_epoch == 1
 
 
-async def test_acks_of_another_number():
+async def test_invalid_acks():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         (result,) = await put(client, cluster, batch(b"a"), acks=2)
@@ -138,7 +138,7 @@ async def test_idempotence_over_the_wire():
         assert len(cluster.records("t")) == 3
 
 
-async def test_the_limit_of_a_topic():
+async def test_max_message_bytes_of_a_topic():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t", configs={"max.message.bytes": "200"})
         (small,) = await put(client, cluster, batch(b"a"))

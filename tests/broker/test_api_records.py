@@ -1,4 +1,4 @@
-"""What records may be written, and what the broker does to them: settings of topics, replicas, deletion."""
+"""Record validation and conversion on Produce, acks=all and in-sync replicas, DeleteRecords, over the wire."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def read(client: Client, cluster: EmbeddedCluster, offset: int = 0, **fiel
         ({"cleanup.policy": "compact"}, with_crc(batch(b"a"), 61, b"\xff" * 4), ErrorCode.INVALID_RECORD, []),
     ],
 )
-async def test_which_records_are_taken(configs, data, error, wrong):
+async def test_record_validation(configs, data, error, wrong):
     async with EmbeddedCluster(start_time=TODAY) as cluster, connect(cluster) as client:
         cluster.create_topic("t", configs=configs)
         for version in (7, 8, 13):
@@ -76,7 +76,7 @@ async def test_which_records_are_taken(configs, data, error, wrong):
         assert bool(cluster.records("t")) == (not error)
 
 
-async def test_a_remainder_behind_the_batch_is_cut_off():
+async def test_an_incomplete_second_batch_is_cut_off():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         (result,) = await put(client, cluster, batch(b"a") + batch(b"b")[:-1])
@@ -86,11 +86,11 @@ async def test_a_remainder_behind_the_batch_is_cut_off():
         assert [record.value for record in cluster.records("t")] == [b"a", b"c"]
 
 
-async def test_the_broker_s_time():
+async def test_log_append_time():
     async with EmbeddedCluster(start_time=TODAY) as cluster, connect(cluster) as client:
         cluster.create_topic("t", configs={"message.timestamp.type": "LogAppendTime"})
         await asyncio.sleep(5)
-        data = sequenced(0, 2)  # in 1970, which is no matter
+        data = sequenced(0, 2)  # timestamps of 1970 are accepted with LogAppendTime
         (result,) = await put(client, cluster, data)
         assert (result.error_code, result.log_append_time_ms) == (0, TODAY + 5000)
         await asyncio.sleep(5)
@@ -104,7 +104,7 @@ async def test_the_broker_s_time():
         assert result.error_code == ErrorCode.INVALID_TIMESTAMP
 
 
-async def test_the_producer_s_time_says_so():
+async def test_create_time_clears_the_append_time_flag():
     async with EmbeddedCluster(start_time=TODAY) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         (result,) = await put(client, cluster, with_crc(batch(b"a", timestamp=TODAY), 22, b"\x08"))
@@ -112,7 +112,7 @@ async def test_the_producer_s_time_says_so():
         assert [r.timestamp_type for r in cluster.records("t")] == [0]
 
 
-async def test_a_repetition_tells_the_time_of_its_records():
+async def test_a_duplicate_returns_the_timestamp_of_the_first_append():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         (first,) = await put(client, cluster, sequenced(0))
@@ -134,7 +134,7 @@ async def test_a_repetition_tells_the_time_of_its_records():
         ("snappy", "snappy", 2),
     ],
 )
-async def test_the_codec_of_a_topic(wanted, sent, stored):
+async def test_compression_type_of_a_topic(wanted, sent, stored):
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t", configs={"compression.type": wanted})
         data = batch(b"a", b"b", codec=sent, step=5, producer_id=7, producer_epoch=2, base_sequence=3)
@@ -146,7 +146,7 @@ async def test_the_codec_of_a_topic(wanted, sent, stored):
         assert [(r.value, r.timestamp) for r in cluster.records("t")] == [(b"a", 1000), (b"b", 1005)]
 
 
-async def test_topics_of_the_brokers_are_not_for_clients():
+async def test_clients_may_not_write_to_internal_topics():
     async with EmbeddedCluster() as cluster:
         async with connect(cluster) as client:
             await client.ask(m.FindCoordinatorRequest(coordinator_keys=["g"]))
@@ -161,7 +161,7 @@ async def test_topics_of_the_brokers_are_not_for_clients():
 
 
 @pytest.mark.parametrize(("needed", "replicas", "error"), [(2, 3, 0), (3, 3, 19), (5, 3, 19), (5, 1, 0)])
-async def test_too_few_replicas(needed, replicas, error):
+async def test_min_insync_replicas(needed, replicas, error):
     async with EmbeddedCluster(nodes=3) as cluster:
         cluster.create_topic("t", 1, replicas, configs={"min.insync.replicas": str(needed)})
         leader = cluster.leader("t", 0)
@@ -178,7 +178,7 @@ async def test_too_few_replicas(needed, replicas, error):
             assert result.error_code == 0
 
 
-async def test_followers_that_are_held_back():
+async def test_held_followers():
     async with EmbeddedCluster(nodes=2) as cluster, connect(cluster) as client, connect(cluster) as reader:
         cluster.create_topic("t", 1, 2)
         cluster.move_leader("t", 0, 1)
@@ -207,7 +207,7 @@ async def test_followers_that_are_held_back():
         assert partitions_of(answer)[0].high_watermark == 4
 
 
-async def test_a_write_that_waits_hears_of_a_new_leader():
+async def test_a_new_leader_completes_a_parked_write():
     async with EmbeddedCluster(nodes=2) as cluster, connect(cluster) as client:
         cluster.create_topic("t", 1, 2)
         cluster.move_leader("t", 0, 1)
@@ -219,7 +219,7 @@ async def test_a_write_that_waits_hears_of_a_new_leader():
         assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-async def test_a_write_that_waits_hears_that_its_topic_is_gone():
+async def test_a_deleted_topic_completes_a_parked_write():
     async with EmbeddedCluster(nodes=2) as cluster, connect(cluster) as client:
         cluster.create_topic("t", 1, 2)
         cluster.move_leader("t", 0, 1)
@@ -231,7 +231,7 @@ async def test_a_write_that_waits_hears_that_its_topic_is_gone():
         assert (now(), result.error_code) == (0.5, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-async def test_a_write_that_too_few_replicas_have():
+async def test_not_enough_replicas_after_append():
     async with EmbeddedCluster(nodes=3) as cluster, connect(cluster) as client:
         cluster.create_topic("t", 1, 3, configs={"min.insync.replicas": "2"})
         cluster.move_leader("t", 0, 1)
@@ -271,7 +271,7 @@ async def test_delete_records(version):
         earliest = m.ListOffsetsRequest.ListOffsetsPartition(timestamp=-2)
         asked = m.ListOffsetsRequest(topics=[m.ListOffsetsRequest.ListOffsetsTopic("t", [earliest])])
         assert (await client.ask(asked)).topics[0].partitions[0].offset == 3
-        assert results(await client.ask(delete((0, 1)), version)) == [(0, 3, 0)]  # never backwards
+        assert results(await client.ask(delete((0, 1)), version)) == [(0, 3, 0)]  # the start never moves back
         for offset in (7, -2):
             answer = await client.ask(delete((0, offset)), version)
             assert results(answer) == [(0, -1, ErrorCode.OFFSET_OUT_OF_RANGE)]
@@ -280,7 +280,7 @@ async def test_delete_records(version):
         assert (result.base_offset, result.log_start_offset) == (6, 6)
 
 
-async def test_records_that_may_not_be_deleted():
+async def test_delete_records_errors():
     async with EmbeddedCluster(nodes=2) as cluster, connect(cluster, 1) as client:
         cluster.create_topic("compacted", configs={"cleanup.policy": "compact"})
         cluster.create_topic("t")
@@ -296,7 +296,7 @@ async def test_records_that_may_not_be_deleted():
             assert results(await client.ask(delete((0, 0), topic=topic))) == [(0, -1, error)]
 
 
-async def test_a_reader_before_the_new_start_does_not_wait():
+async def test_delete_records_completes_a_parked_fetch_before_the_new_start():
     async with EmbeddedCluster() as cluster, connect(cluster) as client, connect(cluster) as admin:
         cluster.create_topic("t")
         await put(admin, cluster, batch(b"a", b"b"))
@@ -307,8 +307,8 @@ async def test_a_reader_before_the_new_start_does_not_wait():
         assert now() < 2
 
 
-async def test_a_faulty_produce_waits_for_nobody():
-    """A request in several partitions, one of them refused: acks=all waits for the others only."""
+async def test_a_refused_partition_does_not_wait_for_followers():
+    """With acks=all, a request for several partitions waits only for those that were appended to."""
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t", 2)
         cluster.hold_followers("t", 0)

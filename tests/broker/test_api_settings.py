@@ -1,4 +1,4 @@
-"""Dynamic settings of brokers and groups: altered and described over the wire, in effect, kept over a restart."""
+"""Dynamic broker and group configs over the wire: altering, describing, effect, persistence over a restart."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.broker_keys import BROKER_KEYS, GROUP_KEYS
+from asyncgroup.broker.broker_config_keys import BROKER_CONFIG_KEYS, GROUP_CONFIG_KEYS
 from asyncgroup.broker.config_resources import APPEND, DELETE, SET
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ConfigError
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
 
 async def described(client: Client, kind: int, name: str, **more: Any) -> dict[str, Any]:
-    """The settings by name."""
+    """Return the configs by name."""
     cls = m.DescribeConfigsRequest
     asked = cls([cls.DescribeConfigsResource(kind, name, None)], include_synonyms=True, **more)
     (result,) = (await client.ask(asked)).results
@@ -37,7 +37,7 @@ def origins(config: Any) -> list[tuple[str, str | None, int]]:
     return [(synonym.name, synonym.value, synonym.source) for synonym in config.synonyms]
 
 
-async def test_the_largest_batch_changes_for_all_nodes_and_for_one():
+async def test_max_message_bytes_cluster_wide_and_for_one_node():
     name, topics = "message.max.bytes", ("max.message.bytes", "100")
     async with EmbeddedCluster(2) as cluster, connect(cluster) as client, connect(cluster, 2) as second:
         cluster.create_topic("t", 2)
@@ -60,7 +60,7 @@ async def test_the_largest_batch_changes_for_all_nodes_and_for_one():
         assert origins((await described(client, BROKER, ""))[name]) == chain[1:2]
         assert origins((await described(client, TOPIC, "t"))[topics[0]]) == chain
         assert origins((await described(client, TOPIC, "own"))[topics[0]]) == [(*topics, 1), *chain]
-        cluster.move_leader("t", 1, 1)  # the leader's own setting counts
+        cluster.move_leader("t", 1, 1)  # the leader's own config applies
         (result,) = await put(client, cluster, big, first=1)
         assert result.error_code == 0
         assert await ask(client, incremental(BROKER, "1", (name, DELETE, None))) == [0]
@@ -72,7 +72,7 @@ async def test_the_largest_batch_changes_for_all_nodes_and_for_one():
 async def test_retention_of_all_topics():
     async with EmbeddedCluster(retention_check_interval=10.0) as cluster, connect(cluster) as client:
         cluster.create_topic("t", configs={"segment.ms": "1000"})
-        old = batch(b"a")  # of a time long ago
+        old = batch(b"a")  # with timestamps of 1970
         await put(client, cluster, old)
         await put(client, cluster, old)
         assert len(cluster.records("t")) == 2
@@ -83,7 +83,7 @@ async def test_retention_of_all_topics():
         assert cluster.records("t") == []
 
 
-async def test_what_is_refused():
+async def test_refused_settings():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         bad, config = ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_CONFIG
         for kind, name, change, error in (
@@ -104,11 +104,11 @@ async def test_what_is_refused():
             (GROUP, "g", ("consumer.session.timeout.ms", SET, "x"), config),
         ):
             assert await ask(client, incremental(kind, name, change)) == [error], change
-        assert cluster.nodes[1].controller.settings.cluster == {"min.insync.replicas": "1"}
-        assert cluster.nodes[1].controller.settings.nodes == {}
+        assert cluster.nodes[1].controller.configs.cluster == {"min.insync.replicas": "1"}
+        assert cluster.nodes[1].controller.configs.nodes == {}
 
 
-async def test_a_list_and_a_name_that_kafka_does_not_know():
+async def test_a_list_config_and_an_unknown_config():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         assert await ask(client, incremental(BROKER, "", ("log.cleanup.policy", APPEND, "compact"))) == [0]
         assert await ask(client, incremental(BROKER, "1", ("my.plugin.password", SET, "x"))) == [0]
@@ -134,14 +134,14 @@ async def test_all_settings_at_once():
             settings = [cls.AlterableConfig(*item) for item in configs.items()]
             request = cls([cls.AlterConfigsResource(BROKER, name, settings)])
             assert await ask(client, request) == [error]
-        assert cluster.nodes[1].controller.settings.nodes == {1: {"log.retention.ms": "6"}}
+        assert cluster.nodes[1].controller.configs.nodes == {1: {"log.retention.ms": "6"}}
 
 
-async def test_groups_have_settings():
+async def test_group_configs():
     name = "consumer.session.timeout.ms"
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         before = await described(client, GROUP, "g", include_documentation=True)
-        assert set(before) == set(GROUP_KEYS)
+        assert set(before) == set(GROUP_CONFIG_KEYS)
         assert all(config.documentation for config in before.values())
         assert origins(before[name]) == [(f"group.{name}", "45000", 5)]
         assert await ask(client, incremental(GROUP, "g", (name, SET, "46000"))) == [0]
@@ -153,7 +153,7 @@ async def test_groups_have_settings():
         assert not (await client.ask(m.ListConfigResourcesRequest([GROUP]), 1)).config_resources
 
 
-async def test_settings_say_what_they_mean():
+async def test_all_configs_are_documented():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         for kind, name in ((BROKER, "1"), (TOPIC, "t")):
@@ -162,14 +162,14 @@ async def test_settings_say_what_they_mean():
             assert all(
                 config.documentation is None for config in (await described(client, kind, name)).values()
             )
-        assert set(BROKER_KEYS) - set(await described(client, BROKER, "1")) == {
+        assert set(BROKER_CONFIG_KEYS) - set(await described(client, BROKER, "1")) == {
             "follower.replication.throttled.rate",
             "leader.replication.throttled.rate",
             "replica.alter.log.dirs.io.max.bytes.per.second",
         }
 
 
-async def test_they_are_kept(tmp_path: Path):
+async def test_settings_survive_a_restart(tmp_path: Path):
     changes = (
         (BROKER, "", ("message.max.bytes", SET, "900")),
         (BROKER, "2", ("log.retention.ms", SET, "5")),
@@ -182,7 +182,7 @@ async def test_they_are_kept(tmp_path: Path):
         for kind, name, change in changes:
             assert await ask(client, incremental(kind, name, change)) == [0]
     async with EmbeddedCluster(2, data_dir=tmp_path) as cluster, connect(cluster) as client:
-        settings = cluster.nodes[1].controller.settings
+        settings = cluster.nodes[1].controller.configs
         assert settings.cluster == {"message.max.bytes": "900", "min.insync.replicas": "1"}
         assert settings.nodes == {2: {"log.retention.ms": "5"}}
         assert settings.groups == {"g": {"consumer.session.timeout.ms": "46000"}}
@@ -191,7 +191,7 @@ async def test_they_are_kept(tmp_path: Path):
         assert result.error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
-async def test_settings_that_a_cluster_begins_with():
+async def test_static_settings_of_a_cluster():
     given = {
         "message.max.bytes": "900",
         "log.retention.hours": "2",
@@ -214,7 +214,7 @@ async def test_settings_that_a_cluster_begins_with():
             EmbeddedCluster(settings=wrong)  # type: ignore[arg-type]
 
 
-async def test_options_of_the_cluster_are_shown_by_kafkas_names():
+async def test_options_of_the_cluster_are_described_under_kafkas_names():
     async with (
         EmbeddedCluster(connections_max_idle=5.0, queued_max_request_bytes=1_000_000) as cluster,
         connect(cluster) as client,

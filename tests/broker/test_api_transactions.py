@@ -1,4 +1,4 @@
-"""Transactions over the wire: every version of every API, as producers of all ages say it."""
+"""Transactions over the wire, in every version of every API."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COMMITTED = 1
 
 
 async def put(client, cluster, producer, *values, sequence=0, version=11, partition=0, name="tx"):
-    """Produce one transactional batch; the partition's result."""
+    """Produce one transactional batch; return the partition's result."""
     data = transactional(*values, producer_id=producer.id, epoch=producer.epoch, sequence=sequence)
     request = produce(cluster, data, version=version, first=partition)
     request.transactional_id = name
@@ -76,7 +76,7 @@ async def test_a_transaction_in_every_version(version):
         assert listed == ([(producer.id, 0)] if version % 2 else [])
 
 
-async def test_an_open_transaction_holds_the_last_stable_offset():
+async def test_an_open_transaction_limits_the_last_stable_offset():
     async with EmbeddedCluster(start_time=1000) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         producer = await init_producer(client)
@@ -103,7 +103,7 @@ async def test_an_open_transaction_holds_the_last_stable_offset():
         assert found.last_stable_offset == 5
 
 
-async def test_a_parked_reader_of_committed_records_wakes_with_the_marker():
+async def test_a_marker_completes_a_parked_read_committed_fetch():
     async with (
         EmbeddedCluster(start_time=1000) as cluster,
         connect(cluster) as client,
@@ -115,7 +115,7 @@ async def test_a_parked_reader_of_committed_records_wakes_with_the_marker():
         request = fetch(cluster, 0, isolation_level=COMMITTED, max_wait_ms=60_000)
         sent = reader.send(request)
         await put(client, cluster, producer, b"a")
-        assert len(cluster.nodes[1].purgatory) == 1  # the record alone wakes nobody
+        assert len(cluster.nodes[1].purgatory) == 1  # the record alone does not complete the fetch
         await end_transaction(client, producer, commit=False)
         found = partitions_of(await reader.receive(request, *sent))[0]
         assert offsets(found.records) == [(0, 0), (1, 1)]
@@ -133,7 +133,7 @@ async def test_a_parked_reader_of_committed_records_wakes_with_the_marker():
     ],
 )
 async def test_a_partition_that_was_not_added(version, error):
-    """From version 12 on the write itself adds it (KIP-890)."""
+    """From version 12 on Produce itself adds the partition (KIP-890)."""
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         producer = await init_producer(client)
@@ -175,7 +175,7 @@ async def test_a_fenced_producer_can_do_nothing():
         assert [record.value for record in cluster.records("t")] == [b"a"]
 
 
-async def test_a_transaction_that_takes_too_long():
+async def test_a_transaction_times_out():
     async with EmbeddedCluster(start_time=1000) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         producer = await init_producer(client, timeout=7_000)
@@ -188,7 +188,7 @@ async def test_a_transaction_that_takes_too_long():
 
 
 @pytest.mark.parametrize("version", [0, 3, 4, 5])
-async def test_partitions_that_do_not_exist(version):
+async def test_unknown_partitions(version):
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         producer = await init_producer(client)
@@ -198,7 +198,7 @@ async def test_partitions_that_do_not_exist(version):
         assert (await end_transaction(client, producer)).error_code == ErrorCode.INVALID_TXN_STATE
 
 
-async def test_asking_without_adding():
+async def test_verify_only_add_partitions():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t", 2)
         producer = await init_producer(client)
@@ -207,7 +207,7 @@ async def test_asking_without_adding():
         assert partition_errors(answer) == [0, ErrorCode.TRANSACTION_ABORTABLE]
 
 
-async def test_only_one_node_answers_for_a_transactional_id():
+async def test_only_the_coordinator_serves_a_transactional_id():
     async with EmbeddedCluster(nodes=2) as cluster, connect(cluster, 1) as one, connect(cluster, 2) as two:
         cluster.create_topic("t")
         asked = m.FindCoordinatorRequest(key_type=1, coordinator_keys=["tx"])
@@ -223,7 +223,7 @@ async def test_only_one_node_answers_for_a_transactional_id():
         assert (await end_transaction(other, producer)).error_code == moved
 
 
-async def test_a_transaction_outlives_its_node():
+async def test_a_transaction_survives_its_coordinator():
     async with EmbeddedCluster(nodes=2) as cluster:
         cluster.create_topic("t")
         async with connect(cluster, 1) as one, connect(cluster, 2) as two:
@@ -237,7 +237,7 @@ async def test_a_transaction_outlives_its_node():
             assert (await end_transaction(other, producer)).error_code == 0
             assert cluster.partition("t", 0).log.end_offset == 1
         await cluster.start_node(first)
-        assert cluster.transaction_coordinator("tx") == 3 - first  # it stays where it is, as leaders do
+        assert cluster.transaction_coordinator("tx") == 3 - first  # a restarted node does not get it back
 
 
 async def test_a_transaction_s_coordinator_moves():
@@ -254,8 +254,8 @@ async def test_a_transaction_s_coordinator_moves():
         assert (await end_transaction(clients[3 - first], producer)).error_code == 0
 
 
-async def test_numbers_begin_with_0_where_a_write_adds_the_partition():
-    """KIP-890: each transaction has an epoch of its own, and Produce 12 needs no announcement."""
+async def test_sequence_numbers_begin_with_0_if_a_write_adds_the_partition():
+    """KIP-890: each transaction has its own epoch, and Produce 12 adds partitions itself."""
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t", 2)
         producer = await init_producer(client)
@@ -263,13 +263,13 @@ async def test_numbers_begin_with_0_where_a_write_adds_the_partition():
         assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert (await put(client, cluster, producer, b"a", version=12)).error_code == 0
         assert (await put(client, cluster, producer, b"b", version=12, sequence=1)).error_code == 0
-        # An older client announces its partitions, and the broker may have forgotten what it wrote before.
+        # With AddPartitionsToTxn any sequence number is accepted: the producer state may have expired.
         await client.ask(add_partitions(producer, 1), 3)
         later = await put(client, cluster, producer, b"a", sequence=7, partition=1)
         assert later.error_code == 0
 
 
-async def test_when_a_transaction_began():
+async def test_start_time_of_a_transaction():
     async with EmbeddedCluster(start_time=5000) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
 
@@ -279,7 +279,7 @@ async def test_when_a_transaction_began():
 
         producer = await init_producer(client)
         assert await began() == -1
-        answer = await end_transaction(client, producer, 5, commit=False)  # of nothing
+        answer = await end_transaction(client, producer, 5, commit=False)  # an empty transaction
         assert await began() == 5000
         await asyncio.sleep(1)
         producer = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
@@ -295,13 +295,13 @@ async def test_markers_are_found_by_time():
     async with EmbeddedCluster(start_time=5000) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         producer = await init_producer(client)
-        await put(client, cluster, producer, b"a", b"b", version=12)  # at 1000
+        await put(client, cluster, producer, b"a", b"b", version=12)  # timestamp 1000
         await end_transaction(client, producer, 5)
         found = [await latest(client, 0, timestamp) for timestamp in (1000, 1001, 5000, 5001, -3)]
         assert found == [0, 2, 2, -1, 2]
 
 
-async def test_markers_keep_the_time_of_their_topic():
+async def test_markers_use_the_timestamp_type_of_their_topic():
     async with EmbeddedCluster(start_time=5000) as cluster, connect(cluster) as client:
         cluster.create_topic("t", configs={"message.timestamp.type": "LogAppendTime"})
         producer = await init_producer(client)
@@ -314,11 +314,11 @@ async def test_markers_keep_the_time_of_their_topic():
         ]
 
 
-# -- markers by hand --------------------------------------------------------------------------------------------
+# -- WriteTxnMarkers ---------------------------------------------------------------------------------------------
 
 
-async def test_a_marker_that_came_late():
-    """Coordinators say in which `transaction.version` a marker was written: from 2 on the epoch goes up with each."""
+async def test_markers_of_transaction_version_2_need_a_newer_epoch():
+    """Requests carry the `transaction.version`; from 2 on each marker increments the producer epoch."""
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         cluster.partition("t", 0).log.append(transactional(b"a", producer_id=9, epoch=3), 0)
@@ -333,7 +333,7 @@ async def test_a_marker_that_came_late():
 
 
 @pytest.mark.parametrize("version", [1, 2])
-async def test_an_admin_ends_a_transaction_that_hangs(version):
+async def test_an_admin_aborts_a_hanging_transaction(version):
     async with EmbeddedCluster(nodes=2) as cluster, connect(cluster, 1) as one, connect(cluster, 2) as two:
         cluster.create_topic("t", 2, replication_factor=1)
         leader, other = (one, two) if cluster.leader("t", 0) == 1 else (two, one)
@@ -372,7 +372,7 @@ async def test_faults_by_topic(version):
         cluster.faults.clear()
 
 
-async def test_clients_are_told_that_epochs_go_up_with_each_transaction():
+async def test_transaction_version_2_is_announced():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         for version in (3, 4):
             answer = await client.ask(m.ApiVersionsRequest("x", "1"), version)
@@ -381,7 +381,7 @@ async def test_clients_are_told_that_epochs_go_up_with_each_transaction():
             assert answer.finalized_features_epoch >= 0
 
 
-async def test_a_topic_that_is_deleted_while_no_node_is_there_holds_up_no_transaction():
+async def test_a_topic_deleted_while_no_node_is_alive_does_not_block_its_transaction():
     async with EmbeddedCluster() as cluster:
         cluster.create_topic("t")
         coordinator = cluster._shared.transactions

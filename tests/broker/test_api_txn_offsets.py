@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
 
 async def committed(client: Client, version: int, *, stable: bool, everything: bool = False):
-    """(offset, error) of the group's partition 0."""
+    """Return (offset, error) of the group's partition 0."""
     request = m.OffsetFetchRequest
     if version >= 8:
         topics = None if everything else [request.OffsetFetchRequestTopics("t", partition_indexes=[0])]
@@ -58,7 +58,7 @@ async def test_offsets_in_a_transaction_in_every_version(version):
         assert await committed(client, 9, stable=True) == [(8, 0)]
 
 
-async def test_offsets_of_an_aborted_transaction_never_were():
+async def test_offsets_of_an_aborted_transaction_are_dropped():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         producer = await init_producer(client)
@@ -68,8 +68,8 @@ async def test_offsets_of_an_aborted_transaction_never_were():
         assert await committed(client, 9, stable=True) == [(-1, 0)]
 
 
-async def test_whose_offsets_are_taken():
-    """A producer names its member (version 3 and up), and must be one of the group (KIP-447)."""
+async def test_member_checks_of_txn_offset_commit():
+    """From version 3 on the request names a member, which must belong to the group (KIP-447)."""
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         producer = await init_producer(client)
@@ -84,15 +84,15 @@ async def test_whose_offsets_are_taken():
         assert await errors(**who) == [0]
         assert await errors(**who | {"generation_id": 7}) == [ErrorCode.ILLEGAL_GENERATION]
         assert await errors(**who | {"member_id": "?"}) == [ErrorCode.UNKNOWN_MEMBER_ID]
-        assert await errors() == [0]  # early clients can't say
+        assert await errors() == [0]  # older versions have no member fields
         rejoined = await join(client, member_id=joined.member_id)
         assert await errors(**who) == [ErrorCode.ILLEGAL_GENERATION]
-        # between join and sync an ordinary commit would be told to wait
+        # between join and sync, where OffsetCommit would return REBALANCE_IN_PROGRESS
         assert await errors(**who | {"generation_id": rejoined.generation_id}) == [0]
         assert await errors(group="") == [ErrorCode.INVALID_GROUP_ID]
 
 
-async def test_offsets_for_places_that_do_not_exist():
+async def test_offsets_of_unknown_partitions():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         producer = await init_producer(client)

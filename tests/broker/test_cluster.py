@@ -1,6 +1,4 @@
-"""The cluster as a whole: nodes that stop and start, leaders and coordinators that move, what is left at the
-end.
-"""
+"""The cluster as a whole: construction and exit, stopping and starting nodes, moving leaders and coordinators."""
 
 from __future__ import annotations
 
@@ -20,41 +18,41 @@ from tests.broker.requests import assigned, fetch, join, member, put, sync_reque
 virtual = [pytest.mark.asyncio, pytest.mark.virtual]
 
 
-def virtually(function):
+def virtual_test(function):
     for mark in virtual:
         function = mark(function)
     return function
 
 
-# -- making one ----------------------------------------------------------------------------------------------
+# -- construction and exit -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "options", [{"nodes": 0}, {"nodes": 2, "ports": [9092]}, {"host": "0.0.0.0"}, {"host": "::"}]
 )
-def test_impossible_clusters(options):
+def test_invalid_cluster_options(options):
     with pytest.raises(ConfigError):
         EmbeddedCluster(**options)
 
 
-@virtually
+@virtual_test
 async def test_addresses_of_ipv6_stand_in_brackets():
     async with EmbeddedCluster(nodes=2, ports=[9092, 9093], advertised_host="::1") as cluster:
         assert cluster.bootstrap_servers == "[::1]:9092,[::1]:9093"
         assert [node.advertised_host for node in cluster.nodes.values()] == ["::1", "::1"]
 
 
-@virtually
+@virtual_test
 async def test_addresses():
     async with EmbeddedCluster(nodes=3, ports=[9092, 9093, 9094], advertised_host="kafka") as cluster:
         assert cluster.bootstrap_servers == "kafka:9092,kafka:9093,kafka:9094"
         assert [node.running for node in cluster.nodes.values()] == [True] * 3
-    with pytest.raises(UsageError, match="entered once"):
+    with pytest.raises(UsageError, match="entered only once"):
         async with cluster:
             pass
 
 
-@virtually
+@virtual_test
 async def test_a_port_that_is_taken_leaves_nothing_running():
     async with EmbeddedCluster(ports=[9092]) as one:
         with pytest.raises(OSError, match="in use"):
@@ -65,7 +63,7 @@ async def test_a_port_that_is_taken_leaves_nothing_running():
         pass
 
 
-@virtually
+@virtual_test
 async def test_two_clusters_with_one_seed_are_the_same():
     ids = []
     for _ in range(2):
@@ -76,8 +74,8 @@ async def test_two_clusters_with_one_seed_are_the_same():
     assert ids[0] == ids[1]
 
 
-@virtually
-async def test_everything_is_gone_at_the_end():
+@virtual_test
+async def test_exit_closes_everything():
     cluster = EmbeddedCluster(nodes=2)
     async with cluster:
         cluster.create_topic("t", 2)
@@ -90,11 +88,11 @@ async def test_everything_is_gone_at_the_end():
     assert await reader.read() == b""
     writer.close()
     assert [node.connections for node in cluster.nodes.values()] == [set(), set()]
-    # what else could be left is looked for by the suite's own fixture
+    # the suite's own fixture checks for other leaks
 
 
 @pytest.mark.asyncio(loop_factories=["real", "virtual"])
-async def test_an_exit_that_is_cancelled_still_ends_everything():
+async def test_a_cancelled_exit_closes_everything():
     started = asyncio.Event()
     cluster = EmbeddedCluster(nodes=3)
 
@@ -120,8 +118,8 @@ async def test_an_exit_that_is_cancelled_still_ends_everything():
 
 @pytest.mark.parametrize("data", [False, True])
 @pytest.mark.asyncio(loop_factories=["real", "virtual"])
-async def test_a_task_that_is_cancelled_anywhere_leaves_nothing_behind(tmp_path, data):
-    """Starting, stopping and ending have few points at which a task can be cancelled: each of them is tried."""
+async def test_a_task_cancelled_at_any_point_leaves_nothing_running(tmp_path, data):
+    """Cancel a task that starts, stops and ends a cluster at each of its suspension points."""
     finished, turns = False, 0
     while not finished:
         cluster = EmbeddedCluster(nodes=3, data_dir=tmp_path if data else None)
@@ -143,7 +141,7 @@ async def test_a_task_that_is_cancelled_anywhere_leaves_nothing_behind(tmp_path,
                     await asyncio.open_connection(node.host, node.port)
         turns += 1
     assert turns > 8
-    # what else could be left, a listener that nobody knows for one, is looked for by the suite's own fixture
+    # the suite's own fixture checks for other leaks, such as an orphaned listener
 
 
 @pytest.mark.asyncio(loop_factories=["real", "virtual"])
@@ -151,7 +149,7 @@ async def test_a_node_does_not_start_in_a_cluster_that_has_ended():
     async with EmbeddedCluster(nodes=2) as cluster:
         await cluster.stop_node(2)
         starting = asyncio.create_task(cluster.start_node(2))
-        await asyncio.sleep(0)  # it begins, and the cluster ends before it is done
+        await asyncio.sleep(0)  # the start begins, and the cluster ends before it completes
     with pytest.raises(ClosedError):
         await starting
     with pytest.raises(ClosedError):
@@ -159,8 +157,8 @@ async def test_a_node_does_not_start_in_a_cluster_that_has_ended():
     assert not any(node.running for node in cluster.nodes.values())
 
 
-@virtually
-async def test_calls_that_make_no_sense_say_so():
+@virtual_test
+async def test_usage_errors():
     async with EmbeddedCluster(nodes=2) as cluster:
         cluster.create_topic("t", 2)
         await cluster.stop_node(2)
@@ -187,8 +185,8 @@ async def test_calls_that_make_no_sense_say_so():
 # -- topics --------------------------------------------------------------------------------------------------
 
 
-@virtually
-async def test_replicas_and_leaders_are_spread():
+@virtual_test
+async def test_replicas_and_leaders_are_distributed():
     async with EmbeddedCluster(nodes=3) as cluster:
         cluster.create_topic("t", 6)
         leaders = [cluster.leader("t", p) for p in range(6)]
@@ -198,8 +196,8 @@ async def test_replicas_and_leaders_are_spread():
         assert sorted(cluster.leader("t", p) for p in range(9)) == [1, 1, 1, 2, 2, 2, 3, 3, 3]
 
 
-@virtually
-async def test_records_are_shown_decoded():
+@virtual_test
+async def test_records_are_decoded():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t", 2)
         await put(client, cluster, batch(b"a"), batch(b"b", b"c"))
@@ -211,8 +209,8 @@ async def test_records_are_shown_decoded():
         assert [r.value for r in cluster.records("t", 1)] == [b"b", b"c"]
 
 
-@virtually
-async def test_a_deleted_topic_takes_its_committed_offsets_along():
+@virtual_test
+async def test_deleting_a_topic_deletes_its_committed_offsets():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         partition = m.OffsetCommitRequest.OffsetCommitRequestPartition(0, 4)
@@ -226,7 +224,7 @@ async def test_a_deleted_topic_takes_its_committed_offsets_along():
 # -- nodes ---------------------------------------------------------------------------------------------------
 
 
-@virtually
+@virtual_test
 async def test_leaders_and_coordinators_move_to_live_nodes_and_stay_there():
     async with EmbeddedCluster(nodes=3) as cluster:
         cluster.create_topic("t", 6)
@@ -242,7 +240,7 @@ async def test_leaders_and_coordinators_move_to_live_nodes_and_stay_there():
             assert moved or cluster.leader("t", p) == leader
         await cluster.start_node(2)
         assert {cluster.leader("t", p) for p in range(6)} == {1, 3}
-        await cluster.start_node(2)  # no harm
+        await cluster.start_node(2)  # no effect on a running node
         for node in (1, 2, 3):
             await cluster.stop_node(node)
         await cluster.stop_node(3)
@@ -253,7 +251,7 @@ async def test_leaders_and_coordinators_move_to_live_nodes_and_stay_there():
         assert {cluster.coordinator(g) for g in groups} == {3}
 
 
-@virtually
+@virtual_test
 async def test_a_stopped_node_refuses_connections_and_comes_back_at_its_port():
     async with EmbeddedCluster(nodes=2) as cluster:
         cluster.create_topic("t")
@@ -288,7 +286,7 @@ async def test_ports_stay_reserved_on_a_real_network():
         again.bind(("127.0.0.1", port))
 
 
-@virtually
+@virtual_test
 async def test_records_survive_the_stop_of_their_leader():
     async with EmbeddedCluster(nodes=2) as cluster, connect(cluster, 2) as survivor:
         cluster.create_topic("t")
@@ -301,8 +299,8 @@ async def test_records_survive_the_stop_of_their_leader():
         assert [(r.value, r.leader_epoch) for r in cluster.records("t")] == [(b"a", 1), (b"b", 2)]
 
 
-@virtually
-async def test_what_was_parked_at_a_node_that_dies_is_never_answered():
+@virtual_test
+async def test_requests_parked_at_a_killed_node_get_no_response():
     async with EmbeddedCluster(nodes=2) as cluster:
         cluster.create_topic("t")
         cluster.move_leader("t", 0, 1)
@@ -317,7 +315,7 @@ async def test_what_was_parked_at_a_node_that_dies_is_never_answered():
 # -- coordinators --------------------------------------------------------------------------------------------
 
 
-@virtually
+@virtual_test
 @pytest.mark.parametrize("how", ["move", "stop"])
 async def test_a_group_survives_its_coordinator(how):
     async with EmbeddedCluster(nodes=2) as cluster:
@@ -348,11 +346,11 @@ async def test_a_group_survives_its_coordinator(how):
             assert (await client.ask(beat)).error_code == 0
             assert bytes((await client.ask(sync_request(joined))).assignment) == assigned(0, 1)
         await asyncio.sleep(11)
-        assert cluster.group("g").state == "Empty"  # nobody sent heartbeats to the new one
+        assert cluster.group("g").state == "Empty"  # no heartbeats reached the new coordinator
 
 
-@virtually
-async def test_a_parked_join_is_told_of_the_move():
+@virtual_test
+async def test_a_parked_join_gets_not_coordinator_after_a_move():
     async with EmbeddedCluster(nodes=2, initial_rebalance_delay=3.0) as cluster:
         old = cluster.coordinator("g")
         async with connect(cluster, old) as client:
@@ -362,11 +360,11 @@ async def test_a_parked_join_is_told_of_the_move():
             assert (await joining).error_code == ErrorCode.NOT_COORDINATOR
 
 
-# -- looking at groups ---------------------------------------------------------------------------------------
+# -- snapshots of groups -------------------------------------------------------------------------------------
 
 
-@virtually
-async def test_groups_of_other_kinds_are_shown_without_decoding():
+@virtual_test
+async def test_groups_of_other_protocol_types_are_not_decoded():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.group("g")
         protocols = [m.JoinGroupRequest.JoinGroupRequestProtocol("default", b"\x00")]
@@ -376,8 +374,8 @@ async def test_groups_of_other_kinds_are_shown_without_decoding():
         assert view.members[joined.member_id].assignment == {}
 
 
-@virtually
-async def test_metadata_that_cannot_be_decoded_is_shown_as_none():
+@virtual_test
+async def test_undecodable_member_metadata_is_shown_as_empty():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         protocols = [m.JoinGroupRequest.JoinGroupRequestProtocol("range", b"\x00\x00rubbish")]
         joined = await join(client, protocols=protocols)
@@ -386,8 +384,8 @@ async def test_metadata_that_cannot_be_decoded_is_shown_as_none():
         assert (shown.topics, shown.assignment) == ((), {})
 
 
-@virtually
-async def test_a_leader_that_was_no_replica_becomes_one():
+@virtual_test
+async def test_a_new_leader_is_added_to_the_replicas():
     async with EmbeddedCluster(nodes=2) as cluster:
         cluster.create_topic("t", 1, 1)
         other = 3 - cluster.leader("t", 0)

@@ -1,11 +1,11 @@
-"""The controller's rules that no request shows by itself."""
+"""The hash that assigns groups to coordinators."""
 
 from __future__ import annotations
 
 from asyncgroup.broker.java_hash import java_hash
 
 
-def test_groups_are_spread_as_in_kafka():
+def test_java_hash():
     # values of String.hashCode, made positive by Utils.abs
     assert java_hash("") == 0
     assert java_hash("a") == 97

@@ -1,7 +1,7 @@
-"""Members that do anything at any time: what must be true of a group after every step.
+"""Invariants of a group under random actions of its members.
 
-A state machine drives one coordinator with joins, syncs, heartbeats, commits, leaves, moves and time. Each
-member keeps what it was told, as a client does, so that generations can be compared.
+A state machine drives one coordinator with joins, syncs, heartbeats, commits, leaves, moves and time. Each member keeps the
+responses it got, as a client does, so that generations can be compared.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REBALANCE = 30.0
 
 
 class Member:
-    """What a client knows of itself."""
+    """A member's own state, as its client knows it."""
 
     def __init__(self, instance: str | None, protocols) -> None:
         self.instance = instance
@@ -45,13 +45,13 @@ class Groups(RuleBasedStateMachine):
         self.harness = Harness(initial_rebalance_delay=2.0, max_size=4, new_member_join_timeout=60.0)
         self.members: list[Member] = []
         self.generation = 0
-        self.answers: list = []  # every list that an answer may appear in, for "once only"
+        self.answers: list = []  # every list that a response may be appended to, at most once
 
     def pick(self, index: int) -> Member | None:
         return self.members[index % len(self.members)] if self.members else None
 
     def learn(self) -> None:
-        """Members read what they were answered."""
+        """Let the members process the responses they got."""
         for member in self.members:
             if member.joins and member.joins[-1]:
                 (answer,) = member.joins.pop()
@@ -64,7 +64,7 @@ class Groups(RuleBasedStateMachine):
             if member.syncs and member.syncs[-1]:
                 member.syncs.pop()
 
-    # -- what members do -------------------------------------------------------------------------------------
+    # -- actions of members ----------------------------------------------------------------------------------
 
     @rule(protocols=st.sampled_from(PROTOCOLS), instance=st.sampled_from([None, None, "i1", "i2"]))
     def appear(self, protocols, instance):
@@ -139,7 +139,7 @@ class Groups(RuleBasedStateMachine):
         if member is not None:
             self.members.remove(member)
 
-    # -- what happens to them --------------------------------------------------------------------------------
+    # -- other events ----------------------------------------------------------------------------------------
 
     @rule(seconds=st.sampled_from([0.0, 0.5, 2.0, 9.0, 11.0, 31.0]))
     def time_passes(self, seconds):
@@ -159,7 +159,7 @@ class Groups(RuleBasedStateMachine):
         self.generation = 0  # an unwritten generation may be lost
         self.learn()
 
-    # -- what must be true -----------------------------------------------------------------------------------
+    # -- invariants ------------------------------------------------------------------------------------------
 
     @invariant()
     def group_is_consistent(self):
@@ -188,7 +188,7 @@ class Groups(RuleBasedStateMachine):
 
     @invariant()
     def every_wait_has_an_end(self):
-        """Whoever waits in a group is waited for by a timer."""
+        """Every waiting member has a timer."""
         group = self.harness.coordinator.groups.get(GROUP)
         if group is None:
             return
@@ -209,7 +209,7 @@ class Groups(RuleBasedStateMachine):
         assert all(len(answers) <= 1 for answers in self.answers)
 
     def teardown(self):
-        """Left alone, every group becomes empty and every parked request is answered."""
+        """Without further actions, every group becomes empty and every parked request gets a response."""
         self.harness.advance(1000.0)
         group = self.harness.coordinator.groups.get(GROUP)
         if group is not None:

@@ -1,4 +1,4 @@
-"""What faults do to a request, and to a test that makes them in vain."""
+"""The actions of faults, and the errors of tests with unused faults."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_holding_a_request():
         sent = client.send(request)
         await held.wait_hit()
         await asyncio.sleep(100)
-        assert cluster.records("t") == []  # it was not handled yet
+        assert cluster.records("t") == []  # not handled yet
         held.release()
         await client.receive(request, *sent)
         assert now() == 100.0
@@ -53,7 +53,7 @@ async def test_holding_a_request():
         assert held.hits == 2
 
 
-async def test_a_held_join_holds_nobody_else():
+async def test_a_held_join_does_not_hold_other_connections():
     async with (
         EmbeddedCluster() as cluster,
         connect(cluster, client_id="a") as a,
@@ -67,7 +67,7 @@ async def test_a_held_join_holds_nobody_else():
         waiting.cancel()
 
 
-async def test_dropping_an_answer():
+async def test_dropping_a_response():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         cluster.faults.on("Produce").drop()
@@ -75,7 +75,7 @@ async def test_dropping_an_answer():
         client.send(BEAT)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(client.receive_frame(), 1000)
-        assert len(cluster.records("t")) == 1  # handled, but never answered
+        assert len(cluster.records("t")) == 1  # handled, but without a response
         assert [exchange.api for exchange in cluster.history] == ["Produce"]
 
 
@@ -121,7 +121,7 @@ async def test_held_requests_do_not_outlive_the_cluster():
         assert cluster.nodes[1].connections == set()
 
 
-async def test_an_error_without_acknowledgement_hangs_up():
+async def test_an_error_fault_with_acks_0_closes_the_connection():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         cluster.faults.on("Produce").error(ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -130,7 +130,7 @@ async def test_an_error_without_acknowledgement_hangs_up():
         assert cluster.records("t") == []
 
 
-async def test_topics_of_a_fetch_error_are_news_to_a_session():
+async def test_an_error_fault_is_sent_in_a_fetch_session():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         first = await client.ask(fetch(cluster, 0, session_epoch=0, max_wait_ms=0))
@@ -142,7 +142,7 @@ async def test_topics_of_a_fetch_error_are_news_to_a_session():
         assert partitions_of(third)[0].error_code == 0
 
 
-async def test_the_nth_request_is_counted_by_every_fault_for_itself():
+async def test_each_fault_counts_nth_for_itself():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.faults.on("Heartbeat").error(ErrorCode.NOT_COORDINATOR)
         cluster.faults.on("Heartbeat", nth=2).error(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -150,7 +150,7 @@ async def test_the_nth_request_is_counted_by_every_fault_for_itself():
         assert errors == [ErrorCode.NOT_COORDINATOR, ErrorCode.REBALANCE_IN_PROGRESS, USUAL]
 
 
-async def test_a_request_can_be_looked_at():
+async def test_a_where_predicate_sees_the_request():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.faults.on("Heartbeat", where=lambda beat: beat.generation_id == 2).error("FENCED_INSTANCE_ID")
         second = m.HeartbeatRequest(group_id="g", generation_id=2, member_id="m")
@@ -169,17 +169,17 @@ async def test_a_request_can_be_looked_at():
         lambda faults: faults.on().disconnect("midway"),
     ],
 )
-async def test_faults_that_make_no_sense(make):
+async def test_invalid_faults(make):
     async with EmbeddedCluster() as cluster:
         with pytest.raises(ConfigError):
             make(cluster.faults)
         cluster.faults.clear()
 
 
-# -- more of what happens ------------------------------------------------------------------------------------
+# -- mutate, answer, observe, slow_node ----------------------------------------------------------------------
 
 
-async def test_mutating_an_answer():
+async def test_mutating_a_response():
     def in_place(response) -> None:
         response.brokers.pop()
 
@@ -194,8 +194,8 @@ async def test_mutating_an_answer():
         assert len((await client.ask(m.MetadataRequest())).brokers) == 2
 
 
-async def test_mutating_an_answer_changes_nothing_but_that_answer():
-    """Neither the next answer, nor another cluster's, nor the cluster's own state, nor an answer of the handler's own."""
+async def test_mutating_a_response_changes_only_that_response():
+    """Not the next response, another cluster's response, the cluster's state, or a handler's shared response."""
 
     def drop_fetch(response) -> None:
         response.api_keys[:] = [one for one in response.api_keys if one.api_key != m.FetchRequest.API_KEY]
@@ -232,7 +232,7 @@ async def test_mutating_an_answer_changes_nothing_but_that_answer():
             assert (made.error_code, made.throttle_time_ms) == (0, 0)
 
 
-async def test_mutating_what_a_parked_request_is_answered():
+async def test_mutating_the_response_of_a_parked_request():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
 
@@ -252,7 +252,7 @@ async def test_answering_instead_of_the_broker():
         assert (await client.ask(BEAT)).error_code == USUAL
 
 
-async def test_observers_take_nothing_away():
+async def test_observers_do_not_stop_other_faults():
     seen = []
     async with EmbeddedCluster(history_limit=0) as cluster, connect(cluster) as client:
         watch = cluster.faults.on("Heartbeat", times=None).observe(seen.append)
@@ -279,7 +279,7 @@ async def test_a_slow_node():
         assert now() == 1.5
         await slow.ask(fetch(cluster, 0, max_wait_ms=500))
         assert now() == 2.25
-        slow.send(BEAT)  # under way when the node dies
+        slow.send(BEAT)  # in progress when the node stops
         await asyncio.sleep(0.1)
         await cluster.stop_node(1)
         await cluster.start_node(1)
@@ -295,7 +295,7 @@ async def test_a_slow_node():
             cluster.slow_node(3, 1)
 
 
-# -- faults that say that the test is wrong --------------------------------------------------------------------
+# -- errors of the test itself -----------------------------------------------------------------------------------
 
 
 async def test_a_fault_that_was_never_hit_fails_the_exit():
@@ -312,21 +312,21 @@ async def test_a_fault_that_was_never_hit_fails_the_exit():
     assert not any(node.running for node in cluster.nodes.values())
 
 
-async def test_an_exception_on_its_way_is_not_masked():
+async def test_a_propagating_exception_is_not_masked():
     with pytest.raises(KeyError, match="own"):
         async with EmbeddedCluster() as cluster:
             cluster.faults.on("Fetch").drop()
             raise KeyError("own")
 
 
-async def test_faults_that_were_cleared_are_not_missed():
+async def test_cleared_faults_need_not_be_hit():
     async with EmbeddedCluster() as cluster:
         cluster.faults.on("Fetch").drop()
         cluster.faults.clear()
 
 
 @pytest.mark.parametrize("kind", ["observe", "mutate", "answer"])
-async def test_what_a_test_asserts_in_its_own_functions_fails_the_test(kind):
+async def test_assertions_in_fault_functions_fail_the_test(kind):
     def look(_) -> None:
         pytest.fail("this cannot be right")
 
@@ -337,7 +337,7 @@ async def test_what_a_test_asserts_in_its_own_functions_fails_the_test(kind):
             assert answer.error_code == (USUAL if kind == "observe" else ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
-async def test_a_condition_that_raises_fails_the_test():
+async def test_a_where_function_that_raises_fails_the_test():
     with pytest.raises(AttributeError, match="no_such_field"):
         async with EmbeddedCluster() as cluster, connect(cluster) as client:
             cluster.faults.on("Heartbeat", where=lambda beat: beat.no_such_field).drop()

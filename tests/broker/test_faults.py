@@ -1,4 +1,4 @@
-"""Faults: which request they hit, how often, and what they do to it."""
+"""Which requests faults hit and how often, and the error responses of every API."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from asyncgroup.broker import EmbeddedCluster, Exchange, Faults
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.handlers import HANDLERS
-from asyncgroup.broker.named import errors_in, topics_of
+from asyncgroup.broker.message_fields import errors_in, topic_names_in
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 from tests.broker.batches import batch
@@ -22,7 +22,7 @@ BEAT = m.HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 USUAL = ErrorCode.UNKNOWN_MEMBER_ID
 
 
-# -- which requests ------------------------------------------------------------------------------------------
+# -- matching ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,10 @@ async def test_which_request_is_hit(options, hit):
         fault.optional()
 
 
-async def test_faults_of_other_apis_stay_away_and_one_without_api_hits_all():
+async def test_a_fault_hits_its_api_and_one_without_api_hits_all():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         fetching = cluster.faults.on("Fetch").error(ErrorCode.UNKNOWN_SERVER_ERROR)
-        anything = cluster.faults.on(times=2)  # without action it only counts
+        anything = cluster.faults.on(times=2)  # without an action it only counts
         await client.ask(BEAT)
         await client.ask(m.MetadataRequest())
         assert (fetching.hits, anything.hits) == (0, 2)
@@ -67,7 +67,7 @@ async def test_faults_of_other_apis_stay_away_and_one_without_api_hits_all():
         assert cluster.faults.unused == []
 
 
-async def test_the_first_fault_that_applies_acts_and_the_next_one_gets_the_next_request():
+async def test_the_first_matching_fault_acts_and_the_next_one_hits_the_next_request():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.faults.on("Heartbeat").error(ErrorCode.NOT_COORDINATOR)
         cluster.faults.on("Heartbeat").error(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -75,7 +75,7 @@ async def test_the_first_fault_that_applies_acts_and_the_next_one_gets_the_next_
         assert errors == [ErrorCode.NOT_COORDINATOR, ErrorCode.REBALANCE_IN_PROGRESS, USUAL]
 
 
-async def test_topics_are_found_by_name_by_id_and_in_sessions():
+async def test_topics_are_matched_by_name_by_id_and_in_sessions():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         cluster.create_topic("u")
@@ -102,7 +102,7 @@ async def test_topics_are_found_by_name_by_id_and_in_sessions():
             assert await hits(again, version) == 1
 
 
-async def test_groups_are_found_wherever_they_stand():
+async def test_groups_are_matched_in_every_api():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         requests = [
             (m.FindCoordinatorRequest(key="g"), 3),
@@ -122,10 +122,10 @@ async def test_groups_are_found_wherever_they_stand():
         assert other.hits == 0
 
 
-# -- what happens --------------------------------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------------------------
 
 
-async def test_an_error_for_one_topic_leaves_the_others_alone():
+async def test_an_error_for_one_topic_does_not_affect_others():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         for name in "tu":
             cluster.create_topic(name)
@@ -159,18 +159,18 @@ async def test_an_error_for_one_topic_leaves_the_others_alone():
 
 
 SPEECHLESS = {"DescribeLogDirs": 3}
-"""APIs whose answers have no place for an error before this version."""
+"""APIs whose responses have no error field before this version."""
 
 
 def versions(key: int) -> range:
-    """Those in which the API can say an error."""
+    """Return the versions of the API with an error field."""
     low, high = HANDLERS[key].versions
     return range(max(low, SPEECHLESS.get(HANDLERS[key].name, 0)), high + 1)
 
 
 @pytest.mark.parametrize("key", sorted(HANDLERS), ids=lambda key: HANDLERS[key].name)
 async def test_every_api_can_be_refused_in_every_version(key):
-    """What `error` answers can be said by each version, and says the error."""
+    """The response of `error` can be encoded in each version and contains the error."""
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         for version in versions(key):
@@ -185,13 +185,15 @@ async def test_every_api_can_be_refused_in_every_version(key):
 
 @pytest.mark.parametrize("key", sorted(HANDLERS), ids=lambda key: HANDLERS[key].name)
 async def test_every_api_with_topics_can_refuse_one_topic(key):
-    """What `error` answers for one topic, in every version that names topics."""
+    """The response of `error` for one topic contains it in every version that names topics."""
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         cluster.create_topic("x")
         for version in versions(key):
             request = sample(cluster, HANDLERS[key].name, version)
-            named = topics_of(request, lambda topic_id: cluster.topic("t").name if topic_id.int else None)
+            named = topic_names_in(
+                request, lambda topic_id: cluster.topic("t").name if topic_id.int else None
+            )
             for topic in named:
                 cluster.faults.on(HANDLERS[key].name, topic=topic).error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 answer = await client.ask(request, version)
@@ -204,7 +206,7 @@ KINDS = st.tuples(st.integers(1, 5), st.none() | st.integers(1, 4), st.booleans(
 
 @given(st.lists(KINDS, max_size=5), st.integers(0, 12))
 async def test_how_often_faults_hit(kinds: list[tuple[int, int | None, bool]], requests: int) -> None:
-    """At most one fault disturbs a request, the first that may; those that only watch see all that is theirs."""
+    """At most one fault acts on a request, the first that matches; observing ones see all their matches."""
     faults = Faults(lambda *_: ())
     made = []
     for nth, times, disturbs in kinds:
@@ -212,7 +214,7 @@ async def test_how_often_faults_hit(kinds: list[tuple[int, int | None, bool]], r
         made.append((fault.drop() if disturbs else fault, nth, times))
     for number in range(1, requests + 1):
         before = [fault.hits for fault, *_ in made]
-        taken = faults.take(CONTEXT, BEAT, Exchange(CONTEXT, BEAT, 0))
+        taken = faults.select(CONTEXT, BEAT, Exchange(CONTEXT, BEAT, 0))
         due = [
             fault
             for (fault, nth, times), hits in zip(made, before, strict=True)

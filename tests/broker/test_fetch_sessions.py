@@ -1,4 +1,4 @@
-"""Incremental fetch sessions, without a broker around them."""
+"""Unit tests of incremental fetch sessions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from asyncgroup.broker.fetch_sessions import Fetched, FetchSessions, next_epoch
+from asyncgroup.broker.fetch_sessions import FetchPartitionData, FetchSessions, next_epoch
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -47,12 +47,12 @@ def request(*partitions: int, session: int = 0, epoch: int = 0, forget=(), offse
     )
 
 
-def quiet(high_watermark: int = 0) -> Fetched:
-    return Fetched(high_watermark=high_watermark, log_start_offset=0)
+def quiet(high_watermark: int = 0) -> FetchPartitionData:
+    return FetchPartitionData(high_watermark=high_watermark, log_start_offset=0)
 
 
-def fetched(context, **news: Fetched) -> list:
-    """A quiet answer for each partition of the context, unless `p<number>` says otherwise."""
+def fetched(context, **news: FetchPartitionData) -> list:
+    """Return an unchanged result for each partition of the context, except for those given as `p<number>`."""
     return [(key, news.get(f"p{key[1]}", quiet())) for key, _ in context.wanted]
 
 
@@ -69,42 +69,44 @@ def numbers(pairs) -> list[int]:
     return [key[1] for key, _ in pairs]
 
 
-def test_a_request_without_session_answers_everything_and_makes_none():
+def test_a_sessionless_request_returns_all_partitions():
     made, _ = sessions()
     context = made.context(request(0, 1, epoch=-1), NAME_VERSION)
     assert context.answer(fetched(context)) == (ErrorCode.NONE, 0, [(("t", 0), quiet()), (("t", 1), quiet())])
     assert len(made) == 0
 
 
-def test_an_incremental_request_fetches_all_and_answers_only_news():
+def test_an_incremental_request_returns_only_changed_partitions():
     made, _, session = established(0, 1, 2)
     context = made.context(request(session=session, epoch=1), NAME_VERSION)
     assert numbers(context.wanted) == [0, 1, 2]
-    records = Fetched(high_watermark=9, log_start_offset=0, records=b"data")
+    records = FetchPartitionData(high_watermark=9, log_start_offset=0, records=b"data")
     error, same, keys = context.answer(fetched(context, p1=records, p2=quiet(3)))
     assert (error, same, sorted(numbers(keys))) == (ErrorCode.NONE, session, [1, 2])
     context = made.context(request(session=session, epoch=2), NAME_VERSION)
     assert context.answer(fetched(context, p1=quiet(9), p2=quiet(3)))[2] == []
 
 
-def test_what_counts_as_news():
+def test_which_results_count_as_changed():
     made, _, session = established(0)
     news = [
         quiet(1),  # high watermark
-        Fetched(high_watermark=1, log_start_offset=1),
-        Fetched(ErrorCode.NOT_LEADER_OR_FOLLOWER),
-        Fetched(ErrorCode.NOT_LEADER_OR_FOLLOWER),  # again, until it is gone
-        Fetched(high_watermark=1, log_start_offset=1),  # all is well again
-        Fetched(high_watermark=1, log_start_offset=1, diverging=(0, 0)),
+        FetchPartitionData(high_watermark=1, log_start_offset=1),
+        FetchPartitionData(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        FetchPartitionData(ErrorCode.NOT_LEADER_OR_FOLLOWER),  # repeated until it is resolved
+        FetchPartitionData(high_watermark=1, log_start_offset=1),  # the first success after it
+        FetchPartitionData(high_watermark=1, log_start_offset=1, diverging_epoch=(0, 0)),
     ]
     for epoch, each in enumerate(news, 1):
         context = made.context(request(session=session, epoch=epoch), NAME_VERSION)
         assert numbers(context.answer(fetched(context, p0=each))[2]) == [0], each
     context = made.context(request(session=session, epoch=7), NAME_VERSION)
-    assert context.answer(fetched(context, p0=Fetched(high_watermark=1, log_start_offset=1)))[2] == []
+    assert (
+        context.answer(fetched(context, p0=FetchPartitionData(high_watermark=1, log_start_offset=1)))[2] == []
+    )
 
 
-def test_partitions_come_change_and_go():
+def test_partitions_are_added_changed_and_forgotten():
     made, _, session = established(0, 1)
     context = made.context(request(1, 2, session=session, epoch=1, forget=[0], offset=50), NAME_VERSION)
     assert {key[1]: wanted.fetch_offset for key, wanted in context.wanted} == {1: 50, 2: 50}
@@ -118,14 +120,14 @@ def test_a_session_without_partitions_ends():
     assert len(made) == 0
 
 
-def test_a_full_response_gives_every_partition_its_turn():
+def test_partitions_take_turns_when_responses_are_full():
     made, _, session = established(0, 1, 2)
     orders = []
     for epoch in range(1, 4):
         context = made.context(request(session=session, epoch=epoch), NAME_VERSION)
         order = numbers(context.wanted)
         orders.append(order)
-        full = {f"p{order[0]}": Fetched(high_watermark=0, log_start_offset=0, records=b"data")}
+        full = {f"p{order[0]}": FetchPartitionData(high_watermark=0, log_start_offset=0, records=b"data")}
         context.answer(fetched(context, **full))
     assert orders == [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
 
@@ -175,7 +177,7 @@ def test_sessions_by_topic_id():
     assert len(made) == 0
 
 
-def test_the_cache_is_bounded_and_idle_sessions_make_room():
+def test_the_cache_is_bounded_and_idle_sessions_are_evicted():
     made, clock, first = established(0, slots=2, eviction=120.0)
     context = made.context(request(0), NAME_VERSION)
     second = context.answer(fetched(context))[1]
@@ -191,16 +193,16 @@ def test_the_cache_is_bounded_and_idle_sessions_make_room():
     assert not made.context(request(session=first, epoch=2), NAME_VERSION).error
 
 
-def test_a_larger_session_takes_the_place_of_a_smaller_one_that_is_old_enough():
+def test_a_larger_session_evicts_an_older_smaller_one():
     made, clock, first = established(0, slots=1, eviction=120.0)
     clock.now = 100.0
     made.context(request(session=first, epoch=1), NAME_VERSION)
     clock.now = 120.0
     context = made.context(request(0, 1), NAME_VERSION)
-    assert context.answer(fetched(context))[1] == 0  # not old enough
+    assert context.answer(fetched(context))[1] == 0  # the smaller session is not old enough
     clock.now = 121.0
     context = made.context(request(0), NAME_VERSION)
-    assert context.answer(fetched(context))[1] == 0  # not larger
+    assert context.answer(fetched(context))[1] == 0  # the new session is not larger
     context = made.context(request(0, 1), NAME_VERSION)
     assert context.answer(fetched(context))[1] not in (0, first)
     assert made.context(request(session=first, epoch=2), NAME_VERSION).error

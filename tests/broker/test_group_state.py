@@ -1,4 +1,4 @@
-"""Which states may follow which: the table of Kafka's ClassicGroupState, and nothing else."""
+"""The state transitions of a classic group, against the table of Kafka's `ClassicGroupState`."""
 
 from __future__ import annotations
 

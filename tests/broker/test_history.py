@@ -1,4 +1,4 @@
-"""What the cluster remembers of requests and responses."""
+"""The history of requests and responses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.broker.requests import fetch, join, partitions_of, produce
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
 
-async def test_exchanges_tell_who_asked_what_when_and_the_answer():
+async def test_exchanges_have_client_api_times_and_response():
     async with EmbeddedCluster(nodes=2) as cluster, connect(cluster, 2, client_id="app") as client:
         cluster.create_topic("t")
         await asyncio.sleep(3)
@@ -80,7 +80,7 @@ async def test_the_history_is_bounded():
 
 
 async def test_the_history_is_bounded_in_bytes():
-    """By what the messages take in memory: the answer about 200 partitions is many times its frame."""
+    """The limit counts memory of decoded messages: the response for 200 partitions is many times its frame."""
     async with EmbeddedCluster(history_bytes=1_000_000) as cluster, connect(cluster) as client:
         cluster.create_topic("t", 200)
         history = cluster.history
@@ -108,7 +108,7 @@ async def test_the_history_is_bounded_in_bytes():
         assert (len(history), history.bytes, history.dropped) == (0, 0, 0)
 
 
-async def test_an_exchange_that_was_dropped_before_its_answer_counts_nothing():
+async def test_an_exchange_dropped_before_its_response_is_not_counted():
     async with (
         EmbeddedCluster(history_limit=1) as cluster,
         connect(cluster) as client,
@@ -125,7 +125,7 @@ async def test_an_exchange_that_was_dropped_before_its_answer_counts_nothing():
 
 
 @pytest.mark.parametrize("payloads", [False, True])
-async def test_records_count_if_they_are_kept(payloads):
+async def test_kept_records_count_toward_the_limit(payloads):
     async with EmbeddedCluster(history_payloads=payloads) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         data = batch(bytes(100_000))
@@ -136,7 +136,7 @@ async def test_records_count_if_they_are_kept(payloads):
         assert cluster.history.bytes > 200_000 or cluster.history.bytes < 10_000
 
 
-async def test_an_exchange_larger_than_the_bound_is_not_kept():
+async def test_an_exchange_larger_than_the_limit_is_not_kept():
     async with EmbeddedCluster(history_bytes=50_000) as cluster, connect(cluster) as client:
         cluster.create_topic("t", 200)
         await client.ask(m.HeartbeatRequest(group_id="g"))
@@ -145,7 +145,7 @@ async def test_an_exchange_larger_than_the_bound_is_not_kept():
 
 
 @pytest.mark.parametrize("history_bytes", [-1, 1.5])
-async def test_bounds_that_make_no_sense(history_bytes):
+async def test_invalid_history_limits(history_bytes):
     with pytest.raises(ConfigError, match=f"history_bytes={history_bytes} is not allowed: 0 or more"):
         EmbeddedCluster(history_bytes=history_bytes)
 
@@ -159,7 +159,7 @@ async def test_recording_can_be_switched():
         assert [e.api for e in cluster.history] == ["Heartbeat"]
 
 
-async def test_picking_exchanges():
+async def test_querying_exchanges():
     async with EmbeddedCluster(nodes=2) as cluster:
         async with connect(cluster, 1, client_id="a") as a, connect(cluster, 2, client_id="b") as b:
             cluster.move_coordinator("g", 1)
@@ -177,7 +177,7 @@ async def test_picking_exchanges():
         assert [e.api for e in history.of(group="h")] == ["Heartbeat"]
 
 
-async def test_picking_by_topic_error_time_and_answer():
+async def test_querying_by_topic_error_time_and_response():
     async with EmbeddedCluster() as cluster, connect(cluster) as client, connect(cluster) as other:
         for name in "tu":
             cluster.create_topic(name)
@@ -193,7 +193,12 @@ async def test_picking_by_topic_error_time_and_answer():
         await client.ask(m.FindCoordinatorRequest(coordinator_keys=["g"]), 4)
         history = cluster.history
         refused, of_u, opened, produced, told, waiting, asked = history
-        assert history.of(topic="t") == [refused, opened, produced, told]  # the session's own by its answer
+        assert history.of(topic="t") == [
+            refused,
+            opened,
+            produced,
+            told,
+        ]  # a request in a session matches by its response
         assert history.of("Fetch", topic="u") == [of_u, waiting]
         assert history.of(error=ErrorCode.NOT_LEADER_OR_FOLLOWER) == [refused]
         assert history.of("Fetch", since=5.0) == [opened, told, waiting]
@@ -223,7 +228,7 @@ async def test_waiting_for_requests():
         assert not answered.done()
         assert (await answered)[0].answered_at == 0.5
         await client.receive(m.FetchRequest(), *sent)
-        assert len(await cluster.history.wait_for("Fetch")) == 1  # no waiting for what has been
+        assert len(await cluster.history.wait_for("Fetch")) == 1  # past exchanges count
 
 
 async def test_the_story():

@@ -1,4 +1,4 @@
-"""Clients that mean no good, or have gone mad: each harms its own connection at the most, and costs little memory."""
+"""Malicious or broken clients: each affects only its own connection and takes little memory."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ SERVED = [
     st.lists(st.binary(max_size=30) | st.binary(min_size=5000, max_size=9000), max_size=8),
     st.lists(st.integers(1, 12_000), min_size=1, max_size=30),
 )
-def test_the_frames_are_the_same_however_they_are_cut(bodies, cuts):
+def test_frames_do_not_depend_on_how_the_stream_is_split(bodies, cuts):
     stream = b"".join(struct.pack(">i", len(body)) + body for body in bodies)
     buffer, found, position = FrameBuffer(10_000), [], 0
     for turn in range(len(stream)):
         size = cuts[turn % len(cuts)]
         buffer.feed(stream[position : position + size])
         position += size
-        if turn % 3:  # the server does not look after each piece
+        if turn % 3:  # the server does not check after each piece
             while (frame := buffer.next_frame()) is not None:
                 found.append(frame)
         if position >= len(stream):
@@ -58,7 +58,7 @@ def test_the_frames_are_the_same_however_they_are_cut(bodies, cuts):
     assert all(type(frame) is bytes for frame in found)
 
 
-def test_a_frame_in_pieces_of_one_byte_takes_the_memory_of_its_bytes():
+def test_a_frame_received_byte_by_byte_takes_little_more_memory_than_its_size():
     buffer = FrameBuffer(100 * MEGABYTE)
     buffer.feed(struct.pack(">i", 100 * MEGABYTE))
     pieces = [bytes([n]) for n in range(256)]
@@ -70,10 +70,10 @@ def test_a_frame_in_pieces_of_one_byte_takes_the_memory_of_its_bytes():
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
-def test_a_size_that_is_not_allowed(size):
+def test_invalid_frame_sizes(size):
     buffer = FrameBuffer(1000)
     buffer.feed(struct.pack(">i", size))
-    with pytest.raises(DecodeError, match=f"a frame of {size} bytes, at most 1000 are allowed"):
+    with pytest.raises(DecodeError, match=f"a frame of {size} bytes; at most 1000 are allowed"):
         buffer.next_frame()
 
 
@@ -82,7 +82,7 @@ def test_a_size_that_is_not_allowed(size):
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_frames_that_never_end_hold_their_own_bytes_only():
+async def test_incomplete_frames_take_only_the_memory_of_their_bytes():
     async with EmbeddedCluster(history_limit=0) as cluster, connect(cluster) as other:
         assert await is_alive(other)
         async with contextlib.AsyncExitStack() as clients:
@@ -100,14 +100,14 @@ async def test_frames_that_never_end_hold_their_own_bytes_only():
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_a_client_that_never_reads_fills_no_memory(network):
+async def test_a_client_that_never_reads_takes_little_memory(network):
     network.window = 64 * 1024
     async with EmbeddedCluster(history_limit=0) as cluster, connect(cluster) as other:
         for number in range(100):
             cluster.create_topic(f"topic-{number}", 20)
         size = len(encode(await other.ask(m.MetadataRequest(topics=None)), 13))
         async with connect(cluster) as client:
-            with memory_under(5 * MEGABYTE):  # most of it is the response as objects
+            with memory_under(5 * MEGABYTE):  # most of it is the decoded response
                 assert size * 1000 > 50 * MEGABYTE
                 for _ in range(1000):
                     client.send(m.MetadataRequest(topics=None))
@@ -118,8 +118,8 @@ async def test_a_client_that_never_reads_fills_no_memory(network):
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_requests_wait_in_the_network_while_one_is_held(network):
-    """However much a client sends ahead, the node holds one read's worth of it."""
+async def test_requests_stay_in_the_network_while_one_is_held(network):
+    """However much a client sends ahead, the node holds only the size of one read."""
     network.window = 64 * 1024
     async with EmbeddedCluster(history_limit=0) as cluster, connect(cluster) as client:
         held = cluster.faults.on("ApiVersions").hold()
@@ -134,13 +134,13 @@ async def test_requests_wait_in_the_network_while_one_is_held(network):
         assert connection.unread == 0
 
 
-# -- fair shares -----------------------------------------------------------------------------------------------------------
+# -- fairness --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_a_flood_starves_nobody():
-    """Between two requests of a modest client the flooding one is served a few turns at the most."""
+async def test_a_flooding_client_does_not_starve_others():
+    """Between two requests of a normal client the flooding one is served at most a few turns."""
     async with EmbeddedCluster(history_limit=1_000_000, history_bytes=1 << 30) as cluster:
         async with (
             connect(cluster, client_id="flood") as flood,
@@ -174,11 +174,11 @@ async def test_many_requests_in_one_write_are_answered_once_each_and_in_order():
             assert (await client.receive_frame())[:4] == struct.pack(">i", number)
 
 
-# -- requests that decode, and make no sense ---------------------------------------------------------------------------
+# -- well-formed requests with odd values ------------------------------------------------------------------------------
 
 
 async def ask_anything(frames: list[bytes]) -> None:
-    """Each frame on a connection of its own is answered, parked, or hung up on; nothing else suffers."""
+    """Send each frame on its own connection: it gets a response, is parked, or the connection is closed."""
     async with EmbeddedCluster(nodes=2, auto_create_topics=True, history_limit=0) as cluster:
         cluster.create_topic("name", 4)
         async with connect(cluster) as other:
@@ -197,8 +197,8 @@ def header(key: int, version: int) -> bytes:
 
 
 @pytest.mark.parametrize("key", sorted(handlers.HANDLERS), ids=lambda key: APIS[key].name)
-def test_nonsense_that_decodes_is_no_server_error(key, caplog):
-    """In the lowest and the highest version: full of odd values, and with something hostile at every place."""
+def test_odd_values_do_not_cause_server_errors(key, caplog):
+    """In the lowest and highest version: with odd values in all fields, and with a hostile value in each field."""
     versions = handlers.HANDLERS[key].versions
     frames = []
     for version in {versions.low, versions.high}:
@@ -216,7 +216,7 @@ def test_nonsense_that_decodes_is_no_server_error(key, caplog):
 
 @given(data=st.data())
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_mutated_requests_are_no_server_error(data):
+def test_mutated_requests_do_not_cause_server_errors(data):
     frames = []
     for _ in range(data.draw(st.integers(1, 6))):
         key, version = data.draw(st.sampled_from(SERVED))
@@ -238,14 +238,14 @@ def test_mutated_requests_are_no_server_error(data):
     assert complaints == []
 
 
-# -- bombs -----------------------------------------------------------------------------------------------------------------
+# -- decompression bombs ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
 @pytest.mark.parametrize("bomb", ["snappy that lies", "zstd of runs", "lz4"])
-async def test_a_batch_that_would_be_gigabytes_is_refused(bomb):
-    """A hundred kilobytes to send; the broker looks into compressed batches up to a limit, and goes on."""
+async def test_a_decompression_bomb_is_refused(bomb):
+    """A batch of 100 kB that would decompress to gigabytes; the broker decompresses only up to a limit."""
     builder = BatchBuilder(bomb.split()[0])
     builder.append(0, b"k", b"v")
     content = BOMBS[bomb]()
@@ -264,6 +264,6 @@ async def test_a_batch_that_would_be_gigabytes_is_refused(bomb):
         with memory_under(130 * MEGABYTE):
             answer = await client.ask(m.ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic]), 9)
         (said,) = answer.responses[0].partition_responses
-        assert said.error_code == ErrorCode.UNKNOWN_SERVER_ERROR  # Kafka's word for what it cannot decompress
+        assert said.error_code == ErrorCode.UNKNOWN_SERVER_ERROR  # Kafka's error for undecompressible records
         assert cluster.partition("t", 0).log.end_offset == 0
         assert await is_alive(other)

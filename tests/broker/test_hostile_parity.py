@@ -1,4 +1,4 @@
-"""Malformed frames, sent to Apache Kafka 4.3.1 and to the embedded broker: both answer, or both hang up."""
+"""Malformed frames sent to Apache Kafka 4.3.1 and to the embedded broker: both respond, or both close."""
 
 from __future__ import annotations
 
@@ -94,18 +94,18 @@ FRAMES: dict[str, tuple[bytes, str]] = {
     "an array of minus two": (head(METADATA, 5) + b"\xff\xff\xff\xfe\x00", ANSWERED),
     "a compact array of two billions": (head(METADATA, 12) + b"\xff\xff\xff\xff\x07" + b"\x00" * 9, CLOSED),
 }
-"""What Kafka does, by the name of a frame."""
+"""Kafka's reaction to each frame, by the frame's name."""
 
 SIZES = {"a negative size": -1, "the smallest size": -(2**31), "a size too large": 100 * 1024 * 1024 + 1}
 
 STRICTER = {
-    "a string that is no UTF-8": "Kafka puts U+FFFD in such places, so two different names become one",
+    "a string that is no UTF-8": "Kafka decodes invalid bytes to U+FFFD, so two different names become one",
 }
-"""Where the embedded broker hangs up although Kafka answers, and why that is left so."""
+"""Frames on which the embedded broker closes the connection although Kafka responds, with the reason."""
 
 
 async def outcome(host: str, port: int, data: bytes) -> str:
-    """What becomes of these bytes on a connection of their own."""
+    """Send the bytes on a new connection; return what the broker does."""
     reader, writer = await asyncio.open_connection(host, port)
     try:
         writer.write(data)

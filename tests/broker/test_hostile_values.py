@@ -1,6 +1,6 @@
-"""Requests that decode, with values that nobody should send: each is answered or hung up on, and none is a bug of ours.
+"""Well-formed requests with odd values: each gets a response or a closed connection, without a server error.
 
-`OddRequests` found most of what the single tests below keep.
+Most of the single tests below are regressions found by `OddRequests`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tests.memory import memory_under
 from tests.wire.batches import with_valid_crc
 
 OFTEN = [0, 1, 8, 9, 10, 11, 14, 19, 22, 24, 25, 26, 28]
-"""APIs of groups, transactions and records, that build on each other."""
+"""APIs of groups, transactions and records, which depend on each other's state."""
 
 KEYS = [*handlers.HANDLERS, *OFTEN * 2]
 SEEDS = [*range(12), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(100, 1500))]
 
 
 async def ask_oddly(client: Client, odd: OddRequests) -> bool:
-    """Ask something; whether the connection is still of use."""
+    """Send an odd request; return whether the connection is still usable."""
     key = odd.rng.choice(KEYS)
     versions = handlers.HANDLERS[key].versions
     version = odd.rng.randint(versions.low, versions.high)
@@ -51,7 +51,7 @@ async def ask_oddly(client: Client, odd: OddRequests) -> bool:
         return True
     except (Disconnected, TimeoutError):
         return False
-    odd.hear(answer)
+    odd.learn(answer)
     return True
 
 
@@ -65,13 +65,13 @@ async def ask_much(cluster: EmbeddedCluster, odd: OddRequests, times: int) -> No
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_odd_requests_are_no_server_error(
+def test_odd_requests_do_not_cause_server_errors(
     seed: int, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    """Three clients ask one cluster 60 times each; every other cluster keeps what it has, and comes back.
+    """Three clients send one cluster 60 requests each; every other cluster is on disk and is restarted.
 
-    An exception in a handler and an answer that cannot be said are logged as errors. (UNKNOWN_SERVER_ERROR alone says
-    nothing: Kafka answers so here and there, and the embedded broker as well.)
+    The test fails on a logged error, which an exception in a handler or an unencodable response causes. The error code
+    UNKNOWN_SERVER_ERROR itself is no failure: Kafka returns it in some cases, and so does the embedded broker.
     """
     odd = OddRequests(random.Random(seed))
     data = tmp_path / "data" if seed % 2 else None
@@ -94,12 +94,12 @@ def test_odd_requests_are_no_server_error(
     assert [record.getMessage()[:300] for record in caplog.records] == []
 
 
-# -- one by one ----------------------------------------------------------------------------------------------------------
+# -- regressions ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_an_error_does_not_quote_a_name_of_any_length() -> None:
+async def test_error_messages_are_truncated() -> None:
     long = "x" * 32_766
     resource = m.AlterConfigsRequest.AlterConfigsResource(resource_type=2, resource_name=long)
     create = m.CreateTopicsRequest.CreatableTopic(name=long, num_partitions=1, replication_factor=1)
@@ -116,7 +116,7 @@ async def test_an_error_does_not_quote_a_name_of_any_length() -> None:
 @pytest.mark.asyncio
 @pytest.mark.virtual
 @pytest.mark.parametrize("name", ["²", "9" * 5000, "1e3"])
-async def test_an_id_of_a_node_that_is_no_number(name: str) -> None:
+async def test_a_node_id_that_is_not_a_number(name: str) -> None:
     resource = m.AlterConfigsRequest.AlterConfigsResource(resource_type=4, resource_name=name)
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         (answer,) = (await client.ask(m.AlterConfigsRequest(resources=[resource]))).responses
@@ -125,8 +125,8 @@ async def test_an_id_of_a_node_that_is_no_number(name: str) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_offsets_that_are_to_be_kept_for_ever() -> None:
-    """Their end is beyond what a record can say."""
+async def test_offset_retention_beyond_the_largest_timestamp() -> None:
+    """The expiration time would not fit into the record's int64."""
     part = m.OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
     topic = m.OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[part])
     request = m.OffsetCommitRequest(
@@ -142,7 +142,7 @@ async def test_offsets_that_are_to_be_kept_for_ever() -> None:
 @pytest.mark.asyncio
 @pytest.mark.virtual
 @pytest.mark.parametrize("version", [0, 4, 9])
-async def test_a_client_id_of_any_length_makes_no_member_id_of_that_length(version: int) -> None:
+async def test_member_ids_contain_a_truncated_client_id(version: int) -> None:
     protocols = [m.JoinGroupRequest.JoinGroupRequestProtocol("range", b"")]
     request = m.JoinGroupRequest(
         group_id="g", session_timeout_ms=6000, protocol_type="consumer", protocols=protocols
@@ -157,7 +157,7 @@ async def test_a_client_id_of_any_length_makes_no_member_id_of_that_length(versi
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_checking_whether_the_offsets_topic_could_be_made() -> None:
+async def test_validate_only_creation_of_the_offsets_topic() -> None:
     wanted = m.CreateTopicsRequest.CreatableTopic(
         name="__consumer_offsets", num_partitions=-1, replication_factor=-1
     )
@@ -171,9 +171,9 @@ async def test_checking_whether_the_offsets_topic_could_be_made() -> None:
 @pytest.mark.virtual
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 async def test_a_batch_that_claims_two_billion_records(codec: str) -> None:
-    """A list with a word for each of them would take gigabytes."""
+    """A list with one entry per claimed record would take gigabytes."""
     data = bytearray(batch(b"v", codec=codec))
-    data[22] |= 8  # LogAppendTime, which each record would be told not to have
+    data[22] |= 8  # LogAppendTime, which is an error of each record
     struct.pack_into(">i", data, 23, 2**31 - 2)
     struct.pack_into(">i", data, 57, 2**31 - 1)
     part = m.ProduceRequest.PartitionProduceData(index=0, records=with_valid_crc(bytes(data)))
@@ -188,8 +188,8 @@ async def test_a_batch_that_claims_two_billion_records(codec: str) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_topics_that_would_fill_the_memory_together() -> None:
-    """Each of them has no more partitions than may be created at once, and one request names many of them."""
+async def test_a_request_that_creates_too_many_partitions_in_total() -> None:
+    """Each topic is within the limit of partitions created at once, but one request has many such topics."""
     many = [
         m.CreateTopicsRequest.CreatableTopic(name=f"t{n}", num_partitions=10_000, replication_factor=1)
         for n in range(1000)
@@ -210,7 +210,7 @@ async def test_topics_that_would_fill_the_memory_together() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_a_pattern_that_would_keep_python_busy_for_years() -> None:
+async def test_a_pattern_with_catastrophic_backtracking() -> None:
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         made = await client.ask(
             m.InitProducerIdRequest(transactional_id="a" * 200 + "!", transaction_timeout_ms=1000)
@@ -229,12 +229,12 @@ async def test_a_pattern_that_would_keep_python_busy_for_years() -> None:
 @pytest.mark.parametrize(
     ("start", "guess"),
     [
-        (b"GET / HTTP/1.1\r\n\r\n", r"a frame of 1195725856 bytes, .* \(this looks like HTTP\)"),
+        (b"GET / HTTP/1.1\r\n\r\n", r"a frame of 1195725856 bytes; .* \(this looks like HTTP\)"),
         (b"\x16\x03\x01\x02\x00\x01\x00", r"\(this looks like TLS: the listener is plain text\)"),
         (b"\x7f\xff\xff\xff", r"at most 104857600 are allowed$"),
     ],
 )
-async def test_other_protocols_are_guessed(
+async def test_other_protocols_are_named_in_the_error(
     start: bytes, guess: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
@@ -247,7 +247,7 @@ async def test_other_protocols_are_guessed(
 
 
 IDS = [UUID(int=number * (2**61 - 1) + 7) for number in range(1, 1501)]
-"""All of one hash, as Python's of a number is the number modulo that prime."""
+"""UUIDs with the same hash: Python's hash of an int is its value modulo that prime."""
 
 
 @pytest.mark.asyncio
@@ -268,10 +268,10 @@ IDS = [UUID(int=number * (2**61 - 1) + 7) for number in range(1, 1501)]
     ],
     ids=lambda request: request.NAME,
 )
-async def test_ids_with_the_same_hash_are_not_compared_with_each_other(
+async def test_colliding_topic_ids_do_not_slow_down_a_fetch(
     request_: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A frame of a megabyte would stop the loop for ten minutes."""
+    """Otherwise a frame of a megabyte would block the loop for ten minutes."""
     compared, equal = itertools.count(), UUID.__eq__
 
     def counted(one: UUID, other: object) -> bool:

@@ -1,4 +1,4 @@
-"""The join phase: who gets in, when it ends, who leads, which protocol is taken."""
+"""The join phase: admission of members, its end, the choice of leader and protocol."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from asyncgroup.error_codes import ErrorCode
 from tests.broker.harness import GROUP, RANGE, Harness
 
 
-def test_a_new_member_is_given_an_id_first():
+def test_a_new_member_gets_an_id_first():
     harness = Harness()
     (answer,) = harness.join(client_id="app")
     assert answer.error == ErrorCode.MEMBER_ID_REQUIRED
@@ -27,7 +27,7 @@ def test_before_version_4_a_new_member_joins_at_once():
     assert join[0].leader == join[0].member_id
 
 
-def test_an_id_that_is_not_used_expires_with_its_session_timeout():
+def test_an_unused_member_id_expires_after_the_session_timeout():
     harness = Harness()
     member_id = harness.new_id(session_timeout=6.0)
     harness.advance(5.9)
@@ -38,7 +38,7 @@ def test_an_id_that_is_not_used_expires_with_its_session_timeout():
     assert answer.error == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_first_joiner_leads_and_only_the_leader_hears_of_the_members():
+def test_the_first_member_leads_and_only_the_leader_gets_the_members():
     harness = Harness(initial_rebalance_delay=3.0)
     ids = [harness.new_id() for _ in range(3)]
     joins = [harness.join(member_id) for member_id in reversed(ids)]
@@ -60,7 +60,7 @@ def test_the_initial_delay_is_extended_once_per_delay_while_members_come():
     first = harness.join(harness.new_id(), rebalance_timeout=60.0)
     harness.advance(2.0)
     second = harness.join(harness.new_id(), rebalance_timeout=60.0)
-    harness.advance(1.0)  # the delay is over, but the second one came meanwhile
+    harness.advance(1.0)  # the delay has passed, but a second member joined during it
     assert first == second == []
     harness.advance(2.9)
     assert first == []
@@ -80,7 +80,7 @@ def test_the_initial_delay_never_exceeds_the_rebalance_timeout():
     assert harness.timers.now <= 6.0
 
 
-def test_a_new_group_waits_for_its_delay_even_if_all_are_in():
+def test_a_new_group_waits_for_the_initial_delay_even_if_all_have_joined():
     harness = Harness(initial_rebalance_delay=3.0)
     join = harness.join(harness.new_id())
     assert harness.group.has_all_members_joined
@@ -130,7 +130,7 @@ def test_the_rebalance_timeout_is_that_of_the_slowest_member():
     assert three[0].error == ErrorCode.NONE
 
 
-def test_an_id_that_was_given_out_holds_the_join_phase_until_it_expires():
+def test_a_pending_member_id_delays_the_join_phase_until_it_expires():
     harness = Harness()
     (one,) = harness.stable(1)
     pending = harness.new_id(session_timeout=8.0)
@@ -143,7 +143,7 @@ def test_an_id_that_was_given_out_holds_the_join_phase_until_it_expires():
     assert pending not in harness.group.pending_join
 
 
-def test_a_new_member_that_is_gone_is_dropped_after_the_new_member_join_timeout():
+def test_a_silent_new_member_is_removed_after_the_new_member_join_timeout():
     harness = Harness(new_member_join_timeout=300.0)
     (one,) = harness.stable(1, session_timeout=1000.0, rebalance_timeout=900.0)
     gone = harness.join(harness.new_id(session_timeout=10.0), session_timeout=10.0, rebalance_timeout=900.0)
@@ -155,7 +155,7 @@ def test_a_new_member_that_is_gone_is_dropped_after_the_new_member_join_timeout(
     assert rejoin[0].generation_id == 2
 
 
-def test_the_most_wanted_common_protocol_is_taken():
+def test_the_common_protocol_with_most_votes_is_selected():
     harness = Harness()
     wishes = [("a", "b", "c"), ("b", "a", "c"), ("b", "c", "a"), ("c", "b", "x")]
     ids = [harness.new_id(protocols=tuple((name, name.encode()) for name in wish)) for wish in wishes]
@@ -164,11 +164,13 @@ def test_the_most_wanted_common_protocol_is_taken():
         for member_id, wish in zip(ids, wishes, strict=True)
     ]
     harness.advance(0)
-    assert joins[0][0].protocol_name == "b"  # a is not known to all, c is wanted first by one only
+    assert (
+        joins[0][0].protocol_name == "b"
+    )  # "a" is not supported by all, "c" is the first choice of only one
     assert {member.metadata for member in joins[0][0].members} == {b"b"}
 
 
-def test_a_member_without_a_common_protocol_stays_out():
+def test_a_member_without_a_common_protocol_is_refused():
     harness = Harness()
     harness.stable(1, protocols=(("range", b""), ("sticky", b"")))
     (answer,) = harness.join(protocols=(("roundrobin", b""),))
@@ -218,7 +220,7 @@ def test_an_unknown_member_of_a_known_group():
     assert harness.join("who")[0].error == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_group_max_size_keeps_new_members_out():
+def test_group_max_size_refuses_new_members():
     harness = Harness(max_size=2)
     one, two = harness.stable(2)
     assert harness.join()[0].error == ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -229,7 +231,7 @@ def test_group_max_size_keeps_new_members_out():
     assert joining[0].error == ErrorCode.NONE
 
 
-def test_group_max_size_counts_those_that_wait_in_the_join_phase():
+def test_group_max_size_counts_members_in_the_join_phase():
     harness = Harness(max_size=2, initial_rebalance_delay=3.0)
     ids = [harness.new_id() for _ in range(3)]
     joins = [harness.join(member_id) for member_id in ids]
@@ -242,7 +244,7 @@ def test_group_max_size_counts_those_that_wait_in_the_join_phase():
 # -- rejoining -----------------------------------------------------------------------------------------------
 
 
-def test_a_follower_that_rejoins_unchanged_hears_of_the_present_generation():
+def test_a_follower_that_rejoins_unchanged_gets_the_present_generation():
     harness = Harness()
     one, two = harness.stable(2)
     (answer,) = harness.join(two)
@@ -264,7 +266,7 @@ def test_a_follower_with_new_metadata_starts_a_rebalance():
     assert harness.group.state is ClassicGroupState.PREPARING_REBALANCE
 
 
-def test_a_repeated_join_while_the_assignment_is_made_is_answered_again():
+def test_a_repeated_join_during_completing_rebalance_gets_the_same_response():
     harness = Harness()
     ids = [harness.new_id(), harness.new_id()]
     joins = [harness.join(member_id) for member_id in ids]
@@ -278,7 +280,7 @@ def test_a_repeated_join_while_the_assignment_is_made_is_answered_again():
     assert harness.group.state is ClassicGroupState.COMPLETING_REBALANCE
 
 
-def test_new_metadata_while_the_assignment_is_made_restarts_the_rebalance():
+def test_new_metadata_during_completing_rebalance_restarts_the_rebalance():
     harness = Harness()
     ids = [harness.new_id(), harness.new_id()]
     for member_id in ids:

@@ -1,4 +1,4 @@
-"""Produced batches that take long to check: the loop goes on, and what changes while they are checked counts."""
+"""Produced batches that are checked on a thread: the loop is not blocked, and changes during the check apply."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.broker.client import Disconnected, connect
 from tests.broker.requests import produce, put
 
 LARGE = batch(bytes(3 << 20), codec="gzip")
-"""Three megabytes in three kilobytes."""
+"""A batch of three kilobytes that decompresses to three megabytes."""
 
 
-def virtually(function):
+def virtual_test(function):
     return pytest.mark.asyncio(pytest.mark.virtual(function))
 
 
@@ -33,8 +33,8 @@ def many(count: int, **fields) -> bytes:
 
 
 @pytest.fixture
-def meanwhile(monkeypatch):
-    """Calls of it happen while a batch is checked, one for each batch."""
+def during_check(monkeypatch):
+    """Register coroutine functions, each of which is run during the check of one batch."""
     waiting, seen = [], []
 
     async def run(function, *args):
@@ -52,7 +52,7 @@ def meanwhile(monkeypatch):
 
 
 @pytest.mark.asyncio
-async def test_bombs_do_not_stop_the_loop():
+async def test_decompression_bombs_do_not_block_the_loop():
     bomb = batch(bytes(80 << 20), codec="gzip")
     gaps = []
 
@@ -77,11 +77,11 @@ async def test_bombs_do_not_stop_the_loop():
         assert [cluster.partition("t", index).log.end_offset for index in range(3)] == [1, 1, 1]
 
 
-@virtually
+@virtual_test
 @pytest.mark.parametrize("acks", [-1, 0, 1])
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-async def test_large_batches_are_written_like_others(codec, acks, meanwhile):
-    seen = meanwhile()
+async def test_large_batches_are_appended_like_others(codec, acks, during_check):
+    seen = during_check()
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t", 2)
         value = bytes(3 << 20)
@@ -96,7 +96,7 @@ async def test_large_batches_are_written_like_others(codec, acks, meanwhile):
         assert len(seen) == 1
 
 
-@virtually
+@virtual_test
 @pytest.mark.parametrize(
     ("configs", "data"),
     [
@@ -105,8 +105,8 @@ async def test_large_batches_are_written_like_others(codec, acks, meanwhile):
         ({"compression.type": "zstd"}, many(20_000)),
     ],
 )
-async def test_so_are_those_whose_records_are_looked_at(configs, data, meanwhile):
-    seen = meanwhile()
+async def test_large_batches_whose_records_are_checked_are_appended_like_others(configs, data, during_check):
+    seen = during_check()
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t", configs=configs)
         (result,) = await put(client, cluster, data)
@@ -116,9 +116,9 @@ async def test_so_are_those_whose_records_are_looked_at(configs, data, meanwhile
         assert len(cluster.records("t")) == 20_010
 
 
-@virtually
-async def test_errors_are_the_same(meanwhile):
-    seen = meanwhile()
+@virtual_test
+async def test_errors_of_large_batches_are_the_same(during_check):
+    seen = during_check()
     broken = with_crc(LARGE, len(LARGE) - 200, b"nonsense" * 10)
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t", 3)
@@ -137,9 +137,9 @@ async def test_errors_are_the_same(meanwhile):
         assert len(seen) == 5
 
 
-@virtually
-async def test_what_would_be_refused_anyway_is_not_decompressed(meanwhile):
-    seen = meanwhile()
+@virtual_test
+async def test_a_batch_refused_for_other_reasons_is_not_decompressed(during_check):
+    seen = during_check()
     async with EmbeddedCluster(nodes=2) as cluster, connect(cluster, 1) as client:
         cluster.create_topic("t", 1, 1, configs={"max.message.bytes": "1000"})
         cluster.move_leader("t", 0, 1)
@@ -151,8 +151,8 @@ async def test_what_would_be_refused_anyway_is_not_decompressed(meanwhile):
         assert seen == []
 
 
-@virtually
-async def test_a_leader_that_moves_meanwhile_takes_nothing(meanwhile):
+@virtual_test
+async def test_a_leader_that_moves_during_the_check_appends_nothing(during_check):
     async with EmbeddedCluster(nodes=2) as cluster, connect(cluster, 1) as client:
         cluster.create_topic("t", 1, 2)
         cluster.move_leader("t", 0, 1)
@@ -160,28 +160,30 @@ async def test_a_leader_that_moves_meanwhile_takes_nothing(meanwhile):
         async def move() -> None:
             cluster.move_leader("t", 0, 2)
 
-        meanwhile(move)
+        during_check(move)
         (result,) = await put(client, cluster, LARGE)
         assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert cluster.records("t") == []
 
 
-@virtually
-async def test_settings_that_change_meanwhile_count(meanwhile):
+@virtual_test
+async def test_configs_changed_during_the_check_apply(during_check):
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
 
         async def configure() -> None:
             cluster._shared.controller.configure_topic(cluster.topic("t"), {"max.message.bytes": "100"})
 
-        seen = meanwhile(configure)
+        seen = during_check(configure)
         (result,) = await put(client, cluster, LARGE)
         assert (result.error_code, len(seen)) == (ErrorCode.MESSAGE_TOO_LARGE, 1)
 
 
-@virtually
+@virtual_test
 @pytest.mark.parametrize("ends", ["client", "node", "cluster"])
-async def test_a_client_may_leave_meanwhile_but_a_node_that_ends_writes_nothing(ends, meanwhile):
+async def test_a_client_may_disconnect_during_the_check_but_a_stopped_node_appends_nothing(
+    ends, during_check
+):
     async with EmbeddedCluster() as cluster:
         cluster.create_topic("t")
         checking = asyncio.Event()
@@ -190,7 +192,7 @@ async def test_a_client_may_leave_meanwhile_but_a_node_that_ends_writes_nothing(
             checking.set()
             await asyncio.sleep(10)
 
-        meanwhile(wait)
+        during_check(wait)
         async with connect(cluster) as client:
             client.send(produce(cluster, LARGE, acks=0))
             await checking.wait()

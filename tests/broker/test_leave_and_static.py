@@ -1,4 +1,4 @@
-"""Leaving, and static members (KIP-345)."""
+"""Leaving a group, and static members (KIP-345)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OTHER = (("range", b"other"),)
 
 
 def static(harness: Harness, *instances: str, **fields) -> list[str]:
-    """A stable group of static members, the leader first."""
+    """Create a stable group of static members; return their ids, the leader's first."""
     joins = [harness.join(group_instance_id=instance, **fields) for instance in instances]
     harness.advance(harness.config.initial_rebalance_delay)
     ids = [join[0].member_id for join in joins]
@@ -41,7 +41,7 @@ def test_several_members_leave_in_one_rebalance():
     assert harness.join(three)[0].generation_id == 2
 
 
-def test_all_leave():
+def test_all_members_leave():
     harness = Harness()
     ids = harness.stable(2)
     assert harness.leave(*ids) == [0, 0]
@@ -60,7 +60,7 @@ def test_a_parked_join_is_answered_when_its_member_leaves():
 
 
 def test_a_parked_sync_is_answered_when_its_member_leaves():
-    """Found by the state machine of test_coordinator_properties: the last of a group took its SyncGroup with it."""
+    """Found by `test_coordinator_properties`: the parked SyncGroup of the last member got no response."""
     harness = Harness()
     joins = [harness.join(group_instance_id=instance) for instance in ("i1", "i2")]
     harness.advance(harness.config.initial_rebalance_delay)
@@ -107,7 +107,7 @@ def test_leaving_during_the_initial_delay_ends_in_an_empty_group():
     assert harness.group.state is ClassicGroupState.EMPTY
     again = harness.join(harness.new_id())
     harness.advance(3.0)
-    assert again[0].generation_id == 2  # the empty generation counts
+    assert again[0].generation_id == 2  # the empty generation is counted
 
 
 # -- static members ------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def test_a_static_member_joins_without_an_id_of_its_own():
     assert join[0].members[0].group_instance_id == "i1"
 
 
-def test_a_static_follower_that_comes_back_takes_its_place_without_a_rebalance():
+def test_a_returning_static_follower_does_not_start_a_rebalance():
     harness = Harness()
     one, two = static(harness, "i1", "i2")
     (answer,) = harness.join(group_instance_id="i2")
@@ -130,11 +130,11 @@ def test_a_static_follower_that_comes_back_takes_its_place_without_a_rebalance()
     assert answer.generation_id == 1
     assert answer.member_id not in (one, two)
     assert (answer.leader, answer.members, answer.skip_assignment) == (one, (), False)
-    assert harness.sync(answer.member_id)[0].assignment == b"1"  # what the old one had
+    assert harness.sync(answer.member_id)[0].assignment == b"1"  # the assignment of the replaced member
     assert harness.group.state is ClassicGroupState.STABLE
 
 
-def test_a_static_leader_that_comes_back_is_told_to_skip_the_assignment():
+def test_a_returning_static_leader_gets_skip_assignment():
     harness = Harness()
     _, two = static(harness, "i1", "i2")
     (answer,) = harness.join(group_instance_id="i1")
@@ -143,7 +143,7 @@ def test_a_static_leader_that_comes_back_is_told_to_skip_the_assignment():
     assert [member.member_id for member in answer.members] == [two, answer.member_id]
 
 
-def test_before_version_9_a_static_leader_is_not_told_that_it_leads():
+def test_before_version_9_a_returning_static_leader_is_not_leader():
     harness = Harness()
     one, _ = static(harness, "i1", "i2")
     (answer,) = harness.join(group_instance_id="i1", supports_skipping_assignment=False)
@@ -168,7 +168,7 @@ def test_a_replaced_static_member_is_fenced_everywhere():
     assert harness.heartbeat(one, instance="i1") == ErrorCode.NONE
 
 
-def test_a_static_member_with_other_topics_does_not_start_a_rebalance_by_coming_back():
+def test_a_returning_static_member_with_other_topics_does_not_start_a_rebalance():
     harness = Harness()
     static(harness, "i1", "i2")
     (answer,) = harness.join(group_instance_id="i2", protocols=OTHER)
@@ -214,7 +214,7 @@ def test_a_static_duplicate_while_the_assignment_is_made_restarts_the_rebalance(
     assert harness.heartbeat(one, instance="i1") == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_static_members_that_do_not_rejoin_stay_until_their_session_ends():
+def test_static_members_that_do_not_rejoin_stay_until_their_session_expires():
     harness = Harness()
     one, two = static(harness, "i1", "i2", rebalance_timeout=10.0, session_timeout=60.0)
     first = harness.join(one, group_instance_id="i1", rebalance_timeout=10.0, session_timeout=60.0)
@@ -223,7 +223,7 @@ def test_static_members_that_do_not_rejoin_stay_until_their_session_ends():
     assert {member.member_id for member in first[0].members} == {one, two}
 
 
-def test_a_join_phase_in_which_no_static_member_came_back_goes_on():
+def test_a_join_phase_without_any_returning_static_member_is_extended():
     harness = Harness()
     one, two = static(harness, "i1", "i2", rebalance_timeout=10.0, session_timeout=25.0)
     harness.join(harness.new_id(rebalance_timeout=10.0), rebalance_timeout=10.0)
@@ -256,7 +256,7 @@ def test_a_pending_id_may_not_become_static(instance):
         assert answers[0].error == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def test_a_static_leader_that_does_not_rejoin_in_time_hands_the_lead_over():
+def test_a_static_leader_that_does_not_rejoin_in_time_is_replaced_as_leader():
     harness = Harness()
     one, two = static(harness, "i1", "i2", rebalance_timeout=10.0, session_timeout=60.0)
     fields = {"rebalance_timeout": 10.0, "session_timeout": 60.0}
@@ -280,8 +280,8 @@ def test_a_replacement_that_could_not_be_written_is_refused():
 
 
 @pytest.mark.parametrize("instance", ["i1", "i2"])
-def test_a_replacement_that_could_not_be_written_is_taken_back(instance):
-    """The old member goes on under its id, with what it wanted and for as long as it wanted, and leads if it did."""
+def test_a_replacement_that_could_not_be_written_is_reverted(instance):
+    """The old member keeps its id, protocols, timeouts and leadership."""
     harness = Harness()
     one, two = static(harness, "i1", "i2", session_timeout=10.0)
     old = {"i1": one, "i2": two}[instance]
@@ -299,7 +299,7 @@ def test_a_replacement_that_could_not_be_written_is_taken_back(instance):
     assert old not in harness.group.members
 
 
-def test_a_replacement_on_its_way_may_be_replaced_itself_or_lose_its_coordinator():
+def test_a_pending_replacement_may_be_replaced_or_lose_its_coordinator():
     harness = Harness(offsets_append_delay=1.0)
     joins = [harness.join(group_instance_id="i1")]
     harness.advance(1.0)
@@ -324,8 +324,8 @@ def test_a_replacement_on_its_way_may_be_replaced_itself_or_lose_its_coordinator
     assert set(harness.group.members) == {second[0].member_id}
 
 
-def test_a_dead_group_answers_that_the_coordinator_is_not_available():
-    """A group is dead between the decision to delete or unload it and its disappearance."""
+def test_a_dead_group_returns_coordinator_not_available():
+    """A group is Dead between the decision to delete or unload it and its removal."""
     harness = Harness()
     (one,) = harness.stable(1)
     harness.group.transition_to(ClassicGroupState.DEAD)
@@ -338,5 +338,5 @@ def test_a_dead_group_answers_that_the_coordinator_is_not_available():
     assert harness.commit(member_id=one, generation_id=1) == error
     assert harness.coordinator.offsets("g") == {}
     assert harness.delete() == [ErrorCode.GROUP_ID_NOT_FOUND]
-    harness.advance(1000.0)  # its timers do nothing any more
+    harness.advance(1000.0)  # its timers have no effect
     assert one in harness.group.members

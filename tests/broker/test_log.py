@@ -1,4 +1,4 @@
-"""A partition's log: offsets, what is refused, what a read gives, leader epochs, idempotent producers."""
+"""A partition's log: appends, reads, timestamps, leader epochs, idempotent producers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from asyncgroup.broker.errors import AppendError, PartitionError
 from asyncgroup.broker.log import PartitionLog
-from asyncgroup.broker.producer_state import ProducerStates
+from asyncgroup.broker.producer_state import ProducerStateManager
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.records import read_batch_header
 from tests.broker.batches import batch, offsets, sequenced, with_crc
@@ -70,7 +70,7 @@ def test_batches_keep_their_codec(codec):
         ),  # producer id without sequence
     ],
 )
-def test_what_is_refused(data, error):
+def test_refused_settings(data, error):
     log = PartitionLog("t", 0)
     with pytest.raises(AppendError) as caught:
         log.append(data, 0)
@@ -78,7 +78,7 @@ def test_what_is_refused(data, error):
     assert (log.end_offset, log.size) == (0, 0)
 
 
-def test_a_batch_beyond_the_limit():
+def test_a_batch_above_max_message_bytes():
     log = PartitionLog("t", 0)
     log.max_batch_bytes = len(batch(b"x" * 100))
     log.append(batch(b"x" * 100), 0)
@@ -118,7 +118,7 @@ def test_bytes_from_an_offset():
 
 
 @pytest.mark.parametrize(("offset", "fits"), [(-1, False), (0, True), (3, True), (4, False)])
-def test_the_bounds_of_the_log(offset, fits):
+def test_offset_out_of_range(offset, fits):
     log = log_with(3)
     if fits:
         log.check_offset(offset)
@@ -128,7 +128,7 @@ def test_the_bounds_of_the_log(offset, fits):
         assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_what_was_read_stays_as_it_is_while_the_log_grows():
+def test_read_data_does_not_change_while_the_log_grows():
     log = log_with(1)
     view = log.read(0, 1 << 20)
     before = bytes(view)
@@ -146,7 +146,7 @@ def test_what_was_read_stays_as_it_is_while_the_log_grows():
     ),
     limit=st.sampled_from([1, 200, 10_000, 100_000, 1 << 22]),
 )
-def test_reading_on_and_on_gives_every_record_once(sizes, limit):
+def test_consecutive_reads_return_every_record_once(sizes, limit):
     log = PartitionLog("t", 0)
     expected = []
     for number, (count, size) in enumerate(sizes):
@@ -186,8 +186,8 @@ def test_looking_up_timestamps():
     assert (latest.offset, latest.timestamp) == (4, 150)
 
 
-def test_looking_up_timestamps_does_not_look_at_every_batch(monkeypatch):
-    """Neither by time nor for the latest: a big log is searched for each ListOffsets request."""
+def test_a_timestamp_lookup_does_not_visit_every_batch(monkeypatch):
+    """Neither the lookup by time nor that of the latest timestamp; ListOffsets runs them on large logs."""
     log = PartitionLog("t", 0)
     for number in range(3000):
         log.append(batch(b"a", timestamp=number if number % 3 else 5), 0)
@@ -216,16 +216,16 @@ def test_looking_up_timestamps_does_not_look_at_every_batch(monkeypatch):
     assert looked_at < 20
 
 
-def test_the_end_for_read_committed_does_not_depend_on_how_many_transactions_were_open():
-    """Transactions that end in the order in which they began cost no more than the other way round."""
+def test_the_cost_of_the_last_stable_offset_does_not_depend_on_the_order_of_transactions():
+    """Ending transactions in the order in which they began costs no more than in reverse order."""
 
     def drain(order) -> float:
-        states = ProducerStates()
+        states = ProducerStateManager()
         for producer_id in range(40_000):
-            states.appended(HEADER._replace(producer_id=producer_id), producer_id)
+            states.update(HEADER._replace(producer_id=producer_id), producer_id)
         began = time.perf_counter()
         for number, producer_id in enumerate(order, 1):
-            states.ended(producer_id, 0, 40_000 + number, committed=True)
+            states.end_transaction(producer_id, 0, 40_000 + number, committed=True)
             _ = states.first_unstable_offset
         assert states.first_unstable_offset is None
         return time.perf_counter() - began
@@ -235,17 +235,17 @@ def test_the_end_for_read_committed_does_not_depend_on_how_many_transactions_wer
     assert drain(range(40_000)) < 6 * drain(range(39_999, -1, -1))
 
 
-def test_transactions_that_have_ended_take_no_memory_while_an_older_one_is_open():
+def test_ended_transactions_take_no_memory_while_an_older_one_is_open():
     header = read_batch_header(sequenced(0))._replace(attributes=16, producer_epoch=0)
-    states = ProducerStates()
-    states.appended(header._replace(producer_id=1), 0)
+    states = ProducerStateManager()
+    states.update(header._replace(producer_id=1), 0)
     for number in range(1, 1000):
-        states.appended(header._replace(producer_id=2), 2 * number)
+        states.update(header._replace(producer_id=2), 2 * number)
         assert states.first_unstable_offset == 0
-        states.ended(2, 0, 2 * number + 1, committed=True)
+        states.end_transaction(2, 0, 2 * number + 1, committed=True)
     assert len(states._begun) < 100
-    states.appended(header._replace(producer_id=3), 3000)
-    states.ended(1, 0, 4000, committed=True)
+    states.update(header._replace(producer_id=3), 3000)
+    states.end_transaction(1, 0, 4000, committed=True)
     assert states.first_unstable_offset == 3000
 
 
@@ -260,7 +260,7 @@ def test_where_leader_epochs_end():
     log.append(batch(b"c"), 2)
     log.start_epoch(5)
     assert log.epochs == [(0, 0), (2, 2), (5, 3)]
-    ends = {epoch: log.end_of_epoch(epoch) for epoch in (-1, 0, 1, 2, 3, 4, 5, 6)}
+    ends = {epoch: log.end_offset_for_epoch(epoch) for epoch in (-1, 0, 1, 2, 3, 4, 5, 6)}
     assert ends == {
         -1: (-1, -1),
         0: (0, 2),
@@ -279,7 +279,7 @@ def test_an_epoch_without_records_is_replaced_by_the_next():
     for epoch in range(4):
         log.start_epoch(epoch)
     assert log.epochs == [(3, 0)]
-    assert log.end_of_epoch(2) == (2, 0)
+    assert log.end_offset_for_epoch(2) == (2, 0)
 
 
 # -- idempotent producers ------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ def refused(log: PartitionLog, data: bytes) -> ErrorCode:
     return caught.value.code
 
 
-def test_a_repeated_batch_keeps_its_offset():
+def test_a_duplicate_batch_keeps_its_offset():
     log = PartitionLog("t", 0)
     sent = [sequenced(number * 3, 3) for number in range(5)]
     for data in sent:
@@ -301,7 +301,7 @@ def test_a_repeated_batch_keeps_its_offset():
     assert log.end_offset == 15
 
 
-def test_a_repetition_from_too_long_ago_is_out_of_order():
+def test_an_old_duplicate_is_out_of_order():
     log = PartitionLog("t", 0)
     for number in range(6):
         log.append(sequenced(number), 0)
@@ -315,7 +315,7 @@ def test_gaps_are_refused():
     log.append(sequenced(2), 0)
 
 
-def test_a_producer_that_is_unknown_may_start_anywhere():
+def test_an_unknown_producer_may_start_with_any_sequence_number():
     log = PartitionLog("t", 0)
     log.append(sequenced(17, producer_id=8), 0)
     log.append(sequenced(18, producer_id=8), 0)
@@ -332,7 +332,7 @@ def test_epochs_of_a_producer():
     assert refused(log, sequenced(1, epoch=1)) == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_sequence_numbers_go_round():
+def test_sequence_numbers_wrap_around():
     log = PartitionLog("t", 0)
     log.append(sequenced(2**31 - 2, 3), 0)  # 2**31 - 2, 2**31 - 1, 0
     assert refused(log, sequenced(2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

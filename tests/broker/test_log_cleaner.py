@@ -1,4 +1,4 @@
-"""When compacted logs are cleaned, by the clock of the loop and the settings of topics."""
+"""The schedule of the log cleaner, by the loop's time and the topics' configs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.errors import StorageError
+from asyncgroup.broker.errors import KafkaStorageError
 from asyncgroup.broker.log import PartitionLog
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.records import BatchBuilder
@@ -21,7 +21,7 @@ COMPACT = {"cleanup.policy": "compact"}
 def put(
     cluster: EmbeddedCluster, key: bytes, value: bytes | None = b"v", *, age: int = 0, index: int = 0
 ) -> None:
-    """A record in a batch of its own; `age` is in ms, from the present time of the cluster."""
+    """Append a record in its own batch, `age` ms older than the cluster's present time."""
     builder = BatchBuilder()
     builder.append(cluster.nodes[1].clock() - age, key, value)
     cluster.partition("t", index).log.append(builder.build(), 0)
@@ -36,34 +36,34 @@ async def test_a_topic_that_is_dirty_enough_is_cleaned_every_15_seconds():
         await asyncio.sleep(14)
         assert offsets(cluster, "t") == [0, 1, 2]
         await asyncio.sleep(2)
-        assert offsets(cluster, "t") == [1, 2], "the active segment is left alone"
+        assert offsets(cluster, "t") == [1, 2], "the active segment is not cleaned"
         put(cluster, b"k", None)
         fill(cluster, "t", 0, key=b"other")
         await asyncio.sleep(13)
         assert offsets(cluster, "t") == [1, 2, 3, 4]
         await asyncio.sleep(2)
         assert offsets(cluster, "t") == [3, 4]
-        for _ in range(3):  # something has to be dirty for another look
+        for _ in range(3):  # without dirty records the log is not cleaned again
             await asyncio.sleep(300)
             fill(cluster, "t", 0, 0, key=b"other")
         await asyncio.sleep(16)
-        assert 3 not in offsets(cluster, "t"), "the tombstone has had its time"
+        assert 3 not in offsets(cluster, "t"), "the tombstone is past its delete horizon"
 
 
 @virtually
 @pytest.mark.parametrize(("ratio", "cleaned"), [("0.4", True), ("0.5", False), ("0.6", False)])
-async def test_how_dirty_is_dirty_enough(ratio, cleaned):
+async def test_min_cleanable_dirty_ratio(ratio, cleaned):
     async with EmbeddedCluster(start_time=START) as cluster:
         cluster.create_topic("t", configs={**COMPACT, "min.cleanable.dirty.ratio": ratio})
         fill(cluster, "t", 0, 0)
         cluster.compact("t")
-        fill(cluster, "t", 0, 0)  # as many bytes as were cleaned before the active segment
+        fill(cluster, "t", 0, 0)  # as many bytes as the cleaned part
         await asyncio.sleep(16)
         assert offsets(cluster, "t") == ([2, 3] if cleaned else [1, 2, 3])
 
 
 @virtually
-async def test_young_records_are_left_alone():
+async def test_min_compaction_lag():
     async with EmbeddedCluster(start_time=START) as cluster:
         cluster.create_topic("t", configs={**COMPACT, "min.compaction.lag.ms": "60000"})
         fill(cluster, "t", HOUR, HOUR, 0, 0, 0)
@@ -74,8 +74,8 @@ async def test_young_records_are_left_alone():
 
 
 @virtually
-async def test_what_is_overdue_is_cleaned_however_little_it_is():
-    """As in Kafka the active segment ends with the next record that comes when it is old enough, not by itself."""
+async def test_max_compaction_lag():
+    """As in Kafka, an old active segment is rolled by the next append, not by time alone."""
     configs = {**COMPACT, "max.compaction.lag.ms": "60000", "min.cleanable.dirty.ratio": "1"}
     async with EmbeddedCluster(start_time=START) as cluster:
         cluster.create_topic("t", configs=configs)
@@ -96,7 +96,7 @@ async def test_what_is_overdue_is_cleaned_however_little_it_is():
 
 
 @virtually
-async def test_the_filthiest_log_is_first_and_each_is_cleaned_in_a_step_of_its_own(monkeypatch):
+async def test_the_filthiest_log_is_cleaned_first_and_each_in_its_own_step(monkeypatch):
     cleaned, clean = [], PartitionLog.clean
 
     def note(log, *args) -> None:
@@ -136,8 +136,8 @@ async def test_the_backoff_can_be_altered():
 
 
 @virtually
-async def test_another_backoff_counts_at_once():
-    """Not after the backoff of before, which may be hours (`LogCleaner.reconfigure` restarts its threads)."""
+async def test_a_new_backoff_applies_at_once():
+    """It does not wait for the old backoff, which may be hours (`LogCleaner.reconfigure` restarts its threads)."""
     async with EmbeddedCluster(start_time=START) as cluster, connect(cluster) as client:
         cluster.create_topic("t", configs=COMPACT)
         await alter_backoff(client, "3600000")
@@ -149,7 +149,7 @@ async def test_another_backoff_counts_at_once():
 
 
 @virtually
-async def test_the_backoff_counts_from_a_restart_on(tmp_path):
+async def test_the_backoff_survives_a_restart(tmp_path):
     async with EmbeddedCluster(data_dir=tmp_path, start_time=START) as cluster, connect(cluster) as client:
         cluster.create_topic("t", configs=COMPACT)
         await alter_backoff(client, "2000")
@@ -160,7 +160,7 @@ async def test_the_backoff_counts_from_a_restart_on(tmp_path):
 
 
 @virtually
-async def test_compacted_logs_delete_what_retention_asks_for():
+async def test_retention_of_compacted_logs():
     async with EmbeddedCluster(start_time=START) as cluster:
         cluster.create_topic("t", configs={"cleanup.policy": "compact,delete", "retention.ms": str(HOUR)})
         fill(cluster, "t", 2 * HOUR, key=b"old")
@@ -171,13 +171,13 @@ async def test_compacted_logs_delete_what_retention_asks_for():
 
 
 @virtually
-async def test_a_log_that_cannot_be_read_is_left_alone_and_a_full_disk_is_tried_again(monkeypatch, caplog):
+async def test_an_unreadable_log_is_skipped_and_a_full_disk_is_retried(monkeypatch, caplog):
     caplog.set_level(logging.ERROR)
     tries = []
 
     def fail(log, *_args) -> None:
         tries.append(log.partition)
-        raise StorageError("no space") if log.partition else ValueError("nonsense")
+        raise KafkaStorageError("no space") if log.partition else ValueError("nonsense")
 
     monkeypatch.setattr(PartitionLog, "clean", fail)
     async with EmbeddedCluster(start_time=START) as cluster:
@@ -194,7 +194,7 @@ async def test_a_log_that_cannot_be_read_is_left_alone_and_a_full_disk_is_tried_
 
 
 @virtually
-async def test_a_topic_may_ask_for_it_later_and_not_any_more():
+async def test_compaction_can_be_enabled_and_disabled():
     async with EmbeddedCluster(start_time=START) as cluster:
         cluster.create_topic("t")
         fill(cluster, "t", 0, 0, 0)
@@ -211,7 +211,7 @@ async def test_a_topic_may_ask_for_it_later_and_not_any_more():
 
 
 @virtually
-async def test_a_cluster_on_disk_cleans_the_brokers_own_topics_too(tmp_path):
+async def test_a_cluster_on_disk_cleans_internal_topics(tmp_path):
     async with EmbeddedCluster(start_time=START, data_dir=tmp_path) as cluster:
         cluster._shared.controller.offsets_topic()
         log = cluster.partition("__consumer_offsets", 0).log

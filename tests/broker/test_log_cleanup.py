@@ -1,4 +1,4 @@
-"""Deleting records, retention and compaction of one log, case by case; `test_log_model` tries what comes together."""
+"""DeleteRecords, retention and compaction of one log, each by itself; `test_log_model` tests combinations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from asyncgroup.broker.errors import AppendError, PartitionError, StorageError
+from asyncgroup.broker.errors import AppendError, KafkaStorageError, PartitionError
 from asyncgroup.broker.log import PartitionLog
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.compacted_batches import delete_horizon
@@ -31,7 +31,7 @@ def headers(log: PartitionLog):
     return found
 
 
-# -- deleting records ----------------------------------------------------------------------------------------
+# -- DeleteRecords -------------------------------------------------------------------------------------------
 
 
 def test_records_are_deleted_up_to_an_offset():
@@ -41,17 +41,17 @@ def test_records_are_deleted_up_to_an_offset():
     assert log.delete_records(3) == 3
     assert (log.start_offset, log.end_offset) == (3, 8)
     assert [record.offset for record in log.records()] == [3, 4, 5, 6, 7]
-    assert offsets(log.read(3, LIMIT)) == [(2, 3), (4, 5), (6, 7)], "a batch is read whole"
+    assert offsets(log.read(3, LIMIT)) == [(2, 3), (4, 5), (6, 7)], "whole batches are returned"
     with pytest.raises(PartitionError):
         log.check_offset(2)
-    assert log.delete_records(1) == 3, "never back"
+    assert log.delete_records(1) == 3, "the log start offset never moves back"
     assert log.delete_records(-1) == 8
     assert (contents(log), log.size, log.end_offset) == ([], 0, 8)
     assert log.append(batch(b"c"), 0).base_offset == 8
 
 
 @pytest.mark.parametrize("offset", [-2, 3])
-def test_offsets_that_are_not_there_cannot_be_deleted(offset):
+def test_delete_records_out_of_range(offset):
     log = PartitionLog("t", 0)
     log.append(batch(b"a", b"b"), 0)
     with pytest.raises(PartitionError) as caught:
@@ -75,7 +75,7 @@ def test_timestamps_and_epochs_begin_where_the_log_does():
     assert (latest.offset, log.epochs) == (2, [(3, 2)])
 
 
-def test_the_last_stable_offset_is_not_before_the_log():
+def test_the_last_stable_offset_is_not_before_the_log_start():
     log = PartitionLog("t", 0)
     Writer(log, 1).write(b"a", b"b")
     log.append(batch(b"c"), 0)
@@ -87,7 +87,7 @@ def test_the_last_stable_offset_is_not_before_the_log():
 
 
 def segmented(*timestamps: int) -> PartitionLog:
-    """A log with a batch in each segment."""
+    """Return a log with one batch in each segment."""
     log = PartitionLog("t", 0)
     for timestamp in timestamps:
         log.roll()
@@ -95,44 +95,46 @@ def segmented(*timestamps: int) -> PartitionLog:
     return log
 
 
-def test_old_segments_go_from_the_front():
+def test_old_segments_are_deleted_from_the_front():
     log = segmented(100, 200, 900, 300)
-    assert log.retain(1000, 700, -1) == 2
-    assert (log.start_offset, log.end_offset) == (2, 4), "an old segment behind a younger one stays"
-    assert log.retain(1000, 700, -1) == 0
+    assert log.delete_old_segments(1000, 700, -1) == 2
+    assert (log.start_offset, log.end_offset) == (2, 4), "an old segment after a younger one is kept"
+    assert log.delete_old_segments(1000, 700, -1) == 0
 
 
-def test_the_active_segment_stays_unless_everything_is_older():
+def test_the_active_segment_is_deleted_only_with_all_others():
     log = PartitionLog("t", 0)
     log.append(batch(b"v", timestamp=100), 0)
     log.append(batch(b"v", timestamp=900), 0)
-    assert log.retain(1000, 500, -1) == 0
-    assert log.retain(1401, 500, -1) == 1
+    assert log.delete_old_segments(1000, 500, -1) == 0
+    assert log.delete_old_segments(1401, 500, -1) == 1
     assert (log.start_offset, log.end_offset, log.size) == (2, 2, 0)
     assert log.append(batch(b"w"), 0).base_offset == 2
-    assert log.retain(10**9, -1, -1) == 0, "-1: for ever"
+    assert log.delete_old_segments(10**9, -1, -1) == 0, "-1: no limit"
 
 
-def test_too_many_bytes_go_in_whole_segments():
+def test_retention_bytes_deletes_whole_segments():
     log = segmented(*range(5))
     one = log.size // 5
-    assert log.retain(0, -1, 3 * one + 1) == 1, "as many as leave at least that much"
-    assert log.retain(0, -1, 3 * one + 1) == 0
-    assert log.retain(0, -1, 3 * one) == 1
+    assert log.delete_old_segments(0, -1, 3 * one + 1) == 1, (
+        "segments are deleted only while at least retention_bytes remain"
+    )
+    assert log.delete_old_segments(0, -1, 3 * one + 1) == 0
+    assert log.delete_old_segments(0, -1, 3 * one) == 1
     assert log.start_offset == 2
-    assert log.retain(0, -1, 0) == 3
+    assert log.delete_old_segments(0, -1, 0) == 3
     assert (log.start_offset, log.size) == (5, 0)
 
 
-def test_segments_before_the_start_of_the_log_go_in_any_case():
+def test_segments_before_the_log_start_are_always_deleted():
     log = segmented(1, 2, 3)
     log.delete_records(2)
     assert len(log.segments) == 3
-    assert log.retain(10, -1, -1) == 2
+    assert log.delete_old_segments(10, -1, -1) == 2
     assert len(log.segments) == 1
 
 
-def test_segments_end_by_size_and_by_age():
+def test_segments_roll_by_size_and_age():
     log = PartitionLog("t", 0)
     log.segment_bytes = 2 * len(batch(b"v"))
     for timestamp in (100, 200, 300):
@@ -147,7 +149,7 @@ def test_segments_end_by_size_and_by_age():
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_of_each_key_the_last_record_stays(codec):
+def test_compaction_keeps_the_last_record_of_each_key(codec):
     log = PartitionLog("t", 0)
     log.append(keyed((b"a", b"1"), (b"b", b"2"), (b"a", b"3"), codec=codec), 0)
     log.append(keyed((b"a", b"4"), (None, b"no key"), (b"c", b"5"), codec=codec), 0)
@@ -177,7 +179,7 @@ def test_reading_over_a_gap():
     assert found.offset == 4
 
 
-def test_the_active_segment_is_left_alone_without_a_roll():
+def test_the_active_segment_is_not_cleaned():
     log = PartitionLog("t", 0)
     log.append(keyed((b"a", b"1"), (b"a", b"2")), 0)
     log.clean(DAY, log.to_clean(DAY, 0).end_offset, DAY)
@@ -186,18 +188,18 @@ def test_the_active_segment_is_left_alone_without_a_roll():
     log.append(keyed((b"a", b"3")), 0)
     before = log.size
     log.clean(DAY, log.to_clean(DAY, 0).end_offset, DAY)
-    assert contents(log) == [(1, b"a", b"2"), (2, b"a", b"3")], "keys of the active segment don't count"
+    assert contents(log) == [(1, b"a", b"2"), (2, b"a", b"3")], "keys of the active segment are ignored"
     assert log.size < before
 
 
-def test_young_segments_wait():
+def test_young_segments_are_not_cleaned():
     log = segmented(100, 200, 900)
     log.roll()
     log.clean(1000, log.to_clean(1000, 500).end_offset, DAY)
     assert [offset for offset, _, _ in contents(log)] == [1, 2]
 
 
-def test_a_tombstone_stays_until_its_delete_horizon():
+def test_a_tombstone_is_kept_until_its_delete_horizon():
     log = PartitionLog("t", 0)
     log.append(keyed((b"a", b"1"), timestamp=10**6), 0)
     log.append(keyed((b"a", None), (b"b", b"2"), timestamp=10**6), 0)
@@ -215,7 +217,7 @@ def test_a_tombstone_stays_until_its_delete_horizon():
     assert log.end_offset == 3
 
 
-def test_segments_grow_together():
+def test_small_segments_are_merged():
     log = segmented(*range(10))
     log.roll()
     log.compact(DAY, DAY)
@@ -238,7 +240,7 @@ def test_the_last_sequence_number_of_a_producer_is_kept():
         log.append(sequenced(5), 0)
 
 
-def test_producers_that_are_silent_for_a_day_are_forgotten():
+def test_producers_expire_after_a_day():
     log = PartitionLog("t", 0)
     log.append(sequenced(0), 0)
     log.append(batch(b"other"), 0)
@@ -247,7 +249,7 @@ def test_producers_that_are_silent_for_a_day_are_forgotten():
     log.append(sequenced(17), 0)
 
 
-def test_aborted_records_go_and_their_marker_once_nothing_is_left():
+def test_aborted_records_are_removed_and_then_their_marker():
     log = PartitionLog("t", 0)
     writer = Writer(log, 1)
     writer.write(b"a")  # 0
@@ -258,16 +260,16 @@ def test_aborted_records_go_and_their_marker_once_nothing_is_left():
     now = 10_000
     log.compact(now, 100)
     assert contents(log) == [(2, b"k", b"b"), (4, b"else", b"c")]
-    assert [h.base_offset for h in headers(log)] == [1, 2, 3, 4], "the marker stays this time"
-    assert log.aborted_in(0, log.read(0, LIMIT)) == [(1, 0, 1)]
+    assert [h.base_offset for h in headers(log)] == [1, 2, 3, 4], "the first pass keeps the marker"
+    assert log.aborted_transactions(0, log.read(0, LIMIT)) == [(1, 0, 1)]
     log.compact(now, 100)
-    assert log.aborted_in(0, log.read(0, LIMIT)) == [], "nobody has to hear of it"
-    assert [h.base_offset for h in headers(log)] == [1, 2, 3, 4], "with a horizon from now on"
+    assert log.aborted_transactions(0, log.read(0, LIMIT)) == [], "none of its records is left"
+    assert [h.base_offset for h in headers(log)] == [1, 2, 3, 4], "the marker now has a delete horizon"
     log.compact(now + 100, 100)
     assert [h.base_offset for h in headers(log)] == [2, 3, 4]
 
 
-def test_what_was_aborted_takes_no_record_away():
+def test_an_aborted_record_does_not_replace_an_older_one():
     log = PartitionLog("t", 0)
     log.append(batch(b"committed"), 0)
     writer = Writer(log, 1)
@@ -277,7 +279,7 @@ def test_what_was_aborted_takes_no_record_away():
     assert contents(log) == [(0, b"k", b"committed")]
 
 
-def test_what_is_not_stable_is_left_alone():
+def test_unstable_records_are_not_cleaned():
     log = PartitionLog("t", 0)
     log.append(keyed((b"a", b"1")), 0)
     log.roll()
@@ -290,7 +292,7 @@ def test_what_is_not_stable_is_left_alone():
     )
 
 
-def test_how_dirty_a_log_is():
+def test_dirty_ratio():
     log = segmented(1, 2, 3)
     assert log.to_clean(DAY, 0).ratio == 1.0
     log.roll()
@@ -302,16 +304,16 @@ def test_how_dirty_a_log_is():
     assert log.to_clean(DAY, 0)[2:] == (log.size // 2, 7)
     assert log.to_clean(DAY, 0).ratio == 0.5
     assert log.to_clean(DAY, DAY - 7).ratio == 0.5
-    assert log.to_clean(DAY, DAY - 6).ratio == 0.0, "it is too young"
+    assert log.to_clean(DAY, DAY - 6).ratio == 0.0, "the segment is too young"
     Writer(log, 1).write(b"open")
     log.roll()
     log.append(batch(b"v", timestamp=8), 0)
     log.roll()
-    assert log.to_clean(DAY, 0).ratio == 0.5, "what is not stable cannot be cleaned"
+    assert log.to_clean(DAY, 0).ratio == 0.5, "unstable records cannot be cleaned"
     log.truncate(2)
     log.append(batch(b"v", timestamp=9), 0)
     log.roll()
-    assert log.to_clean(DAY, 0).ratio == 1.0, "what was cleaned is gone"
+    assert log.to_clean(DAY, 0).ratio == 1.0, "the cleaned part has been deleted"
 
 
 def test_a_log_that_starts_within_its_active_segment_has_nothing_to_clean():
@@ -325,7 +327,7 @@ def test_a_log_that_starts_within_its_active_segment_has_nothing_to_clean():
     assert len(headers(log)) == 1
 
 
-def test_a_disk_that_fails_in_the_middle_leaves_a_log_that_can_be_read(monkeypatch):
+def test_a_disk_error_during_cleaning_leaves_a_readable_log(monkeypatch):
     log = PartitionLog("t", 0)
     log.segment_bytes = 1
     for number in range(6):
@@ -339,14 +341,14 @@ def test_a_disk_that_fails_in_the_middle_leaves_a_log_that_can_be_read(monkeypat
         return rewrite(old, batches)
 
     monkeypatch.setattr(log.store, "rewrite", fail)
-    with pytest.raises(StorageError):
+    with pytest.raises(KafkaStorageError):
         log.compact(DAY, DAY)
     assert [offset for offset, _, _ in contents(log)] == [1, 3, *range(4, 12)]
     log.compact(DAY, DAY)
     assert [offset for offset, _, _ in contents(log)] == [1, 3, 5, 7, 9, 10, 11]
 
 
-def test_the_last_batch_before_the_active_segment_stays_if_need_be_empty():
+def test_the_last_batch_before_the_active_segment_is_kept_even_if_empty():
     log = PartitionLog("t", 0)
     log.append(keyed((b"a", b"1")), 0)
     log.append(keyed((None, b"no key"), (None, b"no key")), 0)
@@ -357,7 +359,7 @@ def test_the_last_batch_before_the_active_segment_stays_if_need_be_empty():
     assert [(h.base_offset, h.record_count) for h in headers(log)] == [(0, 1), (3, 1)]
 
 
-def test_a_truncation_does_not_go_before_the_start():
+def test_truncation_does_not_go_before_the_log_start():
     log = PartitionLog("t", 0)
     log.append(batch(b"a", b"b", b"c"), 0)
     log.delete_records(1)
@@ -367,7 +369,7 @@ def test_a_truncation_does_not_go_before_the_start():
     assert [record.value for record in log.records()] == [b"d"]
 
 
-def test_a_truncation_counts_segments_anew():
+def test_truncation_recomputes_segment_sizes():
     log = segmented(1, 2, 3)
     log.append(batch(b"v"), 0)
     size = log.size

@@ -51,7 +51,7 @@ def test_reading_up_to_the_last_stable_offset(log):
     assert offsets(log.read(0, LIMIT)) == [(0, 0), (1, 1)]
 
 
-def test_a_marker_is_a_batch_that_every_client_can_tell(log):
+def test_a_marker_is_a_control_batch_that_clients_can_read(log):
     writer = Writer(log, 7)
     writer.write(b"a")
     assert writer.abort() == 1
@@ -65,7 +65,7 @@ def test_a_marker_is_a_batch_that_every_client_can_tell(log):
     assert [record.value for record in log.records()] == [b"a"]
 
 
-def test_aborted_transactions_that_touch_what_was_read(log):
+def test_aborted_transactions_that_overlap_a_read(log):
     one, two = Writer(log, 1), Writer(log, 2)
     one.write(b"a")  # 0
     two.write(b"b")  # 1
@@ -79,7 +79,7 @@ def test_aborted_transactions_that_touch_what_was_read(log):
 
     def listed(offset: int, end: int) -> list[tuple[int, ...]]:
         data = log.read(offset, LIMIT, end=end)
-        return [tuple(aborted) for aborted in log.aborted_in(offset, data)]
+        return [tuple(aborted) for aborted in log.aborted_transactions(offset, data)]
 
     first, second, third = (1, 0, 2), (2, 1, 5), (1, 7, 8)
     assert listed(0, 9) == [first, second, third]
@@ -89,13 +89,13 @@ def test_aborted_transactions_that_touch_what_was_read(log):
     assert listed(3, 9) == [second, third]
     assert listed(6, 7) == []
     assert listed(8, 9) == [third]
-    assert log.aborted_in(9, b"") == []
+    assert log.aborted_transactions(9, b"") == []
 
 
-def test_a_marker_without_anything_written_leaves_no_trace_but_itself(log):
+def test_a_marker_without_records_changes_no_state(log):
     Writer(log, 1).abort()
     assert log.end_offset == log.last_stable_offset == 1
-    assert log.aborted_in(0, log.read(0, LIMIT)) == []
+    assert log.aborted_transactions(0, log.read(0, LIMIT)) == []
     log.append(transactional(b"a", producer_id=1), 0)
 
 
@@ -111,8 +111,8 @@ def test_sequence_numbers_go_on_after_a_marker_of_the_same_epoch(log):
     assert log.append(again, 0) == (3, 3, True, 1000)
 
 
-def test_sequence_numbers_start_anew_after_a_marker_of_a_newer_epoch(log):
-    """As after a fence, and with every transaction of KIP-890."""
+def test_sequence_numbers_restart_after_a_marker_of_a_newer_epoch(log):
+    """This happens after fencing, and with every transaction under KIP-890."""
     writer = Writer(log, 1)
     writer.write(b"a", b"b")
     log.append_marker(ControlType.ABORT, 1, 1, 0)
@@ -130,7 +130,7 @@ def test_sequence_numbers_start_anew_after_a_marker_of_a_newer_epoch(log):
     assert caught.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_a_producer_writes_nothing_plain_inside_a_transaction(log):
+def test_a_nontransactional_batch_within_a_transaction_is_refused(log):
     Writer(log, 1).write(b"a")
     with pytest.raises(AppendError) as caught:
         log.append(sequenced(1, producer_id=1), 0)

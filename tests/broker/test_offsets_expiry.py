@@ -236,11 +236,11 @@ def test_a_commit_with_its_own_retention():
 
 def hold(harness: Harness) -> None:
     """Stop the followers: later writes are not replicated."""
-    harness.log.log.held_at = harness.log.log.end_offset
+    harness.log.log.follower_end_offset = harness.log.log.end_offset
 
 
 def release(harness: Harness) -> None:
-    harness.log.log.held_at = None
+    harness.log.log.follower_end_offset = None
     harness.coordinator.on_high_watermark_updated(0)
 
 

@@ -17,7 +17,7 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 from tests.broker.client import Client, Disconnected, connect
 from tests.broker.harness import GROUP, Harness
-from tests.broker.offsets_requests import T0, TOPIC, commit, fetched, said
+from tests.broker.offsets_requests import T0, TOPIC, commit, fetched, group_records
 from tests.broker.requests import assigned, commit_request, join, member, sync_request
 from tests.broker.transactional import init_producer, txn_offset_commit
 
@@ -32,11 +32,11 @@ def held(**config) -> Harness:
 
 
 def hold(harness: Harness) -> None:
-    harness.log.log.held_at = harness.log.log.end_offset
+    harness.log.log.follower_end_offset = harness.log.log.end_offset
 
 
 def release(harness: Harness) -> None:
-    harness.log.log.held_at = None
+    harness.log.log.follower_end_offset = None
     harness.coordinator.on_high_watermark_updated(0)
 
 
@@ -59,7 +59,7 @@ def test_a_commit_is_answered_and_visible_when_it_is_replicated():
     first, second = harness.send_commit(5), harness.send_commit(6, partition=1)
     assert (first, second, offsets(harness)) == ([], [], {})
     assert harness.log.log.end_offset == 2
-    harness.log.log.held_at = 1
+    harness.log.log.follower_end_offset = 1
     harness.coordinator.on_high_watermark_updated(0)
     assert (first, second, offsets(harness)) == ([ErrorCode.NONE], [], {T0: 5})
     release(harness)
@@ -220,7 +220,7 @@ async def test_a_node_that_stops_or_resigns_between_append_and_response(dies):
             sent = client.send(request, 9)
             await asyncio.sleep(1.0)
             assert offset_of(cluster) == 5
-            assert len(said(cluster)) == 2
+            assert len(group_records(cluster)) == 2
             if dies:
                 await cluster.stop_node(old)
                 assert not await is_answered(client, request, sent)

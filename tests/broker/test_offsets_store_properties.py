@@ -54,7 +54,7 @@ class Store(RuleBasedStateMachine):
 
     @property
     def held(self) -> bool:
-        return self.log.log.held_at is not None
+        return self.log.log.follower_end_offset is not None
 
     @rule(group=groups, partitions=some_partitions)
     def commit(self, group, partitions):
@@ -125,11 +125,11 @@ class Store(RuleBasedStateMachine):
     def hold(self):
         """Stop the followers: later writes are not answered, but the next coordinator would find them."""
         if not self.held:
-            self.log.log.held_at = self.log.log.end_offset
+            self.log.log.follower_end_offset = self.log.log.end_offset
 
     @rule()
     def release(self):
-        self.log.log.held_at = None
+        self.log.log.follower_end_offset = None
         self.store.on_high_watermark_updated(0)
 
     @rule()

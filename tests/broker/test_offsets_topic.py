@@ -13,7 +13,7 @@ from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 from tests.broker.client import Client, connect
-from tests.broker.offsets_requests import T0, TOPIC, commit, fetched, find, said, topics
+from tests.broker.offsets_requests import T0, TOPIC, commit, fetched, find, group_records, topics
 from tests.broker.requests import assigned, commit_request, member
 from tests.broker.transactional import end_transaction, init_producer, txn_offset_commit, write_markers
 
@@ -91,7 +91,7 @@ async def test_groups_are_lost_when_it_is_deleted():
         assert await fetched(client) == {}
         assert await commit(client, cluster, {0: 6}) == {0}
         assert await fetched(client) == {T0: 6}
-        assert len(said(cluster)) == 1
+        assert len(group_records(cluster)) == 1
 
 
 # -- records --------------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ async def test_the_records_of_the_life_of_a_group():
         leave = m.LeaveGroupRequest("g", members=[m.LeaveGroupRequest.MemberIdentity(joined.member_id)])
         await client.ask(leave)
         await client.ask(m.DeleteGroupsRequest(["g"]))
-        created, stable, zero, one, empty, *tombstones = said(cluster)
+        created, stable, zero, one, empty, *tombstones = group_records(cluster)
         assert (created.snapshot.generation_id, created.snapshot.members) == (0, ())
         assert created.snapshot.protocol_type is None
         (kept,) = stable.snapshot.members
@@ -265,7 +265,7 @@ async def test_an_old_client_sets_the_retention_of_its_offsets():
         cluster.create_topic("t")
         request = commit_request(cluster, 2, {0: 5}, retention_time_ms=60_000)
         await client.ask(request, 2)
-        (record,) = said(cluster)
+        (record,) = group_records(cluster)
         assert record.offset.expire_timestamp == record.offset.commit_timestamp + 60_000
         await asyncio.sleep(601)
         assert cluster.groups == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from asyncgroup.broker.errors import AppendError
-from asyncgroup.broker.producer_state import ProducerStates
+from asyncgroup.broker.producer_state import ProducerStateManager
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.records import BatchHeader, read_batch_header
 from tests.broker.batches import sequenced
@@ -29,37 +29,37 @@ class States:
     """Producer states with a log end offset."""
 
     def __init__(self) -> None:
-        self.producers = ProducerStates()
+        self.producers = ProducerStateManager()
         self.offset = 0
 
     def append(self, batch: BatchHeader) -> ErrorCode:
         """Append a batch if it is valid; return the error code."""
         try:
-            self.producers.check(batch)
+            self.producers.check_append(batch)
         except AppendError as error:
             return error.code
-        self.producers.appended(batch, self.offset)
+        self.producers.update(batch, self.offset)
         self.offset += batch.record_count
         return ErrorCode.NONE
 
     def mark(self, epoch: int) -> None:
         self.producers.check_marker(7, epoch)
-        self.producers.ended(7, epoch, self.offset, committed=True)
+        self.producers.end_transaction(7, epoch, self.offset, committed=True)
         self.offset += 1
 
 
 def test_the_lowest_rejected_sequence_number_must_come_first() -> None:
     states = States()
     for sequence in (5, 3, 4):
-        states.producers.verify(inside(sequence), adds=False)
+        states.producers.record_verification(inside(sequence), adds_partitions=False)
     assert [states.append(inside(sequence)) for sequence in (5, 4, 3, 4)] == [GAP, GAP, 0, 0]
 
 
 def test_a_new_epoch_resets_the_rejected_sequence_numbers() -> None:
     states = States()
-    states.producers.verify(inside(0, epoch=1), adds=False)
-    states.producers.verify(inside(4, epoch=2), adds=False)
-    states.producers.verify(inside(2, epoch=1), adds=False)
+    states.producers.record_verification(inside(0, epoch=1), adds_partitions=False)
+    states.producers.record_verification(inside(4, epoch=2), adds_partitions=False)
+    states.producers.record_verification(inside(2, epoch=1), adds_partitions=False)
     assert states.append(inside(4, epoch=2)) == 0
 
 
@@ -73,7 +73,7 @@ def test_a_marker_resets_the_expected_sequence_number(adds: bool, marked: int, e
     states = States()
     states.append(inside(0))
     states.mark(0)
-    states.producers.verify(inside(1), adds=adds)
+    states.producers.record_verification(inside(1), adds_partitions=adds)
     states.mark(marked)
     following = inside(2) if not marked else inside(0, epoch=1)
     if not adds:
@@ -86,9 +86,9 @@ def test_a_producer_that_adds_partitions_by_writing_starts_with_0(known: bool) -
     states = States()
     if known:  # from a marker only
         states.mark(0)
-    states.producers.verify(inside(3), adds=True)
+    states.producers.record_verification(inside(3), adds_partitions=True)
     assert states.append(inside(3)) == GAP
-    states.producers.verify(inside(0), adds=True)
+    states.producers.record_verification(inside(0), adds_partitions=True)
     assert [states.append(inside(sequence)) for sequence in (0, 1)] == [0, 0]
 
 
@@ -96,7 +96,7 @@ def test_old_epochs_are_rejected_without_verification() -> None:
     states = States()
     states.mark(4)
     with pytest.raises(AppendError) as caught:
-        states.producers.verify(inside(0, epoch=3), adds=False)
+        states.producers.record_verification(inside(0, epoch=3), adds_partitions=False)
     assert caught.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
@@ -106,7 +106,7 @@ def test_after_a_reload_any_first_sequence_number_is_accepted(marked_before: boo
     states = States()
     if marked_before:
         states.mark(0)
-    states.producers.doubt_sequences()
+    states.producers.accept_any_sequence()
     states.mark(0)
     assert [states.append(inside(sequence)) for sequence in (5, 7, 6)] == [0, GAP, 0]
     states.mark(1)
@@ -115,7 +115,7 @@ def test_after_a_reload_any_first_sequence_number_is_accepted(marked_before: boo
 
 def test_non_transactional_batches_are_checked_too() -> None:
     states = States()
-    states.producers.verify(inside(1), adds=False)
+    states.producers.record_verification(inside(1), adds_partitions=False)
     assert states.append(header(sequenced(2))) == GAP
     assert states.append(header(sequenced(1))) == 0
 
@@ -124,7 +124,7 @@ def test_the_coordinator_epoch_of_the_last_marker_is_kept_over_epochs() -> None:
     states = States()
     states.mark(0)
     states.append(header(sequenced(0, epoch=1)))
-    (active,) = states.producers.active()
+    (active,) = states.producers.active_producers()
     assert (active.epoch, active.last_sequence, active.coordinator_epoch) == (1, 0, 0)
 
 
@@ -139,9 +139,9 @@ def test_markers_of_producers_with_epoch_bumps(epoch: int, refused: bool) -> Non
     states.producers.check_marker(7, epoch)
     if refused:
         with pytest.raises(AppendError) as caught:
-            states.producers.check_marker(7, epoch, bumps=True)
+            states.producers.check_marker(7, epoch, bumps_epoch=True)
         assert caught.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
     else:
-        states.producers.check_marker(7, epoch, bumps=True)
+        states.producers.check_marker(7, epoch, bumps_epoch=True)
     states.mark(epoch)
-    states.producers.check_marker(7, epoch, bumps=True)  # no transaction is open: a duplicate marker
+    states.producers.check_marker(7, epoch, bumps_epoch=True)  # no transaction is open: a duplicate marker

@@ -69,7 +69,7 @@ async def test_the_connections_that_were_silent_longest_are_closed(caplog):
             await asyncio.sleep(0.01)
         closed = [number for number, client in enumerate(clients) if await is_closed(client)]
         assert closed == [1, 2, 3, 4, 5]
-        assert "unfinished requests take more than 400000 bytes" in caplog.text
+        assert "unserved requests take more than 400000 bytes" in caplog.text
     caplog.clear()
 
 

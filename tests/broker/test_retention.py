@@ -14,7 +14,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.controller import Controller
 from asyncgroup.broker.coordinator.log_store import LogOffsetStore
 from asyncgroup.broker.coordinator.requests import OffsetAndMetadata
-from asyncgroup.broker.errors import StorageError
+from asyncgroup.broker.errors import KafkaStorageError
 from asyncgroup.broker.offsets_topic import OffsetsTopic
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
@@ -138,9 +138,9 @@ async def test_retention_goes_on_after_a_storage_error(monkeypatch):
             fill(cluster, name, HOUR)
 
         def broken(*_):
-            raise StorageError("no")
+            raise KafkaStorageError("no")
 
-        monkeypatch.setattr(cluster.partition("one", 0).log, "retain", broken)
+        monkeypatch.setattr(cluster.partition("one", 0).log, "delete_old_segments", broken)
         await asyncio.sleep(400)
         assert offsets(cluster, "one") == [0]
         assert offsets(cluster, "two") == []
@@ -168,9 +168,9 @@ async def test_unreplicated_records_are_not_deleted():
         cluster.hold_followers("t", 0)
         fill(cluster, "t", HOUR, HOUR)
         log = cluster.partition("t", 0).log
-        assert log.retain(START, 1000, -1) == 2
+        assert log.delete_old_segments(START, 1000, -1) == 2
         assert (log.start_offset, log.high_watermark, log.end_offset) == (2, 2, 4)
-        assert log.retain(START, -1, 0) == 0
+        assert log.delete_old_segments(START, -1, 0) == 0
 
 
 # -- compaction of the offsets topic---------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def test_a_large_offsets_log_is_not_compacted_too_often(monkeypatch):
 
 def test_commits_succeed_if_compaction_fails(monkeypatch):
     def broken(*_args, **_options):
-        raise StorageError("no")
+        raise KafkaStorageError("no")
 
     offsets = Offsets()
     monkeypatch.setattr(offsets.partition.log, "compact", broken)

@@ -67,8 +67,8 @@ async def test_topics_records_and_epochs_survive_a_restart(tmp_path):
         found = partitions_of(await client.ask(fetch(cluster, 0)))[0]
         assert offsets(found.records) == [(0, 1), (2, 2)]
         new = cluster.partition("t", 0).leader_epoch
-        assert cluster.partition("t", 0).log.end_of_epoch(epoch) == (epoch, 2)
-        assert cluster.partition("t", 0).log.end_of_epoch(new) == (new, 3)
+        assert cluster.partition("t", 0).log.end_offset_for_epoch(epoch) == (epoch, 2)
+        assert cluster.partition("t", 0).log.end_offset_for_epoch(new) == (new, 3)
         too_large = await put(client, cluster, batch(b"x" * 6000))
         assert too_large[0].error_code == ErrorCode.MESSAGE_TOO_LARGE
 
@@ -104,7 +104,7 @@ async def test_deleted_records_and_topics_stay_deleted(tmp_path):
         cluster.partition("gone", 0).log.append(batch(b"new"), 0)
         cluster.create_topic("empty", 2)
         cluster.partition("empty", 1).log.append(batch(b"a"), 0)
-        cluster.partition("empty", 1).log.retain(2 * DAY, DAY, -1)
+        cluster.partition("empty", 1).log.delete_old_segments(2 * DAY, DAY, -1)
     async with on_disk(tmp_path) as cluster:
         log = cluster.partition("t", 0).log
         assert (log.start_offset, log.end_offset) == (3, 5)
@@ -233,7 +233,7 @@ async def test_a_relative_directory_survives_a_change_of_the_working_directory(t
 @virtually
 async def test_a_directory_can_be_used_by_one_cluster_at_a_time(tmp_path):
     async with on_disk(tmp_path):
-        with pytest.raises(UsageError, match=f"{tmp_path} is used by another cluster"):
+        with pytest.raises(UsageError, match=f"{tmp_path} is in use by another cluster"):
             async with on_disk(tmp_path):
                 pass
     async with on_disk(tmp_path):
@@ -342,7 +342,7 @@ async def test_reading_a_missing_or_truncated_file(tmp_path):
         with first.open("ab") as file:
             file.truncate(50)
         second.unlink()
-        cluster._data.files.forget(second)
+        cluster._data.files.close_file(second)
         for offset in range(2):
             found = partitions_of(await client.ask(fetch(cluster, 0, offset=offset)))[0]
             assert (found.error_code, found.records) == (ErrorCode.KAFKA_STORAGE_ERROR, b"")

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from asyncgroup.broker.storage import metadata_log
-from tests.broker.disks import Killed, Killer, PowerCut
-from tests.broker.lives import STEPS, check, live
+from tests.broker.disk_faults import KillAtCall, Killed, PowerCut
+from tests.broker.stored_cluster import STEPS, check_stored, run_steps
 
 HOW = ["before", "in the middle", "after"]
 
@@ -35,8 +35,8 @@ def run_whole_scenario(
     """Run the scenario to its end; return the number of system calls and the view after each step."""
     views: list[dict[str, Any]] = []
     with patch.context() as inner:
-        killer = Killer(inner, -1, "before")
-        live(path, views, fsync=fsync)
+        killer = KillAtCall(inner, -1, "before")
+        run_steps(path, views, fsync=fsync)
     assert len(views) == len(STEPS) + 1
     assert killer.calls > 60
     return killer.calls, views
@@ -61,9 +61,9 @@ def kill_at_calls(directory: Path, patch: pytest.MonkeyPatch, how: str, *, first
         path = directory / str(last)
         views: list[dict[str, Any]] = []
         with patch.context() as inner, pytest.raises(Killed):
-            Killer(inner, last, how)
-            live(path, views)
-        check(path, expected, len(views), f"killed {how} call {last}")
+            KillAtCall(inner, last, how)
+            run_steps(path, views)
+        check_stored(path, expected, len(views), f"killed {how} call {last}")
         shutil.rmtree(path)
 
 
@@ -90,10 +90,10 @@ def cut_power_at_calls(directory: Path, patch: pytest.MonkeyPatch, *, first: int
         with PowerCut(path) as power:
             with patch.context() as inner, pytest.raises(Killed):
                 power.watch(inner, last)
-                live(path, views, fsync=True)
+                run_steps(path, views, fsync=True)
             for number in range(3):
                 left = directory / f"{last}-{number}"
                 power.leave(left, None if number == 0 else random.Random(last + number))
-                check(left, expected, len(views), f"power lost at call {last}, {number}")
+                check_stored(left, expected, len(views), f"power lost at call {last}, {number}")
                 shutil.rmtree(left)
         shutil.rmtree(path)

@@ -11,8 +11,8 @@ import pytest
 
 from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.storage import metadata_log
-from tests.broker.disks import FailingDisk
-from tests.broker.lives import STEPS, Life, Step, live, reopen
+from tests.broker.disk_faults import FailingDisk
+from tests.broker.stored_cluster import STEPS, Step, StoredCluster, reopen, run_steps
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def fail_at_calls(
     expected: list[dict[str, Any]] = []
     with patch.context() as inner:
         calls = FailingDisk(inner, 0, 0)
-        live(directory / "whole", expected, fsync=fsync)
+        run_steps(directory / "whole", expected, fsync=fsync)
     for number in range(first, calls.calls + 1, step):
         path = directory / str(number)
         with patch.context() as inner:
@@ -76,15 +76,15 @@ def live_with_failures(
         life.data.close()
 
 
-def begin(path: Path, *, fsync: bool) -> Life:
+def begin(path: Path, *, fsync: bool) -> StoredCluster:
     while True:
         try:
-            return Life(path, fsync=fsync)
+            return StoredCluster(path, fsync=fsync)
         except (OSError, Refused):
             continue
 
 
-def succeeds(life: Life, step: Step) -> bool:
+def succeeds(life: StoredCluster, step: Step) -> bool:
     try:
         step(life)
     except (OSError, Refused):
@@ -94,9 +94,9 @@ def succeeds(life: Life, step: Step) -> bool:
 
 def view_of_copy(path: Path, disk: FailingDisk) -> dict[str, Any]:
     copied = path.with_name(f"{path.name}-copy")
-    with disk.healed():
+    with disk.suspended():
         shutil.copytree(path, copied)
-        life = Life(copied)
+        life = StoredCluster(copied)
         try:
             return life.view()
         finally:

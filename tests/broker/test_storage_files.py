@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from asyncgroup.broker.errors import AppendError, StorageError
+from asyncgroup.broker.errors import AppendError, KafkaStorageError
 from asyncgroup.broker.log import PartitionLog
 from asyncgroup.broker.storage.file_segments import FileStore, segment_path
 from asyncgroup.broker.storage.open_files import OpenFiles
@@ -25,7 +25,7 @@ class LogDirectory:
     """Context manager: the log of one partition, opened from its directory."""
 
     def __init__(self, directory: Path, segment_bytes: int = 1 << 30) -> None:
-        self.files = OpenFiles(most_open=2)
+        self.files = OpenFiles(max_open=2)
         self.directory = directory
         self.log = PartitionLog("t", 0)
         self.log.segment_bytes = segment_bytes
@@ -190,7 +190,7 @@ def test_a_producer_with_only_a_marker_left_continues(tmp_path):
             writer.write(b"a")
         writer.commit()
         log.delete_records(3)
-        assert log.retain(0, -1, -1) == 3
+        assert log.delete_old_segments(0, -1, -1) == 3
     with LogDirectory(tmp_path) as log:
         writer.log = log
         assert writer.write(b"b") == 4
@@ -234,7 +234,7 @@ def test_a_full_disk_leaves_the_log_uncompacted(tmp_path, monkeypatch):
         write = os.pwritev
 
         monkeypatch.setattr(os, "pwritev", broken)
-        with pytest.raises(StorageError, match=r"t-0: .*No space"):
+        with pytest.raises(KafkaStorageError, match=r"t-0: .*No space"):
             log.compact(2000, 1000)
         assert values(log) == [b"0", b"1", b"2"]
         monkeypatch.setattr(os, "pwritev", write)
@@ -259,7 +259,7 @@ def test_compacted_records_do_not_come_back(tmp_path, monkeypatch):
 
         monkeypatch.setattr(Path, "unlink", stuck)
         for now in (2000, 9000):
-            with suppress(StorageError):
+            with suppress(KafkaStorageError):
                 log.compact(now, 1000)
         kept = list(tmp_path.glob("*.log"))
         monkeypatch.setattr(Path, "unlink", unlink)

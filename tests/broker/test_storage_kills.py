@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from asyncgroup import Consumer as AsyncConsumer, ConsumerConfig
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.model import Record
-from tests.broker.killed_broker import PARTITIONS, TOPIC, Broker, broker
+from tests.broker.broker_process import PARTITIONS, TOPIC, BrokerProcess, broker_process
 
 
 class Writer:
@@ -70,7 +70,7 @@ async def read(directory: Path) -> list[Record]:
 
 def killed(directory: Path, times: int, seed: int) -> None:
     rng = random.Random(seed)
-    with broker(directory) as process:
+    with broker_process(directory) as process:
         writer = Writer(process.port)
         for _ in range(times):
             writer.write_until(len(writer.acknowledged) + rng.randrange(1, 1500))
@@ -155,7 +155,7 @@ async def read_committed(directory: Path, end: int) -> list[list[int]]:
 
 def killed_in_transactions(directory: Path, times: int, seed: int) -> None:
     rng = random.Random(seed)
-    with broker(directory) as process, ThreadPoolExecutor(1) as killer:
+    with broker_process(directory) as process, ThreadPoolExecutor(1) as killer:
         writer = TransactionalWriter(process.port)
         for _ in range(times):
             killing = killer.submit(kill_later, process, rng)
@@ -174,13 +174,13 @@ def killed_in_transactions(directory: Path, times: int, seed: int) -> None:
         assert set(writer.committed) <= set(values) <= {*writer.committed, *writer.unknown}
 
 
-def kill_later(process: Broker, rng: random.Random) -> None:
+def kill_later(process: BrokerProcess, rng: random.Random) -> None:
     time.sleep(rng.uniform(0.01, 0.4))
     process.kill_and_start(rng)
 
 
 @pytest.mark.timeout(90)
-def test_transactions_stay_atomic_on_a_killed_broker(tmp_path):
+def test_transactions_stay_atomic_on_a_killed_broker_process(tmp_path):
     killed_in_transactions(tmp_path, 2, seed=1)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.errors import StorageError
+from asyncgroup.broker.errors import KafkaStorageError
 from asyncgroup.broker.storage import metadata_log
 from asyncgroup.broker.storage.metadata_log import MetadataLog, read_frames
 from asyncgroup.broker.storage.open_files import OpenFiles
@@ -65,7 +65,7 @@ def test_state_is_the_latest_record_per_key_before_a_cut(
     path.write_bytes(data[:cut])
     ends = list(itertools.accumulate(len(metadata_log._framed(record)) for record in records))
     if cut < ends[0] + records[0]["snapshot"]:
-        with pytest.raises(StorageError, match=r"damaged at byte \d+, in its snapshot"):
+        with pytest.raises(KafkaStorageError, match=r"damaged at byte \d+, in its snapshot"):
             opened(directory)
         return
     left: dict[str, int] = {}
@@ -106,12 +106,12 @@ def test_damaged_metadata_is_rejected(tmp_path):
         damaged = bytearray(data)
         damaged[position] ^= 1 << position % 8
         path.write_bytes(damaged)
-        with pytest.raises(StorageError, match="damaged at byte"):
+        with pytest.raises(KafkaStorageError, match="damaged at byte"):
             opened(tmp_path)
         assert path.read_bytes() == damaged
     for size in (0, 1, 30):
         path.write_bytes(data[:size])
-        with pytest.raises(StorageError, match="in its snapshot"):
+        with pytest.raises(KafkaStorageError, match="in its snapshot"):
             opened(tmp_path)
 
 
@@ -124,7 +124,7 @@ async def test_damaged_metadata_leaves_the_topics_on_disk(tmp_path):
     (path,) = (tmp_path / "metadata").iterdir()
     whole = path.read_bytes()
     path.write_bytes(b"")
-    with pytest.raises(StorageError, match=r"\.metadata: damaged"):
+    with pytest.raises(KafkaStorageError, match=r"\.metadata: damaged"):
         async with EmbeddedCluster(data_dir=tmp_path):
             pass
     path.write_bytes(whole)
@@ -150,14 +150,14 @@ def test_a_snapshot_is_repeated_if_its_directory_entry_may_be_lost(tmp_path, mon
     monkeypatch.setattr(metadata_log, "SNAPSHOT_AFTER", 1)
     named: list[str] = []
 
-    def keep_names(directory: Path) -> None:
+    def sync_directory(directory: Path) -> None:
         newest = max(path.name for path in directory.glob("*.metadata"))
         if newest == "0000000002.metadata" and "failed" not in named:
             named.append("failed")
             raise OSError(errno.EIO, "Input/output error")
         named.append(newest)
 
-    monkeypatch.setattr(log._files, "keep_names", keep_names)
+    monkeypatch.setattr(log._files, "sync_directory", sync_directory)
     log.put({"key": ["k", 0], "value": 0})
     assert log._path.name == "0000000002.metadata"
     assert "failed" in named

@@ -13,7 +13,7 @@ import pytest
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.storage.file_segments import FileSegment
-from asyncgroup.broker.storage.records import read_transaction, transaction_record
+from asyncgroup.broker.storage.metadata_records import read_transaction, transaction_record
 from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch, TransactionMetadata
 from asyncgroup.broker.transactions.state import TransactionState
 from asyncgroup.error_codes import ErrorCode
@@ -60,7 +60,7 @@ async def test_aborted_and_open_transactions_survive_a_restart(tmp_path):
     async with on_disk(tmp_path) as cluster:
         log = cluster.partition("t", 0).log
         assert (log.last_stable_offset, log.end_offset) == (2, 5)
-        assert log.aborted_in(0, log.read(0, 1 << 20)) == [(1, 0, 1)]
+        assert log.aborted_transactions(0, log.read(0, 1 << 20)) == [(1, 0, 1)]
         log.append_marker(ControlType.COMMIT, 2, 0, 0)
         assert log.last_stable_offset == 6
 
@@ -83,7 +83,7 @@ async def test_markers_of_a_prepared_transaction_are_written_after_a_restart(tmp
         assert cluster.transactions["tx"].state is TransactionState.COMPLETE_COMMIT
         log = cluster.partition("t", 0).log
         assert (log.last_stable_offset, log.end_offset) == (2, 2)
-        assert log.aborted_in(0, log.read(0, 1 << 20)) == []
+        assert log.aborted_transactions(0, log.read(0, 1 << 20)) == []
 
 
 @pytest.mark.asyncio(loop_factories=["real", "virtual"])

@@ -106,14 +106,14 @@ async def test_a_parked_request_is_answered_at_its_deadline():
 async def test_a_check_of_a_watched_key_answers_a_ready_request():
     parked, ready = purgatory(), []
     future = parked.park(["a", "b"], 9.0, lambda: bool(ready), lambda: now())
-    parked.check("a")
+    parked.check_and_complete("a")
     await asyncio.sleep(1)
     assert not future.done()
     ready.append(1)
-    parked.check("c")
+    parked.check_and_complete("c")
     await asyncio.sleep(0)
     assert not future.done()
-    parked.check("b")
+    parked.check_and_complete("b")
     assert await future == 1.0
     assert len(parked) == 0
     await asyncio.sleep(20)  # its timer must be cancelled
@@ -125,7 +125,7 @@ async def test_requests_are_answered_in_the_order_in_which_they_were_parked():
     parked = purgatory()
     order: list[int] = []
     futures = [parked.park(["a"], 9.0, lambda: True, lambda n=n: order.append(n)) for n in range(5)]
-    parked.check("a")
+    parked.check_and_complete("a")
     await asyncio.gather(*futures)
     assert order == [0, 1, 2, 3, 4]
 
@@ -142,7 +142,7 @@ async def test_an_exception_of_one_request_does_not_affect_others(is_ready, fini
     first = parked.park(["a"], 9.0, lambda: True, now)
     failing = parked.park(["a", "b"], 9.0, is_ready, finish)
     last = parked.park(["a"], 9.0, lambda: True, now)
-    parked.check("a")
+    parked.check_and_complete("a")
     assert (await first, await last) == (0.0, 0.0)
     with pytest.raises(ValueError, match="a bug"):
         await failing
@@ -167,7 +167,7 @@ async def test_a_cancelled_request_is_removed():
     future.cancel()
     await asyncio.sleep(0)
     assert len(parked) == 0
-    parked.check("a")
+    parked.check_and_complete("a")
     await asyncio.sleep(5)
     assert finished == []
 

@@ -40,7 +40,7 @@ def test_it_equals_a_list(steps):
             del stamps[:what]
         else:
             keep = max(len(stamps) - what, 0)
-            index.drop_behind(keep)
+            index.truncate(keep)
             del stamps[keep:]
         check(index, stamps)
 

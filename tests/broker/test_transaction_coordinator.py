@@ -332,7 +332,7 @@ def test_each_transactional_id_has_a_coordinating_node(harness):
     harness.controller.node_up(2, harness.listener)
     # Coordinators do not move back by themselves, like leaders.
     assert {harness.coordinator.coordinator_of(name) for name in names} == {1}
-    harness.controller.coordinators.spread(harness.controller.alive)
+    harness.controller.coordinators.assign_evenly(harness.controller.alive)
     assert {harness.coordinator.coordinator_of(name) for name in names} == {1, 2}
     for name in names:
         node = harness.coordinator.coordinator_of(name)

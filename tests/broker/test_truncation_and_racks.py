@@ -52,7 +52,7 @@ def test_a_truncated_log_equals_one_that_was_never_longer(sizes: list[int], cut:
         assert log.bytes_from(offset) == expected.bytes_from(offset)
         assert log.read(offset, 1, at_least_one=True) == expected.read(offset, 1, at_least_one=True)
     for epoch in (0, 1, 2):
-        assert log.end_of_epoch(epoch) == expected.end_of_epoch(epoch)
+        assert log.end_offset_for_epoch(epoch) == expected.end_offset_for_epoch(epoch)
 
 
 def test_truncation_resets_producer_state() -> None:
@@ -96,7 +96,7 @@ async def test_a_truncation_starts_a_new_leader_epoch() -> None:
         leader, epoch = partition.leader, partition.leader_epoch
         cluster.truncate("t", 0, 3)
         assert (partition.leader, partition.leader_epoch, partition.log.end_offset) == (leader, epoch + 1, 3)
-        assert partition.log.end_of_epoch(epoch) == (epoch, 3)
+        assert partition.log.end_offset_for_epoch(epoch) == (epoch, 3)
         cluster.truncate("t", 0, 3, leader=3 - leader)
         assert (partition.leader, partition.log.end_offset) == (3 - leader, 3)
         with pytest.raises(UsageError, match="node 9 is not running"):

@@ -106,8 +106,8 @@ async def test_the_broker_logs_changes_of_topics_and_leaders(caplog: pytest.LogC
     assert caplog.messages[:5] == [
         "topic t: created with 6 partitions",
         "partition t-0: leader 1 -> 2",
-        "topic t: has 7 partitions now",
-        "node 2 is gone: 3 partitions get other leaders",
+        "topic t: now has 7 partitions",
+        "node 2 stopped: 3 partitions get new leaders",
         "topic t: deleted",
     ]
     assert not any(message.startswith("partition") for message in caplog.messages[5:])

@@ -348,7 +348,7 @@ def test_data_dir_keeps_records(tmp_path: Path) -> None:
         ended = run("broker", "--port", "0", *arguments)
         assert ended.returncode == 1
         assert len(ended.stderr.splitlines()) == 1
-        assert f"{tmp_path / 'data'} is used by another cluster" in ended.stderr
+        assert f"{tmp_path / 'data'} is in use by another cluster" in ended.stderr
     with broker(*arguments) as servers:
         shown = run("consume", "-b", servers, "-t", "kept", "--from", "earliest", "--max-messages", "50")
         assert sorted(shown.stdout.split(), key=int) == [str(n) for n in range(50)]

@@ -96,7 +96,7 @@ def answers(log: PartitionLog, buffer: RecordBuffer, sizes: Iterator[int]) -> No
         # whoever answers may list them in any order
         listed = [
             ListedTransaction(one.producer_id, one.first_offset)
-            for one in reversed(log.aborted_in(offset, data))
+            for one in reversed(log.aborted_transactions(offset, data))
         ]
         buffer.add(data, zero_copy=True, aborted=listed)
         assert buffer.fetch_offset > offset
@@ -142,7 +142,7 @@ def test_the_aborted_transactions_that_a_broker_lists(made, data):
     buffer = RecordBuffer(TP, start, check_crcs=True)
     buffer.add(read, zero_copy=True)
     end = buffer.fetch_offset
-    listed = [tuple(one) for one in log.aborted_in(start, read)]
+    listed = [tuple(one) for one in log.aborted_transactions(start, read)]
     expected = [one for one in model.aborted if one[2] >= start and one[1] < end] if read else []
     assert listed == expected
 
@@ -224,7 +224,7 @@ def consumer_of(log: PartitionLog, offset: int = 0):
 def feed(consumer, log: PartitionLog) -> None:
     offset, end = consumer.fetch_offset, log.last_stable_offset
     data = log.read(offset, LIMIT, end=end)
-    aborted = [ListedTransaction(*one[:2]) for one in log.aborted_in(offset, data)]
+    aborted = [ListedTransaction(*one[:2]) for one in log.aborted_transactions(offset, data)]
     consumer.fetched(data, log.high_watermark, 0, zero_copy=True, last_stable_offset=end, aborted=aborted)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from asyncgroup.broker.fetch_sessions import Fetched, FetchSessions
+from asyncgroup.broker.fetch_sessions import FetchPartitionData, FetchSessions
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_plan import build_fetch_request
 from asyncgroup.consumer.fetch_session import (
@@ -51,7 +51,7 @@ class Broker:
         context = self.sessions.context(request, version)
         self.read = {tuple(key): wanted.fetch_offset for key, wanted in context.wanted}
         fetched = [
-            (key, Fetched(high_watermark=5, records=b"x" if key[1] in news else b""))
+            (key, FetchPartitionData(high_watermark=5, records=b"x" if key[1] in news else b""))
             for key, _ in context.wanted
         ]
         error, session_id, told = context.answer(fetched)

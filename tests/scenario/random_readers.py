@@ -163,7 +163,7 @@ class Reader:
             [position, self.rng.randint(log.start_offset, max(position, log.start_offset))]
         )
         # what the log lost, and holds instead, cannot be found out any more: a sought offset has no epoch
-        _, end = log.end_of_epoch(self.consumer.fetched_epoch)
+        _, end = log.end_offset_for_epoch(self.consumer.fetched_epoch)
         self.history.excused.update(range(position if end < 0 else min(position, end), target))
         if self.consumer.fetch_position.topic_id not in (NO_UUID, self.logs.topic_id(self.history.tp)):
             # the topic was made anew, which it has yet to hear of: a sought offset is one of whatever topic there is

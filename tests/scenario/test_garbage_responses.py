@@ -20,7 +20,7 @@ from asyncgroup import (
     Session,
 )
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.server import Connection
+from asyncgroup.broker.server import ServerConnection
 from asyncgroup.errors import AsyncGroupError, MalformedResponse
 from asyncgroup.wire import messages as m
 from tests.memory import memory_under
@@ -114,13 +114,13 @@ class ResponseCorruptor:
 @pytest.fixture
 def install_corruptor(monkeypatch: pytest.MonkeyPatch) -> Callable[[ResponseCorruptor], None]:
     """Put a `ResponseCorruptor` between the nodes and the network."""
-    write = Connection._write
+    write = ServerConnection._write
 
     def install(corruptor: ResponseCorruptor) -> None:
-        def corrupted(self: Connection, pieces: list[bytes]) -> None:
+        def corrupted(self: ServerConnection, pieces: list[bytes]) -> None:
             write(self, [corruptor(self._node.id, b"".join(pieces))])
 
-        monkeypatch.setattr(Connection, "_write", corrupted)
+        monkeypatch.setattr(ServerConnection, "_write", corrupted)
 
     return install
 

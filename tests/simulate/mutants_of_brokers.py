@@ -17,7 +17,7 @@ from asyncgroup.broker.coordinator.member import GroupMember
 from asyncgroup.broker.coordinator.rebalance import Rebalance
 from asyncgroup.broker.coordinator.replayed import ReplayedPartition
 from asyncgroup.broker.handlers import offset_fetch
-from asyncgroup.broker.log import Appended, PartitionLog
+from asyncgroup.broker.log import LogAppendInfo, PartitionLog
 from asyncgroup.broker.storage import recovery
 from asyncgroup.broker.storage.open_files import OpenFiles
 from asyncgroup.broker.topics import INTERNAL_TOPICS, Partition
@@ -174,21 +174,21 @@ def _old_offsets() -> Patched:
 
 def _lost_with_a_leader() -> Patched:
     """A new leader lacks the last batch."""
-    lead = Partition.lead_by
+    lead = Partition.set_leader
 
     def lacking(self: Partition, node_id: int) -> None:
         if self.log.end_offset and self.topic not in INTERNAL_TOPICS:
             self.log.truncate(self.log.end_offset - 1)
         lead(self, node_id)
 
-    return patch.object(Partition, "lead_by", lacking)
+    return patch.object(Partition, "set_leader", lacking)
 
 
 def _not_kept() -> Patched:
     """Of some batches the producer is told that they are written, and they are not."""
     append, numbers = PartitionLog.append, count(1)
 
-    def forgetful(self: PartitionLog, data: Any, *args: Any, **options: Any) -> Appended:
+    def forgetful(self: PartitionLog, data: Any, *args: Any, **options: Any) -> LogAppendInfo:
         appended = append(self, data, *args, **options)
         if self.topic not in INTERNAL_TOPICS and next(numbers) % 20 == 0:
             self.truncate(appended.base_offset)

@@ -161,9 +161,9 @@ def test_a_negative_history_limit() -> None:
 @pytest.mark.asyncio
 async def test_a_history_rejects_unknown_apis_and_errors() -> None:
     async with EmbeddedCluster() as cluster:
-        with pytest.raises(UsageError, match="no API is called 'Produces'; these are: "):
+        with pytest.raises(UsageError, match="unknown API 'Produces'; the APIs are "):
             cluster.history.of("Produces")
-        with pytest.raises(UsageError, match="no API is called 'Produces'"):
+        with pytest.raises(UsageError, match="unknown API 'Produces'"):
             await cluster.history.wait_for("Produces")
         with pytest.raises(
             ConfigError, match="error='NOT_LEADER' is not allowed: one of Kafka's error codes"

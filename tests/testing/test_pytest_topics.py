@@ -12,7 +12,7 @@ import pytest
 
 from asyncgroup import ConfigError, Consumer, ConsumerConfig, UsageError
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.folding import folded
+from asyncgroup.broker.folding import fold_repeats
 from asyncgroup.testing import KafkaServer
 from asyncgroup.testing.pytest_fixtures import kafka_cluster, virtual_kafka
 from tests.testing.suites import run_suite
@@ -126,9 +126,9 @@ def test_unknown_topics_are_allowed_by_option_and_after_deletion(output: str) ->
 
 def test_a_fetch_fault_without_a_topic_accepts_only_top_level_errors(output: str) -> None:
     assert outcomes(output)["test_fetch_fault"] == "ERROR"
-    assert "error='NOT_LEADER_OR_FOLLOWER' is not allowed: for a Fetch without topic=" in output
+    assert "error='NOT_LEADER_OR_FOLLOWER' is not allowed: only with topic=…" in output
     with KafkaServer(topics="orders") as server:
-        with pytest.raises(ConfigError, match="for a Fetch without topic="):
+        with pytest.raises(ConfigError, match="only with topic=…"):
             server.faults.on("Fetch", error="OFFSET_OUT_OF_RANGE")
         server.faults.on("Fetch", error="FETCH_SESSION_ID_NOT_FOUND", optional=True)
         server.faults.on("Fetch", topic="orders", error="OFFSET_OUT_OF_RANGE", optional=True)
@@ -145,14 +145,14 @@ def test_alternating_lines_are_folded() -> None:
     keys = [*"a", *"bc" * 5, *"d", *"ee", *"fff"]
     times = [str(number) for number in range(len(keys))]
     lines = [f"{key}{time}" for key, time in zip(keys, times, strict=True)]
-    assert folded(lines, keys, times) == [
+    assert fold_repeats(lines, keys, times) == [
         "a0",
         *("b1", "c2", "            … these 2 lines 5 times in all, until 10"),
         "d11",
         *("e12", "e13"),
         *("f14", "            … this line 3 times in all, until 16"),
     ]
-    assert folded([], [], []) == []
+    assert fold_repeats([], [], []) == []
 
 
 def test_a_session_shares_a_server(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.quotas import Entity
+from asyncgroup.broker.quotas import QuotaEntity
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -20,7 +20,7 @@ Entry = m.AlterClientQuotasRequest.EntryData
 
 def handle(node: Node, _context: RequestContext, request: m.AlterClientQuotasRequest) -> Response:
     """Apply the changes of each entity, all or none; an entity named twice is changed once and gets an error."""
-    results: dict[Entity, tuple[ErrorCode, str | None]] = {}
+    results: dict[QuotaEntity, tuple[ErrorCode, str | None]] = {}
     for entry in request.entries:
         entity = _entity(entry)
         try:
@@ -40,20 +40,20 @@ def error_response(_context: RequestContext, request: m.AlterClientQuotasRequest
     return _response({_entity(entry): (error, error.name) for entry in request.entries})
 
 
-def _entity(entry: Entry) -> Entity:
+def _entity(entry: Entry) -> QuotaEntity:
     return tuple(sorted({part.entity_type: part.entity_name for part in entry.entity}.items()))
 
 
-def _alter(node: Node, entity: Entity, entry: Entry, *, validate_only: bool) -> None:
+def _alter(node: Node, entity: QuotaEntity, entry: Entry, *, validate_only: bool) -> None:
     changes = {op.key: None if op.remove else op.value for op in entry.ops}
     if len(changes) < len(entry.ops):
         raise Refused(ErrorCode.INVALID_REQUEST, "the request names a quota of this entity twice")
-    values = node.controller.quotas.altered(entity, changes)
+    values = node.controller.quotas.merged(entity, changes)
     if not validate_only:
         node.controller.alter_quotas(entity, values)
 
 
-def _response(results: dict[Entity, tuple[ErrorCode, str | None]]) -> Response:
+def _response(results: dict[QuotaEntity, tuple[ErrorCode, str | None]]) -> Response:
     return Response(
         entries=[
             Response.EntryData(code, message, [Response.EntityData(*part) for part in entity])

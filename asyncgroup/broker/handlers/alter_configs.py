@@ -5,7 +5,7 @@ Settings that are not named return to their defaults.
 
 from __future__ import annotations
 
-from asyncgroup.broker.config_resources import SET, Change, alter_all, replaced
+from asyncgroup.broker.config_resources import SET, AlterConfigOp, alter_all, replace_configs
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
@@ -21,11 +21,11 @@ def handle(node: Node, context: RequestContext, request: m.AlterConfigsRequest) 
     wanted = [
         (
             (r.resource_type, r.resource_name),
-            [Change(config.name, SET, config.value) for config in r.configs],
+            [AlterConfigOp(config.name, SET, config.value) for config in r.configs],
         )
         for r in request.resources
     ]
-    results = alter_all(node, context, wanted, replaced, validate_only=request.validate_only)
+    results = alter_all(node, context, wanted, replace_configs, validate_only=request.validate_only)
     return Response(
         responses=[
             Response.AlterConfigsResourceResponse(code, message, *resource)

@@ -7,7 +7,7 @@ from collections import Counter
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.placement import MAX_PARTITIONS
+from asyncgroup.broker.replica_placer import MAX_PARTITIONS
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 

@@ -11,7 +11,7 @@ from typing import Final
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.placement import MAX_PARTITIONS
+from asyncgroup.broker.replica_placer import MAX_PARTITIONS
 from asyncgroup.broker.topic_configs import topic_configs
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
@@ -80,7 +80,7 @@ def _create(node: Node, context: RequestContext, topic: Creatable, *, validate_o
         configs=[
             m.CreateTopicsResponse.CreatableTopicConfigs(c.name, c.value, config_source=c.source)
             for c in topic_configs(
-                created.configs, lambda name: node.controller.settings.topic_synonyms(name, node.id)
+                created.configs, lambda name: node.controller.configs.topic_synonyms(name, node.id)
             )
         ],
     )

@@ -7,7 +7,7 @@ import functools
 
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.purgatory import resolve
+from asyncgroup.broker.purgatory import complete_future
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -27,7 +27,7 @@ def handle(
     def deleted(group_id: str, error: ErrorCode) -> None:
         errors[group_id] = error
         if len(errors) == len(wanted):
-            resolve(
+            complete_future(
                 future, lambda: m.DeleteGroupsResponse(results=[Result(*each) for each in errors.items()])
             )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from asyncgroup.broker.context import RequestContext
-from asyncgroup.broker.errors import PartitionError, StorageError
+from asyncgroup.broker.errors import KafkaStorageError, PartitionError
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
@@ -55,7 +55,7 @@ def _delete(node: Node, context: RequestContext, name: str, index: int, offset: 
         partition = node.partition(context, topic, index)
         if topic is not None and topic.is_internal:
             raise PartitionError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        node.check_leads(partition)
+        node.check_leader(partition)
         if not partition.config.delete:
             raise PartitionError(ErrorCode.POLICY_VIOLATION)
         log = partition.log
@@ -63,7 +63,7 @@ def _delete(node: Node, context: RequestContext, name: str, index: int, offset: 
         if not 0 <= new_start <= log.high_watermark:
             raise PartitionError(ErrorCode.OFFSET_OUT_OF_RANGE)
         log.delete_records(new_start)
-    except (PartitionError, StorageError) as error:
+    except (PartitionError, KafkaStorageError) as error:
         return Result(index, -1, error.code)
-    node.appended(partition)  # wakes parked fetches, whose offset may be out of range now
+    node.complete_delayed_operations(partition)  # wakes parked fetches, whose offset may be out of range now
     return Result(index, log.start_offset, ErrorCode.NONE)

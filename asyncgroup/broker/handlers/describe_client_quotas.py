@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.quotas import filter_of
+from asyncgroup.broker.quotas import parse_filter
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -18,7 +18,7 @@ def handle(node: Node, _context: RequestContext, request: m.DescribeClientQuotas
     """Return the matching entities with their quotas."""
     components = [(c.entity_type, c.match_type, c.match) for c in request.components]
     try:
-        exact, types = filter_of(components)
+        exact, types = parse_filter(components)
     except Refused as error:
         return Response(error_code=error.code, error_message=str(error), entries=None)
     quotas = node.controller.quotas

@@ -19,7 +19,7 @@ from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.node_configs import cluster_configs, group_configs, node_configs
-from asyncgroup.broker.topic_configs import ConfigValue, topic_configs
+from asyncgroup.broker.topic_configs import ConfigEntry, topic_configs
 from asyncgroup.broker.topics import check_topic_name
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
@@ -88,7 +88,7 @@ def _describe(
     )
 
 
-def _configs(node: Node, context: RequestContext, resource: Resource) -> list[ConfigValue]:
+def _configs(node: Node, context: RequestContext, resource: Resource) -> list[ConfigEntry]:
     kind, name = resource.resource_type, resource.resource_name
     if kind == TOPIC:
         check_topic_name(name)
@@ -96,7 +96,7 @@ def _configs(node: Node, context: RequestContext, resource: Resource) -> list[Co
         topic = node.controller.topics.get(name)
         if topic is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return topic_configs(topic.configs, lambda key: node.controller.settings.topic_synonyms(key, node.id))
+        return topic_configs(topic.configs, lambda key: node.controller.configs.topic_synonyms(key, node.id))
     if kind == BROKER and not name:
         return cluster_configs(node)
     if kind in (BROKER, BROKER_LOGGER):
@@ -106,10 +106,10 @@ def _configs(node: Node, context: RequestContext, resource: Resource) -> list[Co
         raise Refused(
             ErrorCode.INVALID_REQUEST, "the name of a group or client metrics resource must not be empty"
         )
-    return group_configs(node.controller.settings.of(GROUP, name)) if kind == GROUP else []
+    return group_configs(node.controller.configs.of(GROUP, name)) if kind == GROUP else []
 
 
-def _shown(config: ConfigValue, *, synonyms: bool, documentation: bool) -> ResourceResult:
+def _shown(config: ConfigEntry, *, synonyms: bool, documentation: bool) -> ResourceResult:
     return ResourceResult(
         name=config.name,
         value=config.value,

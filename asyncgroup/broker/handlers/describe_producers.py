@@ -45,7 +45,7 @@ def _describe(node: Node, context: RequestContext, name: str, index: int) -> Par
     try:
         check_topic_name(name)
         partition = node.partition(context, topic, index)
-        node.check_holds(partition, -1, leader_only=False)
+        node.check_replica(partition, -1, leader_only=False)
     except Refused as error:
         # Kafka sends a message only for an unknown or invalid topic.
         return PartitionResponse(index, error.code, str(error) if topic is None else None)
@@ -60,6 +60,6 @@ def _describe(node: Node, context: RequestContext, name: str, index: int) -> Par
                 producer.coordinator_epoch,
                 producer.first_offset,
             )
-            for producer in partition.log.producers.active()
+            for producer in partition.log.producers.active_producers()
         ],
     )

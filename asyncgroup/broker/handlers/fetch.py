@@ -13,7 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from asyncgroup.broker.context import RequestContext
-from asyncgroup.broker.fetch_sessions import FetchContext, Fetched, FetchKey
+from asyncgroup.broker.fetch_sessions import FetchContext, FetchKey, FetchPartitionData
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.partition_reader import PartitionReader
 from asyncgroup.broker.topics import Partition
@@ -83,8 +83,8 @@ class _Fetch:
         self._max_bytes = min(request.max_bytes, MAX_BYTES)
         self.min_bytes = min(request.min_bytes, self._max_bytes)
         self.found: list[tuple[FetchKey, Partition, FetchPartition]] = []  # readable
-        self._missing: list[tuple[FetchKey, Fetched]] = []  # unknown; the wait for others goes on
-        self._failed: list[tuple[FetchKey, Fetched]] = []  # other errors; answered at once
+        self._missing: list[tuple[FetchKey, FetchPartitionData]] = []  # unknown; the wait for others goes on
+        self._failed: list[tuple[FetchKey, FetchPartitionData]] = []  # other errors; answered at once
         for name, group in groupby(session.wanted, key=lambda pair: pair[0][0]):
             self._resolve(context, name, group)
 
@@ -122,9 +122,9 @@ class _Fetch:
             elif namesake is None or not 0 <= key[1] < len(namesake.partitions):
                 self._missing.append((key, _error_only(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
             else:
-                self._failed.append((key, Fetched(ErrorCode.INCONSISTENT_TOPIC_ID)))
+                self._failed.append((key, FetchPartitionData(ErrorCode.INCONSISTENT_TOPIC_ID)))
 
-    def read(self) -> tuple[list[tuple[FetchKey, Fetched]], int, bool]:
+    def read(self) -> tuple[list[tuple[FetchKey, FetchPartitionData]], int, bool]:
         """Return the results, their size in bytes, and whether the response must not wait."""
         fetched = []
         left, size, urgent = self._max_bytes, 0, bool(self._failed)
@@ -134,7 +134,7 @@ class _Fetch:
             if result.records:
                 size += len(result.records)
                 left = max(0, left - len(result.records))
-            elif result.error or result.diverging is not None or result.preferred >= 0:
+            elif result.error or result.diverging_epoch is not None or result.preferred_read_replica >= 0:
                 urgent = True
         return fetched + self._failed + self._missing, size, urgent
 
@@ -142,7 +142,7 @@ class _Fetch:
         """Whether the wait is over: there are enough bytes, or a result that must not wait."""
         size = 0
         for _, partition, wanted in self.found:
-            waiting = self._reader.waiting(partition, wanted)
+            waiting = self._reader.readable_bytes(partition, wanted)
             if waiting is None:
                 return True
             size += waiting
@@ -152,7 +152,7 @@ class _Fetch:
         """Read again and return the response."""
         return self.respond(self.read()[0])
 
-    def respond(self, fetched: list[tuple[FetchKey, Fetched]]) -> m.FetchResponse:
+    def respond(self, fetched: list[tuple[FetchKey, FetchPartitionData]]) -> m.FetchResponse:
         """Return the response; in an incremental session, with the changed partitions only."""
         error, session_id, changed = self._session.answer(fetched)
         response = m.FetchResponse(error_code=error, session_id=session_id)
@@ -164,11 +164,11 @@ class _Fetch:
             else:
                 topic.topic_id = name
             response.responses.append(topic)
-        if self._reader.tells_nodes:
+        if self._reader.includes_node_endpoints:
             self._add_endpoints(response, [result for _, result in changed])
         return response
 
-    def _add_endpoints(self, response: m.FetchResponse, fetched: list[Fetched]) -> None:
+    def _add_endpoints(self, response: m.FetchResponse, fetched: list[FetchPartitionData]) -> None:
         """Add the addresses of the current leaders (KIP-951)."""
         leaders = {result.leader[0] for result in fetched if result.leader is not None}
         if leaders:
@@ -179,26 +179,26 @@ class _Fetch:
             ]
 
 
-def _error_only(error: ErrorCode) -> Fetched:
+def _error_only(error: ErrorCode) -> FetchPartitionData:
     """Return the result for a partition that was not read.
 
     As in Kafka its list of aborted transactions is empty, while after a read error it is null.
     """
-    return Fetched(error, aborted=())
+    return FetchPartitionData(error, aborted=())
 
 
-def _partition_data(index: int, fetched: Fetched) -> m.FetchResponse.PartitionData:
-    diverging, leader, aborted = fetched.diverging, fetched.leader, fetched.aborted
+def _partition_data(index: int, fetched: FetchPartitionData) -> m.FetchResponse.PartitionData:
+    diverging_epoch, leader, aborted = fetched.diverging_epoch, fetched.leader, fetched.aborted
     return m.FetchResponse.PartitionData(
         index,
         fetched.error,
         fetched.high_watermark,
         fetched.last_stable_offset,
         fetched.log_start_offset,
-        _NO_DIVERGENCE if diverging is None else m.FetchResponse.EpochEndOffset(*diverging),
+        _NO_DIVERGENCE if diverging_epoch is None else m.FetchResponse.EpochEndOffset(*diverging_epoch),
         _NO_HINT if leader is None else m.FetchResponse.LeaderIdAndEpoch(*leader),
         _NO_SNAPSHOT,
         None if aborted is None else [m.FetchResponse.AbortedTransaction(*one[:2]) for one in aborted],
-        fetched.preferred,
+        fetched.preferred_read_replica,
         fetched.records,
     )

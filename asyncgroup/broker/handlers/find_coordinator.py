@@ -58,7 +58,7 @@ def _find(node: Node, key_type: int, key: str) -> Coordinator:
             node.controller.offsets_topic()
         except Refused:  # the topic cannot be created, for example because the disk is full
             return _error(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        node_id = node.controller.coordinators.of_group(key)
+        node_id = node.controller.coordinators.group_coordinator(key)
     elif key_type == _TRANSACTION:
         node_id = node.transactions.coordinator_of(key)
     else:

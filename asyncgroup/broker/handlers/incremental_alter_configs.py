@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncgroup.broker.config_resources import Change, alter_all, apply_changes
+from asyncgroup.broker.config_resources import AlterConfigOp, alter_all, apply_changes
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
@@ -18,7 +18,7 @@ def handle(node: Node, context: RequestContext, request: m.IncrementalAlterConfi
     wanted = [
         (
             (r.resource_type, r.resource_name),
-            [Change(config.name, config.config_operation, config.value) for config in r.configs],
+            [AlterConfigOp(config.name, config.config_operation, config.value) for config in r.configs],
         )
         for r in request.resources
     ]

@@ -12,7 +12,7 @@ import asyncio
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.coordinator.requests import JoinRequest, JoinResult
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.purgatory import resolve
+from asyncgroup.broker.purgatory import complete_future
 from asyncgroup.wire import messages as m
 
 VERSIONS = (0, 9)
@@ -26,7 +26,7 @@ def handle(
     version = context.api_version
 
     def reply(result: JoinResult) -> None:
-        resolve(future, lambda: _response(result, version))
+        complete_future(future, lambda: _response(result, version))
 
     session_timeout = request.session_timeout_ms / 1000
     node.coordinator.join(

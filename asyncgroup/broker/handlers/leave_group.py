@@ -10,7 +10,7 @@ import asyncio
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.coordinator.requests import LeaveResult, LeavingMember
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.purgatory import resolve
+from asyncgroup.broker.purgatory import complete_future
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -34,7 +34,7 @@ def handle(
     future = node.new_future(m.LeaveGroupResponse)
 
     def written(error: ErrorCode) -> None:
-        resolve(
+        complete_future(
             future, lambda: error_response(context, request, error) if error else _response(context, result)
         )
 

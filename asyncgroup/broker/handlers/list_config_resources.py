@@ -28,7 +28,7 @@ def handle(node: Node, context: RequestContext, request: m.ListConfigResourcesRe
     if not set(_KINDS).issuperset(kinds):
         return error_response(context, request, ErrorCode.UNSUPPORTED_VERSION)
     nodes = [str(node_id) for node_id in sorted(node.controller.alive)]
-    groups = list(node.controller.settings.groups)
+    groups = list(node.controller.configs.groups)
     names = {TOPIC: list(node.controller.topics), BROKER: nodes, BROKER_LOGGER: nodes, GROUP: groups}
     return Response(
         config_resources=[

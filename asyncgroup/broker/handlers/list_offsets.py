@@ -11,7 +11,7 @@ from collections import Counter
 from typing import Final
 
 from asyncgroup.broker.context import RequestContext
-from asyncgroup.broker.errors import PartitionError, StorageError
+from asyncgroup.broker.errors import KafkaStorageError, PartitionError
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.topics import Partition
 from asyncgroup.error_codes import ErrorCode
@@ -88,11 +88,11 @@ def _answer(
         return PartitionResponse(index, ErrorCode.UNSUPPORTED_VERSION)
     try:
         partition = node.partition(context, node.controller.topics.get(name), index)
-        node.check_leads(partition, requested.current_leader_epoch)
+        node.check_leader(partition, requested.current_leader_epoch)
         found = _look_up(partition, timestamp, committed=committed)
         if timestamp == _LATEST or (found is None and (timestamp >= 0 or timestamp == _MAX_TIMESTAMP)):
             _check_offset_available(partition, context.api_version)
-    except (PartitionError, StorageError) as error:
+    except (PartitionError, KafkaStorageError) as error:
         return PartitionResponse(index, error.code)
     if found is None:
         return PartitionResponse(index)

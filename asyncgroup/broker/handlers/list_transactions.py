@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.patterns import Pattern, PatternError
+from asyncgroup.broker.re2_pattern import PatternError, Re2Pattern
 from asyncgroup.broker.transactions.metadata import TransactionMetadata
 from asyncgroup.broker.transactions.state import TransactionState
 from asyncgroup.error_codes import ErrorCode
@@ -44,7 +44,7 @@ def error_response(_context: RequestContext, _request: m.ListTransactionsRequest
 
 def _filter(request: m.ListTransactionsRequest, now: int) -> Callable[[TransactionMetadata], bool]:
     states, producers = set(request.state_filters), set(request.producer_id_filters)
-    pattern = Pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
+    pattern = Re2Pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
 
     def is_wanted(one: TransactionMetadata) -> bool:
         return (

@@ -13,7 +13,7 @@ from uuid import UUID
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.placement import MAX_PARTITIONS
+from asyncgroup.broker.replica_placer import MAX_PARTITIONS
 from asyncgroup.broker.topics import NO_LEADER, Partition, Topic, check_topic_name
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
@@ -89,7 +89,7 @@ def _unknown(node: Node, name: str, *, create: bool) -> TopicData:
     except Refused as error:
         return TopicData(error.code, name)
     if not create and name not in node.controller.deleted_names:
-        node.asked_for_unknown(name)
+        node.unknown_topic_requested(name)
     if create:
         with contextlib.suppress(Refused):  # Kafka creates it later and does not report a failure
             node.controller.create_topic(name)

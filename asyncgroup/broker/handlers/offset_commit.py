@@ -10,7 +10,7 @@ import asyncio
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.coordinator.requests import CommitRequest, OffsetAndMetadata
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.purgatory import resolve
+from asyncgroup.broker.purgatory import complete_future
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -53,7 +53,7 @@ def handle(
         return _response(request, results)
 
     def reply(outcome: ErrorCode | dict[TopicPartition, ErrorCode]) -> None:
-        resolve(future, lambda: answer(outcome))
+        complete_future(future, lambda: answer(outcome))
 
     node.coordinator.commit(
         CommitRequest(

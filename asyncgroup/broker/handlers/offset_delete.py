@@ -10,7 +10,7 @@ import asyncio
 
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.purgatory import resolve
+from asyncgroup.broker.purgatory import complete_future
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -43,9 +43,9 @@ def handle(
 
     def reply(outcome: ErrorCode | Errors) -> None:
         if isinstance(outcome, dict):
-            resolve(future, lambda: _response(request, refused | outcome))
+            complete_future(future, lambda: _response(request, refused | outcome))
         else:
-            resolve(future, lambda: Response(error_code=outcome))
+            complete_future(future, lambda: Response(error_code=outcome))
 
     node.coordinator.delete_offsets(request.group_id, partitions, reply)
     return future

@@ -16,7 +16,7 @@ from uuid import UUID
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.coordinator.requests import OffsetAndMetadata
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.purgatory import resolve
+from asyncgroup.broker.purgatory import complete_future
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -62,7 +62,7 @@ def _fetch_stable(
     def written(group_id: str, error: ErrorCode) -> None:
         errors[group_id] = error
         if len(errors) == len(wanted):
-            resolve(future, lambda: _answer(node, context, request, errors))
+            complete_future(future, lambda: _answer(node, context, request, errors))
 
     for group_id in wanted:
         if error := node.coordinator.error_for(group_id):

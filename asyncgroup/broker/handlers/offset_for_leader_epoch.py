@@ -49,8 +49,8 @@ def _answer(
 ) -> EpochEndOffset:
     try:
         partition = node.partition(context, node.controller.topics.get(name), requested.partition)
-        node.check_leads(partition, requested.current_leader_epoch)
+        node.check_leader(partition, requested.current_leader_epoch)
     except PartitionError as error:
         return EpochEndOffset(error.code, requested.partition)
-    epoch, end_offset = partition.log.end_of_epoch(requested.leader_epoch)
+    epoch, end_offset = partition.log.end_offset_for_epoch(requested.leader_epoch)
     return EpochEndOffset(ErrorCode.NONE, requested.partition, epoch, end_offset)

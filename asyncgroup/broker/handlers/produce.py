@@ -16,12 +16,12 @@ from typing import Final, NamedTuple
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import AppendError, CloseConnection, PartitionError
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.produced_batches import (
-    Unsuited,
+from asyncgroup.broker.produce_checks import (
+    ProduceRequestError,
     check_transaction,
-    enough_replicas,
+    has_min_isr,
     has_transactions,
-    whole_batch,
+    single_batch,
 )
 from asyncgroup.broker.record_checks import InvalidRecords, checked_records, checking_takes_long
 from asyncgroup.broker.topic_configs import LogConfig
@@ -48,7 +48,7 @@ _WITHOUT_LOG_START_OFFSET: Final = frozenset(
 _WITH_MESSAGE: Final = frozenset(
     {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_TXN_STATE, ErrorCode.NOT_ENOUGH_REPLICAS}
 )
-"""The error codes of `Unsuited` that Kafka sends with a message."""
+"""The error codes of `ProduceRequestError` that Kafka sends with a message."""
 
 _NO_HINT: Final = m.ProduceResponse.LeaderIdAndEpoch()
 
@@ -143,7 +143,7 @@ class _Produce:
             for produced in topic.partition_data:
                 try:
                     partition = _find(self._node, self._context, topic, produced.index)
-                    records = whole_batch(self._context, produced.records)
+                    records = single_batch(self._context, produced.records)
                     self._check_writable(partition)
                 except (AppendError, PartitionError):
                     continue
@@ -192,7 +192,7 @@ class _Produce:
         if self._context.api_version >= 10:
             _add_endpoints(self._node, self.response)
         for one in self.written:
-            self._node.appended(one.partition)
+            self._node.complete_delayed_operations(one.partition)
 
     def is_replicated(self) -> bool:
         """Whether all batches are replicated, or their partition was deleted or has another leader."""
@@ -214,7 +214,7 @@ class _Produce:
                 result.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             elif partition.log.high_watermark < end_offset:
                 result.error_code = ErrorCode.REQUEST_TIMED_OUT
-            elif not enough_replicas(self._node, partition):
+            elif not has_min_isr(self._node, partition):
                 result.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return self.response
 
@@ -226,7 +226,7 @@ class _Produce:
         partition: Partition | None = None
         try:
             partition = _find(node, context, topic, produced.index)
-            records = whole_batch(context, self._records.get(id(produced), produced.records))
+            records = single_batch(context, self._records.get(id(produced), produced.records))
             self._check_writable(partition)
             check_transaction(node, context, self._request.transactional_id, partition, records)
             if self._request.acks == _ALL:
@@ -256,11 +256,11 @@ class _Produce:
         """Raise PartitionError if the topic is internal, or this node is not the leader."""
         if partition.topic in INTERNAL_TOPICS and self._context.client_id != _ADMIN_CLIENT:
             raise PartitionError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is an internal topic")
-        self._node.check_leads(partition)
+        self._node.check_leader(partition)
 
 
 def _check_replicas(node: Node, partition: Partition) -> None:
-    if not enough_replicas(node, partition):
+    if not has_min_isr(node, partition):
         raise AppendError(ErrorCode.NOT_ENOUGH_REPLICAS, "fewer in-sync replicas than min.insync.replicas")
 
 
@@ -275,7 +275,7 @@ def _find(node: Node, context: RequestContext, topic: Topic, index: int) -> Part
 
 def _not_appended(index: int, error: AppendError, partition: Partition | None) -> PartitionResponse:
     result = _refused(index, error.code)
-    if isinstance(error, Unsuited):
+    if isinstance(error, ProduceRequestError):
         result.error_message = str(error) if error.code in _WITH_MESSAGE else None
     elif partition is not None and error.code not in _WITHOUT_LOG_START_OFFSET:
         result.log_start_offset = partition.log.start_offset

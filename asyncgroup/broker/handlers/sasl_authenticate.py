@@ -8,7 +8,7 @@ from __future__ import annotations
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import shortened
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.sasl_mechanisms import SaslRefused
+from asyncgroup.broker.sasl_mechanisms import SaslAuthenticationError
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -26,7 +26,7 @@ def handle(_node: Node, context: RequestContext, request: m.SaslAuthenticateRequ
         return Response(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=_ALREADY_AUTHENTICATED)
     try:
         answer, lifetime = authenticator.authenticate(request.auth_bytes)
-    except SaslRefused as error:
+    except SaslAuthenticationError as error:
         return Response(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=shortened(str(error)))
     return Response(
         auth_bytes=answer, session_lifetime_ms=round(lifetime * 1000) if context.api_version >= 1 else 0

@@ -12,7 +12,7 @@ import asyncio
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.coordinator.requests import SyncRequest, SyncResult
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.purgatory import resolve
+from asyncgroup.broker.purgatory import complete_future
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -28,7 +28,7 @@ def handle(
     future = node.new_future(m.SyncGroupResponse)
 
     def reply(result: SyncResult) -> None:
-        resolve(
+        complete_future(
             future,
             lambda: m.SyncGroupResponse(
                 error_code=result.error,

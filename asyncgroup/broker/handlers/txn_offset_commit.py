@@ -11,7 +11,7 @@ from typing import Final
 from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.coordinator.requests import CommitRequest, OffsetAndMetadata
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.purgatory import resolve
+from asyncgroup.broker.purgatory import complete_future
 from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
@@ -39,7 +39,7 @@ def handle(
 
     def reply(outcome: ErrorCode | Errors) -> None:
         results = outcome if isinstance(outcome, dict) else dict.fromkeys(offsets, outcome)
-        resolve(future, lambda: _response(request, results | errors))
+        complete_future(future, lambda: _response(request, results | errors))
 
     node.coordinator.commit_transactional(
         CommitRequest(

@@ -44,8 +44,10 @@ def _result(
     requested: WritableTxnMarker, node: Node | None, context: RequestContext, error: ErrorCode
 ) -> Response.WritableTxnMarkerResult:
     producer = ProducerIdAndEpoch(requested.producer_id, requested.producer_epoch)
-    bumps = requested.transaction_version >= _BUMPS
-    marker = TransactionMarker(producer, requested.transaction_result, requested.coordinator_epoch, bumps)
+    bumps_epoch = requested.transaction_version >= _BUMPS
+    marker = TransactionMarker(
+        producer, requested.transaction_result, requested.coordinator_epoch, bumps_epoch
+    )
     return Response.WritableTxnMarkerResult(
         requested.producer_id,
         [
@@ -69,7 +71,7 @@ def _result(
 def _write(node: Node, context: RequestContext, tp: TopicPartition, marker: TransactionMarker) -> ErrorCode:
     try:
         partition = node.partition(context, node.controller.topics.get(tp.topic), tp.partition)
-        node.check_leads(partition)
+        node.check_leader(partition)
     except PartitionError as error:
         return error.code
     return node.transactions.markers.write(tp, marker)

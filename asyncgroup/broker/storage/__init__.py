@@ -1,8 +1,9 @@
-"""A cluster on disk (`EmbeddedCluster(data_dir=…)`): segments of logs as files, its metadata in a log of its own.
+"""Storage of a cluster on disk (`EmbeddedCluster(data_dir=…)`): segment files and a metadata log.
 
-The directory holds `lock`, `metadata/` (`metadata_log`) and `topics/<name>.<id>/<partition>/<base offset>.log`
-(`file_segments`), whose bytes are Kafka's: whole record batches, one behind the other. Every append is written before it
-is acknowledged, so that a process that is killed loses nothing; only with `fsync` does a machine that loses its power.
+The directory contains `lock`, `metadata/` (see `metadata_log`) and `topics/<name>.<id>/<partition>/<base
+offset>.log` (see `file_segments`). Segment files have Kafka's format: record batches one after another. Every
+append is written before it is acknowledged, so acknowledged records survive a killed process; they survive a power
+loss only with `fsync`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The directory of a cluster on disk: who uses it, what is kept in it, and the way back from it."""
+"""The data directory of a cluster on disk: its lock, the journal of metadata changes, the stores of logs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from asyncgroup.broker.errors import StorageError
+from asyncgroup.broker.errors import KafkaStorageError
 from asyncgroup.broker.storage.file_segments import FileStore
 from asyncgroup.broker.storage.metadata_log import MetadataLog, MetadataRecord
+from asyncgroup.broker.storage.metadata_records import partition_record, topic_record, transaction_record
 from asyncgroup.broker.storage.open_files import OpenFiles
-from asyncgroup.broker.storage.records import partition_record, topic_record, transaction_record
 from asyncgroup.broker.topics import Partition, Topic
 from asyncgroup.broker.transactions.metadata import TransactionMetadata
 from asyncgroup.errors import ConfigError, UsageError
@@ -25,26 +25,27 @@ __all__ = ["DataDirectory"]
 log = logging.getLogger(__name__)
 
 FORMAT: Final = 1
-"""Goes up when an older version could not read what is written."""
+"""Version of the directory's format; increased when older versions could not read it."""
 
 PRODUCER_ID_BLOCK: Final = 1000
-"""Producer ids are reserved so many at a time, as in Kafka (`ProducerIdsBlock`); a restart skips what is left of them."""
+"""Number of producer ids reserved at once, as in Kafka (`ProducerIdsBlock`); a restart skips the unused ones."""
 
-_LONGEST_NAME: Final = 200
-"""Letters of a topic's name in its directory's, which the file system allows 255."""
+_MAX_NAME_CHARS: Final = 200
+"""Characters of a topic's name in its directory's name, which file systems limit to 255 bytes."""
 
 
 class DataDirectory:
-    """Implements `Journal`. `path` is made if need be; `fsync` makes every write wait for the disk.
+    """Implements `Journal`. `path` is created if necessary; `fsync` makes every write wait for the disk.
 
-    Opening raises UsageError if another cluster uses the directory, ConfigError if it is none of ours, OSError.
+    Raise UsageError if another cluster uses the directory, ConfigError if its format is newer, KafkaStorageError if its
+    metadata is damaged, OSError.
     """
 
     def __init__(self, path: Path, *, fsync: bool = False) -> None:
         self.path = path
         self.files = OpenFiles(fsync=fsync)
         self.metadata = MetadataLog(self.files, path / "metadata")
-        self._reserved = 0
+        self._reserved = 0  # producer ids below this are reserved in the metadata log
         path.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(path)
         try:
@@ -58,7 +59,7 @@ class DataDirectory:
         return f"<DataDirectory {self.path}>"
 
     def close(self) -> None:
-        """Let go of the directory; what was written stays."""
+        """Close all files and release the lock."""
         self.files.close()
         if self._lock >= 0:
             os.close(self._lock)
@@ -74,27 +75,27 @@ class DataDirectory:
     # -- the cluster -----------------------------------------------------------------------------------------
 
     def adopt_cluster(self, cluster_id: str) -> str:
-        """The id of the cluster whose directory this is: that of before, or `cluster_id` if it is new."""
+        """Return the stored cluster id; in a new directory, store `cluster_id` and return it."""
         for record in self.metadata.of("cluster"):
             return str(record["id"])
         self.metadata.put({"key": ["cluster"], "id": cluster_id, "format": FORMAT})
         return cluster_id
 
     def count_start(self) -> int:
-        """One more cluster begins here; how many did so far, this one included."""
+        """Count a start of the cluster; return the number of starts, including this one."""
         before = sum(int(record["count"]) for record in self.metadata.of("starts"))
         self.metadata.put({"key": ["starts"], "count": before + 1})
         return before + 1
 
     @property
     def next_producer_id(self) -> int | None:
-        """The first producer id that was never given out, None in a new directory."""
+        """The first producer id that was never reserved, None in a new directory."""
         return next((int(record["next"]) for record in self.metadata.of("producer_ids")), None)
 
-    def producer_id_given(self, producer_id: int) -> None:
+    def producer_id_allocated(self, producer_id: int) -> None:
         """See `Journal`."""
         if producer_id >= self._reserved:
-            with _storing("producer ids"):
+            with _storage_errors("producer ids"):
                 self.metadata.put({"key": ["producer_ids"], "next": producer_id + PRODUCER_ID_BLOCK})
             self._reserved = producer_id + PRODUCER_ID_BLOCK
 
@@ -102,12 +103,12 @@ class DataDirectory:
 
     def topic_changed(self, topic: Topic) -> None:
         """See `Journal`."""
-        with _storing(f"topic {topic.name}"):
+        with _storage_errors(f"topic {topic.name}"):
             for partition in topic.partitions:
                 if not isinstance(partition.log.store, FileStore):
                     store = self.store(topic, partition.index)
                     if store.directory.exists():
-                        # Of a `__consumer_offsets` that could not be deleted whole; its id is always the same.
+                        # Left over from a `__consumer_offsets` not completely deleted: its id never changes.
                         shutil.rmtree(store.directory)
                     partition.log.store = store
                     self.metadata.put(partition_record(partition))
@@ -115,90 +116,98 @@ class DataDirectory:
 
     def topic_deleted(self, topic: Topic) -> None:
         """See `Journal`."""
-        with _storing(f"topic {topic.name}"):
+        with _storage_errors(f"topic {topic.name}"):
             self.metadata.delete("topic", topic.name)
-        # All of it, whatever fails: what is said of these partitions must not count for those of a topic of the same name.
+        # All keys, whatever fails: they must not apply to the partitions of a later topic with the same name.
         indexes = [partition.index for partition in topic.partitions]
         keys = [(kind, topic.name, index) for kind in ("partition", "start") for index in indexes]
-        self._happened(partial(self.metadata.forget, keys))
+        self._log_failure(partial(self.metadata.delete_many, keys))
         for partition in topic.partitions:
             for segment in list(partition.log.segments):
-                self.files.forget(
+                self.files.close_file(
                     self._directory(topic) / str(partition.index) / f"{segment.base_offset:020}.log"
                 )
         shutil.rmtree(self._directory(topic), ignore_errors=True)
 
     def partition_changed(self, partition: Partition) -> None:
         """See `Journal`."""
-        self._happened(partial(self.metadata.put, partition_record(partition), happened=True))
+        self._log_failure(partial(self.metadata.put, partition_record(partition), already_applied=True))
 
     def store(self, topic: Topic, index: int) -> FileStore:
-        """Where the segments of a partition are kept."""
+        """Return the store of a partition's segments."""
         return FileStore(
-            self.files, self._directory(topic) / str(index), partial(self._start_moved, topic.name, index)
+            self.files,
+            self._directory(topic) / str(index),
+            partial(self._save_start_offset, topic.name, index),
         )
 
-    def _start_moved(self, topic: str, index: int, start_offset: int) -> None:
+    def _save_start_offset(self, topic: str, index: int, start_offset: int) -> None:
         self.metadata.put({"key": ["start", topic, index], "offset": start_offset})
 
     def _directory(self, topic: Topic) -> Path:
-        return self.path / "topics" / f"{topic.name[:_LONGEST_NAME]}.{topic.id.hex}"
+        return self.path / "topics" / f"{topic.name[:_MAX_NAME_CHARS]}.{topic.id.hex}"
 
     def remove_unknown(self, known: Iterable[Topic]) -> None:
-        """Delete the directories of topics that were deleted, or not quite created, when the process was killed."""
+        """Delete directories left by a process that was killed while deleting or creating a topic."""
         wanted = {self._directory(topic) for topic in known}
         for directory in (self.path / "topics").glob("*.*"):
             if directory not in wanted:
-                log.info("%s belongs to no topic and is deleted", directory)
+                log.info("deleting %s, which belongs to no topic", directory)
                 shutil.rmtree(directory, ignore_errors=True)
 
     # -- transactions ----------------------------------------------------------------------------------------
 
     def transaction_changed(self, transaction: TransactionMetadata) -> None:
         """See `Journal`."""
-        with _storing(f"transactional id {transaction.transactional_id!r}"):
+        with _storage_errors(f"transactional id {transaction.transactional_id!r}"):
             self.metadata.put(transaction_record(transaction))
 
     def transaction_deleted(self, transactional_id: str) -> None:
         """See `Journal`."""
-        self._happened(partial(self.metadata.delete, "transaction", transactional_id, happened=True))
+        self._log_failure(
+            partial(self.metadata.delete, "transaction", transactional_id, already_applied=True)
+        )
 
-    # -- settings, users, quotas -----------------------------------------------------------------------------
+    # -- configs, users, quotas ------------------------------------------------------------------------------
 
     def resource_changed(
         self, kind: str, name: Sequence[str | int], values: Mapping[str, Any] | None
     ) -> None:
         """See `Journal`."""
-        with _storing(f"{kind} {name}"):
+        with _storage_errors(f"{kind} {name}"):
             if values is None:
                 self.metadata.delete(kind, *name)
             else:
                 self.metadata.put({"key": [kind, *name], **values})
 
     @staticmethod
-    def _happened(change: Callable[[], None]) -> None:
-        """A change that has happened: the metadata log brings it along with the next one if the disk fails now."""
+    def _log_failure(change: Callable[[], None]) -> None:
+        """Write a change that has taken effect already; after a disk error the metadata log repeats it with the
+        next one.
+        """
         try:
             change()
         except OSError as error:
-            log.error("metadata could not be written, it will be with the next change: %s", error)
+            log.error(
+                "a metadata change could not be written; it will be written with the next one: %s", error
+            )
 
     def records(self, kind: str) -> list[MetadataRecord]:
-        """What the metadata says of one kind."""
+        """Return the metadata records of one kind."""
         return self.metadata.of(kind)
 
 
 @contextmanager
-def _storing(what: str) -> Iterator[None]:
+def _storage_errors(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StorageError(f"{what}: {error}") from error
+        raise KafkaStorageError(f"{what}: {error}") from error
 
 
 def _lock(path: Path) -> int:
-    """Hold the directory; the system lets go of it when the process ends, however it does."""
-    import fcntl  # not there on Windows, where clusters in memory work
+    """Lock the directory and return the lock's descriptor; the system releases the lock when the process ends."""
+    import fcntl  # not available on Windows, where only clusters in memory work
 
     descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -206,6 +215,6 @@ def _lock(path: Path) -> int:
     except OSError as error:
         os.close(descriptor)
         raise UsageError(
-            f"data directory {path} is used by another cluster, in this or in another process"
+            f"data directory {path} is in use by another cluster, in this or another process"
         ) from error
     return descriptor

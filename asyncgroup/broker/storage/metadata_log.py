@@ -1,13 +1,12 @@
-"""The cluster's metadata as a log of changes: framed, checked by CRC, rewritten as a snapshot now and then.
+"""The metadata log: the cluster's metadata as a log of changes with CRCs and snapshots (a small `__cluster_metadata`).
 
-A record is a JSON object with a key; the newest record of a key counts, and one that says `deleted` ends it. So the
-state at any moment is one record a key, and a snapshot is just these (KRaft's `__cluster_metadata`, made small).
+A record is a JSON object with a key. The last record of a key is the valid one; a record with `deleted` removes the
+key. The state is therefore one record per key, and a snapshot consists of these records.
 
-A file is `<number>.metadata`; a frame in it: length and CRC-32 of the payload, four bytes each, and the payload.
-A new file begins with a snapshot, whose length its first record says, and is put into its place in one step, then the
-one before it is deleted. So only behind the snapshot, and only at the very end, can there be a record that was cut short
-when the process died. Anything else is damage: such a file is not opened, as what it no longer says of topics would be
-thrown away.
+A file is named `<number>.metadata` and consists of frames: length and CRC-32 of the payload (4 bytes each),
+payload. A new file begins with a snapshot, whose length is in its first record, and is renamed into place
+atomically; then the previous file is deleted. A torn record can therefore only be at the very end, after the
+snapshot. Anything else is damage: such a file is refused, because topics missing from it would be deleted.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from asyncgroup.broker.errors import StorageError
+from asyncgroup.broker.errors import KafkaStorageError
 from asyncgroup.broker.storage.open_files import OpenFiles
 
 __all__ = ["MetadataLog", "MetadataRecord", "read_frames"]
@@ -28,27 +27,32 @@ __all__ = ["MetadataLog", "MetadataRecord", "read_frames"]
 log = logging.getLogger(__name__)
 
 MetadataRecord: TypeAlias = dict[str, Any]
-"""A change: `key`, a list of texts and numbers, and what is so now."""
+"""A change: `key`, a list of strings and numbers, and the new values."""
 
 _FRAME = struct.Struct(">II")
 _BEGINNING: Final = b'{"key":'
-"""Of every record but a file's first."""
+"""The first bytes of every record except the first of a file."""
+
 _SUFFIX: Final = ".metadata"
 _NEW: Final = ".new"
 
 SNAPSHOT_AFTER: Final = 1 << 20
-"""Bytes of changes behind a snapshot, more than as many as the snapshot's own, after which another one is written."""
+"""A new snapshot is written when the changes since the last take more bytes than this and than the snapshot itself."""
 
 
 class MetadataLog:
-    """The state by key, and the file that keeps it."""
+    """The metadata by key in `state`, and the file that stores it."""
 
     def __init__(self, files: OpenFiles, directory: Path) -> None:
-        self._files, self._directory = files, directory
+        self._files = files
+        self._directory = directory
         self.state: dict[tuple[str | int, ...], MetadataRecord] = {}
-        self._number = 0
-        self._size = self._snapshot_size = 0
-        self._behind = False
+        self._number = 0  # of the current file
+        self._size = 0  # of the current file, in bytes
+        self._snapshot_size = 0  # of its snapshot, in bytes
+        self._needs_snapshot = (
+            False  # the file lacks changes that are in `state`, or may not be the one found
+        )
 
     def __repr__(self) -> str:
         return f"<MetadataLog {self._path.name}, {len(self.state)} keys, {self._size} bytes>"
@@ -58,7 +62,7 @@ class MetadataLog:
         return self._directory / f"{self._number:010}{_SUFFIX}"
 
     def open(self) -> None:
-        """Read what is there, and begin a new file with it. Raises StorageError if it is damaged."""
+        """Read the newest file and begin a new one with its state. Raise KafkaStorageError if it is damaged."""
         self._files.make_directory(self._directory)
         for leftover in self._directory.glob(f"*{_NEW}"):
             leftover.unlink()
@@ -72,22 +76,22 @@ class MetadataLog:
         for number in numbers:
             self._files.remove(self._directory / f"{number:010}{_SUFFIX}")
 
-    def put(self, record: MetadataRecord, *, happened: bool = False) -> None:
-        """Change the state; written when this returns. Nothing is done if it is so already.
+    def put(self, record: MetadataRecord, *, already_applied: bool = False) -> None:
+        """Apply and write a change; nothing is written if the state is the same already.
 
-        OSError if the disk does not take it: then nothing has changed, unless it has `happened`; the next change brings
-        it along in that case.
+        After an OSError the state is unchanged, unless the change is `already_applied`: then it stays in the state
+        and is written with the next change.
         """
         key = tuple(record["key"])
         before = self.state.get(key)
-        if not self._behind and before == record:
+        if not self._needs_snapshot and before == record:
             return
         self._apply(record)
         try:
             self._write(record)
         except OSError:
-            if happened:
-                self._behind = True
+            if already_applied:
+                self._needs_snapshot = True
             elif before is None:
                 del self.state[key]
             else:
@@ -95,7 +99,7 @@ class MetadataLog:
             raise
 
     def _write(self, *records: MetadataRecord) -> None:
-        if self._behind:
+        if self._needs_snapshot:
             self.snapshot()
             return
         frames = b"".join(map(_framed, records))
@@ -107,13 +111,13 @@ class MetadataLog:
             except OSError as error:
                 log.warning("no snapshot of the metadata could be written: %s", error)
 
-    def delete(self, *key: str | int, happened: bool = False) -> None:
-        """Forget a key."""
+    def delete(self, *key: str | int, already_applied: bool = False) -> None:
+        """Remove a key; see `put` for errors."""
         if key in self.state:
-            self.put(_deleted(key), happened=happened)
+            self.put(_deleted(key), already_applied=already_applied)
 
-    def forget(self, keys: Iterable[tuple[str | int, ...]]) -> None:
-        """Forget many keys, in one write. It has happened, also if that raises OSError: the next change brings it along."""
+    def delete_many(self, keys: Iterable[tuple[str | int, ...]]) -> None:
+        """Remove many keys in one write; after an OSError they stay removed, which is written with the next change."""
         gone = [_deleted(key) for key in keys if key in self.state]
         for record in gone:
             self._apply(record)
@@ -121,15 +125,15 @@ class MetadataLog:
             if gone:
                 self._write(*gone)
         except OSError:
-            self._behind = True
+            self._needs_snapshot = True
             raise
 
     def of(self, kind: str) -> list[MetadataRecord]:
-        """The records whose keys begin like this."""
+        """Return the records whose keys begin with `kind`."""
         return [record for key, record in self.state.items() if key[0] == kind]
 
     def snapshot(self) -> None:
-        """Begin a new file with the state of now."""
+        """Begin a new file with the present state."""
         old = self._path
         target = self._directory / f"{self._number + 1:010}{_SUFFIX}"
         records = b"".join(map(_framed, self.state.values()))
@@ -140,12 +144,12 @@ class MetadataLog:
         self._files.replace(new, target)
         self._number += 1
         self._size = self._snapshot_size = len(data)
-        self._behind = True  # until this file is sure to be the one that is found
-        self._files.keep_names(self._directory)
-        self._behind = False
+        self._needs_snapshot = True  # until the new file's name is sure to survive a power loss
+        self._files.sync_directory(self._directory)
+        self._needs_snapshot = False
         try:
             self._files.remove(old)
-        except OSError as error:  # no harm: the newest counts
+        except OSError as error:  # harmless: the newest file is read
             log.warning("%s could not be deleted: %s", old, error)
 
     def _apply(self, record: MetadataRecord) -> None:
@@ -166,22 +170,23 @@ def _framed(record: MetadataRecord) -> bytes:
 
 
 def _read_file(path: Path) -> list[MetadataRecord]:
-    """The records of a file; a torn one at its end is left out."""
+    """Return the records of a file, without a torn one at its end. Raise KafkaStorageError if it is damaged."""
     data = path.read_bytes()
     records, end = read_frames(data)
     if not records or end < len(_framed(records[0])) + records[0].get("snapshot", 0):
-        raise StorageError(f"{path}: damaged at byte {end}, in its snapshot")
-    behind = end + _FRAME.size
-    while (behind := data.find(_BEGINNING, behind + 1)) >= 0:
-        if read_frames(data[behind - _FRAME.size :])[0]:
-            raise StorageError(f"{path}: damaged at byte {end}, with sound records behind")
+        raise KafkaStorageError(f"{path}: damaged at byte {end}, in its snapshot")
+    # a valid record after the first invalid one shows that it is not just a torn write at the end
+    position = end + _FRAME.size
+    while (position := data.find(_BEGINNING, position + 1)) >= 0:
+        if read_frames(data[position - _FRAME.size :])[0]:
+            raise KafkaStorageError(f"{path}: damaged at byte {end}, with valid records after it")
     if end < len(data):
-        log.warning("%s: %d bytes at the end are no whole record", path, len(data) - end)
+        log.warning("%s: ignoring an incomplete record of %d bytes at the end", path, len(data) - end)
     return records[1:]
 
 
 def read_frames(data: bytes) -> tuple[list[MetadataRecord], int]:
-    """All whole, sound records from the beginning on, and where they end."""
+    """Return the valid records from the beginning of `data`, and the position after the last of them."""
     records: list[MetadataRecord] = []
     position = 0
     while position + _FRAME.size <= len(data):

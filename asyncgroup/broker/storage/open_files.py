@@ -1,4 +1,4 @@
-"""Files that are open for reading and writing at any place, not more of them than a process may have."""
+"""Cache of open file descriptors: reads and writes at positions, within the limit of open files per process."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ from asyncgroup.wire.primitives import Buffer
 
 __all__ = ["OpenFiles"]
 
-MOST_OPEN: Final = 256
-"""The file that was used least recently is closed for one more; Linux gives a process 1024 by default."""
+MAX_OPEN: Final = 256
+"""Number of files kept open; beyond it the least recently used one is closed.
 
+Linux allows a process 1024 by default.
+"""
 
 _OPEN: Final = os.O_RDWR | os.O_CLOEXEC
 
 
 class OpenFiles:
-    """Descriptors by path, opened when they are needed. Everything raises OSError where a disk does not do as told.
+    """File descriptors by path, opened on demand. All methods raise OSError if the disk fails.
 
-    `fsync`: what a method did is on the disk when it returns, names of files included.
+    `fsync`: the effect of a method, including names of files, is on the disk when it returns.
     """
 
-    def __init__(self, *, fsync: bool = False, most_open: int = MOST_OPEN) -> None:
+    def __init__(self, *, fsync: bool = False, max_open: int = MAX_OPEN) -> None:
         self.fsync = fsync
-        self._most_open = most_open
-        self._descriptors: dict[Path, int] = {}  # the one used last is last
+        self._max_open = max_open
+        self._descriptors: dict[Path, int] = {}  # in order of use, the most recently used last
 
     def __repr__(self) -> str:
         return f"<OpenFiles {len(self._descriptors)} open>"
@@ -36,26 +38,26 @@ class OpenFiles:
         descriptor = self._descriptors.pop(path, None)
         if descriptor is None:
             descriptor = os.open(path, flags, 0o644)
-            while len(self._descriptors) >= self._most_open:
+            while len(self._descriptors) >= self._max_open:
                 os.close(self._descriptors.pop(next(iter(self._descriptors))))
         self._descriptors[path] = descriptor
         return descriptor
 
     def create(self, path: Path) -> None:
-        """An empty file, in directories that are made for it."""
+        """Create an empty file and its parent directories."""
         self.make_directory(path.parent)
         os.ftruncate(self._descriptor(path, _OPEN | os.O_CREAT), 0)
-        self.keep_names(path.parent)
+        self.sync_directory(path.parent)
 
     def make_directory(self, path: Path) -> None:
-        """A directory, in others that are made for it; no error if it is there."""
+        """Create a directory and its parents; no error if it exists."""
         missing = [one for one in (path, *path.parents) if not one.exists()]
         path.mkdir(parents=True, exist_ok=True)
         for made in reversed(missing):
-            self.keep_names(made.parent)
+            self.sync_directory(made.parent)
 
     def write(self, path: Path, position: int, parts: list[Buffer]) -> None:
-        """Write all of this at `position`, or raise OSError and leave the file as long as it was."""
+        """Write `parts` at `position`, the end of the file; after an OSError the file has its former length."""
         descriptor = self._descriptor(path)
         try:
             written = os.pwritev(descriptor, parts, position)
@@ -68,31 +70,29 @@ class OpenFiles:
             raise
 
     def read(self, path: Path, position: int, size: int) -> bytes:
-        """Up to `size` bytes from `position` on, fewer at the file's end."""
+        """Read `size` bytes from `position`, fewer at the end of the file."""
         return os.pread(self._descriptor(path), size, position)
 
     def truncate(self, path: Path, size: int) -> None:
-        """Cut a file."""
+        """Truncate a file to `size` bytes."""
         descriptor = self._descriptor(path)
         os.ftruncate(descriptor, size)
         if self.fsync:
             os.fsync(descriptor)
 
     def replace(self, source: Path, target: Path) -> None:
-        """Let a file take the place of another one, which is there before or after a crash, but never half. The name is
-        for `keep_names` to keep.
-        """
-        self.forget(target)
-        self.forget(source)
+        """Rename `source` to `target` atomically, replacing it. `sync_directory` makes the new name durable."""
+        self.close_file(target)
+        self.close_file(source)
         source.replace(target)
 
     def remove(self, path: Path) -> None:
         """Delete a file; no error if there is none."""
-        self.forget(path)
+        self.close_file(path)
         path.unlink(missing_ok=True)
-        self.keep_names(path.parent)
+        self.sync_directory(path.parent)
 
-    def forget(self, path: Path) -> None:
+    def close_file(self, path: Path) -> None:
         """Close a file, if it is open."""
         descriptor = self._descriptors.pop(path, None)
         if descriptor is not None:
@@ -101,10 +101,10 @@ class OpenFiles:
     def close(self) -> None:
         """Close all files."""
         for path in list(self._descriptors):
-            self.forget(path)
+            self.close_file(path)
 
-    def keep_names(self, directory: Path) -> None:
-        """With fsync: let the names in a directory survive a loss of power."""
+    def sync_directory(self, directory: Path) -> None:
+        """With fsync: make the names in a directory durable."""
         if not self.fsync or not directory.exists():
             return
         descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,8 +1,8 @@
-"""Finding out what a partition's files hold (Kafka's `LogLoader` and `LogSegment.recover`).
+"""Recovery of a partition's segments from its files (Kafka's `LogLoader` and `LogSegment.recover`).
 
-Every batch is read and its checksum tried. A process that was killed in the middle of an append left a torn batch at the
-end of the last segment: it was not acknowledged, and is cut off. As in Kafka the log ends before a batch that is
-damaged, wherever it stands; but what was there from that batch on is kept aside under another name.
+Every batch is read and its CRC checked. A process killed during an append leaves a torn batch at the end of the
+last segment; it was not acknowledged and is cut off. As in Kafka, the log ends before the first damaged batch; here
+a copy of everything from there on is kept in files with another suffix.
 """
 
 from __future__ import annotations
@@ -14,50 +14,57 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from asyncgroup.broker.log import FoundBatch
-from asyncgroup.broker.segments import Batch, note_timestamp
-from asyncgroup.broker.storage.file_segments import CLEANED, SUFFIX, FileSegment
+from asyncgroup.broker.log import RecoveredBatch
+from asyncgroup.broker.segments import StoredBatch, update_timestamps
+from asyncgroup.broker.storage.file_segments import CLEANED_SUFFIX, LOG_SUFFIX, FileSegment
 from asyncgroup.broker.storage.open_files import OpenFiles
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.wire.control import ControlType, read_control_type
 from asyncgroup.wire.records import BatchHeader, crc_is_valid, read_batch_header
 
-__all__ = ["Recovered", "recover"]
+__all__ = ["RecoveredLog", "recover"]
 
 log = logging.getLogger(__name__)
 
 _WINDOW: Final = 1 << 20
 _MAGIC_AT: Final = 16
 _MOST_OFFSETS: Final = 1 << 31
-"""In a segment (`LogSegment.canConvertToRelativeOffset`); offsets are not in a batch's checksum."""
-ASIDE: Final = ".corrupt"
-"""Files with a damaged batch, or behind one; for somebody to look at, they are not read again."""
+"""Range of offsets in a segment (`LogSegment.canConvertToRelativeOffset`), to detect bad offsets: the CRC excludes
+them.
+"""
+
+CORRUPT_SUFFIX: Final = ".corrupt"
+"""Suffix of files with a damaged batch, or after one; they are kept for inspection and not read again."""
 
 
-class Recovered(NamedTuple):
+class RecoveredLog(NamedTuple):
     """The segments of a partition and their batches, in order."""
 
     segments: list[FileSegment]
-    batches: list[FoundBatch]
+    batches: list[RecoveredBatch]
 
 
-def recover(files: OpenFiles, directory: Path) -> Recovered:
-    """Read a partition's directory, which need not exist, and put it in order."""
-    found = Recovered([], [])
+def recover(files: OpenFiles, directory: Path) -> RecoveredLog:
+    """Read a partition's directory, which need not exist, and repair it."""
+    found = RecoveredLog([], [])
     if not directory.is_dir():
         return found
-    for leftover in directory.glob(f"*{CLEANED}"):
+    for leftover in directory.glob(f"*{CLEANED_SUFFIX}"):
         leftover.unlink()
-    paths = sorted(path for path in directory.glob(f"*{SUFFIX}") if path.stem.isdecimal())
+    paths = sorted(path for path in directory.glob(f"*{LOG_SUFFIX}") if path.stem.isdecimal())
     end_offset, damaged = 0, False
     for path, following in zip_longest(paths, paths[1:]):
         base_offset = int(path.stem)
         if damaged:
-            log.error("%s is behind damaged batches and is put aside", path)
-            files.forget(path)
-            path.rename(path.with_suffix(SUFFIX + ASIDE))
+            log.error(
+                "%s comes after a damaged batch and is renamed to %s", path, LOG_SUFFIX + CORRUPT_SUFFIX
+            )
+            files.close_file(path)
+            path.rename(path.with_suffix(LOG_SUFFIX + CORRUPT_SUFFIX))
         elif base_offset < end_offset:
-            files.remove(path)  # compaction has put its batches into the segment before, and was killed then
+            files.remove(
+                path
+            )  # compaction was killed after it had rewritten this segment into the previous one
         else:
             segment = FileSegment(files, path, base_offset)
             end_offset = max(end_offset, base_offset, _read(files, segment, found.batches))
@@ -67,8 +74,8 @@ def recover(files: OpenFiles, directory: Path) -> Recovered:
     return found
 
 
-def _read(files: OpenFiles, segment: FileSegment, batches: list[FoundBatch]) -> int:
-    """Take in all sound batches; the offset behind them. `segment.size` is then where they end."""
+def _read(files: OpenFiles, segment: FileSegment, batches: list[RecoveredBatch]) -> int:
+    """Add the segment's valid batches to `batches` and set `segment.size` to their end; return their next offset."""
     end_offset = segment.base_offset
     for header, data in _batches(files, segment.path):
         kind = _control_type(header, data)
@@ -77,9 +84,9 @@ def _read(files: OpenFiles, segment: FileSegment, batches: list[FoundBatch]) -> 
         )
         if not possible or not crc_is_valid(data):
             break
-        batch = Batch(header.base_offset, header.max_timestamp, segment, segment.size, header.size)
-        batches.append(FoundBatch(batch, header, kind))
-        note_timestamp(segment, header.max_timestamp)
+        batch = StoredBatch(header.base_offset, header.max_timestamp, segment, segment.size, header.size)
+        batches.append(RecoveredBatch(batch, header, kind))
+        update_timestamps(segment, header.max_timestamp)
         segment.size += header.size
         end_offset = header.next_offset
     return end_offset
@@ -95,7 +102,7 @@ def _control_type(header: BatchHeader, data: memoryview) -> ControlType | None:
 
 
 def _batches(files: OpenFiles, path: Path) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Batch after batch, in windows of the file, as long as their form is right."""
+    """Yield the well-formed batches from the start of a file, reading it in windows; the CRC is not checked."""
     position = 0
     wanted = _WINDOW
     while window := files.read(path, position, wanted):
@@ -118,9 +125,9 @@ def _batches(files: OpenFiles, path: Path) -> Iterator[tuple[BatchHeader, memory
 
 
 def _cut(files: OpenFiles, segment: FileSegment, *, goes_on: bool) -> bool:
-    """Cut what is behind the sound batches; whether it is more than an append that was cut short.
+    """Truncate the file after its valid batches; return whether the rest was damage rather than a torn append.
 
-    `goes_on`: the next segment begins where the sound batches end, or there is none.
+    `goes_on`: the next segment begins where the valid batches end, or there is none.
     """
     path, end = segment.path, segment.size
     excess = path.stat().st_size - end
@@ -128,16 +135,18 @@ def _cut(files: OpenFiles, segment: FileSegment, *, goes_on: bool) -> bool:
         return False
     damaged = not goes_on or _holds_batch(files.read(path, end + 1, excess))
     if damaged:
-        log.error("%s: damaged at byte %d; a copy is put aside, and the log ends here", path, end)
-        shutil.copyfile(path, path.with_suffix(SUFFIX + ASIDE))
+        log.error(
+            "%s: damaged at byte %d; the log ends there, and a copy is kept as %s", path, end, CORRUPT_SUFFIX
+        )
+        shutil.copyfile(path, path.with_suffix(LOG_SUFFIX + CORRUPT_SUFFIX))
     else:
-        log.warning("%s: %d bytes at the end are no whole batch and are cut off", path, excess)
+        log.warning("%s: removing an incomplete batch of %d bytes at the end", path, excess)
     files.truncate(path, end)
     return damaged
 
 
 def _holds_batch(data: bytes) -> bool:
-    """Whether there is a sound batch anywhere in these bytes."""
+    """Return whether there is a valid batch anywhere in these bytes."""
     view, magic = memoryview(data), _MAGIC_AT
     while (magic := data.find(b"\2", magic)) >= 0:
         start = magic - _MAGIC_AT

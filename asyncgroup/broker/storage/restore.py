@@ -1,4 +1,4 @@
-"""A cluster that comes back: topics, logs, leaders and transactions as they were when it went."""
+"""Restore a cluster's topics, logs, leaders and transactions from its data directory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from asyncgroup.broker.controller import Controller
 from asyncgroup.broker.scram_users import read_credential
 from asyncgroup.broker.storage.data_directory import DataDirectory
 from asyncgroup.broker.storage.metadata_log import MetadataRecord
-from asyncgroup.broker.storage.records import read_topic, read_transaction
+from asyncgroup.broker.storage.metadata_records import read_topic, read_transaction
 from asyncgroup.broker.storage.recovery import recover
 from asyncgroup.broker.topics import NO_LEADER, OFFSETS_TOPIC, Topic
 from asyncgroup.broker.transactions.metadata import TransactionMetadata
@@ -19,10 +19,10 @@ __all__ = ["restore_controller", "restored_transactions"]
 
 
 def restore_controller(data: DataDirectory, controller: Controller) -> None:
-    """Let a new controller know what the directory knows, and keep there what changes from now on.
+    """Restore a new controller from the directory, which becomes its journal.
 
-    Leaders are the nodes of before, in a leader epoch that is one higher. Raises ConfigError if replicas are on nodes
-    that the cluster no longer has.
+    Partitions keep their leaders, with the next leader epoch. Raise ConfigError if replicas are on nodes that the
+    cluster does not have.
     """
     controller.cluster_id = data.adopt_cluster(controller.cluster_id)
     starts = {tuple(record["key"][1:]): record["offset"] for record in data.records("start")}
@@ -30,7 +30,7 @@ def restore_controller(data: DataDirectory, controller: Controller) -> None:
     for record in data.records("partition"):
         partitions.setdefault(record["key"][1], {})[record["key"][2]] = record
     for record in data.records("settings"):
-        controller.settings.put(record["key"][1], record["key"][2], record["configs"])
+        controller.configs.put(record["key"][1], record["key"][2], record["configs"])
     _restore_users_and_quotas(data, controller)
     topics = []
     for record in data.records("topic"):
@@ -41,7 +41,7 @@ def restore_controller(data: DataDirectory, controller: Controller) -> None:
             _restore_partition(data, topic, kept, starts.get((topic.name, index), 0))
         topics.append(topic)
     _forget_unknown(data, topics)
-    controller.restore(topics, data, data.next_producer_id, life=data.count_start())
+    controller.restore(topics, data, data.next_producer_id, start_count=data.count_start())
 
 
 def _restore_users_and_quotas(data: DataDirectory, controller: Controller) -> None:
@@ -57,7 +57,7 @@ def _restore_users_and_quotas(data: DataDirectory, controller: Controller) -> No
 
 
 def _forget_unknown(data: DataDirectory, topics: Sequence[Topic]) -> None:
-    """A process that was killed may have left partitions of topics that were deleted, or not quite created."""
+    """Delete the partitions left by a process that was killed while deleting or creating a topic."""
     known = {(topic.name, partition.index) for topic in topics for partition in topic.partitions}
     for kind in ("partition", "start"):
         for record in data.records(kind):
@@ -68,7 +68,7 @@ def _forget_unknown(data: DataDirectory, topics: Sequence[Topic]) -> None:
 
 def _restore_partition(data: DataDirectory, topic: Topic, kept: MetadataRecord, start_offset: int) -> None:
     index = len(topic.partitions)
-    # who leads __consumer_offsets follows from who coordinates groups
+    # the leaders of __consumer_offsets are set by the election of group coordinators
     leader = NO_LEADER if topic.name == OFFSETS_TOPIC or kept["leader"] == NO_LEADER else kept["leader"]
     partition = topic.add_partition(list(kept["replicas"]), leader)
     store = data.store(topic, index)
@@ -88,10 +88,10 @@ def _check_nodes(kept: MetadataRecord, node_ids: Iterable[int]) -> None:
         raise ConfigError(
             "nodes",
             len(list(node_ids)),
-            f"{max(missing)} or more: there are replicas of {topic}-{index} on that node",
+            f"{max(missing)} or more, as {topic}-{index} has a replica on that node",
         )
 
 
 def restored_transactions(data: DataDirectory) -> list[TransactionMetadata]:
-    """The transactional ids as they were."""
+    """Return the stored transactional ids."""
     return [read_transaction(record) for record in data.records("transaction")]

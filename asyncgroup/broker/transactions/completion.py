@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from asyncgroup.broker.coordinator.interfaces import TimerKey, Timers
-from asyncgroup.broker.errors import StorageError
+from asyncgroup.broker.errors import KafkaStorageError
 from asyncgroup.broker.transactions.markers import MarkerWriter, TransactionMarker
 from asyncgroup.broker.transactions.metadata import TransactionMetadata
 from asyncgroup.broker.transactions.state import TransactionState
@@ -52,7 +52,7 @@ class TransactionCompletion:
     def fence_and_abort(self, metadata: TransactionMetadata) -> None:
         """Bump the epoch and abort an open transaction, so that its producer cannot write any more.
 
-        Raise StorageError.
+        Raise KafkaStorageError.
         """
         self.end(metadata, commit=False, before_prepare=metadata.fence_producer_epoch)
 
@@ -63,7 +63,7 @@ class TransactionCompletion:
         commit: bool,
         before_prepare: Callable[[], None] = lambda: None,
     ) -> None:
-        """Decide the outcome, save it, then write the markers. Raise StorageError if it cannot be saved.
+        """Decide the outcome, save it, then write the markers. Raise KafkaStorageError if it cannot be saved.
 
         `before_prepare` makes further changes that are saved with the outcome. Markers follow only after that, as a
         decision with a marker cannot be undone.
@@ -100,7 +100,7 @@ class TransactionCompletion:
         )
         try:
             self.fence_and_abort(metadata)
-        except StorageError:
+        except KafkaStorageError:
             self._timers.schedule(_timeout_key(metadata), STORAGE_RETRY, partial(self._time_out, metadata))
 
     def _write_markers(self, metadata: TransactionMetadata, partitions: Iterable[TopicPartition]) -> None:

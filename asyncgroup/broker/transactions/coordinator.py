@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from asyncgroup.broker.controller import Controller
 from asyncgroup.broker.coordinator.interfaces import Timers
-from asyncgroup.broker.errors import StorageError
+from asyncgroup.broker.errors import KafkaStorageError
 from asyncgroup.broker.transactions.completion import TransactionCompletion
 from asyncgroup.broker.transactions.markers import OFFSETS_TOPIC, MarkerWriter
 from asyncgroup.broker.transactions.metadata import NO_PRODUCER, ProducerIdAndEpoch, TransactionMetadata
@@ -42,7 +42,7 @@ class TransactionResult(NamedTuple):
 class TransactionCoordinator:
     """Serves the transactional ids of the cluster. All methods are synchronous. Callers check `error_for` first.
 
-    A change that cannot be saved is undone, and StorageError with the code NOT_COORDINATOR is raised.
+    A change that cannot be saved is undone, and KafkaStorageError with the code NOT_COORDINATOR is raised.
     """
 
     def __init__(self, controller: Controller, timers: Timers, markers: MarkerWriter) -> None:
@@ -67,7 +67,7 @@ class TransactionCoordinator:
 
     def coordinator_of(self, transactional_id: str) -> int:
         """Return the node that coordinates a transactional id, -1 if none is alive."""
-        return self._controller.coordinators.of_transaction(transactional_id)
+        return self._controller.coordinators.transaction_coordinator(transactional_id)
 
     def error_for(self, transactional_id: str, node_id: int) -> ErrorCode:
         """Return why this node cannot serve a transactional id, NONE if it can."""
@@ -88,7 +88,7 @@ class TransactionCoordinator:
         """Handle InitProducerId: fence the previous producer with this transactional id. `timeout` is in seconds.
 
         If a transaction is open, abort it and return CONCURRENT_TRANSACTIONS, which makes the client retry. Raise
-        StorageError.
+        KafkaStorageError.
         """
         if not 0 < timeout <= MAX_TIMEOUT:
             return TransactionResult(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
@@ -113,7 +113,7 @@ class TransactionCoordinator:
     ) -> ErrorCode:
         """Add partitions to the transaction (AddPartitionsToTxn, AddOffsetsToTxn, and Produce with KIP-890).
 
-        Raise StorageError.
+        Raise KafkaStorageError.
         """
         metadata = self.find(transactional_id)
         if metadata is None:
@@ -162,7 +162,7 @@ class TransactionCoordinator:
                 error = self.add_partitions(transactional_id, producer, (tp,))
             else:
                 error = self.verify(transactional_id, producer, tp)
-        except StorageError:  # as `ReplicaManager` answers if the coordinator is not available
+        except KafkaStorageError:  # as `ReplicaManager` answers if the coordinator is not available
             return ErrorCode.NOT_ENOUGH_REPLICAS
         if error is ErrorCode.PRODUCER_FENCED:
             return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -175,7 +175,7 @@ class TransactionCoordinator:
     def end(self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool) -> TransactionResult:
         """Handle EndTxn up to version 4: the epoch stays the same, and the request may be retried.
 
-        Raise StorageError.
+        Raise KafkaStorageError.
         """
         metadata = self.find(transactional_id)
         if metadata is None or producer.id != metadata.producer.id:
@@ -193,7 +193,7 @@ class TransactionCoordinator:
         """Handle EndTxn from version 5 (KIP-890): the epoch is bumped, and the result contains the new one.
 
         A retried request is recognized by its epoch, one below the current. An abort of an empty transaction bumps the
-        epoch as well. Raise StorageError.
+        epoch as well. Raise KafkaStorageError.
         """
         metadata = self.find(transactional_id)
         if metadata is None:

@@ -22,7 +22,7 @@ class TransactionMarker(NamedTuple):
     producer: ProducerIdAndEpoch
     commit: bool
     coordinator_epoch: int = 0
-    bumps: bool = False
+    bumps_epoch: bool = False
     """Whether the producer's epoch was bumped with the end of the transaction (KIP-890)."""
 
 
@@ -67,7 +67,7 @@ class MarkerWriter:
                 coordinator_epoch=marker.coordinator_epoch,
                 timestamp=self.clock(),
                 append_time=partition.config.log_append_time,
-                bumps=marker.bumps,
+                bumps_epoch=marker.bumps_epoch,
             )
         except AppendError as error:
             return error.code

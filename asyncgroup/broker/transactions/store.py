@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from asyncgroup.broker.controller import Controller
-from asyncgroup.broker.errors import StorageError
+from asyncgroup.broker.errors import KafkaStorageError
 from asyncgroup.broker.transactions.metadata import TransactionMetadata
 from asyncgroup.broker.transactions.state import IDLE_STATES
 from asyncgroup.error_codes import ErrorCode
@@ -67,22 +67,22 @@ class TransactionStore:
     def saving(self, metadata: TransactionMetadata) -> Iterator[None]:
         """Context manager: save the changes that its block makes to a transactional id.
 
-        If the journal cannot save them, they are undone, and StorageError with the code NOT_COORDINATOR is raised
+        If the journal cannot save them, they are undone, and KafkaStorageError with the code NOT_COORDINATOR is raised
         (`TransactionStateManager.appendTransactionToLog`).
         """
         previous = metadata.copy()
         try:
             yield
             self._save(metadata)
-        except StorageError as error:
+        except KafkaStorageError as error:
             metadata.restore_from(previous)
-            raise StorageError(str(error), ErrorCode.NOT_COORDINATOR) from error
+            raise KafkaStorageError(str(error), ErrorCode.NOT_COORDINATOR) from error
 
     def save_completed(self, metadata: TransactionMetadata) -> None:
         """Save that a transaction is complete. If that fails, a restarted cluster writes its markers again."""
         try:
             self._save(metadata)
-        except StorageError as error:
+        except KafkaStorageError as error:
             log.error("%s", error)
 
     def _save(self, metadata: TransactionMetadata) -> None:

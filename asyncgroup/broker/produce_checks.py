@@ -1,5 +1,5 @@
-"""Whether a produced batch may be appended at all, before any look at the log (Kafka's `ProduceRequest`,
-`AddPartitionsToTxnManager` and `Partition.appendRecordsToLeader`).
+"""Checks of a produced batch that come before the append: its form, its transaction, the in-sync replicas (Kafka's
+`ProduceRequest`, `AddPartitionsToTxnManager` and `Partition.appendRecordsToLeader`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.records import CODECS, LOG_OVERHEAD, read_batch_header
 
-__all__ = ["Unsuited", "check_transaction", "enough_replicas", "has_transactions", "whole_batch"]
+__all__ = ["ProduceRequestError", "check_transaction", "has_min_isr", "has_transactions", "single_batch"]
 
 _ZSTD: Final = CODECS["zstd"]
 _CODEC_MASK: Final = 0x07
@@ -30,19 +30,21 @@ _LENGTH_AT: Final = 8
 _MAGIC_AT: Final = 16
 _MAGIC: Final = 2
 _ATTRIBUTES_LOW: Final = 22
-"""Where the low byte of a batch's attributes stands."""
+"""Position of the low byte of a batch's attributes."""
 
 _KNOWS_ABORTABLE: Final = 11
+"""The first version with TRANSACTION_ABORTABLE (KIP-890)."""
+
 _ADDS_PARTITIONS: Final = 12
-"""The versions that know TRANSACTION_ABORTABLE, and that add partitions to transactions (KIP-890)."""
+"""The first version in which Produce adds partitions to the transaction (KIP-890)."""
 
 
-class Unsuited(AppendError):
-    """Refused for the request's form or its transaction, before any look at the log."""
+class ProduceRequestError(AppendError):
+    """The batch is refused because of the request's form or its transaction, before its partition's log is read."""
 
 
 def has_transactions(request: m.ProduceRequest) -> bool:
-    """Whether some whole batch says that it belongs to a transaction."""
+    """Return whether any complete batch in the request is flagged as transactional."""
     batches = (produced.records for topic in request.topic_data for produced in topic.partition_data)
     return any(batch and _is_transactional(batch) for batch in batches)
 
@@ -54,21 +56,25 @@ def _is_transactional(batch: bytes | memoryview) -> bool:
     return bool(length + LOG_OVERHEAD <= len(batch))
 
 
-def whole_batch(context: RequestContext, records: bytes | memoryview | None) -> bytes | memoryview:
-    """The batch, checked for its form and for what depends on the version (`ProduceRequest.validateRecords`).
+def single_batch(context: RequestContext, records: bytes | memoryview | None) -> bytes | memoryview:
+    """Return the one batch in `records`, checked as in `ProduceRequest.validateRecords`. Raise AppendError.
 
-    What is left over behind it, and is no whole batch, is cut off.
+    An incomplete batch after it is cut off.
     """
     if not records:
-        raise Unsuited(ErrorCode.INVALID_RECORD, "a produce request must have a record batch")
+        raise ProduceRequestError(ErrorCode.INVALID_RECORD, "a produce request must have a record batch")
     if not _is_one_batch(records):
         records = _first_of(records)
     (base_offset,) = _BASE_OFFSET.unpack_from(records)
     attributes = records[_ATTRIBUTES_LOW]
     if attributes & _CODEC_MASK == _ZSTD and context.api_version < 7:
-        raise Unsuited(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7")
+        raise ProduceRequestError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd requires version 7 of Produce"
+        )
     if base_offset:
-        raise AppendError(ErrorCode.INVALID_RECORD, "the base offset of a produced batch is 0")
+        raise AppendError(
+            ErrorCode.INVALID_RECORD, f"the base offset of a produced batch must be 0, not {base_offset}"
+        )
     return records
 
 
@@ -80,15 +86,15 @@ def _is_one_batch(records: bytes | memoryview) -> bool:
 
 
 def _first_of(records: bytes | memoryview) -> bytes | memoryview:
-    """The one batch at the front; raises Unsuited if there is none, or another behind it."""
+    """Return the first batch. Raise ProduceRequestError if there is none, or if another one follows."""
     try:
         first = read_batch_header(records)
         if first is None or first.magic != _MAGIC:
-            raise Unsuited(ErrorCode.INVALID_RECORD, "not a whole record batch of magic 2")
+            raise ProduceRequestError(ErrorCode.INVALID_RECORD, "not a complete record batch of magic 2")
         if first.size < len(records) and read_batch_header(records, first.size) is not None:
-            raise Unsuited(ErrorCode.INVALID_RECORD, "more than one record batch")
+            raise ProduceRequestError(ErrorCode.INVALID_RECORD, "more than one record batch")
     except CorruptRecordsError as error:
-        raise Unsuited(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        raise ProduceRequestError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
     return memoryview(records)[: first.size]
 
 
@@ -99,24 +105,25 @@ def check_transaction(
     partition: Partition,
     records: bytes | memoryview,
 ) -> None:
-    """Raises AppendError for a transactional batch outside of any transaction, or of a producer that was fenced (KIP-890).
+    """Verify that a transactional batch belongs to an open transaction (KIP-890). Raise AppendError.
 
-    A partition in which the producer's transaction is open needs no question to its coordinator.
+    It is refused outside a transaction or from a fenced producer. The transaction coordinator is not asked if the
+    producer's transaction is already open in this partition.
     """
     if not records[_ATTRIBUTES_LOW] & _TRANSACTIONAL:
         return
     header = read_batch_header(records)
     if header is None:
-        return  # the log says what is wrong with it
+        return  # refused by the append
     producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
     producers = partition.log.producers
     if producers.is_open(*producer):
         return
     add_partition = context.api_version >= _ADDS_PARTITIONS
     try:
-        producers.verify(header, adds=add_partition)
+        producers.record_verification(header, adds_partitions=add_partition)
     except AppendError as refused:
-        raise Unsuited(refused.code, str(refused)) from refused
+        raise ProduceRequestError(refused.code, str(refused)) from refused
     error = node.transactions.add_or_verify(
         transactional_id,
         producer,
@@ -125,10 +132,10 @@ def check_transaction(
         supports_abortable_error=context.api_version >= _KNOWS_ABORTABLE,
     )
     if error:
-        raise Unsuited(error, f"producer {producer.id} of {transactional_id!r}: {error.name}")
+        raise ProduceRequestError(error, f"producer {producer.id} of {transactional_id!r}: {error.name}")
 
 
-def enough_replicas(node: Node, partition: Partition) -> bool:
-    """Whether as many replicas are alive as `min.insync.replicas` wants, or all if there are fewer."""
+def has_min_isr(node: Node, partition: Partition) -> bool:
+    """Return whether at least `min.insync.replicas` replicas are alive (all, if the partition has fewer)."""
     needed = min(partition.config.min_insync_replicas, len(partition.replicas))
     return needed <= 1 or len(node.controller.alive.intersection(partition.replicas)) >= needed

@@ -1,8 +1,8 @@
-"""The settings of brokers and groups as they are now, and where each value comes from (Kafka's `DynamicBrokerConfig`,
+"""Static and dynamic configs of brokers and groups, and the source of each value (Kafka's `DynamicBrokerConfig`,
 `GroupConfigManager`).
 
-Those that are the defaults of topics take effect: for all partitions (the default of the cluster), or for those that a
-broker leads (its own). The others are kept and shown.
+Broker configs that are topic defaults take effect: cluster-wide ones for all partitions, a broker's own for the
+partitions that it leads. All others, except `log.cleaner.backoff.ms`, are only stored and returned.
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from asyncgroup.broker.broker_keys import (
-    BROKER_KEYS,
-    GROUP_KEYS,
-    LOG_KEYS,
+from asyncgroup.broker.broker_config_keys import (
+    BROKER_CONFIG_KEYS,
+    BROKER_TO_TOPIC,
+    GROUP_CONFIG_KEYS,
     OTHER_UNITS,
-    READ_ONLY,
-    SECURITY,
-    SHARED,
+    READ_ONLY_CONFIGS,
+    SECURITY_CONFIGS,
+    TOPIC_TO_BROKER,
 )
 from asyncgroup.broker.errors import Refused
-from asyncgroup.broker.topic_configs import (
-    LogConfig,
-    Synonym,
-    check_value,
-    normal_value,
-)
-from asyncgroup.broker.topic_keys import (
+from asyncgroup.broker.topic_config_keys import (
     DEFAULT_CONFIG,
     DYNAMIC_BROKER_CONFIG,
     DYNAMIC_DEFAULT_BROKER_CONFIG,
     STATIC_BROKER_CONFIG,
-    TOPIC_KEYS,
+    TOPIC_CONFIG_KEYS,
+)
+from asyncgroup.broker.topic_configs import (
+    ConfigSynonym,
+    LogConfig,
+    check_value,
+    normal_value,
 )
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ConfigError
 
-__all__ = ["BROKER", "GROUP", "STATIC_SETTINGS", "Settings"]
+__all__ = ["BROKER", "GROUP", "STATIC_SETTINGS", "ConfigRepository"]
 
 K = TypeVar("K", int, str)
 
@@ -53,62 +53,69 @@ _UNITS: Final = {
     "log.roll.hours": ("log.roll.ms", 60 * _MINUTE),
     "log.roll.jitter.hours": ("log.roll.jitter.ms", 60 * _MINUTE),
 }
-"""Settings of other units that count where the one in ms is not given, with the ms in one of them."""
+"""Configs in other units that apply if the one in ms is not set: the config in ms, and the ms per unit."""
 
-STATIC_SETTINGS: Final = frozenset({*LOG_KEYS, *_UNITS})
-"""What a cluster can be started with."""
+STATIC_SETTINGS: Final = frozenset({*BROKER_TO_TOPIC, *_UNITS})
+"""The configs that a cluster can be started with."""
 
 BROKER: Final = 4
 GROUP: Final = 32
-"""Kinds of resources (`ConfigResource.Type`)."""
+"""Resource types (`ConfigResource.Type`)."""
 
 _ELIGIBLE: Final = "min.insync.replicas"
-"""Kafka 4 gives new clusters this setting explicitly, for eligible leader replicas (KIP-966)."""
+"""Set explicitly in new clusters by Kafka 4, for eligible leader replicas (KIP-966)."""
 
 
-class Settings:
-    """`static` are those that the cluster was started with, of all nodes; `cluster` the dynamic ones of all nodes,
-    `nodes` those of each, `groups` those of groups, all by Kafka's names.
-    """
+class ConfigRepository:
+    """The configs of brokers and groups, by Kafka's names (Kafka's `ConfigRepository`)."""
 
     def __init__(self, static: Mapping[str, str] | None = None) -> None:
         self.static = dict(static or {})
+        """The configs that the cluster was started with, for all nodes."""
         self.cluster: dict[str, str] = {_ELIGIBLE: self.static.get(_ELIGIBLE, "1")}
+        """The dynamic configs of all nodes."""
         self.nodes: dict[int, dict[str, str]] = {}
+        """The dynamic configs of single nodes, by node id."""
         self.groups: dict[str, dict[str, str]] = {}
+        """The dynamic configs of groups, by group id."""
 
     def __repr__(self) -> str:
-        return f"<Settings {len(self.cluster)} of the cluster, {len(self.nodes)} nodes, {len(self.groups)} groups>"
+        return (
+            f"<ConfigRepository {len(self.cluster)} cluster-wide, {len(self.nodes)} nodes, "
+            f"{len(self.groups)} groups>"
+        )
 
     @classmethod
-    def at_start(cls, given: Mapping[str, str]) -> Settings:
-        """Those of a cluster that was started with `given`; raises ConfigError for one that is not allowed."""
+    def from_static(cls, given: Mapping[str, str]) -> ConfigRepository:
+        """Return the configs of a cluster started with `given`. Raise ConfigError for one that is not allowed."""
         static = {}
         for name, value in given.items():
             full, factor = _UNITS.get(name, (name, 1))
-            rule = TOPIC_KEYS[LOG_KEYS[full]] if full in LOG_KEYS else None
+            rule = TOPIC_CONFIG_KEYS[BROKER_TO_TOPIC[full]] if full in BROKER_TO_TOPIC else None
             if rule is None:
                 raise ConfigError(
-                    "settings", name, f"those that are defaults of topics: {', '.join(sorted(LOG_KEYS))}"
+                    "settings",
+                    name,
+                    f"those that are defaults of topics: {', '.join(sorted(BROKER_TO_TOPIC))}",
                 )
             if not isinstance(value, str):
-                raise ConfigError(name, value, "text, as in Kafka's properties files")
-            if problem := check_value(LOG_KEYS[full], rule, value):
+                raise ConfigError(name, value, "a string, as in Kafka's properties files")
+            if problem := check_value(BROKER_TO_TOPIC[full], rule, value):
                 raise ConfigError(name, value, problem)
-            if factor == 1 or full not in given:  # the finer unit counts
+            if factor == 1 or full not in given:  # the config with the finer unit wins
                 static[full] = normal_value(rule, value if factor == 1 else str(max(-1, int(value) * factor)))
         return cls(static)
 
-    # -- what they are ---------------------------------------------------------------------------------------
+    # -- values ----------------------------------------------------------------------------------------------
 
     def of(self, kind: int, name: str) -> dict[str, str]:
-        """The dynamic settings of a resource; a broker's name is its id, "" stands for all."""
+        """Return the dynamic configs of a resource; a broker's name is its id, "" means all brokers."""
         if kind == GROUP:
             return self.groups.get(name, {})
         return self.nodes.get(int(name), {}) if name else self.cluster
 
     def put(self, kind: int, name: str, configs: Mapping[str, str]) -> None:
-        """Replace the dynamic settings of a resource."""
+        """Replace the dynamic configs of a resource."""
         if kind == BROKER and not name:
             self.cluster = dict(configs)
         elif kind == BROKER:
@@ -116,37 +123,37 @@ class Settings:
         else:
             _put(self.groups, name, configs)
 
-    def synonyms(self, name: str, node_id: int) -> list[Synonym]:
-        """The values that a setting of a broker has, the one that counts first (KIP-226)."""
+    def synonyms(self, name: str, node_id: int) -> list[ConfigSynonym]:
+        """Return the values of a broker config from all sources, the effective one first (KIP-226)."""
         places = (
             (self.nodes.get(node_id, {}), DYNAMIC_BROKER_CONFIG),
             (self.cluster, DYNAMIC_DEFAULT_BROKER_CONFIG),
             (self.static, STATIC_BROKER_CONFIG),
         )
-        found = [Synonym(name, place[name], source) for place, source in places if name in place]
-        key = BROKER_KEYS.get(name)
+        found = [ConfigSynonym(name, place[name], source) for place, source in places if name in place]
+        key = BROKER_CONFIG_KEYS.get(name)
         if key is not None and key.default is not None:
-            found.append(Synonym(name, key.default, DEFAULT_CONFIG))
+            found.append(ConfigSynonym(name, key.default, DEFAULT_CONFIG))
         elif found and name in OTHER_UNITS:
-            found.append(Synonym(*OTHER_UNITS[name], DEFAULT_CONFIG))
+            found.append(ConfigSynonym(*OTHER_UNITS[name], DEFAULT_CONFIG))
         return found
 
-    def topic_synonyms(self, name: str, node_id: int) -> list[Synonym]:
-        """The values that a setting of topics has without being set there."""
-        return self.synonyms(SHARED[name], node_id) if name in SHARED else []
+    def topic_synonyms(self, name: str, node_id: int) -> list[ConfigSynonym]:
+        """Return the values that a topic config has by the configs of a broker, the effective one first."""
+        return self.synonyms(TOPIC_TO_BROKER[name], node_id) if name in TOPIC_TO_BROKER else []
 
     def topic_defaults(self, node_id: int) -> dict[str, str | None]:
-        """Return the defaults of topics by topic config name; Kafka's own defaults are left out."""
+        """Return the topic defaults set in broker configs, by topic config name, without Kafka's own defaults."""
         given = {**self.static, **self.cluster, **self.nodes.get(node_id, {})}
-        return {LOG_KEYS[name]: value for name, value in given.items() if name in LOG_KEYS}
+        return {BROKER_TO_TOPIC[name]: value for name, value in given.items() if name in BROKER_TO_TOPIC}
 
     def log_config(self, configs: Mapping[str, str | None], node_id: int) -> LogConfig:
-        """What holds for partitions, led by a node, of a topic with these settings."""
+        """Return the effective config of a partition led by this node, of a topic with these configs."""
         return LogConfig.of({**self.topic_defaults(node_id), **configs})
 
-    def set_for_topics(self, names: Iterable[str]) -> bool:
-        """Whether one of these settings of topics was given for all topics."""
-        wanted = {SHARED[name] for name in names if name in SHARED}
+    def has_topic_default(self, names: Iterable[str]) -> bool:
+        """Return whether a broker config sets a default for one of these topic configs."""
+        wanted = {TOPIC_TO_BROKER[name] for name in names if name in TOPIC_TO_BROKER}
         given = set(self.static).union(self.cluster, *self.nodes.values())
         return not wanted.isdisjoint(given)
 
@@ -155,9 +162,9 @@ class Settings:
     def check(
         self, kind: int, name: str, configs: Mapping[str, str | None], changed: Sequence[str]
     ) -> dict[str, str]:
-        """The settings that a resource may be given, as they are kept; `changed` are those that differ from now.
+        """Validate a resource's new configs and return them as stored; `changed` names those that differ from now.
 
-        Raises Refused as Kafka does (`ConfigAdminManager`, `ControllerConfigurationValidator`).
+        Raise Refused as Kafka does (`ConfigAdminManager`, `ControllerConfigurationValidator`).
         """
         if kind == GROUP:
             return _checked_group(configs)
@@ -175,11 +182,11 @@ def _checked_broker(
     configs: Mapping[str, str | None], changed: Sequence[str], *, of_all: bool
 ) -> dict[str, str]:
     given = [name for name in changed if name in configs]
-    if fixed := sorted(READ_ONLY.intersection(given)):
+    if fixed := sorted(READ_ONLY_CONFIGS.intersection(given)):
         raise Refused(
             ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
         )
-    if secured := sorted(SECURITY.intersection(given)):
+    if secured := sorted(SECURITY_CONFIGS.intersection(given)):
         raise Refused(
             ErrorCode.INVALID_REQUEST,
             "These security configs can be dynamically updated only per-listener using the listener prefix: "
@@ -189,7 +196,7 @@ def _checked_broker(
         if of_all:
             text = "Cannot update these configs at default cluster level, broker id must be specified"
         else:
-            text = "Settings of listeners cannot change while this broker runs"
+            text = "Listener configs cannot be changed while this broker runs"
         raise Refused(ErrorCode.INVALID_REQUEST, f"{text}: [{', '.join(listeners)}]")
     if _ELIGIBLE in changed and not of_all:
         raise Refused(
@@ -201,8 +208,10 @@ def _checked_broker(
         )
     kept = {}
     for name, value in configs.items():
-        key = BROKER_KEYS.get(name)  # names that Kafka does not know are kept, for plugins
-        if key is not None and (problem := check_value(LOG_KEYS.get(name, name), key.rule, value or "")):
+        key = BROKER_CONFIG_KEYS.get(name)  # unknown names are stored, as Kafka does for plugins
+        if key is not None and (
+            problem := check_value(BROKER_TO_TOPIC.get(name, name), key.rule, value or "")
+        ):
             raise Refused(
                 ErrorCode.INVALID_REQUEST, f"Invalid value {value} for configuration {name}: {problem}"
             )
@@ -213,7 +222,7 @@ def _checked_broker(
 def _checked_group(configs: Mapping[str, str | None]) -> dict[str, str]:
     kept = {}
     for name, value in configs.items():
-        key = GROUP_KEYS.get(name)
+        key = GROUP_CONFIG_KEYS.get(name)
         if key is None:
             raise Refused(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {name}")
         problem = check_value(name, key.rule, value or "")

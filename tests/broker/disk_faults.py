@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 
 import pytest
 
-__all__ = ["FailingDisk", "Killed", "Killer", "PowerCut"]
+__all__ = ["FailingDisk", "KillAtCall", "Killed", "PowerCut"]
 
 CALLS: list[tuple[Any, str]] = [
     (os, "pwritev"),
@@ -33,14 +33,14 @@ class Killed(BaseException):
     """The process is no more."""
 
 
-def begin(call: Callable[..., Any], args: tuple[Any, ...]) -> None:
+def write_half(call: Callable[..., Any], args: tuple[Any, ...]) -> None:
     """Do half of a write."""
     if call.__name__ == "pwritev":
         data = b"".join(args[1])
         call(args[0], [data[: len(data) // 2]], args[2])
 
 
-class Killer:
+class KillAtCall:
     """Counts the calls that change files, and lets the one with number `last` be the last."""
 
     def __init__(self, patch: pytest.MonkeyPatch, last: int, how: str) -> None:
@@ -60,7 +60,7 @@ class Killer:
             if self._how == "after":
                 call(*args, **options)
             elif self._how == "in the middle":
-                begin(call, args)
+                write_half(call, args)
             raise Killed
 
         return counted
@@ -72,27 +72,27 @@ class FailingDisk:
     def __init__(self, patch: pytest.MonkeyPatch, first: int, count: int) -> None:
         self.calls = self.failed = 0
         self._failing = range(first, first + count)
-        self._healed = False
+        self._suspended = False
         for owner, name in CALLS:
             patch.setattr(owner, name, self._fallible(getattr(owner, name)))
 
     def _fallible(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*args: Any, **options: Any) -> Any:
-            self.calls += not self._healed
-            if self._healed or self.calls not in self._failing:
+            self.calls += not self._suspended
+            if self._suspended or self.calls not in self._failing:
                 return call(*args, **options)
             self.failed += 1
-            begin(call, args)
+            write_half(call, args)
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
         return counted
 
     @contextmanager
-    def healed(self) -> Iterator[None]:
+    def suspended(self) -> Iterator[None]:
         """No call fails inside, or counts."""
-        self._healed = True
+        self._suspended = True
         yield
-        self._healed = False
+        self._suspended = False
 
 
 class _Entry(NamedTuple):
@@ -124,7 +124,7 @@ class PowerCut:
     def watch(self, patch: pytest.MonkeyPatch, last: int) -> None:
         """From now on, until the end."""
         patch.setattr(os, "fsync", self._synced)
-        Killer(patch, last, "before")
+        KillAtCall(patch, last, "before")
 
     def _synced(self, descriptor: int) -> None:
         about = os.fstat(descriptor)

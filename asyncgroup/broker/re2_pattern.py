@@ -1,9 +1,9 @@
-"""Regular expressions of clients, matched in time that grows with the text only.
+"""Regular expressions from clients, matched in time linear in the text.
 
-Kafka takes RE2's, for the same reason: with Python's own, which try one way after another, a pattern of ten characters
-can keep the loop busy for years. Here all ways are followed at once (Thompson's construction). Understood is what RE2
-and Python write alike: characters, `.`, classes, `\\d \\w \\s` and their opposites, `| * + ? {n,m}`, groups without
-options. Nothing is captured, so greedy and lazy are the same.
+Kafka uses RE2 for the same reason: Python's backtracking `re` could block the loop for years on a pattern of ten
+characters. Here the states of an NFA are followed in parallel (Thompson's construction). Supported is the syntax
+that RE2 and Python share: characters, `.`, classes, `\\d \\w \\s` and their negations, `| * + ? {n,m}`, groups
+without options. Nothing is captured, so greedy and lazy repetition are the same.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-__all__ = ["Pattern", "PatternError"]
+__all__ = ["PatternError", "Re2Pattern"]
 
 _MOST_STATES: Final = 1000
 _MOST_NESTED: Final = 100
@@ -23,34 +23,35 @@ _REPEAT: Final = re.compile(r"(?:([*+?])|\{(\d{1,4})(,)?(\d{1,4})?\})\??")
 _BOUNDS: Final = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 _Build: TypeAlias = Callable[[int], int]
-"""Adds the states of a part in front of a state; returns the first of them."""
+"""Adds the states of a part of the pattern before the given state; returns the first of them."""
 
 
 class PatternError(ValueError):
-    """A pattern that is malformed, too large, or not understood."""
+    """The pattern is malformed, too large, or uses unsupported syntax."""
 
 
-class Pattern:
-    """A compiled pattern; raises PatternError."""
+class Re2Pattern:
+    """A compiled pattern. Raise PatternError if it cannot be compiled."""
 
     def __init__(self, text: str) -> None:
-        whole = text.removeprefix("^")  # as nothing but a match of the whole counts, these say nothing new
+        whole = text.removeprefix("^")  # only full matches count, so the outer anchors are redundant
         self._text = whole if whole.endswith("\\$") else whole.removesuffix("$")
         self._position = self._depth = 0
         if len(text) > 4 * _MOST_STATES:
             raise PatternError("the pattern is too long")
-        # a state reads a character (its matcher, then one way), or none (any number of ways; none: the end)
+        # (matcher, next states): with a matcher it reads one character and has one next state, without it reads
+        # nothing and has any number of next states; state 0, the end, has none
         self._states: list[tuple[re.Pattern[str] | None, list[int]]] = []
         build = self._alternatives()
         if self._position < len(self._text):
-            raise PatternError(f"{self._text[self._position]!r} does not belong there")
+            raise PatternError(f"unexpected {self._text[self._position]!r}")
         self._first = build(self._add(None, []))
 
     def __repr__(self) -> str:
         return f"<Pattern {self._text!r}>"
 
     def fullmatch(self, text: str) -> bool:
-        """Whether the pattern stands for the whole of `text`."""
+        """Return whether the pattern matches the whole text."""
         here = self._reached([self._first])
         for character in text:
             ways = [self._states[n] for n in here]
@@ -60,7 +61,7 @@ class Pattern:
         return 0 in here
 
     def _reached(self, begin: list[int]) -> set[int]:
-        """The states that can be reached from some without reading anything."""
+        """Return the states reachable from `begin` without reading a character."""
         found, todo = set(begin), begin
         while todo:
             matcher, ways = self._states[todo.pop()]
@@ -76,7 +77,7 @@ class Pattern:
         self._states.append((matcher, ways))
         return len(self._states) - 1
 
-    # -- reading the pattern ---------------------------------------------------------------------------------
+    # -- parser ----------------------------------------------------------------------------------------------
 
     def _take(self, word: str) -> bool:
         found = self._text.startswith(word, self._position)
@@ -110,12 +111,12 @@ class Pattern:
                 raise PatternError("groups are nested too deeply")
             inner = self._alternatives()
             if not self._take(")"):
-                raise PatternError("a group does not end")
+                raise PatternError("a group is not closed")
             self._depth -= 1
             return inner
         found = _ATOM.match(self._text, self._position)
         if found is None or found[0] in "^$":
-            raise PatternError(f"{self._text[self._position]!r} is not understood there")
+            raise PatternError(f"{self._text[self._position]!r} is not supported here")
         self._position = found.end()
         matcher = _matcher(found[0])
         return lambda end: self._add(matcher, [end])
@@ -132,7 +133,7 @@ class Pattern:
             least = int(least_text)
             most = int(most_text) if most_text else None if comma else least
         if max(least, most or 0) > _MOST_STATES or (most is not None and most < least):
-            raise PatternError(f"{found[0]} is no number of times")
+            raise PatternError(f"{found[0]} is not a valid repetition")
         return lambda end: self._times(part, least, most, end)
 
     def _times(self, part: _Build, least: int, most: int | None, end: int) -> int:
@@ -150,9 +151,9 @@ class Pattern:
 
 
 def _matcher(atom: str) -> re.Pattern[str]:
-    """Python's own of a pattern that stands for one character."""
+    """Compile the pattern of a single character with Python's `re`."""
     try:
-        with warnings.catch_warnings(category=FutureWarning, action="ignore"):  # of sets inside of sets
+        with warnings.catch_warnings(category=FutureWarning, action="ignore"):  # about nested sets
             return re.compile(atom)
     except re.error as error:
         raise PatternError(str(error)) from error

@@ -1,4 +1,4 @@
-"""What a partition remembers of one producer (Kafka's `ProducerStateEntry`)."""
+"""State of one producer in a partition (Kafka's `ProducerStateEntry`)."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Final, NamedTuple
 
 from asyncgroup.wire.records import BatchHeader
 
-__all__ = ["REMEMBERED_BATCHES", "KnownBatch", "ProducerEntry"]
+__all__ = ["NUM_BATCHES_TO_RETAIN", "BatchMetadata", "ProducerStateEntry"]
 
-REMEMBERED_BATCHES: Final = 5
-"""How many batches back a repetition is recognised: as many as a producer may have in flight."""
+NUM_BATCHES_TO_RETAIN: Final = 5
+"""Number of batches kept to detect duplicates: as many as a producer may have in flight."""
 
 _LAST_SEQUENCE: Final = 2**31 - 1
 
 
-class KnownBatch(NamedTuple):
-    """One of a producer's last batches; `timestamp` is its highest, in ms (Kafka's `BatchMetadata`)."""
+class BatchMetadata(NamedTuple):
+    """One of a producer's last batches (Kafka's `BatchMetadata`); `timestamp` is its largest, in ms."""
 
     first_sequence: int
     last_sequence: int
@@ -25,41 +25,42 @@ class KnownBatch(NamedTuple):
     timestamp: int
 
 
-class ProducerEntry:
-    """A producer in its latest epoch; `timestamp` is that of what it wrote last, in ms, -1 for nothing yet.
+class ProducerStateEntry:
+    """A producer in its latest epoch.
 
-    `coordinator_epoch` is that of its last marker, -1 for none. `doubtful`: see `ProducerStates.doubt_sequences`.
+    `timestamp` is that of its last batch or marker in ms (-1: none yet), `coordinator_epoch` that of its last
+    marker (-1: none). `sequence_unknown`: see `ProducerStateManager.accept_any_sequence`.
     """
 
-    __slots__ = ("batches", "coordinator_epoch", "doubtful", "epoch", "timestamp")
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "sequence_unknown", "timestamp")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
-        self.batches: deque[KnownBatch] = deque(maxlen=REMEMBERED_BATCHES)
+        self.batches: deque[BatchMetadata] = deque(maxlen=NUM_BATCHES_TO_RETAIN)
         self.coordinator_epoch = -1
         self.timestamp = -1
-        self.doubtful = False
+        self.sequence_unknown = False
 
-    def find(self, header: BatchHeader) -> KnownBatch | None:
-        """The batch that this one repeats, if it is one of the last few."""
+    def find(self, header: BatchHeader) -> BatchMetadata | None:
+        """Return the earlier batch of which this one is a duplicate, if it is among the last batches."""
         if header.producer_epoch != self.epoch:
             return None
         wanted = (header.base_sequence, _last_sequence(header))
         return next((one for one in self.batches if (one.first_sequence, one.last_sequence) == wanted), None)
 
     def expected(self, header: BatchHeader) -> int:
-        """The sequence number of its next batch: a new epoch begins with 0."""
+        """Return the sequence number that the producer's next batch must have; a new epoch begins with 0."""
         if header.producer_epoch > self.epoch:
             return 0
         if self.batches:
             return _next_sequence(self.batches[-1].last_sequence)
-        return header.base_sequence if self.doubtful else 0
+        return header.base_sequence if self.sequence_unknown else 0
 
     def add(self, header: BatchHeader, base_offset: int) -> None:
-        """Remember a batch that went into the log at `base_offset`."""
+        """Add a batch that was appended at `base_offset`."""
         last_offset = base_offset + header.last_offset_delta
         self.batches.append(
-            KnownBatch(
+            BatchMetadata(
                 header.base_sequence, _last_sequence(header), base_offset, last_offset, header.max_timestamp
             )
         )
@@ -67,7 +68,7 @@ class ProducerEntry:
 
 
 def _last_sequence(header: BatchHeader) -> int:
-    """Sequence numbers go round from 2**31 - 1 to 0."""
+    """Return the batch's last sequence number; they wrap from 2**31 - 1 to 0."""
     return (header.base_sequence + header.last_offset_delta) & _LAST_SEQUENCE
 
 

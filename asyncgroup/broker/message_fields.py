@@ -1,4 +1,4 @@
-"""What a request or response names: groups, topics, error codes, wherever its message keeps them."""
+"""Find the group ids, topic names and error codes in a request or response, in whichever field the API has them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ConfigError
 from asyncgroup.wire.message import Message
 
-__all__ = ["TopicName", "error_named", "errors_in", "groups_of", "topics_of"]
+__all__ = ["TopicName", "errors_in", "group_ids_in", "parse_error_code", "topic_names_in"]
 
 TopicName: TypeAlias = Callable[[UUID], str | None]
-"""The name of a topic with this id, if there is one."""
+"""Returns the name of the topic with this id, None if there is none."""
 
 _KNOWN = {code.value: code for code in ErrorCode}
 
 
-def groups_of(request: Any) -> list[str]:
-    """The group ids that a request names, whatever its message calls them."""
+def group_ids_in(request: Any) -> list[str]:
+    """Return the group ids in a request."""
     found = [getattr(request, "group_id", None)]
     if getattr(request, "key_type", None) == 0:  # FindCoordinator for groups
         found += [request.key, *request.coordinator_keys]
@@ -29,8 +29,8 @@ def groups_of(request: Any) -> list[str]:
     return [group for group in found if group]
 
 
-def topics_of(message: Any, topic_name: TopicName) -> set[str]:
-    """The names of the topics that a request or response names, by name or by id."""
+def topic_names_in(message: Any, topic_name: TopicName) -> set[str]:
+    """Return the names of the topics in a request or response, which has them by name or by id."""
     found: set[str] = set(getattr(message, "topic_names", None) or [])
     listed = [*(getattr(message, "topics", None) or []), *(getattr(message, "topic_data", None) or [])]
     for part in ("v3_and_below_topics", "topic_partitions", "responses"):
@@ -47,8 +47,8 @@ def topics_of(message: Any, topic_name: TopicName) -> set[str]:
     return found
 
 
-def error_named(error: int | str, key: str) -> ErrorCode:
-    """The error of this code or this name; ConfigError, about the argument `key`, if there is none."""
+def parse_error_code(error: int | str, key: str) -> ErrorCode:
+    """Return the error with this code or name. Raise ConfigError for the argument `key` if there is none."""
     try:
         return ErrorCode[error] if isinstance(error, str) else ErrorCode(error)
     except (KeyError, ValueError):
@@ -56,7 +56,7 @@ def error_named(error: int | str, key: str) -> ErrorCode:
 
 
 def errors_in(response: Any) -> list[ErrorCode]:
-    """Every error that a response tells, anywhere in it, in the order of its fields."""
+    """Return all errors in a response, in the order of its fields."""
     return [code for code in _codes(response) if code != ErrorCode.NONE]
 
 
@@ -64,7 +64,7 @@ def _codes(value: object) -> Iterator[ErrorCode]:
     if isinstance(value, Message):
         for name in value.__slots__:
             field = getattr(value, name)
-            if name.endswith("error_code"):  # partition_error_code, too
+            if name.endswith("error_code"):  # also partition_error_code
                 yield _KNOWN.get(field, ErrorCode.UNKNOWN_SERVER_ERROR)
             elif isinstance(field, (Message, list)):
                 yield from _codes(field)

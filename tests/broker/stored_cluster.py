@@ -16,7 +16,7 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import batch
 
-__all__ = ["STEPS", "Life", "Step", "check", "live", "reopen"]
+__all__ = ["STEPS", "Step", "StoredCluster", "check_stored", "reopen", "run_steps"]
 
 
 class NoNode:
@@ -27,7 +27,7 @@ class NoNode:
     def coordinator_resigned(self, _number: int) -> None: ...
 
 
-class Life:
+class StoredCluster:
     """A directory in use."""
 
     def __init__(self, path: Path, *, fsync: bool = False) -> None:
@@ -65,8 +65,10 @@ class Life:
         return seen
 
 
-def append(topic: str, value: bytes | None, key: bytes = b"k", partition: int = 0) -> Callable[[Life], None]:
-    def step(life: Life) -> None:
+def append(
+    topic: str, value: bytes | None, key: bytes = b"k", partition: int = 0
+) -> Callable[[StoredCluster], None]:
+    def step(life: StoredCluster) -> None:
         builder = BatchBuilder()
         builder.append(1000, key, value)
         life.log(topic, partition).append(builder.build(), 1)
@@ -74,8 +76,8 @@ def append(topic: str, value: bytes | None, key: bytes = b"k", partition: int = 
     return step
 
 
-def transaction(state: TransactionState, *partitions: int) -> Callable[[Life], None]:
-    def step(life: Life) -> None:
+def transaction(state: TransactionState, *partitions: int) -> Callable[[StoredCluster], None]:
+    def step(life: StoredCluster) -> None:
         one = TransactionMetadata("tx", 17)
         one.state, one.partitions = state, {TopicPartition("t", number): None for number in partitions}
         life.controller.journal.transaction_changed(one)
@@ -83,19 +85,19 @@ def transaction(state: TransactionState, *partitions: int) -> Callable[[Life], N
     return step
 
 
-def reopen(life: Life) -> None:
+def reopen(life: StoredCluster) -> None:
     life.data.close()
     life.__init__(life.path, fsync=life.fsync)  # type: ignore[misc]
 
 
-def give_producer_id(life: Life) -> None:
+def allocate_producer_id(life: StoredCluster) -> None:
     assert life.controller.next_producer_id() == 1001
 
 
-def compact(*, at: int) -> Callable[[Life], None]:
+def compact(*, at: int) -> Callable[[StoredCluster], None]:
     """Segments become one in threes."""
 
-    def step(life: Life) -> None:
+    def step(life: StoredCluster) -> None:
         log = life.log("compacted")
         log.segment_bytes = 450
         log.compact(at, 1000)
@@ -106,14 +108,14 @@ def compact(*, at: int) -> Callable[[Life], None]:
 
 SMALL = {"internal.segment.bytes": "150"}
 
-Step: TypeAlias = Callable[[Life], None]
+Step: TypeAlias = Callable[[StoredCluster], None]
 
 STEPS: list[Step] = [
     lambda life: life.controller.create_topic("t", 2, configs=SMALL) and None,
     *[append("t", b"%d" % number) for number in range(5)],
     append("t", b"other", partition=1),
     lambda life: life.log("t").delete_records(2) and None,
-    give_producer_id,
+    allocate_producer_id,
     lambda life: (
         life.controller.create_topic("compacted", configs={**SMALL, "cleanup.policy": "compact"}) and None
     ),
@@ -128,7 +130,7 @@ STEPS: list[Step] = [
     append("t", b"new", partition=3),
     transaction(TransactionState.ONGOING, 0, 1),
     transaction(TransactionState.PREPARE_COMMIT, 0, 1),
-    lambda life: life.log("t").retain(10**9, 1000, -1) and None,
+    lambda life: life.log("t").delete_old_segments(10**9, 1000, -1) and None,
     append("t", b"behind"),
     lambda life: life.controller.delete_topic(life.controller.topics["compacted"]),
     lambda life: life.controller.create_topic("compacted") and None,
@@ -140,13 +142,13 @@ STEPS: list[Step] = [
 ]
 
 
-GIVEN = STEPS.index(give_producer_id) + 1
+PRODUCER_ID_STEP = STEPS.index(allocate_producer_id) + 1
 """How many views there are before a producer id is given out."""
 
 
-def live(path: Path, views: list[dict[str, Any]], *, fsync: bool = False) -> None:
+def run_steps(path: Path, views: list[dict[str, Any]], *, fsync: bool = False) -> None:
     """All steps, until the end or death; a view is added with each that is over."""
-    life = Life(path, fsync=fsync)
+    life = StoredCluster(path, fsync=fsync)
     try:
         views.append(life.view())
         for step in STEPS:
@@ -156,12 +158,14 @@ def live(path: Path, views: list[dict[str, Any]], *, fsync: bool = False) -> Non
         life.data.close()
 
 
-def check(path: Path, expected: list[dict[str, Any]], done: int, story: str) -> None:
+def check_stored(path: Path, expected: list[dict[str, Any]], done: int, story: str) -> None:
     """The directory holds what there was before or after the step that was not over, and can be used."""
-    life = Life(path)
+    life = StoredCluster(path)
     try:
         assert life.view() in expected[max(0, done - 1) : done + 1], f"{story}, in step {done}"
-        assert life.controller.next_producer_id() > (1001 if done > GIVEN else 1000), "no id is given twice"
+        assert life.controller.next_producer_id() > (1001 if done > PRODUCER_ID_STEP else 1000), (
+            "no id is given twice"
+        )
         life.controller.create_topic("works")
         life.log("works").append(batch(b"on"), 9)
     finally:

@@ -1,4 +1,4 @@
-"""The records of the metadata log: what of the cluster's state is kept, and how it is taken up again."""
+"""Records of the metadata log: topics, partitions and transactions to and from their stored form."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["partition_record", "read_topic", "read_transaction", "topic_record",
 
 
 def topic_record(topic: Topic) -> MetadataRecord:
-    """A topic's id and settings."""
+    """Return the record of a topic: its id, configs and number of partitions."""
     return {
         "key": ["topic", topic.name],
         "id": topic.id.hex,
@@ -24,12 +24,12 @@ def topic_record(topic: Topic) -> MetadataRecord:
 
 
 def read_topic(record: MetadataRecord) -> Topic:
-    """The topic, without partitions."""
+    """Return the topic of a record, without partitions."""
     return Topic(str(record["key"][1]), UUID(hex=record["id"]), record["configs"])
 
 
 def partition_record(partition: Partition) -> MetadataRecord:
-    """A partition's replicas and leader, and where its leader epochs begin."""
+    """Return the record of a partition: its replicas, leader, leader epoch and start offsets of the leader epochs."""
     return {
         "key": ["partition", partition.topic, partition.index],
         "replicas": list(partition.replicas),
@@ -40,7 +40,7 @@ def partition_record(partition: Partition) -> MetadataRecord:
 
 
 def transaction_record(transaction: TransactionMetadata) -> MetadataRecord:
-    """A transactional id with all that `TransactionMetadata` knows of it."""
+    """Return the record of a transactional id: all fields of `TransactionMetadata`."""
     next_producer = transaction.next_producer
     return {
         "key": ["transaction", transaction.transactional_id],
@@ -57,13 +57,14 @@ def transaction_record(transaction: TransactionMetadata) -> MetadataRecord:
 
 
 def read_transaction(record: MetadataRecord) -> TransactionMetadata:
-    """The transactional id as it was."""
+    """Return the transactional id of a record."""
     transaction = TransactionMetadata(str(record["key"][1]), record["producer"][0])
     transaction.producer = ProducerIdAndEpoch(*record["producer"])
     transaction.last_producer_epoch = record["last_epoch"]
     transaction.previous_producer_id = record["previous_id"]
     transaction.timeout = record["timeout"]
-    transaction.start_timestamp, transaction.last_update_timestamp = record["started"], record["updated"]
+    transaction.start_timestamp = record["started"]
+    transaction.last_update_timestamp = record["updated"]
     transaction.state = TransactionState(record["state"])
     transaction.next_producer = (
         None if record["successor"] is None else ProducerIdAndEpoch(*record["successor"])

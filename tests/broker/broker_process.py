@@ -13,14 +13,14 @@ from pathlib import Path
 from asyncgroup.testing.reserved_ports import ReservedPorts
 from tests.broker.batches import batch
 
-__all__ = ["PARTITIONS", "TOPIC", "Broker", "broker"]
+__all__ = ["PARTITIONS", "TOPIC", "BrokerProcess", "broker_process"]
 
 TOPIC = "orders"
 PARTITIONS = 3
 SETTINGS = f"{TOPIC}:{PARTITIONS}:internal.segment.bytes=30000"
 
 
-class Broker:
+class BrokerProcess:
     """The process, its directory and its port."""
 
     def __init__(self, directory: Path, port: int) -> None:
@@ -67,11 +67,11 @@ class Broker:
 
 
 @contextmanager
-def broker(directory: Path) -> Iterator[Broker]:
+def broker_process(directory: Path) -> Iterator[BrokerProcess]:
     """A broker at a free port, stopped in the end."""
     ports = ReservedPorts(1)
     try:
-        found = Broker(directory, ports.numbers[0])
+        found = BrokerProcess(directory, ports.numbers[0])
         try:
             yield found
         finally:

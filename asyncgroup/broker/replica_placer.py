@@ -1,4 +1,4 @@
-"""Where the replicas of new partitions go (Kafka's `StripedReplicaPlacer`, without racks)."""
+"""Placement of the replicas of new partitions (Kafka's `StripedReplicaPlacer`, without racks)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from typing import Final
 from asyncgroup.broker.errors import Refused
 from asyncgroup.error_codes import ErrorCode
 
-__all__ = ["MAX_PARTITIONS", "Placement", "check_number"]
+__all__ = ["MAX_PARTITIONS", "ReplicaPlacer", "check_partition_count"]
 
 MAX_PARTITIONS: Final = 10_000
-"""More are not created at once, as in Kafka (`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`): they fill the memory."""
+"""Largest number of partitions created at once, which limits memory
+(`ReplicationControlManager.MAX_PARTITIONS_PER_BATCH`).
+"""
 
 
-class Placement:
-    """Hands out replicas, node after node round the cluster; `alive` are the nodes of this moment, `placed` counts the
-    partitions that got theirs.
+class ReplicaPlacer:
+    """Assigns replicas round-robin over the live nodes; `alive` is the controller's live set, `placed` counts
+    partitions.
     """
 
     def __init__(self, alive: Collection[int]) -> None:
@@ -27,7 +29,7 @@ class Placement:
         return f"<Placement of {self.placed} partitions over nodes {sorted(self._alive)}>"
 
     def replicas(self, count: int, factor: int, assignments: Sequence[Sequence[int]] = ()) -> list[list[int]]:
-        """The replicas of `count` partitions: what `assignments` says, else `factor` nodes for each."""
+        """Return the replicas of `count` partitions: `assignments` if given, else `factor` nodes for each."""
         return [list(nodes) for nodes in assignments] or [self._next(factor) for _ in range(count)]
 
     def _next(self, factor: int) -> list[int]:
@@ -37,27 +39,27 @@ class Placement:
         return [nodes[(first + i) % len(nodes)] for i in range(factor)]
 
     def check_factor(self, factor: int) -> None:
-        """Raises Refused(INVALID_REPLICATION_FACTOR)."""
+        """Raise Refused(INVALID_REPLICATION_FACTOR) unless it is from 1 to the number of live nodes."""
         if not 1 <= factor <= len(self._alive):
             raise Refused(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"replication factor {factor}: {len(self._alive)} nodes are running",
             )
 
-    def check(self, assignments: Sequence[Sequence[int]]) -> None:
-        """Raises Refused(INVALID_REPLICA_ASSIGNMENT) unless each names live nodes, each once."""
+    def check_assignments(self, assignments: Sequence[Sequence[int]]) -> None:
+        """Raise Refused(INVALID_REPLICA_ASSIGNMENT) unless each assignment consists of distinct live nodes."""
         for nodes in assignments:
             if not nodes or len(set(nodes)) != len(nodes) or not set(self._alive).issuperset(nodes):
                 raise Refused(
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    f"replicas {list(nodes)} are not live nodes, each once",
+                    f"replicas {list(nodes)} must be distinct live nodes; the live nodes are {sorted(self._alive)}",
                 )
 
 
-def check_number(topic: str, partitions: int) -> None:
-    """Raises Refused(POLICY_VIOLATION) for more than `MAX_PARTITIONS`."""
+def check_partition_count(topic: str, partitions: int) -> None:
+    """Raise Refused(POLICY_VIOLATION) for more than `MAX_PARTITIONS`."""
     if partitions > MAX_PARTITIONS:
         raise Refused(
             ErrorCode.POLICY_VIOLATION,
-            f"topic {topic!r}: {partitions} partitions; at most {MAX_PARTITIONS} are created at once",
+            f"topic {topic!r}: {partitions} partitions; at most {MAX_PARTITIONS} can be created at once",
         )

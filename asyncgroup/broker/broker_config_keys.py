@@ -1,34 +1,34 @@
-"""The names of the brokers' and groups' dynamic settings with Kafka 4.3's types and defaults (`DynamicBrokerConfig`,
-`GroupConfig`), and the names of the settings that cannot change while a broker runs.
+"""Dynamic broker and group configs with the types and defaults of Kafka 4.3 (`DynamicBrokerConfig`, `GroupConfig`), and
+the names of the configs that cannot be changed while a broker runs.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from asyncgroup.broker.topic_keys import (
+from asyncgroup.broker.topic_config_keys import (
     BOOLEAN,
     DOUBLE,
     INT,
     LIST,
     LONG,
     STRING,
+    TOPIC_CONFIG_KEYS,
     TOPIC_DOCUMENTATION,
-    TOPIC_KEYS,
-    TopicKey,
+    ConfigKey,
 )
 
 __all__ = [
-    "BROKER_KEYS",
-    "GROUP_KEYS",
-    "LOG_KEYS",
+    "BROKER_CONFIG_KEYS",
+    "BROKER_TO_TOPIC",
+    "GROUP_CONFIG_KEYS",
     "OTHER_UNITS",
-    "RATES",
-    "READ_ONLY",
-    "SECURITY",
-    "SHARED",
-    "BrokerKey",
-    "GroupKey",
+    "READ_ONLY_CONFIGS",
+    "REPLICATION_QUOTAS",
+    "SECURITY_CONFIGS",
+    "TOPIC_TO_BROKER",
+    "BrokerConfigKey",
+    "GroupConfigKey",
 ]
 
 _TYPES: Final = {
@@ -41,18 +41,18 @@ _TYPES: Final = {
 }
 
 
-class BrokerKey(NamedTuple):
-    """A dynamic setting of brokers: the rule for its values, its default (None: it is unset), what it means."""
+class BrokerConfigKey(NamedTuple):
+    """A dynamic broker config: the rule for its values, its default (None: unset), its documentation."""
 
-    rule: TopicKey
+    rule: ConfigKey
     default: str | None
     documentation: str
 
 
-class GroupKey(NamedTuple):
-    """A dynamic setting of groups, with the largest number that is allowed."""
+class GroupConfigKey(NamedTuple):
+    """A dynamic group config: the rule for its values, the largest number allowed, its documentation."""
 
-    rule: TopicKey
+    rule: ConfigKey
     highest: int | None
     documentation: str
 
@@ -63,7 +63,7 @@ _UNSET: Final = {
     "log.roll.jitter.ms": "segment.jitter.ms",
     "log.roll.ms": "segment.ms",
 }
-"""Settings of brokers that have no default of their own, as another one of other units takes their place."""
+"""Broker configs without a default: a config in another unit applies if they are unset. By name, the topic config."""
 
 OTHER_UNITS: Final = {
     "log.flush.interval.ms": ("log.flush.scheduler.interval.ms", str(2**63 - 1)),
@@ -71,23 +71,25 @@ OTHER_UNITS: Final = {
     "log.roll.jitter.ms": ("log.roll.jitter.hours", "0"),
     "log.roll.ms": ("log.roll.hours", "168"),
 }
-"""What takes the place of a setting that is unset, and its default (`DynamicBrokerConfig.brokerConfigSynonyms`)."""
+"""The config in another unit that applies if a config is unset, and its default
+(`DynamicBrokerConfig.brokerConfigSynonyms`).
+"""
 
-LOG_KEYS: Final[dict[str, str]] = {
-    **{key.synonym: name for name, key in TOPIC_KEYS.items() if key.synonym is not None},
+BROKER_TO_TOPIC: Final[dict[str, str]] = {
+    **{key.synonym: name for name, key in TOPIC_CONFIG_KEYS.items() if key.synonym is not None},
     **_UNSET,
 }
-"""The setting of topics of which a setting of brokers is the default (`ServerTopicConfigSynonyms`)."""
+"""The topic config that each broker config is the default of (`ServerTopicConfigSynonyms`)."""
 
-SHARED: Final[dict[str, str]] = {topic: broker for broker, topic in LOG_KEYS.items()}
-"""The other way round."""
+TOPIC_TO_BROKER: Final[dict[str, str]] = {topic: broker for broker, topic in BROKER_TO_TOPIC.items()}
+"""The broker config that is the default of each topic config: the inverse of BROKER_TO_TOPIC."""
 
-RATES: Final = (
+REPLICATION_QUOTAS: Final = (
     "follower.replication.throttled.rate",
     "leader.replication.throttled.rate",
     "replica.alter.log.dirs.io.max.bytes.per.second",
 )
-"""Settings that are shown only where they are set (`QuotaConfig`)."""
+"""Configs that are described only if they are set (`QuotaConfig`)."""
 
 _TUNING: Final = """
 background.threads INT 10
@@ -125,74 +127,76 @@ remote.log.reader.threads INT 10
 share.coordinator.cached.buffer.max.bytes INT 1048588
 transaction.partition.verification.enable BOOLEAN true
 """
-"""Dynamic settings that, but for those in `_IN_EFFECT`, are kept and shown, and change nothing."""
+"""Dynamic broker configs: name, type, default. Except for those in `_IN_EFFECT`, they are stored but have no effect."""
 
 _GROUP: Final = """
 consumer.assignment.interval.ms INT 1000 0 -|Shortest time (ms) between two assignments of a consumer group.
 consumer.heartbeat.interval.ms INT 5000 5000 15000|Time (ms) between two heartbeats of a member.
 consumer.session.timeout.ms INT 45000 45000 60000|Time (ms) without a heartbeat after which a member is removed.
 share.assignment.interval.ms INT 1000 0 -|Shortest time (ms) between two assignments of a share group.
-share.auto.offset.reset STRING latest - -|Where a share group begins: latest, earliest or by_duration:<ISO 8601>.
-share.delivery.count.limit INT 5 2 10|How often a record of a share group is delivered at most.
+share.auto.offset.reset STRING latest - -|Initial position of a share group: latest, earliest or by_duration:<ISO 8601>.
+share.delivery.count.limit INT 5 2 10|Maximum number of deliveries of a record in a share group.
 share.heartbeat.interval.ms INT 5000 5000 15000|Time (ms) between two heartbeats of a share group's member.
 share.isolation.level STRING read_uncommitted - -|Whether a share group sees records of open and aborted transactions.
-share.partition.max.record.locks INT 2000 100 10000|Records of a partition that a share group may have locked at a time.
-share.record.lock.duration.ms INT 30000 15000 60000|How long (ms) a record of a share group stays locked.
+share.partition.max.record.locks INT 2000 100 10000|Maximum number of records of a partition locked by a share group at a time.
+share.record.lock.duration.ms INT 30000 15000 60000|Time (ms) that a record of a share group stays locked.
 share.renew.acknowledge.enable BOOLEAN true - -|Whether members of a share group may renew their locks.
 share.session.timeout.ms INT 45000 45000 60000|Time (ms) without a heartbeat after which a share group's member is removed.
 streams.assignment.interval.ms INT 1000 0 -|Shortest time (ms) between two assignments of a streams group.
 streams.heartbeat.interval.ms INT 5000 5000 15000|Time (ms) between two heartbeats of a streams group's member.
-streams.initial.rebalance.delay.ms INT 3000 0 -|How long (ms) a streams group waits for more members before its first assignment.
+streams.initial.rebalance.delay.ms INT 3000 0 -|Time (ms) that a streams group waits for more members before its first assignment.
 streams.num.standby.replicas INT 0 0 2|Standby replicas of each task of a streams group.
 streams.session.timeout.ms INT 45000 45000 60000|Time (ms) without a heartbeat after which a streams group's member is removed.
 """
-"""Name, type, default, lowest and highest value. Those of the consumer protocol of KIP-848, of share and streams groups:
-they are kept and shown, and change nothing, as such groups are not served.
+"""Group configs: name, type, default, lowest and highest value, documentation.
+
+They belong to the consumer protocol of KIP-848, share groups and streams groups; they are stored but have no effect, as
+this broker does not support such groups.
 """
 
 
 _IN_EFFECT: Final = {
-    "log.cleaner.backoff.ms": "How long (ms) the log cleaner waits when no log is dirty enough."
+    "log.cleaner.backoff.ms": "Time (ms) that the log cleaner waits when no log is dirty enough."
 }
 
 
-def _broker_keys() -> dict[str, BrokerKey]:
+def _broker_keys() -> dict[str, BrokerConfigKey]:
     found = {}
-    for name, topic_name in LOG_KEYS.items():
-        rule, documentation = TOPIC_KEYS[topic_name], TOPIC_DOCUMENTATION[topic_name]
+    for name, topic_name in BROKER_TO_TOPIC.items():
+        rule, documentation = TOPIC_CONFIG_KEYS[topic_name], TOPIC_DOCUMENTATION[topic_name]
         if name in _UNSET:
-            documentation += " Unset: the setting of the same meaning in other units."
-        found[name] = BrokerKey(rule, None if name in _UNSET else rule.default, documentation)
-    for name in RATES:
-        text = "Bytes per second for moved replicas; kept and shown, without effect in this broker."
-        found[name] = BrokerKey(TopicKey("", LONG, 0), None, text)
+            documentation += " If unset, the config in another unit applies."
+        found[name] = BrokerConfigKey(rule, None if name in _UNSET else rule.default, documentation)
+    for name in REPLICATION_QUOTAS:
+        text = "Bytes per second for moving replicas; stored, but without effect in this broker."
+        found[name] = BrokerConfigKey(ConfigKey("", LONG, 0), None, text)
     for line in _TUNING.strip().splitlines():
         name, kind, default = [*line.split(" "), ""][:3]
         lowest = 1 if "threads" in name or "pool.size" in name else None
-        rule = TopicKey(default, _TYPES[kind], lowest)
-        found[name] = BrokerKey(
-            rule, default, _IN_EFFECT.get(name, "Kept and shown, without effect in this broker.")
+        rule = ConfigKey(default, _TYPES[kind], lowest)
+        found[name] = BrokerConfigKey(
+            rule, default, _IN_EFFECT.get(name, "Stored, but without effect in this broker.")
         )
     return dict(sorted(found.items()))
 
 
-def _group_keys() -> dict[str, GroupKey]:
+def _group_keys() -> dict[str, GroupConfigKey]:
     found = {}
     for line in _GROUP.strip().splitlines():
         facts, _, documentation = line.partition("|")
         name, kind, default, low, high = facts.split(" ")
-        rule = TopicKey(default, _TYPES[kind], None if low == "-" else int(low))
-        found[name] = GroupKey(rule, None if high == "-" else int(high), documentation)
+        rule = ConfigKey(default, _TYPES[kind], None if low == "-" else int(low))
+        found[name] = GroupConfigKey(rule, None if high == "-" else int(high), documentation)
     return found
 
 
-BROKER_KEYS: Final[dict[str, BrokerKey]] = _broker_keys()
-"""The dynamic settings of brokers, by name."""
+BROKER_CONFIG_KEYS: Final[dict[str, BrokerConfigKey]] = _broker_keys()
+"""The dynamic broker configs, by name."""
 
-GROUP_KEYS: Final[dict[str, GroupKey]] = _group_keys()
-"""The settings of groups, by name."""
+GROUP_CONFIG_KEYS: Final[dict[str, GroupConfigKey]] = _group_keys()
+"""The group configs, by name."""
 
-SECURITY: Final[frozenset[str]] = frozenset(
+SECURITY_CONFIGS: Final[frozenset[str]] = frozenset(
     [
         "config.providers",
         "listener.security.protocol.map",
@@ -233,9 +237,9 @@ SECURITY: Final[frozenset[str]] = frozenset(
         "ssl.truststore.type",
     ]
 )
-"""Settings that Kafka can change for a listener or a broker, and this broker cannot."""
+"""Security configs, which Kafka can change per listener or broker and this broker cannot change."""
 
-READ_ONLY: Final[frozenset[str]] = frozenset(
+READ_ONLY_CONFIGS: Final[frozenset[str]] = frozenset(
     [
         "add.partitions.to.txn.retry.backoff.max.ms",
         "add.partitions.to.txn.retry.backoff.ms",
@@ -480,4 +484,4 @@ READ_ONLY: Final[frozenset[str]] = frozenset(
         "transactional.id.expiration.ms",
     ]
 )
-"""Settings that cannot change while a broker runs."""
+"""Configs that cannot be changed while a broker runs."""
