@@ -39,7 +39,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--records", type=positive_int, default=1_000_000, help="records in the topic (%(default)s)"
     )
     parser.add_argument("--size", type=positive_int, default=200, help="bytes of each value (%(default)s)")
-    parser.add_argument("--partitions", type=positive_int, default=4, help="(%(default)s)")
+    parser.add_argument(
+        "--partitions", type=positive_int, default=4, help="partitions of the topic (%(default)s)"
+    )
     parser.add_argument(
         "--rounds", type=positive_int, default=3, help="measurements of each client (%(default)s)"
     )

@@ -1,4 +1,4 @@
-"""A handler that is stuck under a backlog: how much memory asyncgroup, aiokafka and confluent-kafka hold."""
+"""Memory use of asyncgroup, aiokafka and confluent-kafka with a stuck handler and a large backlog."""
 
 from benchmarks.memory.run import main
 

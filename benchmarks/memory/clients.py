@@ -1,4 +1,4 @@
-"""Each client with handlers that stop at their first record, on its own defaults."""
+"""Each client with its default settings and handlers that stop at their first record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ POLL_SECONDS: Final = 0.1
 
 
 async def asyncgroup(given: dict[str, Any]) -> dict[str, Any]:
-    """A claim that is stuck waits for the session's end; one that is alive reads batch after batch."""
+    """Claims of partitions from `alive` on stop at their first record; the others read batches."""
     from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Handler, Session
 
     settings = Settings(**given)
@@ -22,7 +22,7 @@ async def asyncgroup(given: dict[str, Any]) -> dict[str, Any]:
     read = held = 0
 
     class Stuck(Handler):
-        async def setup(self, session: Session) -> None:  # noqa: ARG002  the base class says so
+        async def setup(self, session: Session) -> None:  # noqa: ARG002  the signature of the base class
             assigned.set()
 
         async def consume_claim(self, session: Session, claim: Claim) -> None:
@@ -51,7 +51,7 @@ async def asyncgroup(given: dict[str, Any]) -> dict[str, Any]:
 
 
 async def aiokafka(given: dict[str, Any]) -> dict[str, Any]:
-    """Only the partitions that are alive are asked for after the first record."""
+    """After the first record `getmany` is called only for partitions below `alive`."""
     from aiokafka import AIOKafkaConsumer
 
     settings = Settings(**given)
@@ -74,7 +74,7 @@ async def aiokafka(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def confluent(given: dict[str, Any]) -> dict[str, Any]:
-    """One message, and then none: librdkafka has one queue for all partitions."""
+    """Poll one message, then none: librdkafka has one queue for all partitions, so they cannot stop separately."""
     from confluent_kafka import Consumer
 
     settings = Settings(**given)

@@ -1,4 +1,4 @@
-"""The largest memory that this process has had."""
+"""Peak memory of a measured process."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ __all__ = ["Settings", "peak_bytes"]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a measured process is told: it reads for `seconds` after its first record (or its assignment, if there is
-    none); handlers of partitions with a number below `alive` read on, all others stop at their first record.
+    """Settings of a measured process.
+
+    It runs for `seconds` after its first record, or after its assignment if the topic is empty. Handlers of partitions
+    with a number below `alive` continue to read, all others stop at their first record.
     """
 
     bootstrap_servers: str
@@ -24,9 +26,9 @@ class Settings:
 
 
 def peak_bytes() -> int:
-    """The peak of this process's resident memory.
+    """Return the peak resident memory of this process in bytes.
 
-    From /proc where there is one: getrusage's figure begins with the memory of the parent at the fork.
+    Read from /proc if available: the value of getrusage includes the memory of the parent at the fork.
     """
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii")

@@ -1,4 +1,4 @@
-"""The command: a backlog is loaded once, then every case runs in a process of its own, round after round."""
+"""The command: a backlog is loaded once, then every case runs in a separate process in each round."""
 
 from __future__ import annotations
 
@@ -37,12 +37,13 @@ MIB: Final = 1 << 20
 SMALLEST, LARGEST = 1 << 10, 10 << 10
 """Bytes of a value."""
 ALLOWED_OVERHEAD: Final = 30 * MIB
-"""Beyond an idle member and the byte budget, for asyncgroup."""
+"""Bytes that asyncgroup may use in addition to an idle member and `buffer_bytes`."""
 START_LIMIT: Final = 30.0
+"""Seconds for a process in addition to its measurement."""
 
 
 class Case(NamedTuple):
-    """A client and what its handlers do; `alive` of all partitions are read on. Idle means: an empty topic."""
+    """A client and the state of its handlers; the fraction `alive` of the partitions is read. Idle: an empty topic."""
 
     client: str
     function: str
@@ -52,7 +53,7 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As the command line calls it."""
+        """The name on the command line."""
         return f"{self.client}.{self.state.replace(' ', '-')}"
 
 
@@ -73,7 +74,7 @@ CASES: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One case in one round: bytes at the peak, records that handlers took, bytes that the client says it holds."""
+    """One case in one round: peak memory and buffered memory (`held`, asyncgroup only) in bytes, records read."""
 
     case: str
     round: int
@@ -83,12 +84,20 @@ class Measurement:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = options_parser("memory", __doc__, rounds=2)
-    parser.add_argument("--backlog", type=positive_int, default=2000, help="megabytes (%(default)s)")
-    parser.add_argument("--partitions", type=positive_int, default=8, help="(%(default)s)")
-    parser.add_argument("--batch-kib", type=positive_int, default=64, help="of a record batch (%(default)s)")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement (%(default)s)")
+    parser.add_argument(
+        "--backlog", type=positive_int, default=2000, help="megabytes in the topic (%(default)s)"
+    )
+    parser.add_argument(
+        "--partitions", type=positive_int, default=8, help="partitions of the topic (%(default)s)"
+    )
+    parser.add_argument(
+        "--batch-kib", type=positive_int, default=64, help="KiB of a record batch (%(default)s)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=10.0, help="seconds of each measurement (%(default)s)"
+    )
     options = parser.parse_args(arguments)
     if options.quick:
         options.backlog, options.seconds, options.rounds = 8, 0.5, 1
@@ -141,7 +150,7 @@ async def _measure_all(options: argparse.Namespace, console: Console) -> list[Me
 
 
 async def run(servers: str, options: argparse.Namespace, progress: Progress) -> list[Measurement]:
-    """Load the backlog, measure every case `rounds` times, remove the topics and the groups."""
+    """Load the backlog, measure every case `rounds` times, then remove the topics and the groups."""
     found: list[Measurement] = []
     groups: list[str] = []
     records = options.backlog * 1_000_000 // ((SMALLEST + LARGEST) // 2)
@@ -205,11 +214,11 @@ def _show(
     line = console_for_tables().print
     budget = ConsumerConfig().buffer_bytes // MIB
     text = wrap(
-        f"{options.partitions} partitions, values of {SMALLEST:,} to {LARGEST:,} bytes in batches of {options.batch_kib} KiB, every client on its defaults, "
-        f"{options.seconds:g} s each. Peak: the most resident memory of the client's process (VmHWM); medians and worst "
-        "over the rounds. Idle: a member of a group on an empty topic. Half stuck: the other half is read as fast as it "
-        f"comes. Allowed: asyncgroup's budget ({budget} MiB) and {ALLOWED_OVERHEAD // MIB} MiB over the idle member. "
-        "Holds: what the buffers say at the end."
+        f"{options.partitions} partitions, values of {SMALLEST:,} to {LARGEST:,} bytes in batches of {options.batch_kib} KiB, "
+        f"default settings of each client, {options.seconds:g} s each. Peak: peak resident memory of the client's process "
+        "(VmHWM), median and worst of the rounds. Idle: a group member on an empty topic. Half stuck: the other half of "
+        f"the partitions is read at full speed. Allowed: asyncgroup's buffer_bytes ({budget} MiB) and "
+        f"{ALLOWED_OVERHEAD // MIB} MiB over the idle member. Holds: bytes in asyncgroup's buffers at the end."
     )
     line(text, highlight=False)
     line(footer(used, started), highlight=False)

@@ -1,4 +1,4 @@
-"""A fast partition beside a slow one on the same broker: asyncgroup, aiokafka, confluent-kafka, sarama."""
+"""A fast and a slow partition on the same broker, read by asyncgroup, aiokafka, confluent-kafka and sarama."""
 
 from benchmarks.neighbours.run import main
 

@@ -1,4 +1,4 @@
-"""aiokafka: one consumer, a task for each partition, which is how its users keep partitions apart."""
+"""aiokafka: one consumer with a task for each partition, as its users write it to read partitions independently."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def _read_slowly(
 
 
 async def run(given: dict[str, Any]) -> dict[str, Any]:
-    """One member of a group, until the window is over."""
+    """Run one group member until the window is over."""
     meters = Meters(settings := Settings(**given))
     consumer = AIOKafkaConsumer(
         *settings.topics,
@@ -48,7 +48,7 @@ async def run(given: dict[str, Any]) -> dict[str, Any]:
         max_partition_fetch_bytes=settings.fetch_bytes,
     )
     async with consumer:
-        while not consumer.assignment():  # noqa: ASYNC110  it has no event for that
+        while not consumer.assignment():  # noqa: ASYNC110  aiokafka has no event for it
             await asyncio.sleep(CHECK_SECONDS)
         tasks = []
         for tp in consumer.assignment():

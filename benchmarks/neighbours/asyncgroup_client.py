@@ -17,7 +17,8 @@ BATCH_BYTES = 16 << 20
 
 class _Neighbours(Handler):
     def __init__(self, meters: Meters) -> None:
-        self._meters, self._settings = meters, meters.settings
+        self._meters = meters
+        self._settings = meters.settings
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:
         settings = self._settings
@@ -45,7 +46,7 @@ class _Neighbours(Handler):
 
 
 async def run(given: dict[str, Any]) -> dict[str, Any]:
-    """One member of a group, until the window is over."""
+    """Run one group member until the window is over."""
     meters = Meters(settings := Settings(**given))
     config = ConsumerConfig(auto_offset_reset="earliest", max_partition_fetch_bytes=settings.fetch_bytes)
     async with ConsumerGroup(settings.bootstrap_servers, settings.group_id, config) as group:

@@ -1,4 +1,4 @@
-"""What is compared: the ways in which a neighbour is slow, and each client's program."""
+"""The cases (how slow the other partition is) and the clients of the `neighbours` benchmark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["CASES", "CLIENTS", "Case", "Client"]
 
 
 class Case(NamedTuple):
-    """One handler beside another partition. `pause` seconds after `every` records; `beside` is what stands beside it."""
+    """A slow handler: it pauses `pause` seconds after every `every` records. Ratios are to the case `baseline`."""
 
     name: str
     title: str
@@ -19,12 +19,12 @@ class Case(NamedTuple):
 
     @property
     def is_batch(self) -> bool:
-        """Whether the partition that is measured is itself the slow one."""
+        """Whether the measured partition is the slow one, read in batches of `every` records."""
         return self.every > 1
 
     @property
     def nominal(self) -> float:
-        """Records a second that the slow handler would do with nothing to wait for; 0 if it reads none."""
+        """Records per second that the slow handler would process if it never waited for records; 0 if it reads none."""
         return self.every / self.pause if self.pause else 0.0
 
 
@@ -42,11 +42,11 @@ CASES: Final = {
         ),
     )
 }
-"""In the order in which they are measured: a baseline comes before what is compared to it."""
+"""Cases by name, in the order in which they are measured: a baseline comes before the cases compared to it."""
 
 
 class Client(NamedTuple):
-    """A client: the distribution whose version is shown, and its function for `benchmarks.worker`; sarama has none."""
+    """A client: its distribution, for the version, and its function for `benchmarks.worker`; sarama has neither."""
 
     name: str
     distribution: str | None

@@ -1,6 +1,6 @@
-"""confluent-kafka: one poll loop; the slow partition has a thread and a queue, and is paused while that is full.
+"""confluent-kafka: one poll loop; the slow partition has a thread and a queue, and is paused while the queue is full.
 
-Without those it would hold up everything, as a consumer has one queue for all its partitions.
+Without them it would block the other partition, because a consumer has one queue for all partitions.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ __all__ = ["run"]
 BATCH_RECORDS: Final = 500
 POLL_SECONDS: Final = 0.1
 QUEUED: Final = 1000
-"""Records that wait for the slow handler before its partition is paused; it goes on when half of them are left."""
+"""Records in the slow handler's queue at which its partition is paused; it resumes when half of them are left."""
 
 
 class _Slow:
-    """The slow partition: a thread that handles, and the pause and resume of the partition."""
+    """The slow partition: handles its records on a thread, and pauses and resumes the partition."""
 
     def __init__(self, consumer: Consumer, meter: PartitionMeter, settings: Settings) -> None:
-        self._consumer, self._meter, self._settings = consumer, meter, settings
+        self._consumer = consumer
+        self._meter = meter
+        self._settings = settings
         self._partition = TopicPartition(settings.watched, 1)
         self._waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._is_paused = False
@@ -43,7 +45,7 @@ class _Slow:
         self._waiting.put(message)
 
     def balance(self) -> None:
-        """Pause or resume the partition, by what waits."""
+        """Pause or resume the partition, depending on the length of its queue."""
         waiting = self._waiting.qsize()
         if not self._is_paused and waiting >= QUEUED:
             self._is_paused = True
@@ -65,7 +67,7 @@ def _consumer(settings: Settings) -> Consumer:
             "group.id": settings.group_id,
             "auto.offset.reset": "earliest",
             "max.partition.fetch.bytes": settings.fetch_bytes,
-            # by default it stops at 100,000 messages and then looks again only after a second
+            # by default librdkafka stops fetching at 100,000 messages and checks again after 1 s
             "queued.min.messages": 1_000_000,
             "fetch.queue.backoff.ms": 10,
         }
@@ -73,7 +75,7 @@ def _consumer(settings: Settings) -> Consumer:
 
 
 def run(given: dict[str, Any]) -> dict[str, Any]:
-    """One member of a group, until the window is over."""
+    """Run one group member until the window is over."""
     meters = Meters(settings := Settings(**given))
     consumer = _consumer(settings)
     consumer.subscribe(settings.topics)

@@ -1,4 +1,4 @@
-"""From single measurements to the table: rates, gaps, and ratios within a round."""
+"""Summaries and table of the `neighbours` benchmark: rates, gaps, and ratios within a round."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ __all__ = ["Measurement", "Summary", "show", "summarize"]
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One client in one case in one round: records a second and the longest gap (seconds) of the partition that is
-    measured, records a second of the slow one.
+    """One client in one case in one round.
+
+    `rate` (records per second) and `gap` (the longest time without a record, in seconds) are of the measured partition,
+    `slow_rate` is of the slow one.
     """
 
     client: str
@@ -29,18 +31,18 @@ class Measurement:
 
     @classmethod
     def of(cls, client: str, case: str, index: int, figures: Mapping[str, Mapping[str, float]]) -> Self:
-        """From what a measured process printed."""
+        """Create a measurement from the output of a measured process."""
         fast, slow = figures["fast"], figures["slow"]
         rate = fast["records"] / fast["seconds"] if fast["seconds"] > 0 else 0.0
         if CASES[case].is_batch:
-            # a few dozen batches in all: counted from batch to batch, or the window's edges would weigh too much
+            # only a few dozen batches: measured from the first to the last, as the window's edges would distort the rate
             rate = fast["spanned"] / fast["span"] if fast["span"] > 0 else 0.0
         slow_rate = slow["records"] / slow["seconds"] if slow["seconds"] > 0 else 0.0
         return cls(client=client, case=case, round=index, rate=rate, gap=fast["gap"], slow_rate=slow_rate)
 
 
 class Summary(NamedTuple):
-    """Medians over the rounds; `ratio` to the client's own baseline within a round, None for a baseline."""
+    """Medians over all rounds; `ratio` is to the client's own baseline within a round, None for a baseline."""
 
     client: str
     case: str
@@ -53,7 +55,7 @@ class Summary(NamedTuple):
 
 
 def summarize(measurements: Sequence[Measurement]) -> list[Summary]:
-    """One summary for each case and client, in the order of the table."""
+    """Return one summary per case and client, in the order of the table."""
     found = {(each.client, each.case, each.round): each for each in measurements}
     return [
         _summary(own, found)
@@ -90,7 +92,7 @@ def show(
     used: Mapping[str, str],
     started: Mapping[str, str],
 ) -> None:
-    """Print the table, its caption and what was used."""
+    """Print the table with its caption, and the versions and the machine."""
     summaries = summarize(measurements)
     groups = []
     for case in CASES.values():
@@ -119,8 +121,8 @@ def _row(summary: Summary) -> list[str]:
 def _caption(options: argparse.Namespace) -> str:
     return wrap(
         f"{options.records:,} records of {options.size} bytes in each partition, in record batches of {options.batch}; "
-        f"every client asks for {options.fetch_bytes:,} bytes of a partition at once, so one batch (1 MiB for the last "
-        f"two cases), and has its own defaults otherwise. {options.seconds:g} s each, 1 s after the first record. "
-        "Ratio: to the same client's partition alone, in the same round; lowest and worst over the rounds. aiokafka has a "
-        "task for each partition; confluent-kafka a thread and a queue for the slow one, which is paused while that is full."
+        f"every client fetches at most {options.fetch_bytes:,} bytes per partition, which is one batch (1 MiB for the last "
+        f"two cases); other settings are its defaults. {options.seconds:g} s each, from 1 s after the first record. "
+        "Ratio: to the same client reading one partition alone, in the same round; lowest and worst of the rounds. aiokafka "
+        "has a task for each partition; confluent-kafka a thread and a queue for the slow one, paused while that is full."
     )

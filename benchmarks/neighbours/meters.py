@@ -1,4 +1,4 @@
-"""What is counted inside a measured process: a window of time, and each partition's records and gaps in it."""
+"""Counting in a measured process: a time window, and the records and gaps of each partition in it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ __all__ = ["Meters", "PartitionMeter", "Settings", "Window"]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a measured process is told; the same for the program in Go.
+    """Settings of a measured process, also of the Go program.
 
-    Partition 0 of `watched` holds `records` and is read as fast as they come, partition 1 (where there is one) by a
-    handler that pauses `pause` seconds after `every` records; with `every` 0 it reads nothing. With `every` above 1
-    partition 0 is read like that. Every other topic is idle. The clock runs for `seconds`, `warm_up` after the first record.
+    Partition 0 of the topic `watched` has `records` records and is read at full speed; partition 1, if it exists, is read
+    by a handler that pauses `pause` seconds after every `every` records, or reads nothing if `every` is 0. If `every` is
+    above 1, partition 0 is read with these pauses. All other topics are idle. The window lasts `seconds` and opens
+    `warm_up` seconds after the first record.
     """
 
     bootstrap_servers: str
@@ -31,26 +32,26 @@ class Settings:
 
 
 class Window:
-    """The time in which records count; opens `warm_up` seconds after the first record of any partition."""
+    """The time in which records count; it opens `warm_up` seconds after the first record of any partition."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.opens = self.closes = 0.0
 
     def begin(self, now: float) -> None:
-        """A record came; only the first one matters."""
+        """Set the window if this is the first record."""
         if not self.opens:
             self.opens = now + self._settings.warm_up
             self.closes = self.opens + self._settings.seconds
 
     @property
     def is_over(self) -> bool:
-        """Whether it has closed."""
+        """Whether the window has closed."""
         return bool(self.opens) and time.perf_counter() >= self.closes
 
 
 class PartitionMeter:
-    """One partition: its records within the window, and the longest time in which none came."""
+    """Counts one partition's records within the window, and the longest time without a record."""
 
     def __init__(self, window: Window) -> None:
         self._window = window
@@ -59,7 +60,7 @@ class PartitionMeter:
         self._first = self._last_counted = self._last = self._gap = 0.0
 
     def add(self, records: int) -> None:
-        """So many records were handed to the handler just now."""
+        """Count records that were just delivered to the handler."""
         now = time.perf_counter()
         window = self._window
         window.begin(now)
@@ -80,7 +81,7 @@ class PartitionMeter:
         self._gap = max(self._gap, gap)
 
     def figures(self, end: float) -> dict[str, Any]:
-        """Records in so many seconds, the longest gap; `spanned` records in `span` seconds between first and last."""
+        """Return records, seconds and the longest gap; and `spanned` records in `span` seconds from first to last."""
         end = min(end, self._window.closes)
         self._update_gap(end)
         return {
@@ -93,7 +94,7 @@ class PartitionMeter:
 
 
 class Meters:
-    """The meters of a measured process and the end of its measurement."""
+    """The meters of both partitions, and the end of the measurement."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -106,12 +107,15 @@ class Meters:
         return self.slow if partition else self.fast
 
     def check_over(self) -> bool:
-        """Called now and then: whether the measurement is over, as time is up or nothing is left to read fast."""
+        """Return whether the window has closed or the fast partition is read completely; call this repeatedly.
+
+        The time of the first call after the last record is the end of the measurement.
+        """
         if not self._all_read_at and self.fast.total >= self.settings.records:
             self._all_read_at = time.perf_counter()
         return bool(self._all_read_at) or self.window.is_over
 
     def figures(self) -> dict[str, Any]:
-        """What was measured, of both meters."""
+        """Return the figures of both partitions."""
         end = self._all_read_at or time.perf_counter()
         return {"fast": self.fast.figures(end), "slow": self.slow.figures(end)}

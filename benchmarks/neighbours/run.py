@@ -1,4 +1,4 @@
-"""The command: topics are loaded once, then every client runs every case, round after round."""
+"""The command: topics are loaded once, then every client runs every case in each round."""
 
 from __future__ import annotations
 
@@ -37,24 +37,26 @@ __all__ = ["Plan", "main", "parse", "run"]
 
 LARGE_FETCH: Final = 1 << 20
 START_LIMIT: Final = 30.0
-"""Seconds that a process may take beside its measurement: imports, joining, closing."""
+"""Seconds for a process in addition to its measurement: imports, joining, closing."""
 IDLE_PARTITIONS: Final = 8
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = options_parser("neighbours", __doc__, rounds=2)
     parser.add_argument(
-        "--records", type=positive_int, default=800_000, help="of each partition (%(default)s)"
+        "--records", type=positive_int, default=800_000, help="records of each partition (%(default)s)"
     )
     parser.add_argument("--size", type=positive_int, default=200, help="bytes of each value (%(default)s)")
     parser.add_argument(
         "--batch", type=positive_int, default=50, help="records of a record batch (%(default)s)"
     )
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each measurement (%(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=6.0, help="seconds of each measurement (%(default)s)"
+    )
     parser.add_argument("--cases", default="", help=f"with commas: {', '.join(CASES)}")
     parser.add_argument(
-        "--fetch-bytes", type=positive_int, help="of a partition in a fetch; by default one batch's"
+        "--fetch-bytes", type=positive_int, help="fetch limit per partition; by default the size of one batch"
     )
     options = parser.parse_args(arguments)
     if options.quick:
@@ -128,7 +130,7 @@ async def _measure_all(
 
 
 class Plan:
-    """The topics of one run: a full one alone, a full pair, and idle partitions."""
+    """The topics of one run: one partition with records, two partitions with records, and idle partitions."""
 
     def __init__(self, cluster: Cluster, options: argparse.Namespace) -> None:
         def topic(partitions: int) -> Topic:
@@ -139,13 +141,13 @@ class Plan:
         self.idle = Topic(cluster, IDLE_PARTITIONS, 0, options.size)
 
     def topics_of(self, case: Case) -> list[Topic]:
-        """The topics of a case, the one that is measured first."""
+        """Return the topics of a case, the measured one first."""
         if case.is_batch:
             return [self.solo, self.idle] if case.baseline else [self.solo]
         return [self.pair] if case.baseline else [self.solo]
 
     async def load(self, cases: Sequence[str], progress: Progress) -> None:
-        """Create and fill the topics that these cases need."""
+        """Create and load the topics that these cases need."""
         needed = {topic for name in cases for topic in self.topics_of(CASES[name])}
         task = progress.add_task("loading the topics", total=sum(topic.records for topic in needed))
         for topic in needed:
@@ -157,9 +159,9 @@ class Plan:
 async def run(
     servers: str, options: argparse.Namespace, program: Path | None, progress: Progress
 ) -> list[Measurement]:
-    """Load the topics, measure every client in every case `rounds` times, remove the topics and groups.
+    """Load the topics, measure every client in every case `rounds` times, then remove the topics and groups.
 
-    Without a `program` sarama is left out.
+    Without a `program` sarama is skipped.
     """
     found: list[Measurement] = []
     clients = [name for name in options.clients if name != "sarama" or program is not None]
@@ -173,10 +175,10 @@ async def run(
             (index, case, client)
             for index in range(1, options.rounds + 1)
             for client in clients
-            for case in options.cases  # what is compared stands close together in time
+            for case in options.cases  # cases that are compared run directly after each other
         ]
         task = progress.add_task("", total=len(steps))
-        # the broker's compiler has to warm up, or the first baseline is too low
+        # warm up the broker's compiler, or the first baseline would be too low
         warm_up = [] if options.quick else [(0, options.cases[0], name) for name in clients]
         for index, case_name, client in warm_up + steps:
             progress.update(
@@ -205,7 +207,7 @@ async def run(
 
 
 async def measure(client: str, settings: Settings, program: Path | None) -> dict[str, dict[str, float]]:
-    """The figures of one client in one case."""
+    """Measure one client in one case and return its figures."""
     limit = settings.seconds + settings.warm_up + START_LIMIT
     if client == "sarama":
         assert program is not None

@@ -1,4 +1,4 @@
-"""sarama: a small program in Go (`benchmarks/peers/sarama`), built when Go is at hand."""
+"""sarama: a small Go program (`benchmarks/peers/sarama`), built if Go is installed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["ROOT", "SOURCES", "SaramaUnavailable", "build", "version"]
 _PROGRAM: Final = GoProgram("sarama", "github.com/IBM/sarama")
 SOURCES: Final = _PROGRAM.sources
 SaramaUnavailable = GoProgramUnavailable
-"""Why sarama cannot be measured here."""
+"""sarama cannot be measured; the message says why."""
 
 
 def version() -> str:
-    """The version of sarama that the program is pinned to."""
+    """Return the version of sarama that the program uses."""
     return _PROGRAM.version()
 
 
 async def build() -> Path:
-    """The program, built if it is not in the cache; raises SaramaUnavailable, saying why."""
+    """Return the path of the program, building it if it is not in the cache. Raises SaramaUnavailable."""
     return await _PROGRAM.build()

@@ -1,4 +1,4 @@
-"""From receipts to gaps, duplicates and losses; and the table."""
+"""Gaps, duplicates and losses of the `rebalance` benchmark, computed from receipts; and the table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["CASES", "Case", "Measurement", "Summary", "summarize", "worst_gaps"]
 
 
 class Case(NamedTuple):
-    """A client with an assignor, as it is called in the table."""
+    """A client with an assignor (`strategy`)."""
 
     name: str
     client: str
@@ -23,7 +23,7 @@ class Case(NamedTuple):
 
     @property
     def title(self) -> str:
-        """For the table."""
+        """The name in the table."""
         return f"{self.client} {self.strategy}{', leaves at a heartbeat' * self.at_heartbeat}"
 
 
@@ -42,8 +42,10 @@ MODES: Final = ("in step", "spread")
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One run: the longest gap of each partition in seconds while nobody came or went, when one joined, when one left
-    (of the partitions of those who stayed, of its own); records sent, lost, got more than once.
+    """One run: the longest gap between records of each partition, in seconds, in each phase.
+
+    `quiet`: no member joins or leaves; `join`: a member joins; `stay` and `leave`: a member leaves, for partitions of the
+    other members and for its own. `sent`, `lost` and `duplicates` count records.
     """
 
     case: str
@@ -59,7 +61,7 @@ class Measurement:
 
     @classmethod
     def of(cls, case: str, mode: str, index: int, outcome: Outcome) -> Measurement:
-        """From a story's outcome."""
+        """Create a measurement from the outcome of a scenario."""
         first = first_receipts(outcome.receipts)
         sent = sum(outcome.sent.values())
         leave = worst_gaps(first, outcome.leave)
@@ -80,7 +82,7 @@ class Measurement:
 
 
 def first_receipts(receipts: Iterable[Receipt]) -> list[Receipt]:
-    """Of each record the first receipt, in the order of time."""
+    """Return the first receipt of each record, in order of time."""
     seen: set[tuple[int, int]] = set()
     first = []
     for receipt in sorted(receipts, key=lambda each: each.at):
@@ -91,7 +93,7 @@ def first_receipts(receipts: Iterable[Receipt]) -> list[Receipt]:
 
 
 def worst_gaps(receipts: Sequence[Receipt], window: tuple[int, int]) -> dict[int, float]:
-    """Each partition's longest time without a record within a window, in seconds; `receipts` in the order of time."""
+    """Return each partition's longest time without a record within a window, in seconds; `receipts` in order of time."""
     begin, end = window
     last: dict[int, int] = {}
     worst: dict[int, int] = {}
@@ -106,7 +108,7 @@ def worst_gaps(receipts: Sequence[Receipt], window: tuple[int, int]) -> dict[int
 
 
 class Summary(NamedTuple):
-    """Over the rounds: the worst gap of any partition, and the median of the partitions' longest; the sums."""
+    """All rounds of one case: worst and median of the partitions' longest gaps, in seconds; counts are sums."""
 
     case: str
     mode: str
@@ -124,7 +126,7 @@ class Summary(NamedTuple):
 
 
 def summarize(measurements: Sequence[Measurement]) -> list[Summary]:
-    """One summary for each case and mode, in the order of the table."""
+    """Return one summary per case and mode, in the order of the table."""
     return [
         _summary(case, mode, own)
         for mode in MODES
@@ -158,7 +160,7 @@ def _summary(case: str, mode: str, own: Sequence[Measurement]) -> Summary:
 
 
 def rows(summaries: Sequence[Summary], mode: str) -> list[list[str]]:
-    """The table's rows of one mode."""
+    """Return the table rows of one mode."""
     return [
         [
             CASES[each.case].title,
@@ -180,16 +182,15 @@ def _pair(median: float, worst: float) -> str:
 
 
 def caption(options: Mapping[str, object]) -> str:
-    """What the columns mean."""
+    """Return the explanation of the columns."""
     return wrap(
         f"{options['rate']} records/s over {options['partitions']} partitions, heartbeats every {options['heartbeat']:g} s, "
-        f"{options['rounds']} rounds; three members, then one more joins, then one leaves, each in a process of its own. "
-        "Gaps in milliseconds between receipts in a partition, median / worst over partitions and rounds of each "
-        "partition's longest: while nobody comes or goes, when one joins, when one leaves (partitions of those who stay, "
-        "partitions of the one who leaves: these wait for the others' next heartbeat, unless the leaver works on until then, "
-        "as `aclose(at_heartbeat=True)` does). The changes come at other times of "
-        "the heartbeat interval in each round, at the same for all clients. In step: heartbeats as they fall by themselves. "
-        "Spread: before each change every process is stopped (SIGSTOP) for one interval, and they go on one after another, "
-        "an equal part of it apart; so their overdue heartbeats go out that far apart, and those that follow, unless the "
-        "client brings them together again. Twice: records received more than once."
+        f"{options['rounds']} rounds; three members, then another one joins, then one leaves, each in a separate process. "
+        "The longest gap between two receipts of a partition in ms, median / worst over partitions and rounds: without a "
+        "change of members, when one joins, when one leaves (the other members' partitions, and its own: these wait for the "
+        "others' next heartbeat, unless the leaving member works until then, as `aclose(at_heartbeat=True)` does). In each "
+        "round the changes come at another time of the heartbeat interval, the same for all clients. In step: heartbeats "
+        "at their natural times. Spread: before each change all processes are stopped (SIGSTOP) for one interval and resumed "
+        "one after another in equal parts of an interval, so that their overdue heartbeats, and the following ones, are "
+        "spread over it, unless the client aligns them again. Twice: records received more than once."
     )

@@ -1,4 +1,4 @@
-"""The command: a topic for each run, and the same story for every client, round after round."""
+"""The command: the same scenario for every client in each round, with a new topic for each run."""
 
 from __future__ import annotations
 
@@ -46,10 +46,12 @@ COLUMNS: Final = (
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = options_parser("rebalance", __doc__, rounds=3)
     parser.add_argument("--rate", type=positive_int, default=800, help="records a second (%(default)s)")
-    parser.add_argument("--partitions", type=positive_int, default=16, help="(%(default)s)")
+    parser.add_argument(
+        "--partitions", type=positive_int, default=16, help="partitions of the topic (%(default)s)"
+    )
     parser.add_argument("--heartbeat", type=float, default=1.0, help="seconds between two (%(default)s)")
     parser.add_argument("--modes", default="", help=f"with commas: {', '.join(MODES)}")
     options = parser.parse_args(arguments)
@@ -117,7 +119,7 @@ async def _measure_all(options: argparse.Namespace, console: Console) -> list[Me
 
 
 async def run(servers: str, options: argparse.Namespace, progress: Progress) -> list[Measurement]:
-    """Every case in every mode, `rounds` times, each with a topic and a group of its own."""
+    """Run every case in every mode `rounds` times, each with a new topic and a new group."""
     found: list[Measurement] = []
     steps = [
         (index, mode, case)

@@ -1,4 +1,4 @@
-"""The story of one run: three members, a joiner, a leaver, while records flow."""
+"""The scenario of one run: three members consume while records are produced; one member joins, then one leaves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["LEAVER", "Outcome", "Receipt", "Scenario", "ScenarioPlan"]
 
 
 class Receipt(NamedTuple):
-    """A record that a member was given; `at` is the monotonic time in nanoseconds."""
+    """A record that a member received; `at` is the monotonic time in nanoseconds."""
 
     partition: int
     offset: int
@@ -28,19 +28,20 @@ class Receipt(NamedTuple):
 
 
 LEAVER: Final = 0
-"""The member that leaves."""
+"""The index of the member that leaves."""
 
 FOUNDERS: Final = 3
 TICK: Final = 0.01
-"""Seconds between two lots of records."""
+"""Seconds between two sends of records, and between two checks of assignments."""
 NANO: Final = 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScenarioPlan:
-    """What is to happen: `rate` records a second; `settle` seconds of quiet before and behind each change of members.
+    """The parameters of a scenario: `rate` records per second, `settle` seconds before and after each change of members.
 
-    `delay` more before it: a change at another time of the members' heartbeats.
+    `spread` spreads the members' heartbeats over their interval before each change. `delay` seconds more before a change
+    move it to another time of the heartbeat interval.
     """
 
     partitions: int
@@ -52,8 +53,9 @@ class ScenarioPlan:
 
 @dataclass
 class Outcome:
-    """What happened: from when to when nobody came or went, one joined, one left (monotonic, nanoseconds); the records
-    sent to each partition, and all receipts.
+    """The result of a scenario: begin and end of each phase (monotonic, nanoseconds), records sent, and receipts.
+
+    `quiet`: no member joins or leaves; `join`, `leave`: one does. `sent` maps partitions to numbers of records.
     """
 
     quiet: tuple[int, int] = (0, 0)
@@ -64,14 +66,16 @@ class Outcome:
 
 
 class Scenario:
-    """One client's run; `client` is what the member process is plan."""
+    """One run of the scenario with one client."""
 
     def __init__(self, client: str, settings: Settings, plan: ScenarioPlan) -> None:
-        self._client, self._settings, self._plan = client, settings, plan
+        self._client = client
+        self._settings = settings
+        self._plan = plan
         self.outcome = Outcome()
 
     async def run(self, say: Callable[[str], None]) -> Outcome:
-        """Start everybody, let them join and leave, gather what they got. Raises ClientFailed."""
+        """Start the members, let them join and leave, and collect their receipts. Raises ClientFailed."""
         outcome, plan = self.outcome, self._plan
         async with AsyncExitStack() as stack:
             producer = await stack.enter_async_context(Producer(self._settings.bootstrap_servers))
@@ -105,7 +109,7 @@ class Scenario:
         return outcome
 
     async def _change(self, members: list[MemberProcess], changing: MemberProcess | None) -> tuple[int, int]:
-        """Let a member come or go, and wait until the others are settled; returns from when to when that was."""
+        """Make a member join or leave, wait for the new assignment; return begin and end of the phase."""
         await asyncio.sleep(self._plan.delay)
         begun = time.monotonic_ns()
         if changing is not None:
@@ -115,7 +119,7 @@ class Scenario:
         return begun, time.monotonic_ns()
 
     async def _produce(self, producer: Producer) -> None:
-        """The same number of records for every partition, evenly over time."""
+        """Produce records at an even rate, to all partitions in turn, until cancelled."""
         loop = asyncio.get_running_loop()
         plan, sent = self._plan, self.outcome.sent
         begun, count = loop.time(), 0
@@ -129,7 +133,7 @@ class Scenario:
             await asyncio.sleep(TICK)
 
     async def _settled(self, members: Iterable[MemberProcess]) -> None:
-        """Wait until these members have all partitions between them, each its share."""
+        """Wait until these members have all partitions, each its share."""
         everybody = list(members)
         share = self._plan.partitions // len(everybody)
         try:
@@ -146,10 +150,11 @@ class Scenario:
             raise ClientFailed(f"{self._client}: no assignment within {LIMIT:g} s: {counts}") from None
 
     async def _spread(self, members: list[MemberProcess]) -> None:
-        """Stop each process for one heartbeat interval and a further part of it: its overdue heartbeat goes out when it
-        goes on, so that the heartbeats of n members come one n-th of an interval after another from then on.
+        """Spread the members' heartbeats over their interval.
 
-        Without `spread` the same time passes with nobody stopped.
+        Each process is stopped for one heartbeat interval and a further part of it. Its overdue heartbeat is sent when it
+        resumes, so from then on the heartbeats of n members are one n-th of an interval apart. Without `spread` the same
+        time passes with no process stopped.
         """
         interval = self._settings.heartbeat
         if self._plan.spread:

@@ -1,4 +1,4 @@
-"""Recovery after faults: delay from acknowledged to handled, commit gaps, duplicates; beside aiokafka and confluent-kafka."""
+"""Recovery after faults: delivery delay, commit gaps and duplicates of asyncgroup, aiokafka and confluent-kafka."""
 
 from benchmarks.recovery.run import main
 

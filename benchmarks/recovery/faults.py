@@ -1,7 +1,7 @@
-"""The faults of the benchmark: what happens to a cluster of three brokers, and for how long.
+"""The faults of the benchmark, applied to a cluster of three brokers.
 
-The leaders of the topic's partitions are two brokers; the third coordinates all groups and leads nothing, so that a fault
-of a partition leader and a fault of the group coordinator are measured apart.
+Two brokers lead the topic's partitions; the third is the coordinator of all groups and leads no partition, so that faults
+of a partition leader and faults of the group coordinator are measured separately.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["FAULTS", "Fault", "Place"]
 DOWN: Final = 8.0
 """Seconds that a killed broker stays down."""
 FROZEN: Final = 15.0
-"""Seconds that a broker is stopped (SIGSTOP): longer than the brokers' and the members' session timeouts."""
+"""Seconds that a broker is suspended (SIGSTOP): longer than the session timeouts of brokers and members."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a fault takes place: the cluster, the topic, two partition leaders, the coordinator, the second members."""
+    """What a fault acts on: `leaders` are the partition leaders, `seconds` the second member of each client, if any."""
 
     kafka: ApacheKafka
     cluster: Cluster
@@ -39,7 +39,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault by name; `begin` and `heal` are called `seconds` apart; `members` of each client consume."""
+    """A fault: `begin` and `heal` are called `seconds` apart; each client runs `members` members."""
 
     title: str
     seconds: float
@@ -85,7 +85,7 @@ async def _restart(place: Place) -> None:
 
 
 async def _move(place: Place) -> None:
-    """Make the other broker the leader of every partition that the first one leads: reassignment, then election."""
+    """Make the second leader the leader of all partitions of the first one: reassign the replicas, then elect leaders."""
     first, second = place.leaders
     await place.cluster.refresh()
     known = place.cluster.view.topics[place.topic].partitions

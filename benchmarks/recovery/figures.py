@@ -1,4 +1,4 @@
-"""From acknowledgements, receipts and commits to delays; and the table."""
+"""Delays, commit gaps and losses of the `recovery` benchmark, computed from an outcome; and the table."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One client under one fault: seconds from acknowledged to handled, of records acknowledged since the fault began.
+    """One client under one fault, for records acknowledged since the fault began.
 
-    `commit_gap` is the longest time in seconds between two successful commits; `twice` counts further receipts of a
-    record, `lost` acknowledged records without a receipt.
+    `worst` is the longest time from the acknowledgement to the handler, in seconds; `late` counts records delayed by more
+    than `LATE`. `commit_gap` is the longest time between two successful commits, in seconds. `twice` counts repeated
+    receipts of a record, `lost` acknowledged records that were never received.
     """
 
     fault: str
@@ -50,7 +51,7 @@ class Measurement:
 
     @classmethod
     def of(cls, fault: str, client: str, index: int, outcome: Outcome) -> Measurement:
-        """Compare a client's receipts with the acknowledgements."""
+        """Create a measurement from a client's receipts and the producer's acknowledgements."""
         first: dict[tuple[int, int], int] = {}
         receipts = outcome.receipts[client]
         for partition, offset, at in receipts:
@@ -72,7 +73,10 @@ class Measurement:
 
 
 def longest_gap(times: Sequence[int], begin: int, end: int) -> float:
-    """The longest time in seconds between two of `times` (sorted) that touches the window; its end counts as a time."""
+    """Return the longest time in seconds between two of `times` (sorted) that overlaps the window.
+
+    The end of the window counts as a time, so an open gap ends there.
+    """
     before = max((at for at in times if at <= begin), default=begin)
     within = [at for at in times if begin < at < end]
     points = [before, *within, end]
@@ -81,7 +85,7 @@ def longest_gap(times: Sequence[int], begin: int, end: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """A client under a fault over all rounds: medians and each round's figures; counts are sums."""
+    """A client under a fault over all rounds: medians, and the figures of each round; counts are sums."""
 
     fault: str
     client: str
@@ -96,7 +100,7 @@ class Summary:
 
 
 def summarize(measurements: Sequence[Measurement]) -> list[Summary]:
-    """One summary for each fault and client, in the order of the table."""
+    """Return one summary per fault and client, in the order of the table."""
     return [
         _summary(fault, client, own)
         for fault in FAULTS
@@ -124,7 +128,7 @@ def _summary(fault: str, client: str, own: Sequence[Measurement]) -> Summary:
 
 
 def rows(summaries: Sequence[Summary], fault: str) -> list[list[str]]:
-    """The table's rows of one fault, its title first."""
+    """Return the table rows of one fault, its title first."""
     return [
         [FAULTS[fault].title, *[""] * (len(COLUMNS) - 1)],
         *(
@@ -149,12 +153,12 @@ def _listed(figures: Sequence[float]) -> str:
 
 
 def caption(options: Mapping[str, object]) -> str:
-    """What the columns mean."""
+    """Return the explanation of the columns."""
     return wrap(
         f"{options['rate']} records/s over {options['partitions']} partitions on three brokers; heartbeats every "
         f"{options['heartbeat']:g} s, session timeout {options['session_timeout']:g} s, commits every {COMMIT_INTERVAL:g} s; "
-        f"{options['rounds']} rounds. All clients meet the same fault at the same time, each in a group and a process of its "
-        "own; two brokers lead the partitions, the third coordinates the groups. Seconds, medians of the rounds. Worst "
+        f"{options['rounds']} rounds. All clients run at the same time under the same fault, each in its own group and "
+        "process; two brokers lead the partitions, the third is the group coordinator. Seconds, medians of the rounds. Worst "
         "delay: from the producer's acknowledgement to the handler, of records acknowledged since the fault began. Late: "
         f"records delayed by more than {LATE:g} s. Commit gap: longest time without a successful commit. Twice: records "
         "received more than once. Lost: acknowledged, never received. The clients' retry and backoff settings are their "

@@ -1,4 +1,4 @@
-"""The command: three brokers, one fault after another, all clients at once."""
+"""The command: three brokers, one fault after another, all clients at the same time."""
 
 from __future__ import annotations
 
@@ -38,10 +38,12 @@ PROPERTIES: Final = {"min.insync.replicas": 2}
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = options_parser("recovery", __doc__, rounds=3, external=False)
     parser.add_argument("--rate", type=positive_int, default=600, help="records a second (%(default)s)")
-    parser.add_argument("--partitions", type=positive_int, default=8, help="(%(default)s)")
+    parser.add_argument(
+        "--partitions", type=positive_int, default=8, help="partitions of the topic (%(default)s)"
+    )
     parser.add_argument("--heartbeat", type=float, default=1.0, help="seconds between two (%(default)s)")
     parser.add_argument("--session-timeout", type=float, default=10.0, help="seconds (%(default)s)")
     parser.add_argument("--faults", default="", help=f"with commas: {', '.join(FAULTS)}")
@@ -63,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
     used = versions(CLIENTS)
     if used["confluent-kafka"] == NOT_INSTALLED:
         console.print(
-            "confluent-kafka is not installed: its producer times the acknowledgements", style="red"
+            "confluent-kafka is not installed: its producer is needed to time acknowledgements", style="red"
         )
         return 1
     options.clients = [client for client in options.clients if used[client] != NOT_INSTALLED]
@@ -104,7 +106,7 @@ async def _measure_all(options: argparse.Namespace, console: Console) -> list[Me
 
 
 async def measure(kafka: ApacheKafka, options: argparse.Namespace, progress: Progress) -> list[Measurement]:
-    """Every fault, `rounds` times, each with a topic and groups of its own."""
+    """Run every fault `rounds` times, each with a new topic and new groups."""
     load = Load(
         partitions=options.partitions,
         rate=options.rate,

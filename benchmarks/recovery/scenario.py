@@ -1,4 +1,4 @@
-"""One fault: members of every client consume the same topic, each client in a group of its own, while records flow."""
+"""The scenario of one fault: members of every client consume a topic, each client in its own group, during the fault."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = ["Load", "Outcome", "Scenario"]
 
 TICK: Final = 0.01
 COMMIT_INTERVAL: Final = 0.2
-WIDE: Final = 200
-"""Tries to find a group name with a given coordinator; each has a chance of a third."""
+NAME_TRIES: Final = 200
+"""Tries to find a group name with a given coordinator; each succeeds with a probability of one third."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """`rate` records a second over `partitions`; `settle` seconds of quiet before the fault and after its end."""
+    """`rate` records per second over `partitions`; `settle` seconds before the fault and after its end."""
 
     partitions: int
     rate: int
@@ -40,10 +40,10 @@ class Load:
 
 @dataclass
 class Outcome:
-    """What happened; all times are `time.monotonic_ns()`.
+    """The result of a scenario; all times are `time.monotonic_ns()`.
 
-    `acknowledged` maps (partition, offset) to the time of the producer's acknowledgement; `receipts` and `commits` are
-    lists per client: (partition, offset, time) and times.
+    `begin` and `end` are of the fault. `acknowledged` maps (partition, offset) to the time of the producer's
+    acknowledgement. `receipts` has (partition, offset, time) by client, `commits` the times of commits by client.
     """
 
     begin: int = 0
@@ -54,7 +54,7 @@ class Outcome:
 
 
 class AcknowledgedRecords:
-    """An idempotent producer (librdkafka) whose acknowledgements are timed on a thread of their own."""
+    """An idempotent producer (librdkafka) that records the times of acknowledgements, polled on its own thread."""
 
     def __init__(self, servers: str, topic: str, load: Load, outcome: Outcome) -> None:
         from confluent_kafka import Producer
@@ -67,7 +67,9 @@ class AcknowledgedRecords:
             "log_level": 0,
         }
         self._producer = Producer(settings)
-        self._topic, self._load, self._outcome = topic, load, outcome
+        self._topic = topic
+        self._load = load
+        self._outcome = outcome
         self.failed: list[str] = []
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="acknowledgements", daemon=True)
@@ -108,14 +110,17 @@ class AcknowledgedRecords:
 
 
 class Scenario:
-    """Run one fault for all `clients` at once."""
+    """One run of a fault with all clients at the same time."""
 
     def __init__(self, kafka: ApacheKafka, cluster: Cluster, fault: Fault, load: Load) -> None:
-        self._kafka, self._cluster, self._fault, self._load = kafka, cluster, fault, load
+        self._kafka = kafka
+        self._cluster = cluster
+        self._fault = fault
+        self._load = load
         self.outcome = Outcome()
 
     async def run(self, clients: Sequence[str], say: Callable[[str], None]) -> Outcome:
-        """Start the members, let records flow, begin the fault, heal it, gather. Raises ClientFailed."""
+        """Start the members and the producer, begin the fault, end it, collect the results. Raises ClientFailed."""
         outcome, load, fault = self.outcome, self._load, self._fault
         topic = f"recovery-{uuid4().hex[:12]}"
         coordinator, groups = await self._groups(topic, clients)
@@ -174,11 +179,11 @@ class Scenario:
         return await start_member(stack, client, settings)
 
     async def _groups(self, topic: str, clients: Sequence[str]) -> tuple[int, list[str]]:
-        """The coordinator of all groups, and a group name for each client that this node coordinates."""
+        """Return a coordinator, and for each client a group name that this node coordinates."""
         coordinator = await self._coordinator(f"{topic}-{clients[0]}-0")
         groups = []
         for client in clients:
-            for number in range(WIDE):
+            for number in range(NAME_TRIES):
                 name = f"{topic}-{client}-{number}"
                 if await self._coordinator(name) == coordinator:
                     groups.append(name)
@@ -188,17 +193,17 @@ class Scenario:
         return coordinator, groups
 
     async def _coordinator(self, group: str) -> int:
-        """The group's coordinator, waited for while the cluster elects one."""
+        """Return the group's coordinator; wait while the cluster elects one."""
         async with asyncio.timeout(LIMIT):
             while True:
-                self._cluster.coordinators.mark_unknown(group)  # it may have moved in the last story
+                self._cluster.coordinators.mark_unknown(group)  # the previous fault may have moved it
                 try:
                     return await self._cluster.coordinators.find(group)
                 except AsyncGroupError:
                     await asyncio.sleep(0.2)
 
     async def _create(self, topic: str, replicas: Sequence[Sequence[int]]) -> None:
-        """Create the topic with these replicas by turns, and wait until every partition has its leader."""
+        """Create the topic, assigning these replica lists in turn, and wait until every partition has a leader."""
         cls = m.CreateTopicsRequest
         assignments = [
             cls.CreatableReplicaAssignment(number, list(replicas[number % len(replicas)]))
@@ -217,7 +222,7 @@ class Scenario:
                 await self._cluster.refresh()
 
     async def _assigned(self, members: dict[str, list[MemberProcess]]) -> None:
-        """Wait until the members of every client have all partitions between them, each a share."""
+        """Wait until the members of every client have all partitions, each its share."""
         share = self._load.partitions // self._fault.members
 
         def settled(own: list[MemberProcess]) -> bool:

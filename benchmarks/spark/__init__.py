@@ -1,4 +1,4 @@
-"""Spark fed by asyncgroup, as a source and by the bridge, beside Spark's own Kafka source and aiokafka's consumer."""
+"""asyncgroup's Spark source, bridge and sink, compared with Spark's own Kafka source and sink and with aiokafka."""
 
 from benchmarks.spark.run import main
 

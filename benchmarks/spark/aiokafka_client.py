@@ -1,7 +1,7 @@
-"""aiokafka's consumer in front of the same Spark work, as a measured task: what one would write without a bridge.
+"""aiokafka's consumer with the same Spark work: what users would write without the bridge.
 
-Records of a batch go into lists, these into an Arrow table, that into a DataFrame in a thread, while the next batch is
-gathered; offsets are committed when Spark is done.
+The records of a batch are collected in lists, converted to an Arrow table and then, in a thread, to a DataFrame, while the
+next batch is collected; offsets are committed when Spark is done.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 __all__ = ["latency", "rate"]
 
 CORES: Final = 2
-"""Of `local_session`."""
+"""Cores of `local_session`."""
 POLL: Final = 1000
 """Milliseconds that a poll waits for records."""
 LARGE: Final = 16 << 20
-"""Bytes of a batch that is worth tens of milliseconds to be forgotten."""
+"""Bytes of a batch from which a full garbage collection, tens of milliseconds, is worthwhile."""
 
 
 class _Rows:
-    """A batch as lists, one for each column of Spark's Kafka source, and the offsets behind it."""
+    """A batch as lists, one for each column of Spark's Kafka source; `ends` are the offsets to commit."""
 
     def __init__(self) -> None:
         self.ends: dict[Any, int] = {}
@@ -46,7 +46,7 @@ class _Rows:
         return len(self.columns[0])
 
     def add(self, tp: Any, records: Iterable[ConsumerRecord]) -> None:
-        """Records of one partition."""
+        """Append records of one partition."""
         keys, values, topics, partitions, offsets, times, kinds = self.columns
         for record in records:
             keys.append(record.key)
@@ -59,7 +59,7 @@ class _Rows:
         self.ends[tp] = self.columns[4][-1] + 1
 
     def table(self) -> pa.Table:
-        """The rows as Arrow."""
+        """Return the rows as an Arrow table."""
         import pyarrow as pa
 
         names = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
@@ -72,7 +72,7 @@ class _Rows:
 
 @contextmanager
 def _tuned(spark: SparkSession, rows: int) -> Iterator[None]:
-    """A DataFrame from Arrow has a Spark partition for so many rows, none of which is decoded in the driver."""
+    """Let a DataFrame from Arrow have one Spark partition per `rows` rows, and decode no rows in the driver."""
     settings = {
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(rows),
         "spark.sql.execution.arrow.localRelationThreshold": "0",
@@ -88,10 +88,10 @@ def _tuned(spark: SparkSession, rows: int) -> Iterator[None]:
 
 
 def _store(spark: SparkSession, table: pa.Table, called: Callable[[], object]) -> None:
-    """The work: the rows as a DataFrame, each of them read by Spark; tells when that begins.
+    """Do the work: create a DataFrame and let Spark read all rows; `called` is called before the write starts.
 
-    A DataFrame's rows stay in Java until Python's collector finds py4j's objects, which refer to themselves: without
-    a look at them Java runs out of memory after a few large batches.
+    Java keeps the rows of a DataFrame until Python's garbage collector frees the py4j objects, which are in reference
+    cycles: without a collection Java runs out of memory after a few large batches.
     """
     frame = spark.createDataFrame(table)
     called()
@@ -114,7 +114,7 @@ def _consumer(settings: BridgeSettings | LatencySettings) -> AIOKafkaConsumer:
 
 
 def rate(spark: SparkSession, given: dict[str, Any]) -> dict[str, float | None]:
-    """Rows a second without the first and the last batch."""
+    """Measure rows per second, without the first and the last batch."""
     settings = BridgeSettings(**given)
     with _tuned(spark, -(-settings.batch // CORES)):
         return asyncio.run(_rate(spark, settings))
@@ -146,7 +146,7 @@ async def _rate(spark: SparkSession, settings: BridgeSettings) -> dict[str, floa
 
 
 def latency(spark: SparkSession, given: dict[str, Any]) -> dict[str, float]:
-    """Seconds from before a small batch is produced until it is committed."""
+    """Measure the seconds from producing a small batch until it is committed."""
     settings = LatencySettings(**given)
     with _tuned(spark, settings.rows):
         return asyncio.run(_latency(spark, settings))

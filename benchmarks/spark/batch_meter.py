@@ -1,4 +1,4 @@
-"""A stopwatch for batches: what the first one and the last one took is left out."""
+"""Counts rows in batches; the time of the first and the last batch does not count."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ __all__ = ["BatchMeter"]
 
 
 class BatchMeter:
-    """Counts `rows`; time and CPU begin when the first batch is done, and end when the rest is a `batch` or less.
+    """Counts `rows` rows; time and CPU time run from the end of the first batch until at most `batch` rows are left.
 
-    The last batch may be small, and may have waited for more that never came.
+    The last batch may be smaller, and may have waited for rows that never arrived.
     """
 
     def __init__(self, rows: int, batch: int) -> None:
-        self._wanted, self._counted_to = rows, rows - batch
+        self._wanted = rows
+        self._counted_to = rows - batch
+        """Rows after which a batch is the last one, which does not count."""
         self._rows = self._counted = self._batches = 0
         self._begun = self._end = 0.0
         self._cpu_begun: float | None = None
         self._cpu_end: float | None = None
 
     def add(self, rows: int, now: float, cpu: float | None) -> bool:
-        """A batch is done; whether more are wanted."""
+        """Count a finished batch; return whether more are wanted."""
         if not self._batches:
             self._begun, self._cpu_begun = now, cpu
         elif self._rows < self._counted_to:
@@ -30,7 +32,7 @@ class BatchMeter:
         return self._rows < self._wanted
 
     def figures(self) -> dict[str, float | None]:
-        """Rows and batches in all; rows a second and seconds of CPU for a million rows, without the first and the last batch."""
+        """Return rows and batches in total; rows per second and CPU seconds per million rows without first and last batch."""
         seconds, cpu = self._end - self._begun, None
         if self._cpu_begun is not None and self._cpu_end is not None and self._counted:
             cpu = (self._cpu_end - self._cpu_begun) / self._counted * 1e6

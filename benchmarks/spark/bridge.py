@@ -1,4 +1,4 @@
-"""asyncgroup's bridge as a measured task: claims of a group into `foreachBatch`."""
+"""asyncgroup's bridge: claims of a group are passed to `ForeachBatch`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["latency", "rate"]
 
 MAX_BYTES: Final = 512 << 20
-"""No batch shall be cut by its bytes."""
+"""Bytes of a batch: high enough that only the number of rows limits a batch."""
 MAX_WAIT: Final = 1.0
-"""Seconds, so long that only the rows make a batch; the last one of a topic waits for them."""
+"""Seconds, long enough that only the number of rows ends a batch; the last batch of a topic waits that long."""
 
 
 def rate(spark: SparkSession, given: dict[str, Any]) -> dict[str, float | None]:
-    """Rows a second without the first and the last batch."""
+    """Measure rows per second, without the first and the last batch."""
     return asyncio.run(_rate(spark, BridgeSettings(**given)))
 
 
@@ -65,7 +65,7 @@ def _config() -> ConsumerConfig:
 
 
 class _Hook:
-    """Tells of the commits that went well."""
+    """A hook that records successful commits."""
 
     def __init__(self, commits: Commits) -> None:
         self._commits = commits
@@ -76,14 +76,14 @@ class _Hook:
         offsets: Mapping[TopicPartition, CommittedOffset],
         failed: Mapping[TopicPartition, Exception] | None,
     ) -> None:
-        """A commit has been answered."""
+        """Record the offsets that were committed."""
         for tp, committed in offsets.items():
             if failed is None or tp not in failed:
                 self._commits.add(tp, committed.offset)
 
 
 def latency(spark: SparkSession, given: dict[str, Any]) -> dict[str, float]:
-    """Seconds from before a small batch is produced until it is committed; nothing waits for further rows."""
+    """Measure the seconds from producing a small batch until it is committed; batches don't wait for further rows."""
     return asyncio.run(_latency(spark, LatencySettings(**given)))
 
 

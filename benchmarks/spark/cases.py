@@ -1,4 +1,4 @@
-"""What is measured: the records, and who reads them how."""
+"""The cases of the Spark benchmark: workloads, clients, and the settings of the measured functions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class Workload(NamedTuple):
-    """Rows with values of `size` bytes, in batches of `batch` rows."""
+    """`rows` rows with values of `size` bytes, in batches of `batch` rows."""
 
     name: str
     title: str
@@ -39,7 +39,7 @@ class Workload(NamedTuple):
     batch: int
 
     def limited(self, rows: int | None) -> Workload:
-        """The same with so many rows in all, and still some batches."""
+        """Return the workload with this number of rows, still in at least four batches."""
         if rows is None:
             return self
         return self._replace(rows=rows, batch=min(self.batch, max(1, rows // 4)))
@@ -54,7 +54,7 @@ STREAMS: Final = {
         Workload("200-small", "200 B, batches of {batch:,}", 200, 2_000_000, 50_000),
     )
 }
-"""What the sources read, by name."""
+"""Workloads of the sources, by name."""
 
 BRIDGES: Final = {
     each.name: each
@@ -63,7 +63,7 @@ BRIDGES: Final = {
         Workload("bridge-200", "200 B, batches of {batch:,}", 200, 2_000_000, 200_000),
     )
 }
-"""What goes through the bridge, by name."""
+"""Workloads of the bridges, by name."""
 
 SINKS: Final = {
     each.name: each
@@ -72,7 +72,7 @@ SINKS: Final = {
         Workload("sink-200", "200 B, {rows:,} rows", 200, 600_000, 600_000),
     )
 }
-"""What the sinks write, by name: a batch each."""
+"""Workloads of the sinks, by name; each is one batch."""
 
 LATENCY: Final = "latency"
 IDLE: Final = "idle"
@@ -80,7 +80,7 @@ CASES: Final = (*STREAMS, *BRIDGES, *SINKS, LATENCY, IDLE)
 
 
 class Reader(NamedTuple):
-    """A source of Spark with the options it is given beside those of the case."""
+    """A Spark source with its options, in addition to those of the case."""
 
     name: str
     format: str
@@ -93,15 +93,15 @@ READERS: Final = {
     each.name: each
     for each in (
         Reader("kafka", "kafka", {}),
-        # what a user would set who has measured: larger answers of the broker, and fewer polls
+        # tuned: larger fetch responses and fewer polls
         Reader("kafka-tuned", "kafka", TUNED),
-        # and the system's own buffers of sockets, as ours have: Java's 64 KiB cost it a few percent of the rate
+        # and the system's socket buffer sizes, as asyncgroup uses: Java's 64 KiB cost a few percent of the rate
         Reader("kafka-buffers", "kafka", {**TUNED, "kafka.receive.buffer.bytes": "-1"}),
         Reader("asyncgroup", "asyncgroup", {}),
         Reader("asyncgroup-packed", "asyncgroup", {"tasks": "2"}),
     )
 }
-"""The sources that are compared; ratios are to the tuned one of Spark."""
+"""The sources that are compared; ratios are to `kafka-tuned`."""
 
 NO_QUERY: Final = "no query"
 IDLE_CLIENTS: Final = (NO_QUERY, "kafka", "asyncgroup")
@@ -112,7 +112,7 @@ CLIENTS: Final = (*READERS, "aiokafka")
 
 @dataclass(frozen=True, kw_only=True)
 class StreamSettings:
-    """A streaming query that reads a topic from start to end into the sink `noop`; `limit` in seconds."""
+    """A streaming query that reads a whole topic into the sink `noop`; `limit` in seconds."""
 
     bootstrap_servers: str
     topic: str
@@ -124,7 +124,7 @@ class StreamSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class BridgeSettings:
-    """A group that reads a topic from start to end and gives it to Spark in batches; `limit` in seconds."""
+    """A group that reads a whole topic and passes it to Spark in batches; `limit` in seconds."""
 
     bootstrap_servers: str
     topic: str
@@ -149,7 +149,7 @@ class SinkSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class LatencySettings:
-    """`times` batches of `rows` rows, each produced when the one before was committed, the first `warm_up` uncounted."""
+    """`times` batches of `rows` rows, each produced after the previous one was committed; `warm_up` more come first."""
 
     bootstrap_servers: str
     topic: str
@@ -164,9 +164,10 @@ class LatencySettings:
 
 @dataclass(frozen=True, kw_only=True)
 class IdleSettings:
-    """A query (`format`, empty: none) on a topic where nothing comes, watched for `seconds`; `limit` in seconds.
+    """A query (`format`; empty: no query) on a topic without new records, observed for `seconds`; `limit` in seconds.
 
-    `settle` are the seconds before, in which it may still be busy with its start; `broker_pid` is the broker's process if it is known.
+    `settle`: seconds to wait before that, until the query has finished starting. `broker_pid`: the broker's process id, if
+    known.
     """
 
     bootstrap_servers: str

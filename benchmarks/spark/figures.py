@@ -1,4 +1,4 @@
-"""From single measurements to medians, and to ratios that are taken within a round."""
+"""Summaries of the Spark benchmark: medians, and ratios within a round."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ BASELINES: Final = {
     **dict.fromkeys((*BRIDGES, LATENCY), "aiokafka"),
     **dict.fromkeys((*SINKS, IDLE), "kafka"),
 }
-"""The client that ratios of a case are to."""
+"""The client that the ratios of a case refer to."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One client in one case and round. The figures by name, None what could not be told:
+    """One client in one case and round. The figures by name, None if not available:
 
-    - sources: `rate` and `add_rate` (rows a second by trigger and by addBatch), `cpu` (seconds for a million rows),
-      `overhead` (seconds of a trigger beside addBatch), all without the first batch, whose seconds are `first`;
-      `rows` and `batches`, that one included;
-    - bridges: `rate`, `cpu`, `rows`, `batches`, in the same sense;
-    - sinks: `rate` and `cpu` of the whole query, `rows` that stand in the topic;
-    - latency, in seconds: `total`, `worst`, and its parts `before`, `inside` and `after` the function;
-    - idle: `share` of a core that Spark uses, and `broker`'s.
+    - sources: `rate` and `add_rate` (rows per second by trigger and by addBatch), `cpu` (seconds per million rows),
+      `overhead` (seconds of a trigger outside of addBatch), all without the first batch, whose seconds are `first`;
+      `rows` and `batches` include it;
+    - bridges: `rate`, `cpu`, `rows`, `batches`, as for sources;
+    - sinks: `rate` and `cpu` of the whole query, `rows` in the topic afterwards;
+    - latency, in seconds: `total`, `worst`, and the parts `before`, `inside` and `after` the function;
+    - idle: `share` of a core that Spark uses, and that the `broker` uses.
     """
 
     case: str
@@ -39,7 +39,7 @@ class Measurement:
 
 
 class Spread(NamedTuple):
-    """A figure over the rounds."""
+    """Median, minimum and maximum of a figure over all rounds."""
 
     median: float
     low: float
@@ -47,7 +47,7 @@ class Spread(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """A client in a case: spreads of its figures and of their ratios to the baseline, those that there are."""
+    """A client in a case: spreads of its figures, and of their ratios to the baseline if that was measured."""
 
     case: str
     client: str
@@ -56,7 +56,7 @@ class Summary(NamedTuple):
 
 
 def summarize(measurements: Sequence[Measurement]) -> list[Summary]:
-    """One summary for each case and client, cases in the order of the tables, clients as measured."""
+    """Return one summary per case and client, cases in the order of the tables, clients as measured."""
     pairs = dict.fromkeys((each.case, each.client) for each in measurements)
     return [
         _summary([each for each in measurements if (each.case, each.client) == pair], measurements)
@@ -78,7 +78,7 @@ def _summary(own: Sequence[Measurement], everything: Sequence[Measurement]) -> S
         values = {each.round: value for each in own if (value := each.figures[name]) is not None}
         if values:
             figures[name] = _spread(values.values())
-        # compared within a round only: on a busy machine rounds differ more than clients do
+        # ratios are taken within a round: on a busy machine rounds differ more than clients
         shares = [value / of for at, value in values.items() if (of := base.get(at, {}).get(name))]
         if shares:
             ratios[name] = _spread(shares)

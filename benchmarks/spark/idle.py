@@ -1,4 +1,4 @@
-"""A query on a topic where nothing comes, as a measured task: the CPU that it takes all the same."""
+"""The CPU time of a query on a topic without new records."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["measure"]
 
 CHECK_SECONDS: Final = 0.1
 STARTING: Final = "Initializing"
-"""What the status of a query that starts begins with; one that waits may wait in its source or outside of it."""
+"""The beginning of a query's status message while it starts; other messages differ by where the query waits."""
 
 
 def measure(spark: SparkSession, given: dict[str, Any]) -> dict[str, float | None]:
-    """Seconds of CPU for each second of a query that waits: of all processes of Spark, and of the broker."""
+    """Measure the CPU seconds per second of a waiting query: of all processes of Spark, and of the broker."""
     settings = IdleSettings(**given)
     if not settings.format:
         return _watch(settings)
@@ -62,7 +62,7 @@ def _cpu(pid: int | None) -> dict[int, float] | None:
 
 
 def _share(before: dict[int, float] | None, after: dict[int, float] | None, seconds: float) -> float | None:
-    """Workers that ended meanwhile, as Spark has them do when they are idle, have done nothing before."""
+    """Return the CPU seconds per second. Workers that ended count as 0: Spark ends idle ones only."""
     if before is None or after is None:
         return None
     return sum(cpu - before.get(pid, 0.0) for pid, cpu in after.items()) / seconds

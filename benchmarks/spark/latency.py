@@ -1,4 +1,4 @@
-"""Small batches one by one: produced at once, timed until they are committed."""
+"""Latency of small batches: each is produced in one request and timed until it is committed."""
 
 from __future__ import annotations
 
@@ -16,59 +16,59 @@ from benchmarks.spark.cases import LatencySettings
 __all__ = ["BatchTimer", "Commits", "single_batches"]
 
 PAUSE: Final = 0.05
-"""Seconds between a commit and the next batch: its fetch shall be waiting at the broker, as in a quiet stream."""
+"""Seconds between a commit and the next batch, so that the next fetch waits at the broker, as in an idle stream."""
 BY_NAME: Final = 12
-"""The last Produce version in which a topic goes by its name."""
+"""The last Produce version that names a topic instead of giving its id."""
 
 
 class Commits:
-    """The offsets that a group has committed, waited for."""
+    """The committed offsets of a group, to wait for."""
 
     def __init__(self) -> None:
         self._offsets: dict[TopicPartition, int] = {}
         self._news = asyncio.Event()
 
     def add(self, tp: TopicPartition, offset: int) -> None:
-        """The group's coordinator has taken an offset."""
+        """Record a committed offset."""
         self._offsets[tp] = offset
         self._news.set()
 
     async def wait(self, tp: TopicPartition, offset: int) -> None:
-        """Wait until so much is committed."""
+        """Wait until at least this offset is committed."""
         while self._offsets.get(tp, -1) < offset:
             self._news.clear()
             await self._news.wait()
 
 
 class BatchTimer:
-    """When each batch was produced, when the function was called and returned, and when all was committed."""
+    """The times at which each batch was produced, the function was called and returned, and the batch was committed."""
 
     def __init__(self) -> None:
         self._produced = self._called = self._returned = 0.0
         self._batches: list[tuple[float, float, float]] = []
 
     def produce(self) -> None:
-        """A batch is about to be sent to the broker."""
+        """Start a batch; call this before sending it to the broker."""
         self._called = 0.0
         self._produced = time.perf_counter()
 
     def called(self) -> None:
-        """The function begins; where a batch comes in parts, the first of them counts."""
+        """Record the start of the function; if a batch arrives in parts, the first one counts."""
         self._called = self._called or time.perf_counter()
 
     def returned(self) -> None:
-        """The function has stored what it was given."""
+        """Record the end of the function."""
         self._returned = time.perf_counter()
 
     def committed(self) -> None:
-        """The batch is over."""
+        """Record the commit, the end of the batch."""
         end = time.perf_counter()
         self._batches.append(
             (self._called - self._produced, self._returned - self._called, end - self._returned)
         )
 
     def figures(self, warm_up: int) -> dict[str, float]:
-        """Medians in seconds without the first `warm_up` batches: the whole, its worst, and its three parts."""
+        """Return medians in seconds of the total and its three parts, and the worst total, without `warm_up` batches."""
         batches = self._batches[warm_up:]
         before, inside, after = (statistics.median(batch[part] for batch in batches) for part in range(3))
         totals = [sum(batch) for batch in batches]
@@ -84,7 +84,7 @@ class BatchTimer:
 async def single_batches(
     settings: LatencySettings, timer: BatchTimer, commits: Commits, running: asyncio.Task[None]
 ) -> None:
-    """Produce batches, each to the next partition, and wait for each; raises what the `running` reader raised."""
+    """Produce batches to all partitions in turn and wait for each commit; raise what the `running` reader raised."""
     rng = random.Random(0)
     async with Cluster(settings.bootstrap_servers) as cluster:
         cluster.track([settings.topic])
@@ -111,7 +111,7 @@ def _records(rng: random.Random, settings: LatencySettings) -> bytes:
 
 
 async def _send(cluster: Cluster, leader: int, tp: TopicPartition, records: bytes) -> int:
-    """The offset that the first record got."""
+    """Produce a record batch; return the offset of its first record."""
     part = m.ProduceRequest.PartitionProduceData(tp.partition, records)
     topic = m.ProduceRequest.TopicProduceData(name=tp.topic, partition_data=[part])
     request = m.ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[topic])

@@ -1,4 +1,4 @@
-"""The measured process as its parent sees it."""
+"""Start the process `benchmarks.spark.spark_process`, send it functions to run, and restart it if Spark ended."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ __all__ = ["MeasuredSpark", "TurnFailed", "measured_spark"]
 START_TIMEOUT: Final = 120.0
 END_TIMEOUT: Final = 30.0
 STDERR_TIMEOUT: Final = 5.0
-"""Seconds for what a process that has ended said before."""
+"""Seconds to read the remaining standard error of a process that has ended."""
 ALIVE_TIMEOUT: Final = 60.0
-"""Seconds for the smallest job that there is."""
+"""Seconds for the minimal job that checks if Spark works."""
 STDERR_LINES: Final = 40
 LINE_BYTES: Final = 1 << 20
 
 
 class TurnFailed(ClientFailed):
-    """One measurement failed; `MeasuredSpark.restart_if_lost` says whether that was the end of Spark."""
+    """One measurement failed; `MeasuredSpark.restart_if_lost` says whether Spark ended."""
 
 
 class MeasuredSpark:
-    """A process with a Spark session (`benchmarks.spark.spark_process`) that measures what it is asked to."""
+    """A process with a Spark session (`benchmarks.spark.spark_process`) that runs measuring functions."""
 
     def __init__(self, config: Mapping[str, str]) -> None:
         self._config = dict(config)
@@ -44,7 +44,7 @@ class MeasuredSpark:
         return f"<MeasuredSpark {self.version} pid {self._process.pid}>"
 
     async def start(self) -> None:
-        """Start the process and wait until Spark is there; raises ClientFailed."""
+        """Start the process and wait until Spark is ready. Raises ClientFailed."""
         command = (
             sys.executable,
             "-m",
@@ -52,7 +52,7 @@ class MeasuredSpark:
             json.dumps({"config": self._config}),
         )
         self._process = await self._stack.enter_async_context(started_process(*command, limit=LINE_BYTES))
-        self._stderr_task = asyncio.create_task(self._read_stderr(), name="what Spark's process says")
+        self._stderr_task = asyncio.create_task(self._read_stderr(), name="stderr of Spark's process")
         self._is_lost = False
         try:
             self.version = str((await self._read("Spark", START_TIMEOUT))["spark"])
@@ -60,15 +60,15 @@ class MeasuredSpark:
             raise ClientFailed(str(error)) from None
 
     async def measure(self, function: str, settings: Mapping[str, Any], limit: float) -> dict[str, Any]:
-        """Call a function (`module:name`) there; raises TurnFailed with what it raised, or after `limit` seconds."""
+        """Call a function (`module:name`) in the process; raise TurnFailed if it fails or exceeds `limit` seconds."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"function": function, "settings": settings}).encode() + b"\n")
-        with contextlib.suppress(ConnectionError):  # a process that has ended gives no answer
+        with contextlib.suppress(ConnectionError):  # if the process has ended, `_read` raises the error
             await self._process.stdin.drain()
         return await self._read(function, limit)
 
     async def restart_if_lost(self) -> bool:
-        """After a failure: start Spark anew if its Java, or the whole process, did not survive; whether that was so."""
+        """After a failure: restart Spark if its Java or the whole process has ended; return whether it was restarted."""
         if not self._is_lost:
             try:
                 await self.measure("benchmarks.spark.spark_process:alive", {}, ALIVE_TIMEOUT)
@@ -81,20 +81,20 @@ class MeasuredSpark:
         return True
 
     async def end(self) -> None:
-        """Let it stop Spark and tidy up; after `END_TIMEOUT` seconds it may be killed."""
+        """Ask the process to stop Spark and wait at most `END_TIMEOUT` seconds for its end."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         await self._wait_for_stderr(END_TIMEOUT)
 
     async def aclose(self) -> None:
-        """Listen no more; kill the process if it still runs."""
+        """Kill the process if it is still running, and stop reading its standard error."""
         await self._stack.aclose()
         if self._stderr_task is not None:
             self._stderr_task.cancel()
             await asyncio.gather(self._stderr_task, return_exceptions=True)
 
     async def _read_stderr(self) -> None:
-        """Keep the last lines of what the process says beside its answers, until it ends."""
+        """Keep the last lines of the process's standard error, until it ends."""
         assert self._process.stderr is not None
         async for line in self._process.stderr:
             self._stderr_lines.append(line.decode(errors="replace").rstrip())
@@ -109,7 +109,7 @@ class MeasuredSpark:
             async with asyncio.timeout(limit):
                 line = await self._process.stdout.readline()
         except TimeoutError:
-            self._is_lost = True  # nobody knows when it will answer
+            self._is_lost = True  # a late answer would be taken for that of the next function
             raise TurnFailed(f"{what} took longer than {limit:g} s\n{self._tail()}") from None
         if not line:
             self._is_lost = True
@@ -127,7 +127,7 @@ class MeasuredSpark:
 
 @asynccontextmanager
 async def measured_spark(config: Mapping[str, str]) -> AsyncIterator[MeasuredSpark]:
-    """A process of its own with a Spark that has these settings."""
+    """Start a Spark with these settings in a separate process."""
     spark = MeasuredSpark(config)
     try:
         await spark.start()

@@ -1,4 +1,4 @@
-"""CPU time of a process with all that it has started: Spark is a tree of Python, Java, and Python again."""
+"""CPU time of a process and its descendants: Spark consists of Python, Java, and Python workers."""
 
 from __future__ import annotations
 
@@ -10,19 +10,23 @@ __all__ = ["cpu_by_process", "tree_cpu"]
 
 PROCESSES: Final = Path("/proc")
 PPID, TIMES, OWN_TIMES = 1, slice(11, 15), slice(11, 13)
-"""Fields of /proc/PID/stat behind the program's name: the parent; utime, stime, and those of the children waited for."""
+"""Fields of /proc/PID/stat after the program's name: parent; utime, stime, cutime, cstime; utime and stime only."""
 
 
 def tree_cpu(root: int) -> float | None:
-    """Seconds of CPU that a process and its descendants, living and waited for, have used; None where nobody can tell."""
+    """Return the CPU seconds of a process and its descendants, including ended children that were waited for.
+
+    None if the system does not provide them.
+    """
     found = _seconds(root, TIMES)
     return None if found is None else sum(found.values())
 
 
 def cpu_by_process(root: int) -> dict[int, float] | None:
-    """Seconds of CPU of a process and each living descendant, without children that ended; None where nobody can tell.
+    """Return the CPU seconds of a process and each of its living descendants, without children that have ended.
 
-    To compare two moments: the time of a process whose parent did not wait for it is in no sum any more.
+    For comparing two points in time: the time of an ended child that its parent did not wait for is in no sum. None if the
+    system does not provide the times.
     """
     return _seconds(root, OWN_TIMES)
 
@@ -32,10 +36,10 @@ def _seconds(root: int, times: slice) -> dict[int, float] | None:
     ticks: dict[int, int] = {}
     for entry in PROCESSES.glob("[0-9]*"):
         try:
-            # the name may hold blanks and parentheses
+            # the program's name may contain blanks and parentheses
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
         except OSError:
-            continue  # it has just ended; its parent tells its time
+            continue  # the process has just ended; its time is in its parent's
         pid = int(entry.name)
         parents[pid] = int(fields[PPID])
         ticks[pid] = sum(map(int, fields[times]))

@@ -1,4 +1,4 @@
-"""The tables that people read."""
+"""The tables of the Spark benchmark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GOALS: Final[Mapping[str, tuple[str, str]]] = {
     "bridge-200": ("asyncgroup", "≥ 400,000"),
     LATENCY: ("asyncgroup", "≤ 50 ms"),
 }
-"""What the case is meant to reach, and who."""
+"""The goal of a case, and the client that shall reach it."""
 NO_VALUE: Final = "-"
 
 
@@ -32,7 +32,7 @@ def show(
     used: Mapping[str, str],
     started: Mapping[str, str],
 ) -> None:
-    """Print the tables, their captions and what was used."""
+    """Print the tables with captions, and the versions and the machine."""
     summaries = summarize(measurements)
     _show_streams(options, [each for each in summaries if each.case in STREAMS])
     _show_bridges(options, [each for each in summaries if each.case in BRIDGES])
@@ -50,7 +50,7 @@ def _caption(text: str) -> None:
 
 
 def _groups(rows: Sequence[tuple[str, str, list[str]]], columns: int) -> list[list[list[str]]]:
-    """Rows (case, its title, cells) in a group for each case, with the title above."""
+    """Group rows (case, title of the case, cells) by case, with the title as first row."""
     groups: dict[str, list[list[str]]] = {}
     for case, title, cells in rows:
         groups.setdefault(case, [[title, *[""] * (columns - 1)]]).append(cells)
@@ -76,11 +76,11 @@ def _show_streams(options: argparse.Namespace, summaries: Sequence[Summary]) -> 
         show_table("Sources of a streaming query", columns, _groups(rows, len(columns)))
         _caption(
             f"4 partitions, sink noop, {options.rounds} rounds, medians; rows/s by triggerExecution and by addBatch of "
-            f"the query's progress, the first batch left out. Ratios: to {BASELINES['1k-large']}, within a round. CPU: "
-            "seconds of all of Spark's processes for a million rows. kafka-tuned: max.partition.fetch.bytes 4 MiB and "
-            "max.poll.records 5,000; kafka-buffers: receive.buffer.bytes -1 as well, which asyncgroup has by default. "
-            "asyncgroup-packed: tasks=2, one for each core; the others have one for each partition. All check CRCs, and "
-            "write checkpoints alike."
+            f"the query's progress, without the first batch. Ratios: to {BASELINES['1k-large']}, within a round. CPU: "
+            "seconds of all processes of Spark per million rows. kafka-tuned: max.partition.fetch.bytes 4 MiB and "
+            "max.poll.records 5,000; kafka-buffers: also receive.buffer.bytes -1, which is asyncgroup's default. "
+            "asyncgroup-packed: tasks=2, one for each core; the others have one task per partition. All check CRCs and "
+            "write checkpoints in the same way."
         )
 
 
@@ -95,7 +95,7 @@ def _show_bridges(options: argparse.Namespace, summaries: Sequence[Summary]) -> 
         show_table("A consumer group in front of Spark", columns, _groups(rows, len(columns)))
         _caption(
             "A group with one member; each batch becomes a DataFrame, is written to the sink noop and committed, while "
-            "the next one is gathered. CPU: seconds of the consumer and all of Spark's processes for a million rows."
+            "the next one is collected. CPU: seconds of the consumer and all processes of Spark per million rows."
         )
 
 
@@ -110,8 +110,8 @@ def _show_sinks(options: argparse.Namespace, summaries: Sequence[Summary]) -> No
         show_table("Sinks of a batch query", columns, _groups(rows, len(columns)))
         _caption(
             "Two tasks write to an empty topic of 4 partitions, keys of 8 bytes; the whole query is timed. Both producers "
-            "are told the same: acks=all, not idempotent, linger 5 ms, batches of 128 KiB, not compressed. CPU: seconds of "
-            "all of Spark's processes for a million rows."
+            "have the same settings: acks=all, not idempotent, linger 5 ms, batches of 128 KiB, no compression. CPU: seconds "
+            "of all processes of Spark per million rows."
         )
 
 
@@ -142,8 +142,8 @@ def _show_latency(options: argparse.Namespace, summaries: Sequence[Summary]) -> 
     if rows:
         show_table("A small batch, end to end, in ms", columns, [rows])
         _caption(
-            f"{options.latency_rows} rows of 200 B, produced as one record batch: from before it is sent until its offsets are "
-            "committed, waiting for further rows left out; before, inside and after the function that writes to the sink "
+            f"{options.latency_rows} rows of 200 B, produced as one record batch: from sending it until its offsets are "
+            "committed, without waiting for further rows; before, inside and after the function that writes to the sink "
             "noop. Medians of batches, then of rounds."
         )
 
@@ -161,7 +161,7 @@ def _show_idle(options: argparse.Namespace, summaries: Sequence[Summary]) -> Non
     if rows:
         show_table("A query that waits: share of a core, in %", columns, [rows])
         _caption(
-            f"Over {options.seconds:g} s, all processes of Spark together; the query's trigger is the default one."
+            f"Over {options.seconds:g} s, all processes of Spark together; the query has the default trigger."
         )
 
 

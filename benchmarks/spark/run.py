@@ -1,7 +1,7 @@
-"""The command: one broker, one Spark, and who is compared takes turns in each round.
+"""The command: one broker, one Spark; the clients that are compared take turns in each round.
 
-The broker is Apache Kafka. Every source reads a topic of 4 partitions from its start with the same limit of rows for a
-batch, the same unix-domain sockets to Spark's Python workers, and the same way to write checkpoints.
+The broker is Apache Kafka. Every source reads a topic of 4 partitions from its start, with the same number of rows per
+batch, the same unix-domain sockets to Spark's Python workers, and the same checkpoint settings.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from benchmarks.spark.schedule import Broker, measure_all
 __all__ = ["main", "parse", "run"]
 
 SETTINGS: Final = {
-    # a local disk renames as a whole; the default's care costs 70 ms a batch on both sides
+    # a local file system renames atomically; the default manager's precautions cost 70 ms per batch for all sources
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     "spark.sql.streaming.numRecentProgressUpdates": "100000",
     "spark.sql.streaming.metricsEnabled": "false",
-    # Spark's own source keeps the consumers of finished queries, 15 MB each, and a session here runs dozens of queries
+    # Spark's own source keeps the consumers of finished queries, 15 MB each, and this session runs dozens of queries
     "spark.driver.memory": "3g",
 }
-"""What all queries run with, beside `asyncgroup.spark.configure`'s sockets."""
+"""Spark settings of all queries, in addition to the socket settings of `asyncgroup.spark.configure`."""
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = options_parser("spark", __doc__, rounds=3)
     parser.add_argument("--cases", default="", help=f"with commas: {', '.join(CASES)}")
     parser.add_argument(
-        "--rows", type=positive_int, help="of each topic (default: 800,000 of 1 KiB, 2,000,000 of 200 B)"
+        "--rows", type=positive_int, help="rows of each topic (default: 800,000 of 1 KiB, 2,000,000 of 200 B)"
     )
     parser.add_argument(
         "--times", type=positive_int, default=60, help="small batches that are timed (%(default)s)"
     )
     parser.add_argument(
-        "--seconds", type=float, default=15.0, help="that an idle query is watched (%(default)s)"
+        "--seconds", type=float, default=15.0, help="measuring time of an idle query (%(default)s)"
     )
     parser.add_argument(
         "--limit", type=float, default=180.0, help="seconds that one measurement may take (%(default)s)"
@@ -133,7 +133,7 @@ async def _broker(servers: str | None, progress: Progress) -> AsyncIterator[Brok
     if servers:
         yield Broker(servers, None)
         return
-    # the broker must not be the slower end: Java's own choices of collector and compiler, and room for its pages
+    # the broker must not be the bottleneck: Java's default garbage collector and compiler, and a large heap
     task = progress.add_task("starting Apache Kafka", total=None)
     async with ApacheKafka(heap="1g", java_options=()) as kafka:
         progress.remove_task(task)
@@ -143,7 +143,7 @@ async def _broker(servers: str | None, progress: Progress) -> AsyncIterator[Brok
 async def run(
     broker: Broker, options: argparse.Namespace, progress: Progress, missing: dict[str, str]
 ) -> list[Measurement]:
-    """Measure all that the options ask for; what cannot be is put into `missing` with the reason."""
+    """Measure what the options select; put clients that cannot be measured into `missing` with the reason."""
     config = dict(SETTINGS)
     try:
         config["spark.jars"] = ",".join(map(str, await asyncio.to_thread(spark_kafka_jars)))

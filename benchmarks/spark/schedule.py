@@ -1,4 +1,4 @@
-"""The turns: which topic is loaded when, who reads it in which round, and what each is told."""
+"""The schedule: which topic is loaded when, which client reads it in which round, and the settings of each turn."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ SMALL: Final = 200
 """Bytes of a value in a small batch."""
 MODULES: Final = {"asyncgroup": "benchmarks.spark.bridge", "aiokafka": "benchmarks.spark.aiokafka_client"}
 EXTRA_TIMEOUT: Final = 30.0
-"""Seconds that a measurement may be silent beyond its own limit."""
+"""Seconds to wait for the figures of a measurement in addition to its own limit."""
 
 
 class Broker(NamedTuple):
-    """Where the broker is, and its process id if it is ours."""
+    """The bootstrap servers of the broker, and its process id if this process started it."""
 
     bootstrap_servers: str
     pid: int | None
 
 
 class Turn(NamedTuple):
-    """A client in a case; the warm-ups have the rounds up to 0."""
+    """A client in a case in a round; warm-ups have round numbers up to 0."""
 
     case: str
     client: str
@@ -59,7 +59,7 @@ class Turn(NamedTuple):
 
 
 def turns(options: argparse.Namespace, cases: list[str]) -> list[Turn]:
-    """All turns of some cases: what is compared stands close together in time, after `warm_ups` uncounted rounds."""
+    """Return all turns of some cases: turns that are compared follow each other; `warm_ups` uncounted rounds come first."""
     return [
         Turn(case, client, number)
         for number in range(1 - options.warm_ups, options.rounds + 1)
@@ -70,7 +70,7 @@ def turns(options: argparse.Namespace, cases: list[str]) -> list[Turn]:
 
 
 def with_warm_ups(plan: Sequence[Turn], left: Sequence[Turn]) -> list[Turn]:
-    """The turns of a plan that are left, after those that warm up a Spark that was started anew."""
+    """Return the remaining turns of a plan, with the warm-ups first, for a restarted Spark."""
     return [turn for turn in plan if turn.round <= 0 or turn in left]
 
 
@@ -93,9 +93,9 @@ async def measure_all(
     progress: Progress,
     missing: dict[str, str],
 ) -> list[Measurement]:
-    """Every case and client `rounds` times, size of values by size, so that a topic goes before the next one comes.
+    """Measure every case and client `rounds` times; cases with the same size of values share a topic.
 
-    What fails is put into `missing`, with the reason, and the others go on: with another Spark, if it was the end of one.
+    A failed turn is put into `missing` with the reason, and the others continue, with a new Spark if the failure ended it.
     """
     workloads = {**STREAMS, **BRIDGES}
     by_size: dict[int, list[str]] = {}
@@ -113,7 +113,7 @@ async def measure_all(
 
 @asynccontextmanager
 async def _topic(cluster: Cluster, rows: int, size: int, progress: Progress) -> AsyncIterator[_LoadedTopic]:
-    """A topic with so many rows, removed at the end with the groups that have read it."""
+    """Yield a topic with this number of rows; remove it and the groups that read it at the end."""
     topic = Topic(cluster, PARTITIONS, rows, size)
     loaded = _LoadedTopic(topic)
     try:
@@ -135,7 +135,7 @@ class _LoadedTopic:
         self.groups: list[str] = []
 
     def group(self, turn: Turn) -> str:
-        # a turn that is taken again begins at the start, too
+        # a new group for every attempt, so that a repeated turn also starts at the beginning of the topic
         self.groups.append(f"{self.topic.name}-{turn.case}-{turn.client}-{turn.round}-{len(self.groups)}")
         return self.groups[-1]
 
@@ -150,8 +150,12 @@ class _TurnRunner:
         cluster: Cluster,
         missing: dict[str, str],
     ) -> None:
-        self._broker, self._spark, self._options, self._loaded = broker, spark, options, loaded
-        self._cluster, self._missing = cluster, missing
+        self._broker = broker
+        self._spark = spark
+        self._options = options
+        self._loaded = loaded
+        self._cluster = cluster
+        self._missing = missing
 
     async def run(self, plan: list[Turn], progress: Progress) -> list[Measurement]:
         found, left = [], list(plan)
@@ -165,7 +169,7 @@ class _TurnRunner:
             except TurnFailed as error:
                 reason = str(error).rstrip().splitlines()[-1]
                 if await self._spark.restart_if_lost():
-                    reason += "; it was the end of Spark, and is not tried again"
+                    reason += "; Spark ended, so this case is not repeated"
                     plan = [each for each in plan if each[:2] != turn[:2]]
                     left = with_warm_ups(plan, left)
                 self._missing[f"{turn.client} in {turn.case}, {which}"] = reason
@@ -188,7 +192,7 @@ class _TurnRunner:
         return figures
 
     async def _measure_sink(self, turn: Turn) -> dict[str, float | None]:
-        """Into a topic of its own; what stands there in the end is counted."""
+        """Measure a sink with a new topic, and count the records in it afterwards."""
         workload, options = SINKS[turn.case].limited(self._options.rows), self._options
         topic = Topic(self._cluster, PARTITIONS, 0, workload.size)
         try:
@@ -216,7 +220,7 @@ class _TurnRunner:
     def _task(
         self, turn: Turn
     ) -> tuple[str, StreamSettings | BridgeSettings | LatencySettings | IdleSettings]:
-        """The function that measures, and its settings."""
+        """Return the measuring function and its settings."""
         options, topic = self._options, self._loaded.topic
         place: dict[str, Any] = {
             "bootstrap_servers": self._broker.bootstrap_servers,

@@ -1,8 +1,8 @@
 """The measured process: `python -m benchmarks.spark.spark_process SETTINGS` (a JSON object with Spark's `config`).
 
-One Spark for all that is compared, as its compiler needs a minute to be at its best. For each line of its input, a JSON
-object with a `function` (`module:name`) and its `settings`, it prints a line with the `figures`, or with the `error`.
-It ends with its input. The function gets the session and the settings.
+All clients share one Spark, because its compiler needs a minute to reach full speed. For each line of its standard input, a
+JSON object with a `function` (`module:name`) and its `settings`, the process calls the function with the session and the
+settings, and prints a line with the `figures` or the `error`. It ends with its standard input.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["alive", "main"]
 
 
 def main(settings_json: str) -> None:
-    """Start Spark and do what is asked."""
+    """Start Spark and run the requested functions."""
     settings: dict[str, Any] = json.loads(settings_json)
     with _answers() as answers:
         spark = _start(settings["config"])
@@ -36,7 +36,7 @@ def main(settings_json: str) -> None:
 
 @contextlib.contextmanager
 def _answers() -> Any:
-    """Standard output for the answers alone: whatever else is printed goes to standard error."""
+    """Yield standard output for the answers; redirect all other output to standard error."""
     with os.fdopen(os.dup(1), "w") as output:
         os.dup2(2, 1)
         yield output
@@ -51,7 +51,7 @@ def _start(config: dict[str, str]) -> SparkSession:
 
 
 def alive(spark: SparkSession, _settings: dict[str, Any]) -> dict[str, float]:
-    """Whether there is still a Java that does something: the smallest of all jobs."""
+    """Run a minimal job, to check that Spark's Java process still works."""
     return {"rows": spark.range(1).count()}
 
 

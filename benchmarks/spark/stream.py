@@ -1,4 +1,4 @@
-"""A streaming query as a measured task: rows a second by trigger and by addBatch, CPU of all processes of Spark."""
+"""A streaming query: rows per second by trigger and by addBatch, and CPU time of all processes of Spark."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 __all__ = ["measure", "read_stream"]
 
 CHECK_SECONDS: Final = 0.02
-"""Seconds between two looks for the end of the first batch."""
+"""Seconds between two checks for the end of the first batch."""
 
 
 def read_stream(
     spark: SparkSession, format_: str, servers: str, topic: str, options: dict[str, str]
 ) -> DataFrame:
-    """A stream of a topic's records by one of the sources."""
+    """Return a streaming DataFrame of a topic's records, read by the source `format_`."""
     source = spark.readStream.format(format_).option("kafka.bootstrap.servers", servers)
     return source.option("subscribe", topic).options(**options).load()
 
 
 def measure(spark: SparkSession, given: dict[str, Any]) -> dict[str, float | None]:
-    """Read a topic from start to end; what the first batch took, with all that starts before it, is left out."""
+    """Read a whole topic and measure it without the first batch, which includes starting the query."""
     settings = StreamSettings(**given)
     options = settings.options | {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(settings.batch)}
     frame = read_stream(spark, settings.format, settings.bootstrap_servers, settings.topic, options)
@@ -48,7 +48,7 @@ def measure(spark: SparkSession, given: dict[str, Any]) -> dict[str, float | Non
 
 
 def _cpu_after_first_batch(query: StreamingQuery, limit: float) -> float | None:
-    """CPU of all processes so far, read when the first batch is done."""
+    """Return the CPU time of all processes at the end of the first batch."""
     end = time.perf_counter() + limit
     while query.isActive and query.lastProgress is None and time.perf_counter() < end:
         time.sleep(CHECK_SECONDS)

@@ -174,7 +174,7 @@ async def test_a_failed_turn_is_reported_and_the_others_continue(dies: bool) -> 
     assert spark.asked == (theirs + ours * 3 if dies else (theirs + ours) * 3)
     assert missing["aiokafka in latency, warming up"].startswith("Java heap space")
     assert ("round 1" in " ".join(missing)) is not dies
-    assert ("end of Spark" in " ".join(missing.values())) is dies
+    assert ("Spark ended" in " ".join(missing.values())) is dies
 
 
 @pytest.mark.soak
