@@ -1,9 +1,9 @@
-// Reads groups from standard input, writes the plans of Kafka's own assignors for them. Run as a single source file:
+// Reads groups from standard input and writes the assignments that Kafka's own assignors make for them. Run it with
 //     java -cp 'kafka-clients.jar:slf4j-api.jar' PlanOracle.java < cases
-// A case is the lines `topic NAME COUNT` and `member ID INSTANCE|- TOPIC,TOPIC|- GENERATION USERDATA|-`, ended by `end`;
-// the user data is that of the sticky assignor in hexadecimal digits. The answer is a line
-// `ASSIGNOR MEMBER TOPIC:PARTITION …` for each assignor and member, and `said MEMBER USERDATA` with what the sticky
-// assignor says of that assignment, made in generation 7; `failed ASSIGNOR` for one that throws; ended by `end`.
+// A case consists of lines `topic NAME COUNT` and `member ID INSTANCE|- TOPIC,TOPIC|- GENERATION USERDATA|-`, followed by
+// `end`; USERDATA is the sticky assignor's, in hexadecimal digits. The output has a line
+// `ASSIGNOR MEMBER TOPIC:PARTITION …` per assignor and member, `userdata MEMBER USERDATA` with the sticky assignor's user
+// data for that assignment in generation 7, `failed ASSIGNOR` for an assignor that throws, and `end`.
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -64,9 +64,9 @@ public class PlanOracle {
     }
 
     static Subscription subscription(String[] words) {
-        String instance = words[2], topics = words[3], said = words[5];
+        String instance = words[2], topics = words[3], encoded = words[5];
         List<String> names = topics.equals("-") ? List.of() : Arrays.asList(topics.split(","));
-        ByteBuffer userData = said.equals("-") ? null : ByteBuffer.wrap(HexFormat.of().parseHex(said));
+        ByteBuffer userData = encoded.equals("-") ? null : ByteBuffer.wrap(HexFormat.of().parseHex(encoded));
         int generation = Integer.parseInt(words[4]);
         Subscription subscription = new Subscription(names, userData, List.of(), generation, Optional.empty());
         subscription.setGroupInstanceId(instance.equals("-") ? Optional.empty() : Optional.of(instance));
@@ -94,8 +94,8 @@ public class PlanOracle {
             System.out.println(line);
             if (assignor instanceof StickyAssignor) {
                 assignor.onAssignment(assignment, new ConsumerGroupMetadata("g", 7, member, Optional.empty()));
-                byte[] said = assignor.subscriptionUserData(Set.of()).array();
-                System.out.println("said " + member + " " + HexFormat.of().formatHex(said));
+                byte[] userData = assignor.subscriptionUserData(Set.of()).array();
+                System.out.println("userdata " + member + " " + HexFormat.of().formatHex(userData));
             }
         });
     }

@@ -1,6 +1,6 @@
-"""Plans of Kafka's own assignors: stored ones, and the way to make more.
+"""Assignments by Kafka's own assignors: stored ones, and a Java process that computes more.
 
-`python -m tests.group.java_plans` writes java_plans.json anew, and fetches Kafka's jars if they are not at hand.
+`python -m tests.group.java_plans` regenerates java_plans.json, and downloads Kafka's jars if necessary.
 """
 
 from __future__ import annotations
@@ -31,36 +31,38 @@ Plans = dict[str, Plan]
 
 
 class Case(NamedTuple):
-    """A group: (member id, instance id, topics) of its members, the partition counts of the topics that exist, and,
-    for the sticky assignor, what members had before."""
+    """The input of an assignor: a group and its topics."""
 
     members: list[tuple[str, str | None, list[str]]]
+    """(member id, group instance id, topics)."""
     counts: dict[str, int]
+    """Partition counts of the topics that exist."""
     claims: Mapping[str, MemberData] = {}
+    """For the sticky assignor: the partitions that members owned before."""
 
     def subscriptions(self) -> list[MemberSubscription]:
-        """The members as an assignor sees them."""
+        """Return the members as an assignor receives them."""
         return [
-            MemberSubscription(member, tuple(topics), instance, self._said(member))
+            MemberSubscription(member, tuple(topics), instance, self._user_data(member))
             for member, instance, topics in self.members
         ]
 
-    def _said(self, member: str) -> bytes | None:
+    def _user_data(self, member: str) -> bytes | None:
         return encode_member_data(self.claims[member]) if member in self.claims else None
 
     def lines(self) -> list[str]:
-        """The case as the Java program reads it."""
+        """Return the case in the format of the Java program."""
         topics = [f"topic {topic} {count}" for topic, count in self.counts.items()]
         members = [
             f"member {member} {instance or '-'} {','.join(names) or '-'} "
-            f"{self.claims.get(member, MemberData()).generation} {(self._said(member) or b'').hex() or '-'}"
+            f"{self.claims.get(member, MemberData()).generation} {(self._user_data(member) or b'').hex() or '-'}"
             for member, instance, names in self.members
         ]
         return [*topics, *members, "end"]
 
 
 def make_case(rng: random.Random) -> Case:
-    """A group with anything that matters: static members, topics not subscribed to by all, by none, or not there."""
+    """Return a random group: static members, unequal subscriptions, topics without subscribers or missing."""
     names = [f"t{number}" for number in rng.sample(range(1, 25), rng.randint(1, 6))]
     counts = {name: rng.choice([1, 2, 3, 4, 7, 12, 25]) for name in names if rng.random() < 0.85}
     same_topics = rng.random() < 0.5
@@ -74,10 +76,10 @@ def make_case(rng: random.Random) -> Case:
 
 
 def next_case(rng: random.Random, case: Case, plan: Plan, generation: int) -> Case:
-    """The group after something has happened to it, its members having had this plan in this generation.
+    """Return the group after random events, where its members had this assignment in this generation.
 
-    Members come, leave and change their minds; topics grow, come and vanish; a member has missed this generation, or
-    has forgotten everything; and two say that they had the same.
+    Members join, leave and change their subscription; topics grow, are created and deleted; a member has missed this
+    generation or has lost its state; two members claim the same partitions.
     """
     members, counts, topics = list(case.members), dict(case.counts), [name for name, _ in case.counts.items()]
     claims = {member: MemberData(tuple(plan[member]), generation) for member, _, _ in members}
@@ -110,7 +112,7 @@ def next_case(rng: random.Random, case: Case, plan: Plan, generation: int) -> Ca
 
 
 class JavaOracle:
-    """Kafka's own assignors in a Java process that lives as long as the `with` block."""
+    """Kafka's assignors in a Java process that runs for the `with` block."""
 
     def __init__(self, jars: Iterable[Path]) -> None:
         java = require_java("run Kafka's assignors")
@@ -119,8 +121,8 @@ class JavaOracle:
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
             str(HERE / "PlanOracle.java"),
         ]
-        self.said: dict[str, bytes] = {}
-        """What Java's sticky assignor would send after its plan of the last case, if made in generation 7."""
+        self.user_data: dict[str, bytes] = {}
+        """User data of Java's sticky assignor by member, for its assignment of the last case in generation 7."""
 
     def __enter__(self) -> Self:
         pipe = subprocess.PIPE
@@ -135,17 +137,17 @@ class JavaOracle:
         self._process.communicate(timeout=30)
 
     def plans(self, case: Case) -> Plans:
-        """The plans that Kafka's own classes make of this case.
+        """Return the assignments of this case by Kafka's classes.
 
-        There is none of the sticky assignor where it is wrong: it throws NullPointerException for a few groups of
-        uneven subscriptions, and where a member subscribes to nothing others' partitions may go to it.
+        The sticky assignor's is left out where it is wrong: it throws NullPointerException for a few groups with
+        unequal subscriptions, and it may assign partitions to a member without a subscription.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("\n".join(case.lines()) + "\n")
         self._process.stdin.flush()
         plans: Plans = {}
-        self.said = {}
+        self.user_data = {}
         for line in self._process.stdout:
             name, *words = line.split()
             if name == "end":
@@ -153,17 +155,17 @@ class JavaOracle:
             member, *partitions = words
             if name == "failed":
                 continue
-            if name == "said":
-                self.said[member] = bytes.fromhex(partitions[0])
+            if name == "userdata":
+                self.user_data[member] = bytes.fromhex(partitions[0])
                 continue
             pairs = (partition.split(":") for partition in partitions)
-            # in which order a member's partitions are listed is a matter of Java's hash maps, and means nothing
+            # the order of a member's partitions comes from Java's hash maps and has no meaning
             plans.setdefault(name, {})[member] = sorted(TopicPartition(topic, int(p)) for topic, p in pairs)
         raise AssertionError(f"Java ended with {self._process.wait(30)} at {case}")
 
 
 def _is_sound(case: Case, plan: Plan | None) -> bool:
-    """Whether members get nothing but what they subscribe to."""
+    """Whether members only get partitions of topics that they subscribe to."""
     topics = {member: set(those) for member, _, those in case.members}
     return plan is not None and all(tp.topic in topics[member] for member, tps in plan.items() for tp in tps)
 
@@ -173,7 +175,7 @@ def _without_sticky(plans: Plans) -> Plans:
 
 
 def stored() -> list[tuple[Case, Plans]]:
-    """The stored cases with Java's plans."""
+    """Return the stored cases with Java's assignments."""
     found = []
     for entry in json.loads(STORED.read_text()):
         members = [(member, instance, topics) for member, instance, topics in entry["members"]]

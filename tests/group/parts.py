@@ -1,4 +1,4 @@
-"""Sessions and claims without a broker."""
+"""Build sessions and claims without a broker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["make_claim", "make_session"]
 
 
 def make_claim(session: Session, manager: Committer, tp: TopicPartition, offset: int = 0) -> Claim:
-    """A claim of a session, as SessionRun makes it."""
+    """Return a new claim of a session, created as SessionRun does."""
     budget = Budget(1 << 30, 1 << 20)
     consumer = PartitionConsumer(tp, offset, ConsumerConfig(), budget, Hooks())
     offsets = manager.manage(tp, offset)
@@ -32,7 +32,7 @@ def make_claim(session: Session, manager: Committer, tp: TopicPartition, offset:
 def make_session(
     partitions: Iterable[tuple[str, int]] = (("orders", 0), ("orders", 1)),
 ) -> tuple[Session, FakeCluster]:
-    """A session that owns these partitions, and the cluster that takes its commits."""
+    """Return a session with these partitions, and the fake cluster that receives its commits."""
     cluster = FakeCluster()
     manager = Committer(cluster, "g")  # type: ignore[arg-type]
     tps = [TopicPartition(*tp) for tp in partitions]

@@ -1,4 +1,4 @@
-"""How even a plan is, and what it moves."""
+"""Measure the balance of an assignment, and its moves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["loads", "moved", "with_claims"]
 
 
 def loads(plan: Mapping[str, Iterable[TopicPartition]]) -> list[int]:
-    """How many partitions the members have, ascending."""
+    """Return the numbers of partitions of the members, ascending."""
     return sorted(len(list(partitions)) for partitions in plan.values())
 
 
@@ -23,12 +23,12 @@ def with_claims(
     had: Mapping[str, MemberData] | Mapping[str, Sequence[TopicPartition]],
     generation: int = 1,
 ) -> list[MemberSubscription]:
-    """The members with what they had as their user data; one that had nothing to remember says nothing."""
+    """Return the members with their owned partitions as user data; members not in `had` have no user data."""
     found = []
     for member in members:
-        said = had.get(member.member_id)
-        if said is not None:
-            claim = said if isinstance(said, MemberData) else MemberData(tuple(said), generation)
+        owned = had.get(member.member_id)
+        if owned is not None:
+            claim = owned if isinstance(owned, MemberData) else MemberData(tuple(owned), generation)
             member = replace(member, user_data=encode_member_data(claim))
         found.append(member)
     return found
@@ -39,7 +39,7 @@ def moved(
     counts: Mapping[str, int],
     plan: Mapping[str, Iterable[TopicPartition]],
 ) -> int:
-    """How many partitions that a member has by right come to another."""
+    """Return how many owned partitions move to another member."""
     owners = find_owners(members, counts, [decode_member_data(member.user_data) for member in members])
     takers = {tp: member_id for member_id, partitions in plan.items() for tp in partitions}
     return sum(takers[tp] != members[owner].member_id for tp, owner in owners.items())

@@ -1,4 +1,4 @@
-"""Assignors: Java's plans, every partition once, balance, and the same plan however the members are listed."""
+"""Assignors: same assignments as Java, every partition once, balance, independence of the input order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ALL = pytest.mark.parametrize("assignor", [*PLAIN, STICKY], ids=lambda assignor:
 
 
 def check_plain(case: Case, plans: Plans) -> None:
-    """Ours are Java's, partition by partition."""
+    """Check that range and roundrobin make the same assignments as Java."""
     for assignor in PLAIN:
         if assignor.name in plans:
             plan = assignor.assign(case.subscriptions(), case.counts)
@@ -41,14 +41,14 @@ def check_plain(case: Case, plans: Plans) -> None:
 
 
 def check_sticky(case: Case, plans: Plans) -> int:
-    """Ours is at least as even as Java's, by any measure, and for the same loads moves no more.
+    """Check that our sticky assignment is at least as balanced as Java's, with no more moves for the same loads.
 
-    Java itself fixes no one plan. Returns 1 if ours is more even, else 0.
+    Java's sticky assignment is not unique. Returns 1 if ours is more balanced, else 0.
     """
     members, theirs = case.subscriptions(), plans["sticky"]
     ours = STICKY.assign(members, case.counts)
     assert all_of(ours) == all_of(theirs), case
-    # the n most loaded members have no more than Java's n most loaded, for each n: more even by every measure
+    # for each n, the n most loaded members have no more than Java's n most loaded: better by any measure of balance
     assert all(a <= b for a, b in zip(heaviest(ours), heaviest(theirs), strict=True)), case
     assert loads(ours)[-1] - loads(ours)[0] <= loads(theirs)[-1] - loads(theirs)[0], case
     if loads(ours) != loads(theirs):
@@ -62,14 +62,14 @@ def all_of(plan: Mapping[str, Iterable[TopicPartition]]) -> list[TopicPartition]
 
 
 def heaviest(plan: Mapping[str, Iterable[TopicPartition]]) -> list[int]:
-    """What the most loaded member has, the two most loaded ones, and so on."""
+    """Return the load of the most loaded member, of the two most loaded ones together, and so on."""
     return list(accumulate(reversed(loads(plan))))
 
 
 # -- Java ---------------------------------------------------------------------------------------------------------------
 
 
-def test_stored_plans_of_java() -> None:
+def test_stored_assignments_of_java() -> None:
     cases = stored()
     assert len(cases) >= 100
     for case, plans in cases:
@@ -80,7 +80,7 @@ def test_stored_plans_of_java() -> None:
 
 @pytest.fixture(scope="module")
 def java() -> Iterable[JavaOracle]:
-    """Kafka's assignors, where Java and Kafka's jars are at hand."""
+    """Kafka's assignors, if Java and Kafka's jars are available."""
     try:
         java = require_java("run Kafka's assignors")
     except JavaNotFound as error:
@@ -96,8 +96,8 @@ def java() -> Iterable[JavaOracle]:
         yield oracle
 
 
-def test_fresh_plans_of_java(java: JavaOracle) -> None:
-    """As above, on other groups."""
+def test_fresh_assignments_of_java(java: JavaOracle) -> None:
+    """The same comparison with other random groups."""
     rng = random.Random(20130101)
     for _ in range(400):
         case = make_case(rng)
@@ -107,9 +107,9 @@ def test_fresh_plans_of_java(java: JavaOracle) -> None:
             check_sticky(case, plans)
 
 
-@pytest.mark.parametrize("teller", ["java", "ours"])
-def test_sticky_stories_beside_java(java: JavaOracle, teller: str) -> None:
-    """Groups to which one thing after another happens; at each step both plan from the same past, the teller's."""
+@pytest.mark.parametrize("history", ["java", "ours"])
+def test_sticky_sequences_against_java(java: JavaOracle, history: str) -> None:
+    """Sequences of events: at each step both assign from the same previous assignment, Java's or ours."""
     rng = random.Random(1789)
     compared = more_even = 0
     for _ in range(60):
@@ -120,20 +120,20 @@ def test_sticky_stories_beside_java(java: JavaOracle, teller: str) -> None:
             if "sticky" in plans:
                 compared += 1
                 more_even += check_sticky(case, plans)
-                plan = plans["sticky"] if teller == "java" else plan
+                plan = plans["sticky"] if history == "java" else plan
             case = next_case(rng, case, plan, generation)
     assert compared > 250
-    assert more_even < compared / 20, "else Java's plans are not what they are thought to be"
+    assert more_even < compared / 20, "Java's assignments are less balanced than expected"
 
 
-def test_java_says_what_we_say(java: JavaOracle) -> None:
-    """What Java's members send of their past is read here; that Java reads ours is what the stories live by."""
+def test_user_data_of_java_is_decoded(java: JavaOracle) -> None:
+    """The reverse, Java decoding ours, is covered by the sequences."""
     rng = random.Random(4)
     for _ in range(20):
         case = make_case(rng)
         plan = java.plans(case).get("sticky", {})
         for member, partitions in plan.items():
-            claim = decode_member_data(java.said[member])
+            claim = decode_member_data(java.user_data[member])
             assert (sorted(claim.partitions), claim.generation) == (partitions, 7)
 
 
@@ -145,10 +145,10 @@ CASES = st.integers(0, 1 << 32).map(lambda seed: make_case(random.Random(seed)))
 @ALL
 @given(case=CASES)
 @settings(max_examples=150, deadline=None)
-def test_every_partition_of_a_subscribed_topic_once(assignor: Assignor, case: Case) -> None:
+def test_every_partition_of_a_subscribed_topic_is_assigned_once(assignor: Assignor, case: Case) -> None:
     members = case.subscriptions()
     plan = assignor.assign(members, case.counts)
-    assert set(plan) == {member.member_id for member in members}, "also those that get nothing"
+    assert set(plan) == {member.member_id for member in members}, "including members without partitions"
     given_out = [tp for partitions in plan.values() for tp in partitions]
     wanted = {topic for member in members for topic in member.topics}
     expected = {TopicPartition(t, p) for t, count in case.counts.items() if t in wanted for p in range(count)}
@@ -161,8 +161,8 @@ def test_every_partition_of_a_subscribed_topic_once(assignor: Assignor, case: Ca
 @ALL
 @given(case=CASES, seed=st.integers())
 @settings(max_examples=100, deadline=None)
-def test_the_plan_does_not_depend_on_any_order(assignor: Assignor, case: Case, seed: int) -> None:
-    """sarama made up to 33 plans of one input (reference: H4)."""
+def test_the_assignment_does_not_depend_on_the_input_order(assignor: Assignor, case: Case, seed: int) -> None:
+    """sarama made up to 33 assignments for one input (reference: H4)."""
     members, rng = case.subscriptions(), random.Random(seed)
     plan = assignor.assign(members, case.counts)
     shuffled = [
@@ -175,7 +175,7 @@ def test_the_plan_does_not_depend_on_any_order(assignor: Assignor, case: Case, s
 
 @given(case=CASES)
 @settings(max_examples=100, deadline=None)
-def test_range_gives_consecutive_partitions_that_differ_by_one_at_most(case: Case) -> None:
+def test_range_assigns_consecutive_partitions_of_nearly_equal_size(case: Case) -> None:
     members = case.subscriptions()
     plan = RangeAssignor().assign(members, case.counts)
     for topic in case.counts:
@@ -189,8 +189,8 @@ def test_range_gives_consecutive_partitions_that_differ_by_one_at_most(case: Cas
 @given(
     count=st.integers(1, 30), topics=st.sets(st.sampled_from("abcdef"), min_size=2), size=st.integers(1, 9)
 )
-def test_range_lets_topics_of_equal_counts_meet(count: int, topics: set[str], size: int) -> None:
-    """Partition n of one topic is where partition n of the other is, so that they can be joined."""
+def test_range_co_partitions_topics_of_equal_counts(count: int, topics: set[str], size: int) -> None:
+    """Partitions with the same number go to the same member, so that the topics can be joined."""
     members = [MemberSubscription(f"m{number}", tuple(topics)) for number in range(size)]
     for partitions in RangeAssignor().assign(members, dict.fromkeys(topics, count)).values():
         numbers = [{tp.partition for tp in partitions if tp.topic == topic} for topic in topics]
@@ -214,7 +214,7 @@ def test_numeric_order(assignor: Assignor) -> None:
         assert [tp.partition for tp in partitions] == sorted(tp.partition for tp in partitions)  # type: ignore[attr-defined]
 
 
-def test_four_over_three() -> None:
+def test_range_of_four_partitions_over_three_members() -> None:
     members = [MemberSubscription(name, ("t",)) for name in "abc"]
     plan = RangeAssignor().assign(members, {"t": 4})
     assert {name: [tp.partition for tp in tps] for name, tps in plan.items()} == {
@@ -225,16 +225,16 @@ def test_four_over_three() -> None:
 
 
 @BOTH
-def test_a_static_member_keeps_its_place_across_restarts(assignor: Assignor) -> None:
-    """Static members come first, by instance id (reference: H14); the member id, new at each start, does not count."""
+def test_a_static_member_keeps_its_partitions_across_restarts(assignor: Assignor) -> None:
+    """Static members are sorted first, by instance id (reference: H14), not by their member id, which changes."""
     others = [MemberSubscription("a-dynamic", ("t",)), MemberSubscription("zz", ("t",), "instance-1")]
     before = assignor.assign([*others, MemberSubscription("aaa-old", ("t",), "instance-2")], {"t": 7})
     after = assignor.assign([*others, MemberSubscription("zzz-new", ("t",), "instance-2")], {"t": 7})
     assert before["aaa-old"] == after["zzz-new"]
-    assert list(before["zz"])[0] == TopicPartition("t", 0)  # noqa: RUF015  an Iterable by its protocol
+    assert list(before["zz"])[0] == TopicPartition("t", 0)  # noqa: RUF015  an Iterable by the protocol
 
 
-def test_members_in_order() -> None:
+def test_the_order_of_members() -> None:
     members = [
         MemberSubscription("b", ()),
         MemberSubscription("a", (), "x2"),
@@ -250,15 +250,15 @@ def test_members_in_order() -> None:
 
 
 @ALL
-def test_nothing_to_give_out(assignor: Assignor) -> None:
+def test_nothing_to_assign(assignor: Assignor) -> None:
     assert assignor.assign([MemberSubscription("a", ("t",))], {}) == {"a": []}
     assert assignor.assign([MemberSubscription("a", ())], {"t": 3}) == {"a": []}
     assert assignor.assign([], {"t": 3}) == {}
 
 
 @ALL
-def test_a_large_group_takes_no_time(assignor: Assignor) -> None:
-    """The leader plans on its event loop: a pattern over a thousand topics must not hold everything else up."""
+def test_a_large_group_needs_no_linear_searches(assignor: Assignor) -> None:
+    """The leader assigns on its event loop: a pattern over a thousand topics must not block it."""
     topics = tuple(f"t{number}" for number in range(1000))
     members = [MemberSubscription(f"m{number}", topics) for number in range(100)]
     seen = 0
@@ -274,13 +274,13 @@ def test_a_large_group_takes_no_time(assignor: Assignor) -> None:
     counted = [MemberSubscription(m.member_id, Counted(m.topics)) for m in members]
     plan = assignor.assign(counted, dict.fromkeys(topics, 4))
     assert sum(len(list(partitions)) for partitions in plan.values()) == 4000
-    assert seen == 0, "a tuple of topics is searched from its start each time"
+    assert seen == 0, "`in` searches the tuple of topics from its start each time"
 
 
-# -- choosing -----------------------------------------------------------------------------------------------------------
+# -- resolving ----------------------------------------------------------------------------------------------------------
 
 
-class Own:
+class Custom:
     name = "own"
 
     def assign(self, members, counts):
@@ -288,7 +288,7 @@ class Own:
 
 
 def test_assignors_by_name_and_as_objects() -> None:
-    own = Own()
+    own = Custom()
     found = resolve_assignors(("roundrobin", own, "range"))
     assert [assignor.name for assignor in found] == ["roundrobin", "own", "range"]
     assert found[1] is own
@@ -296,11 +296,11 @@ def test_assignors_by_name_and_as_objects() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["cooperative", 7, None, RangeAssignor, object()])
-def test_what_is_no_assignor_is_refused(wrong: object) -> None:
+def test_other_values_are_rejected(wrong: object) -> None:
     with pytest.raises(ConfigError, match=r"assignors=.*range, roundrobin, sticky, or an object"):
         resolve_assignors(["range", wrong])
 
 
-def test_a_name_given_twice_is_refused() -> None:
+def test_a_repeated_name_is_rejected() -> None:
     with pytest.raises(ConfigError, match=r"assignors='range'.*each name once"):
         resolve_assignors(["range", RangeAssignor()])

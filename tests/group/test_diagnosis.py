@@ -1,4 +1,4 @@
-"""From vitals to words, without a broker."""
+"""Diagnosis of a member's health, without a broker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def snapshot(member_health: MemberHealth, **more: Any) -> HealthSnapshot:
 
 
 @pytest.mark.parametrize("state", MemberState)
-async def test_every_state_has_a_line(state: MemberState) -> None:
+async def test_every_state_is_shown_in_one_line(state: MemberState) -> None:
     member_health = MemberHealth()
     member_health.transition_to(state)
     await asyncio.sleep(2.5)
@@ -57,7 +57,7 @@ async def test_claims_before_their_first_fetch() -> None:
     assert "paused orders-1" in str(later)
 
 
-async def test_ages_are_none_before_anything_happened_and_never_negative() -> None:
+async def test_ages_are_none_at_first_and_never_negative() -> None:
     member_health = MemberHealth()
     member_health.update_last_responses(float("-inf"), float("-inf"))
     health = diagnose(snapshot(member_health), now())
@@ -69,7 +69,7 @@ async def test_ages_are_none_before_anything_happened_and_never_negative() -> No
     assert diagnose(snapshot(member_health), 9.0).last_fetch == 6.0
 
 
-async def test_missed_beats() -> None:
+async def test_missed_heartbeats() -> None:
     member_health = MemberHealth()
     member_health.transition_to(MemberState.STABLE)
     member_health.update_last_responses(0.0, 0.0)
@@ -77,10 +77,10 @@ async def test_missed_beats() -> None:
     late = diagnose(snapshot(member_health), 6.5)
     assert late.problems == ("no response to heartbeats for 6.5 s",)
     member_health.transition_to(MemberState.JOINING)
-    assert diagnose(snapshot(member_health), 6.5).is_healthy, "a member that joins sends none"
+    assert diagnose(snapshot(member_health), 6.5).is_healthy, "a joining member sends none"
 
 
-async def test_a_heartbeat_that_failed_counts_until_one_goes_well() -> None:
+async def test_a_failed_heartbeat_is_a_problem_until_one_succeeds() -> None:
     member_health = MemberHealth()
     member_health.transition_to(MemberState.STABLE)
     member_health.update_last_responses(0.0, 0.0)
@@ -94,7 +94,7 @@ async def test_a_heartbeat_that_failed_counts_until_one_goes_well() -> None:
     assert diagnose(snapshot(member_health), 4.0).is_healthy
 
 
-async def test_troubles_last_until_they_are_over() -> None:
+async def test_problems_last_until_cleared() -> None:
     member_health = MemberHealth()
     member_health.transition_to(MemberState.JOINING)
     member_health.report(
@@ -119,7 +119,7 @@ async def test_troubles_last_until_they_are_over() -> None:
         (MemberState.COMMITTING, 10.0),
     ],
 )
-async def test_states_that_take_too_long(state: MemberState, limit: float) -> None:
+async def test_states_beyond_their_time_limit(state: MemberState, limit: float) -> None:
     member_health = MemberHealth()
     member_health.transition_to(state)
     assert diagnose(snapshot(member_health), limit).is_healthy
@@ -128,7 +128,7 @@ async def test_states_that_take_too_long(state: MemberState, limit: float) -> No
     )
 
 
-async def test_silent_nodes_are_named() -> None:
+async def test_nodes_without_a_fetch_response_are_named() -> None:
     member_health = MemberHealth()
     member_health.transition_to(MemberState.STABLE)
     member_health.update_last_responses(10.0, 10.0)
@@ -136,7 +136,7 @@ async def test_silent_nodes_are_named() -> None:
     assert health.problems == ("no response to a fetch from node 2 for 6.0 s",)
 
 
-async def test_many_handlers_are_counted() -> None:
+async def test_more_than_three_handlers_are_counted() -> None:
     member_health = MemberHealth()
     member_health.transition_to(MemberState.DRAINING)
     labels = [f"handler of orders-{n}" for n in range(5)]
@@ -173,10 +173,10 @@ async def test_errors_are_counted_by_kind_newest_first_and_bounded() -> None:
 )
 @pytest.mark.parametrize("age", [0.0, 7.0, 70.0])
 @pytest.mark.parametrize("is_busy", [False, True])
-async def test_who_is_not_well_says_why(
+async def test_an_unhealthy_member_has_problems(
     state: MemberState, sources: tuple[ProblemSource, ...], age: float, is_busy: bool
 ) -> None:
-    """In every state, for every trouble and at any age: problems are there exactly when the member is not healthy."""
+    """In every state, for every problem and at any age: `problems` is empty if and only if the member is healthy."""
     member_health = MemberHealth()
     member_health.transition_to(state)
     member_health.update_last_responses(0.0, 0.0)

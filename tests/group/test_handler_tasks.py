@@ -1,4 +1,4 @@
-"""Handler tasks: a deadline, one cancellation each, and nobody is left behind."""
+"""Handler tasks: a common deadline, one cancellation each, and waiting for all of them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Work:
                 raise
 
 
-async def test_what_ends_in_time_is_never_cancelled() -> None:
+async def test_a_task_that_ends_in_time_is_not_cancelled() -> None:
     tasks, work = HandlerTasks("g"), Work(4)
     task = tasks.start(work(), "claim t-0")
     assert task.get_name() == "g: claim t-0"
@@ -51,7 +51,7 @@ async def test_what_ends_in_time_is_never_cancelled() -> None:
     assert (task.cancelled(), work.cancelled) == (False, [])
 
 
-async def test_the_deadline_cancels_once_and_what_the_handler_does_then_has_its_time() -> None:
+async def test_a_task_is_cancelled_once_and_may_take_its_time_after_that() -> None:
     tasks, work = HandlerTasks("g"), Work(60, cleaning=20)
     task = tasks.start(work(), "claim t-0")
     tasks.limit(5)
@@ -61,7 +61,7 @@ async def test_the_deadline_cancels_once_and_what_the_handler_does_then_has_its_
     assert work.cancelled == [5]
 
 
-async def test_later_limits_only_bring_the_moment_forward() -> None:
+async def test_later_limits_only_bring_the_deadline_forward() -> None:
     tasks, work = HandlerTasks("g"), Work(60)
     tasks.start(work(), "claim t-0")
     tasks.limit(30)
@@ -84,7 +84,7 @@ async def test_limits_after_the_cancellation_do_nothing() -> None:
     assert work.cancelled == [1]
 
 
-async def test_no_time_at_all_cancels_within_the_call() -> None:
+async def test_a_limit_of_zero_cancels_before_it_returns() -> None:
     tasks, work = HandlerTasks("g"), Work(60)
     task = tasks.start(work(), "claim t-0")
     await asyncio.sleep(1)
@@ -94,7 +94,7 @@ async def test_no_time_at_all_cancels_within_the_call() -> None:
     assert now() == 1
 
 
-async def test_a_task_that_comes_after_the_deadline_is_cancelled_at_once() -> None:
+async def test_a_task_started_after_the_deadline_is_cancelled_at_once() -> None:
     tasks, late = HandlerTasks("g"), Work(60)
     tasks.limit(0)
     done: list[asyncio.Task[None]] = []
@@ -107,7 +107,7 @@ async def test_a_task_that_comes_after_the_deadline_is_cancelled_at_once() -> No
     assert now() == 0
 
 
-async def test_a_limit_counts_for_tasks_that_come_later_too() -> None:
+async def test_a_limit_applies_to_tasks_started_later() -> None:
     tasks, late = HandlerTasks("g"), Work(60)
     tasks.limit(10)
     await asyncio.sleep(4)
@@ -116,8 +116,8 @@ async def test_a_limit_counts_for_tasks_that_come_later_too() -> None:
     assert late.cancelled == [10]
 
 
-async def test_a_wait_that_ends_leaves_no_timer_that_a_new_limit_would_take_for_its_own() -> None:
-    """Found by review: after a wait the old, dead timer stood for a nearer deadline, and the new one was not set."""
+async def test_a_new_limit_after_a_wait_is_set() -> None:
+    """Found by review: the cancelled timer of the old limit was taken for a nearer deadline, and none was set."""
     tasks, work = HandlerTasks("g"), Work(60)
     tasks.limit(5)
     await tasks.wait()
@@ -127,7 +127,7 @@ async def test_a_wait_that_ends_leaves_no_timer_that_a_new_limit_would_take_for_
     assert work.cancelled == [10]
 
 
-async def test_waiting_takes_in_tasks_that_start_meanwhile_and_errors_are_not_its_business() -> None:
+async def test_wait_includes_tasks_started_in_the_meantime_and_ignores_errors() -> None:
     tasks = HandlerTasks("g")
 
     async def fail() -> None:
@@ -141,7 +141,7 @@ async def test_waiting_takes_in_tasks_that_start_meanwhile_and_errors_are_not_it
     assert isinstance(task.exception(), ValueError)
 
 
-async def test_one_that_ignores_its_cancellation_is_named_in_the_log(
+async def test_a_task_that_ignores_its_cancellation_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     tasks, work = HandlerTasks("g"), Work(600, cleaning=2.5 * REMINDER, stubborn=True)

@@ -1,4 +1,4 @@
-"""What users may hand in as handlers and topics, and what they are told about anything else."""
+"""Valid handlers and topics, the errors for others, and the resolution of subscriptions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Callable_:
 
 
 def plain(session, claim):
-    """A function that blocks."""
+    """A plain function."""
 
 
 # -- handlers -----------------------------------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ def plain(session, claim):
     [Whole(), function, Callable_(), Callable_().method, functools.partial(function)],
     ids=["Handler", "function", "callable object", "method", "partial"],
 )
-async def test_what_is_a_handler(handler: Any) -> None:
+async def test_valid_handlers(handler: Any) -> None:
     made, calls = as_handler(handler), []
     assert isinstance(made, Handler)
     for hook in (made.setup, made.cleanup):
@@ -79,7 +79,7 @@ def lambda_handler(session, claim):
         ("orders", "a Handler, or an async function"),
     ],
 )
-def test_what_is_no_handler(handler: object, text: str) -> None:
+def test_invalid_handlers(handler: object, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         as_handler(handler)
 
@@ -94,8 +94,8 @@ def test_a_method_that_is_not_async_is_named(name: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", [function, Callable_(), Callable_().method, functools.partial(function), 7])
-def test_in_thread_takes_plain_functions_only(wrong: Any) -> None:
-    """Found by review: an object with an async `__call__` passed, and its coroutine was thrown away."""
+def test_in_thread_accepts_plain_functions_only(wrong: Any) -> None:
+    """Found by review: an object with an async `__call__` was accepted, and its coroutine never awaited."""
     with pytest.raises(ConfigError, match=r"in_thread=.*a plain function \(session, claim\)"):
         in_thread(wrong)
 
@@ -113,11 +113,11 @@ def test_in_thread_takes_plain_functions_only(wrong: Any) -> None:
         ({"a": 1}, ["a"]),
     ],
 )
-def test_topics_in_order_each_once(given: Any, expected: list[str]) -> None:
+def test_topics_are_sorted_without_repeats(given: Any, expected: list[str]) -> None:
     assert check_topics(given) == expected
 
 
-def test_a_pattern_stays_what_it_is() -> None:
+def test_a_pattern_is_returned_unchanged() -> None:
     pattern = re.compile("orders.*")
     assert check_topics(pattern) is pattern
 
@@ -140,13 +140,13 @@ def test_a_pattern_stays_what_it_is() -> None:
         (re.compile(b"orders"), "a pattern of str"),
     ],
 )
-def test_impossible_topics_are_named(wrong: Any, text: str) -> None:
+def test_invalid_topics_are_named(wrong: Any, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         check_topics(wrong)
 
 
 class Topics:
-    """A cluster that knows some topics."""
+    """A fake cluster with these topics."""
 
     def __init__(self, *names: str) -> None:
         self.names = list(names or ["orders", "orders-eu", "old-orders", "__consumer_offsets"])
@@ -182,7 +182,7 @@ async def resolved(cluster: Any, topics: Any, known: KnownTopics | None = None) 
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_a_pattern_means_the_topics_that_it_matches_from_the_start_but_no_internal_ones() -> None:
+async def test_a_pattern_selects_topics_by_match_without_internal_ones() -> None:
     cluster = Topics()
     pattern = re.compile("orders")
     assert await resolved(cluster, pattern) == ResolvedTopics(["orders", "orders-eu"], pattern)
@@ -193,7 +193,7 @@ async def test_a_pattern_means_the_topics_that_it_matches_from_the_start_but_no_
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_names_must_exist() -> None:
+async def test_topics_by_name_must_exist() -> None:
     cluster = Topics()
     assert (await resolved(cluster, ["orders"])).existing == ["orders"]
     with pytest.raises(BrokerError, match="'nowhere'"):
@@ -202,7 +202,7 @@ async def test_names_must_exist() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_a_name_that_was_there_is_missed_and_left_out() -> None:
+async def test_a_deleted_topic_is_left_out_and_recorded_as_missing() -> None:
     cluster, known = Topics("a", "b"), KnownTopics()
     assert await resolved(cluster, ["a", "b"], known) == ResolvedTopics(["a", "b"])
     cluster.names = ["b"]
@@ -211,15 +211,15 @@ async def test_a_name_that_was_there_is_missed_and_left_out() -> None:
     assert gone == ResolvedTopics(["b"], None, {"a": 5.0})
     assert gone.names == ["b", "a"]
     await asyncio.sleep(5)
-    assert (await resolved(cluster, ["a"], known)).missing == {"a": 5.0}, "since it was first missed"
+    assert (await resolved(cluster, ["a"], known)).missing == {"a": 5.0}, "since it was first missing"
     cluster.names = ["a", "b"]
     assert await resolved(cluster, ["a", "b"], known) == ResolvedTopics(["a", "b"])
     assert known.missing == {}
-    assert known.was_added(TopicPartition("a", 0)), "made anew"
+    assert known.was_added(TopicPartition("a", 0)), "recreated"
     assert not known.was_added(TopicPartition("b", 0))
 
 
-def test_other_topics_are_news_the_same_are_not() -> None:
+def test_change_reports_whether_the_topics_differ() -> None:
     subscription = Subscription(["b", "a"])
     assert not subscription.change(["a", "b", "a"])
     assert subscription.change("a")

@@ -1,4 +1,4 @@
-"""Heartbeats in virtual time: when they beat, what they say, and when silence is a loss."""
+"""Heartbeats in virtual time: their schedule, their results, and the loss of the membership."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ IDENTITY = MemberIdentity("member-1", 7, "instance-1")
 
 
 class Scene:
-    """Heartbeats on a fake cluster; `answer` scripts it, `reports` holds (time, verdict)."""
+    """Heartbeats on a fake cluster: `answers` scripts the responses, `reports` holds (time, result, error)."""
 
     def __init__(self, **config: Any) -> None:
         self.cluster = FakeCluster(hooks=[self], **config)
@@ -61,7 +61,7 @@ class Scene:
         return SimpleNamespace(error_code=answer)
 
     async def run(self, seconds: float, started_at: float | None = None) -> bool:
-        """Beat for so long; whether they ended by themselves."""
+        """Send heartbeats for `seconds`; return whether they ended before."""
 
         def report(result: HeartbeatResult, error: Exception | None) -> None:
             self.reports.append((now(), result, error))
@@ -77,7 +77,7 @@ class Scene:
         return [result for _, result, _ in self.reports]
 
 
-async def test_a_beat_an_interval_and_no_word_while_all_is_well() -> None:
+async def test_one_heartbeat_per_interval_and_no_result_while_alive() -> None:
     scene = Scene(heartbeat_interval=3.0)
     assert not await scene.run(13)
     assert scene.beats == [3, 6, 9, 12]
@@ -86,7 +86,7 @@ async def test_a_beat_an_interval_and_no_word_while_all_is_well() -> None:
     assert scene.seen == [("g", 0.0)] * 4
 
 
-async def test_the_time_of_an_answer_is_told_and_does_not_shift_the_beat() -> None:
+async def test_the_response_time_is_reported_and_does_not_shift_the_schedule() -> None:
     scene = Scene(heartbeat_interval=3.0)
     scene.delay = 0.5
     await scene.run(8)
@@ -96,22 +96,22 @@ async def test_the_time_of_an_answer_is_told_and_does_not_shift_the_beat() -> No
     assert scene.heartbeats.last_stable_sent_at == 6
 
 
-async def test_beats_fall_on_the_beginning_of_the_membership() -> None:
-    """However late the session starts to beat, it beats with the others of its generation."""
+async def test_the_schedule_counts_from_the_start_of_the_membership() -> None:
+    """However late the session starts its heartbeats, they coincide with those of the other members."""
     scene = Scene(heartbeat_interval=3.0)
     await asyncio.sleep(1.75)
     await scene.run(10, started_at=0.5)
     assert scene.beats == [3.5, 6.5, 9.5]
 
 
-async def test_a_slow_answer_costs_its_own_turns_only() -> None:
+async def test_a_slow_response_skips_only_the_intervals_it_takes() -> None:
     scene = Scene(heartbeat_interval=3.0, session_timeout=30.0)
     scene.delay = 4.0
     await scene.run(16)
     assert scene.beats == [3, 9, 15]
 
 
-async def test_no_rounding_makes_a_beat_come_twice() -> None:
+async def test_rounding_never_repeats_a_heartbeat() -> None:
     scene = Scene(heartbeat_interval=0.1)
     await scene.run(100, started_at=0.3)
     gaps = [later - earlier for earlier, later in pairwise(scene.beats)]
@@ -120,14 +120,14 @@ async def test_no_rounding_makes_a_beat_come_twice() -> None:
     assert max(gaps) == pytest.approx(0.1)
 
 
-async def test_tries_in_between_do_not_shift_the_beat() -> None:
+async def test_retries_do_not_shift_the_schedule() -> None:
     scene = Scene(heartbeat_interval=3.0, retry_backoff=0.1)
     scene.answers = [ErrorCode.NOT_COORDINATOR, 0]
     await scene.run(10)
     assert scene.beats == [3, pytest.approx(3.1, abs=0.03), 6, 9]
 
 
-async def test_the_last_good_beat_lies_before_the_rebalance() -> None:
+async def test_last_stable_sent_at_is_before_the_rebalance() -> None:
     scene = Scene(heartbeat_interval=3.0)
     scene.answers = [0, 0, ErrorCode.REBALANCE_IN_PROGRESS]
     await scene.run(10)
@@ -135,8 +135,8 @@ async def test_the_last_good_beat_lies_before_the_rebalance() -> None:
     assert scene.heartbeats.last_stable_sent_at == 6
 
 
-async def test_a_rebalance_is_told_each_time_and_beats_go_on() -> None:
-    """The member lives for as long as its handlers need to end."""
+async def test_a_rebalance_is_reported_each_time_and_heartbeats_continue() -> None:
+    """The member must stay in the group until its handlers have ended."""
     scene = Scene()
     scene.answers = [ErrorCode.REBALANCE_IN_PROGRESS]
     assert not await scene.run(10)
@@ -154,12 +154,14 @@ async def test_a_rebalance_is_told_each_time_and_beats_go_on() -> None:
         (ErrorCode.INVALID_GROUP_ID, HeartbeatResult.FATAL),
     ],
 )
-async def test_an_end_is_told_once_with_its_code(code: ErrorCode, result: HeartbeatResult) -> None:
+async def test_a_final_result_is_reported_once_with_its_code(
+    code: ErrorCode, result: HeartbeatResult
+) -> None:
     scene = Scene()
     scene.answers = [code]
     assert await scene.run(60)
-    ((at, said, error),) = scene.reports
-    assert (at, said) == (3, result)
+    ((at, reported, error),) = scene.reports
+    assert (at, reported) == (3, result)
     assert isinstance(error, BrokerError)
     assert (error.code, "member 'member-1' in group 'g'" in str(error)) == (code, True)
 
@@ -182,7 +184,7 @@ async def test_an_end_is_told_once_with_its_code(code: ErrorCode, result: Heartb
         (ClosedError("the cluster"), HeartbeatResult.COORDINATOR_MOVED, False),
     ],
 )
-async def test_what_passes_is_tried_again_with_growing_pauses(
+async def test_retriable_errors_are_retried_with_backoff(
     answer: Any, result: HeartbeatResult, forgotten: bool
 ) -> None:
     scene = Scene(retry_backoff=0.1, retry_backoff_max=1.0)
@@ -195,14 +197,14 @@ async def test_what_passes_is_tried_again_with_growing_pauses(
     assert scene.cluster.coordinators.marked_unknown == (4 if forgotten else 0)
 
 
-async def test_a_final_error_of_the_lookup_is_final() -> None:
+async def test_a_fatal_error_of_the_coordinator_lookup_is_fatal() -> None:
     scene = Scene()
     scene.answers = [BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "coordinator of 'g'")]
     assert await scene.run(60)
     assert scene.results == [HeartbeatResult.FATAL]
 
 
-async def test_the_pause_between_tries_is_never_longer_than_the_interval() -> None:
+async def test_the_retry_backoff_is_at_most_the_heartbeat_interval() -> None:
     scene = Scene(heartbeat_interval=0.5, retry_backoff=2.0, retry_backoff_max=2.0)
     scene.answers = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
     await scene.run(5)
@@ -215,18 +217,18 @@ async def test_the_pause_between_tries_is_never_longer_than_the_interval() -> No
 @pytest.mark.parametrize(
     "answer", [ConnectError("refused"), NoBrokersError("none"), UnsupportedVersionError("x")]
 )
-async def test_refused_for_session_timeout_is_lost_to_the_point(answer: Exception) -> None:
-    """Found by review: the last pause went beyond the moment, up to two seconds of a zombie's life."""
+async def test_errors_for_session_timeout_are_a_loss_exactly_then(answer: Exception) -> None:
+    """Found by review: the last backoff went up to two seconds beyond the session timeout."""
     scene = Scene(session_timeout=10.0, retry_backoff_max=2.0)
     scene.answers = [0, answer]
     assert await scene.run(60)
     at, result, error = scene.reports[-1]
-    assert (at, result) == (pytest.approx(13.0), HeartbeatResult.LOST), "the last answer came at 3"
+    assert (at, result) == (pytest.approx(13.0), HeartbeatResult.LOST), "the last response came at 3"
     assert error is answer
     assert HeartbeatResult.LOST not in scene.results[:-1]
 
 
-async def test_no_answer_for_session_timeout_is_lost_to_the_point() -> None:
+async def test_no_response_for_session_timeout_is_a_loss_exactly_then() -> None:
     scene = Scene(session_timeout=10.0)
     scene.delay = 3600.0
     assert await scene.run(60)
@@ -237,7 +239,7 @@ async def test_no_answer_for_session_timeout_is_lost_to_the_point() -> None:
     assert "nor to any other request for session_timeout=10 s" in str(error)
 
 
-async def test_one_try_does_not_take_the_whole_session() -> None:
+async def test_one_attempt_does_not_take_the_whole_session_timeout() -> None:
     scene = Scene(session_timeout=30.0, heartbeat_interval=3.0)
     scene.delay = 3600.0
     await scene.run(29)
@@ -245,8 +247,8 @@ async def test_one_try_does_not_take_the_whole_session() -> None:
     assert scene.timeouts == {10.0}
 
 
-async def test_any_answer_of_any_broker_keeps_the_member_alive() -> None:
-    """The coordinator may be gone for minutes; the session timeout counts from what was heard last, of anyone."""
+async def test_any_response_of_any_broker_keeps_the_member_alive() -> None:
+    """The coordinator may be down for minutes; the session timeout counts from the last response of any broker."""
     scene = Scene(session_timeout=10.0)
     scene.answers = [ErrorCode.NONE, ConnectError("refused")]
 
@@ -262,8 +264,8 @@ async def test_any_answer_of_any_broker_keeps_the_member_alive() -> None:
     assert set(scene.results) == {HeartbeatResult.COORDINATOR_MOVED}
 
 
-async def test_a_member_that_was_stopped_past_its_session_asks_before_it_gives_up() -> None:
-    """The broker may have been stopped as well; if it says so, the zombie is lost by its word."""
+async def test_a_member_suspended_past_its_session_sends_a_heartbeat_before_it_is_lost() -> None:
+    """The broker may have been suspended as well, and still have the member; here it does not."""
     scene = Scene(session_timeout=10.0)
     scene.answers = [0, ErrorCode.UNKNOWN_MEMBER_ID]
     scene.cluster.last_response_at = -1000.0
@@ -271,7 +273,7 @@ async def test_a_member_that_was_stopped_past_its_session_asks_before_it_gives_u
     assert scene.results == [HeartbeatResult.LOST]
 
 
-async def test_verdicts_by_code() -> None:
+async def test_final_results_are_for_codes_that_are_not_retriable() -> None:
     for code, result in HEARTBEAT_RESULTS.items():
         if result in (HeartbeatResult.FATAL, HeartbeatResult.LOST):
             assert not is_retriable(code)

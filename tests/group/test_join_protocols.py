@@ -1,4 +1,4 @@
-"""User data out and in, and what a leader may hand out."""
+"""User data of the assignors, and the check of the leader's assignment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COUNTS = {"t": 3, "u": 1}
 
 
 class Own(RangeAssignor):
-    """Says what it is told to, and remembers what it hears."""
+    """Returns or raises the given user data, and records its calls."""
 
     name = "own"
 
@@ -47,32 +47,32 @@ class Own(RangeAssignor):
             raise self.says
 
 
-def test_what_an_assignor_is_besides() -> None:
+def test_optional_protocols_of_assignors() -> None:
     assert isinstance(Own(), ProvidesUserData)
     assert isinstance(Own(), SeesAssignment)
     assert isinstance(StickyAssignor(), ProvidesUserData)
     assert not isinstance(RangeAssignor(), ProvidesUserData)
 
 
-# -- out ----------------------------------------------------------------------------------------------------------------
+# -- sending ------------------------------------------------------------------------------------------------------------
 
 
-def test_each_assignor_says_its_own() -> None:
+def test_each_assignor_sends_its_own_user_data() -> None:
     own = Own(b"my load")
     protocols = JoinProtocols("g", [own, RangeAssignor(), StickyAssignor()], b"configured")
-    said = protocols.subscription_user_data(["t", "u"])
-    assert said == {"own": b"my load", "range": b"configured", "sticky": None}
-    assert list(said) == protocols.names == ["own", "range", "sticky"], "in order of preference"
+    user_data = protocols.subscription_user_data(["t", "u"])
+    assert user_data == {"own": b"my load", "range": b"configured", "sticky": None}
+    assert list(user_data) == protocols.names == ["own", "range", "sticky"], "in order of preference"
     assert own.asked == [["t", "u"]]
 
 
 @pytest.mark.parametrize("says", [None, b""])
-def test_saying_nothing_is_said_as_it_is(says: bytes | None) -> None:
+def test_empty_user_data_is_sent_unchanged(says: bytes | None) -> None:
     assert JoinProtocols("g", [Own(says)], b"configured").subscription_user_data(["t"]) == {"own": says}
 
 
-def test_an_assignor_that_fails_to_say_anything(caplog: pytest.LogCaptureFixture) -> None:
-    """The join goes on with what is configured, also if an assignment brought something else meanwhile."""
+def test_subscription_user_data_that_raises(caplog: pytest.LogCaptureFixture) -> None:
+    """The configured user data is sent, even if an assignment came with other data."""
     own = Own(LookupError("no load today"))
     protocols = JoinProtocols("g", [own], b"configured")
     protocols.on_assignment("own", Assignment((), b"from the leader"), 1)
@@ -84,7 +84,7 @@ def test_an_assignor_that_fails_to_say_anything(caplog: pytest.LogCaptureFixture
     assert record.exc_info is not None
 
 
-# -- in -----------------------------------------------------------------------------------------------------------------
+# -- receiving ------------------------------------------------------------------------------------------------------------
 
 
 def test_user_data_is_kept_until_an_assignment_without_it() -> None:
@@ -101,11 +101,11 @@ def test_user_data_is_kept_until_an_assignment_without_it() -> None:
     protocols.on_assignment("range", Assignment(), 3)
     assert next_join() == b"configured"
     protocols.on_assignment("range", Assignment((), b""), 4)
-    assert next_join() == b"configured", "kafka-python and aiokafka, leading, send empty bytes to everybody"
+    assert next_join() == b"configured", "leaders of kafka-python and aiokafka send empty bytes"
 
 
-def test_the_assignor_that_was_chosen_hears_of_it() -> None:
-    """aiokafka never tells the generation (#1176)."""
+def test_the_chosen_assignor_gets_the_assignment() -> None:
+    """With the generation, which aiokafka does not pass (#1176)."""
     own, other = Own(), Own()
     other.name = "other"
     protocols = JoinProtocols("g", [own, other], None)
@@ -115,16 +115,16 @@ def test_the_assignor_that_was_chosen_hears_of_it() -> None:
     protocols.on_assignment("nobody's", Assignment(), 13)
 
 
-def test_an_assignor_that_fails_to_listen(caplog: pytest.LogCaptureFixture) -> None:
+def test_on_assignment_that_raises(caplog: pytest.LogCaptureFixture) -> None:
     protocols = JoinProtocols("g", [Own(LookupError("deaf"))], None)
     protocols.on_assignment("own", Assignment(), 1)
     assert "group g: on_assignment of assignor own failed; the assignment is used all the same" in caplog.text
 
 
-# -- plans --------------------------------------------------------------------------------------------------------------
+# -- assigning ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_plan_is_made_whole() -> None:
+def test_an_assignment_is_completed_and_sorted() -> None:
     given: GroupAssignment = {"b": Assignment((TP("u", 0), TP("t", 2), TP("t", 2)), b"be quick")}
     assert check_assignment("own", given, MEMBERS, COUNTS) == {
         "a": Assignment(),
@@ -132,7 +132,7 @@ def test_a_plan_is_made_whole() -> None:
     }
 
 
-def test_a_partition_for_several_members() -> None:
+def test_a_partition_assigned_to_several_members() -> None:
     everybody: GroupAssignment = {"a": [TP("t", 0)], "b": iter([TP("t", 0)])}
     plan = check_assignment("own", everybody, MEMBERS, COUNTS)
     assert plan["a"] == plan["b"] == Assignment((TP("t", 0),))
@@ -148,7 +148,7 @@ def test_a_partition_for_several_members() -> None:
         ({"nobody": [TP("v", 0)], "a": [TP("t", 9)]}, ["'nobody'", "'v'", "t-9"]),
     ],
 )
-def test_what_cannot_be_given(plan: GroupAssignment, named: list[str]) -> None:
+def test_unknown_members_topics_and_partitions(plan: GroupAssignment, named: list[str]) -> None:
     with pytest.raises(AssignmentError, match="assignor 'own' made an invalid assignment: ") as caught:
         check_assignment("own", plan, MEMBERS, COUNTS)
     for text in named:
@@ -168,7 +168,7 @@ def test_what_cannot_be_given(plan: GroupAssignment, named: list[str]) -> None:
         None,
     ],
 )
-def test_what_is_no_plan_at_all(plan: object) -> None:
+def test_values_of_wrong_types(plan: object) -> None:
     with pytest.raises(AssignmentError, match=r"assignor 'own' returned .*; allowed is "):
         check_assignment("own", plan, MEMBERS, COUNTS)  # type: ignore[arg-type]
 
@@ -180,6 +180,6 @@ def test_a_protocol_that_was_not_offered() -> None:
         JoinProtocols("g", [RangeAssignor()], None).assign("sticky", MEMBERS, COUNTS)
 
 
-def test_topics_that_do_not_exist_are_not_planned() -> None:
+def test_missing_topics_are_not_assigned() -> None:
     plan = JoinProtocols("g", [RangeAssignor()], None).assign("range", MEMBERS, {"t": 2, "u": 0})
     assert plan == {"a": Assignment((TP("t", 0),)), "b": Assignment((TP("t", 1),))}

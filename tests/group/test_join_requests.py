@@ -1,4 +1,4 @@
-"""What members and the leader say to each other through the coordinator, in every version and from any client."""
+"""Subscriptions and assignments in JoinGroup and SyncGroup, in every version and from any client."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SUBSCRIPTION_VERSIONS = range(4)
 
 
 def joined(*metadata: bytes, instances: tuple[str | None, ...] = ()) -> m.JoinGroupResponse:
-    """What the leader gets: one member for each subscription."""
+    """Return the leader's JoinGroup response: one member per subscription."""
     member = m.JoinGroupResponse.JoinGroupResponseMember
     return m.JoinGroupResponse(
         members=[
@@ -49,9 +49,7 @@ def joined(*metadata: bytes, instances: tuple[str | None, ...] = ()) -> m.JoinGr
 
 
 @given(PARTITIONS, st.none() | st.binary(max_size=9))
-def test_an_assignment_arrives_as_it_was_sent_sorted(
-    partitions: set[TopicPartition], user_data: bytes | None
-) -> None:
+def test_assignment_round_trip_is_sorted(partitions: set[TopicPartition], user_data: bytes | None) -> None:
     found = decode_assignment(encode_assignment(Assignment(tuple(partitions), user_data)))
     assert found == Assignment(tuple(sorted(partitions)), user_data)
     assert list(by_topic(found.partitions)) == sorted({tp.topic for tp in partitions})
@@ -61,8 +59,8 @@ def test_an_assignment_arrives_as_it_was_sent_sorted(
 
 
 @given(PARTITIONS, st.randoms(use_true_random=False), st.integers(0, 3))
-def test_an_assignment_in_any_form_is_read(partitions: set[TopicPartition], rng, version: int) -> None:
-    """Found by review: of a topic that stands there twice only the last part was taken. Java takes both."""
+def test_an_assignment_with_repeated_topics(partitions: set[TopicPartition], rng, version: int) -> None:
+    """Found by review: of a repeated topic only the last entry was used. Java merges them."""
     entry = m.ConsumerProtocolAssignment.TopicPartition
     entries = [entry(topic=tp.topic, partitions=[tp.partition]) for tp in partitions]
     entries += [entry(topic=topic, partitions=[]) for topic in ("empty", "none")]
@@ -72,7 +70,7 @@ def test_an_assignment_in_any_form_is_read(partitions: set[TopicPartition], rng,
     assert found == Assignment(tuple(sorted(partitions)), b"anything")
 
 
-def test_a_partition_named_twice_is_one() -> None:
+def test_a_repeated_partition_counts_once() -> None:
     entry = m.ConsumerProtocolAssignment.TopicPartition
     message = m.ConsumerProtocolAssignment(assigned_partitions=[entry(topic="t", partitions=[3, 1, 3])])
     assert decode_assignment(encode_versioned(message, 1)).partitions == (
@@ -81,12 +79,12 @@ def test_a_partition_named_twice_is_one() -> None:
     )
 
 
-def test_no_bytes_are_no_partitions() -> None:
+def test_no_bytes_mean_no_partitions() -> None:
     assert decode_assignment(b"") == Assignment()
     assert decode_assignment(encode_assignment(Assignment())) == Assignment()
 
 
-def test_fields_of_a_future_version_are_left_alone() -> None:
+def test_fields_of_a_future_version_are_ignored() -> None:
     one = Assignment((TopicPartition("t", 1),))
     data = bytearray(encode_assignment(one))
     data[:2] = (9).to_bytes(2, "big")
@@ -94,13 +92,13 @@ def test_fields_of_a_future_version_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("data", [b"\x00", b"\xff\xff\x00\x00", b"\x00\x01\x00\x00\x00\x05\x00"])
-def test_an_unreadable_assignment_is_told(data: bytes) -> None:
+def test_an_invalid_assignment(data: bytes) -> None:
     with pytest.raises(AssignmentError, match="leader sent an invalid assignment"):
         decode_assignment(data)
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_are_an_assignment_or_an_error(data: bytes) -> None:
+def test_any_bytes_decode_or_raise_assignment_error(data: bytes) -> None:
     try:
         found = decode_assignment(data)
     except AssignmentError:
@@ -117,7 +115,7 @@ def test_subscriptions_of_every_version(
     version: int, topics: list[str], owned: set[TopicPartition], data: bytes | None
 ) -> None:
     entry = m.ConsumerProtocolSubscription.TopicPartition
-    said = m.ConsumerProtocolSubscription(
+    subscription = m.ConsumerProtocolSubscription(
         topics=topics,
         user_data=data,
         owned_partitions=[entry(topic=tp.topic, partitions=[tp.partition]) for tp in sorted(owned)]
@@ -126,7 +124,7 @@ def test_subscriptions_of_every_version(
         generation_id=5 if version >= 2 else -1,
         rack_id="r1" if version >= 3 else None,
     )
-    (member,) = decode_members(joined(encode_versioned(said, version), instances=("inst",)))
+    (member,) = decode_members(joined(encode_versioned(subscription, version), instances=("inst",)))
     assert (member.member_id, member.group_instance_id) == ("m0", "inst")
     assert member.topics == tuple(topics)
     assert member.user_data == data
@@ -135,7 +133,7 @@ def test_subscriptions_of_every_version(
     assert member.rack_id == ("r1" if version >= 3 else None)
 
 
-def test_an_unreadable_subscription_names_its_member() -> None:
+def test_an_invalid_subscription_names_its_member() -> None:
     good = encode_versioned(m.ConsumerProtocolSubscription(topics=["t"]), 1)
     with pytest.raises(AssignmentError, match="member 'm1' sent an invalid subscription"):
         decode_members(joined(good, b"\x00\x01\x00\x00\x00\x09"))
@@ -165,10 +163,10 @@ def test_a_join_offers_every_assignor_in_every_version(version: int) -> None:
 @pytest.mark.parametrize(
     ("user_data", "rack_id", "version"), [(None, "", 1), (b"had", "", 2), (None, "r1", 3), (b"had", "r1", 3)]
 )
-def test_the_lowest_version_of_a_subscription_that_says_everything(
+def test_the_lowest_sufficient_version_of_a_subscription(
     user_data: bytes | None, rack_id: str, version: int
 ) -> None:
-    """sarama before 1.41 refuses what it doesn't know; the generation matters to Java's sticky leader only."""
+    """sarama before 1.41 rejects newer versions; only Java's sticky leader uses the generation."""
     config = ConsumerConfig(rack_id=rack_id)
     request = build_join("g", IDENTITY, config, {"range": user_data}, ["a"], "because")
     assert read_prefix(request.protocols[0].metadata) == version
@@ -180,7 +178,9 @@ def test_the_lowest_version_of_a_subscription_that_says_everything(
 
 @pytest.mark.parametrize("version", range(6))
 @given(plan=st.dictionaries(st.sampled_from(["m1", "m2", "m3"]), PARTITIONS))
-def test_a_sync_carries_the_plan_in_every_version(version: int, plan: dict[str, set[TopicPartition]]) -> None:
+def test_a_sync_carries_the_assignments_in_every_version(
+    version: int, plan: dict[str, set[TopicPartition]]
+) -> None:
     identity = IDENTITY if version >= 3 else IDENTITY._replace(group_instance_id=None)
     given_out = {member: Assignment(tuple(tps), member.encode()) for member, tps in plan.items()}
     request = build_sync("g", identity, "range", given_out)
@@ -191,21 +191,21 @@ def test_a_sync_carries_the_plan_in_every_version(version: int, plan: dict[str, 
     )
     found = {entry.member_id: decode_assignment(entry.assignment) for entry in read.assignments}
     whole = {member: Assignment(tuple(sorted(tps)), member.encode()) for member, tps in plan.items()}
-    assert found == whole, "also those that get nothing have an assignment"
+    assert found == whole, "members without partitions have an assignment too"
 
 
-def test_a_follower_sends_no_plan() -> None:
+def test_a_follower_sends_no_assignments() -> None:
     assert build_sync("g", IDENTITY, "range", {}).assignments == []
 
 
 # -- error codes --------------------------------------------------------------------------------------------------------
 
 
-def test_what_error_codes_ask_for() -> None:
+def test_actions_for_error_codes() -> None:
     assert JOIN_ACTIONS[ErrorCode.NONE] is JoinAction.DONE
     assert JOIN_ACTIONS[ErrorCode.MEMBER_ID_REQUIRED] is JoinAction.REJOIN_WITH_GIVEN_ID
     assert JOIN_ACTIONS[ErrorCode.UNKNOWN_MEMBER_ID] is JoinAction.REJOIN_AS_NEW_MEMBER
-    # Java keeps the member id; throwing it away leaves a ghost member behind
+    # as in Java: without its id, the old member would stay in the group until its session times out
     assert JOIN_ACTIONS[ErrorCode.ILLEGAL_GENERATION] is JoinAction.REJOIN
     for code, action in JOIN_ACTIONS.items():
         if action is JoinAction.FAIL:

@@ -1,4 +1,4 @@
-"""What a group object remembers of topics."""
+"""Topics known to a group object: partitions and topics created or deleted since they were first seen."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def added(known: KnownTopics, name: str, count: int) -> list[int]:
     return [n for n in range(count) if known.was_added(TopicPartition(name, n))]
 
 
-def test_of_an_unknown_topic_nothing_is_added() -> None:
+def test_an_unknown_topic_has_no_added_partitions() -> None:
     assert added(KnownTopics(), "t", 5) == []
 
 
-def test_partitions_beyond_the_first_count_are_added_for_good() -> None:
+def test_partitions_beyond_the_first_count_stay_added() -> None:
     known = KnownTopics()
     known.update([topic("t", 2)])
     assert added(known, "t", 2) == []
@@ -38,7 +38,7 @@ def test_partitions_beyond_the_first_count_are_added_for_good() -> None:
     assert "u" not in known
 
 
-def test_a_topic_that_came_while_its_pattern_was_watched_is_all_new() -> None:
+def test_all_partitions_of_a_topic_created_after_its_pattern_was_matched_are_added() -> None:
     known = KnownTopics()
     known.update([topic("t", 2)])
     known.update([topic("t", 2), topic("u", 2)], are_new=True)
@@ -46,22 +46,22 @@ def test_a_topic_that_came_while_its_pattern_was_watched_is_all_new() -> None:
     assert added(known, "u", 2) == [0, 1]
 
 
-def test_a_pattern_is_known_from_its_second_look_on() -> None:
+def test_a_pattern_is_known_after_its_first_match() -> None:
     known = KnownTopics()
     assert not known.mark_matched(re.compile("a"))
     assert known.mark_matched(re.compile("a"))
     assert not known.mark_matched(re.compile("a", re.IGNORECASE))
 
 
-def test_another_id_is_another_topic() -> None:
+def test_a_new_topic_id_means_a_recreated_topic() -> None:
     known = KnownTopics()
     known.update([topic("t", 2, A)])
     known.update([topic("t", 2, B)])
     assert added(known, "t", 2) == [0, 1]
 
 
-def test_without_ids_nothing_is_known_of_a_new_one() -> None:
-    """Brokers before 2.8 have none; and a view may lack one for a moment."""
+def test_without_ids_a_recreation_is_not_recognized() -> None:
+    """Brokers before 2.8 have no ids, and metadata may lack one for a moment."""
     known = KnownTopics()
     known.update([topic("t", 2, A)])
     known.update([topic("t", 2, NO_UUID)])
@@ -69,7 +69,7 @@ def test_without_ids_nothing_is_known_of_a_new_one() -> None:
     assert added(known, "t", 2) == []
 
 
-def test_one_that_was_missed_and_came_back_is_new_whatever_its_id() -> None:
+def test_a_missing_topic_that_exists_again_is_new_whatever_its_id() -> None:
     known = KnownTopics()
     known.update([topic("t", 2, NO_UUID)])
     known.mark_missing("t", 5.0)
@@ -80,7 +80,7 @@ def test_one_that_was_missed_and_came_back_is_new_whatever_its_id() -> None:
     assert added(known, "t", 2) == [0, 1]
 
 
-def test_one_that_was_given_up_is_as_if_it_had_never_been() -> None:
+def test_a_forgotten_missing_topic_is_unknown_again() -> None:
     known = KnownTopics()
     known.update([topic("t", 2), topic("u", 2)])
     known.mark_missing("t", 5.0)
@@ -91,7 +91,7 @@ def test_one_that_was_given_up_is_as_if_it_had_never_been() -> None:
 
 
 @given(st.lists(st.integers(1, 20), min_size=1))
-def test_growth_only_ever_adds(counts: list[int]) -> None:
+def test_any_sequence_of_counts_adds_partitions(counts: list[int]) -> None:
     known = KnownTopics()
     for count in counts:
         known.update([topic("t", count)])

@@ -1,4 +1,4 @@
-"""The time that the end of a session has: one deadline, the most urgent, with something left for every part."""
+"""Deadlines of session shutdown: the most urgent cause counts, and each phase has a minimum of time."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from asyncgroup.errors import (
 from asyncgroup.group.limits import EndLimits, reserve_for
 from asyncgroup.testing import run_virtual
 
-OWN = [ClaimReturned, HandlerFailed, MemberLost, PartitionsChanged, TopicsChanged]
-HURRIED = [GroupClosed, CallerCancelled]
+OTHERS = [ClaimReturned, HandlerFailed, MemberLost, PartitionsChanged, TopicsChanged]
+CLOSING = [GroupClosed, CallerCancelled]
 
 
 def limits_of(last_stable_sent_at: float = 0.0, rebalance: float = 60.0, close: float = 30.0) -> EndLimits:
@@ -40,7 +40,7 @@ def test_the_reserve(timeout: float, reserve: float) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_a_rebalance_counts_from_the_last_good_heartbeat() -> None:
+async def test_a_rebalance_counts_from_the_last_successful_heartbeat() -> None:
     await asyncio.sleep(10)
     limits = limits_of(last_stable_sent_at=7.0)
     limits.add_cause(Rebalanced("x"))
@@ -54,8 +54,8 @@ async def test_a_rebalance_counts_from_the_last_good_heartbeat() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_a_last_good_heartbeat_long_ago_leaves_a_part() -> None:
-    """The coordinator was away for a minute: when the rebalance began nobody knows, so some time is taken."""
+async def test_a_last_successful_heartbeat_long_ago_leaves_a_minimum() -> None:
+    """The coordinator was down for a minute, so the start of the rebalance is unknown."""
     await asyncio.sleep(100)
     limits = limits_of(last_stable_sent_at=20.0)
     limits.add_cause(Rebalanced("x"))
@@ -64,7 +64,7 @@ async def test_a_last_good_heartbeat_long_ago_leaves_a_part() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-@pytest.mark.parametrize("kind", OWN)
+@pytest.mark.parametrize("kind", OTHERS)
 async def test_other_causes_count_from_now(kind: type[SessionEnd]) -> None:
     await asyncio.sleep(10)
     limits = limits_of()
@@ -74,8 +74,8 @@ async def test_other_causes_count_from_now(kind: type[SessionEnd]) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-@pytest.mark.parametrize("kind", HURRIED)
-async def test_a_close_has_close_timeout_in_all(kind: type[SessionEnd]) -> None:
+@pytest.mark.parametrize("kind", CLOSING)
+async def test_a_close_has_close_timeout_in_total(kind: type[SessionEnd]) -> None:
     limits = limits_of(close=10.0)
     limits.add_cause(kind("x"))
     assert (limits.deadline, limits.handler_seconds) == (10.0, 8.0)
@@ -83,7 +83,7 @@ async def test_a_close_has_close_timeout_in_all(kind: type[SessionEnd]) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_the_most_urgent_cause_counts_and_the_same_once_more_gives_no_time() -> None:
+async def test_the_most_urgent_cause_counts_and_a_repeated_one_changes_nothing() -> None:
     limits = limits_of(last_stable_sent_at=0.0, rebalance=60.0, close=10.0)
     limits.add_cause(Rebalanced("x"))
     assert limits.deadline == 60.0
@@ -99,13 +99,13 @@ async def test_the_most_urgent_cause_counts_and_the_same_once_more_gives_no_time
 
 @given(
     timeout=st.floats(0.5, 300.0),
-    kind=st.sampled_from([*OWN, *HURRIED, Rebalanced]),
+    kind=st.sampled_from([*OTHERS, *CLOSING, Rebalanced]),
     late=st.floats(0.0, 400.0),
 )
-def test_every_part_has_something_left_and_all_end_in_time(
+def test_each_phase_has_a_minimum_and_all_end_in_time(
     timeout: float, kind: type[SessionEnd], late: float
 ) -> None:
-    """If each part takes all that it gets: handlers, two hooks, the commit."""
+    """Handlers, two hooks and the commit each use all their time."""
 
     async def end() -> None:
         loop = asyncio.get_running_loop()
@@ -120,7 +120,7 @@ def test_every_part_has_something_left_and_all_end_in_time(
         if not late:
             assert loop.time() - start <= timeout + 1e-6
             assert limits.deadline - loop.time() >= reserve_for(timeout) / 6 - 1e-6, (
-                "for the leave or the join"
+                "for the LeaveGroup or the JoinGroup"
             )
 
     run_virtual(end())

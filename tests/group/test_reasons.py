@@ -1,4 +1,4 @@
-"""What members tell the broker's log (KIP-800)."""
+"""Reasons of JoinGroup requests (KIP-800)."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ from asyncgroup.group.reasons import MAX_LENGTH, join_reason, shorten
         (SessionEnd("something new"), "rebalance: something new"),
     ],
 )
-def test_the_end_of_the_last_session_is_the_reason(cause: SessionEnd | None, reason: str) -> None:
+def test_the_cause_of_the_last_end_is_the_reason(cause: SessionEnd | None, reason: str) -> None:
     assert join_reason(cause, ["a"], ["a"]) == reason
     assert join_reason(cause, None, ["a"]) == reason
 
 
-def test_every_cause_has_a_reason_of_its_own() -> None:
+def test_every_cause_has_its_own_reason() -> None:
     known = {cause: join_reason(cause("x"), None, []) for cause in SessionEnd.__subclasses__()}
     assert all(not reason.startswith("rebalance: x") for reason in known.values()), known
 
 
-def test_other_topics_are_the_reason() -> None:
+def test_changed_topics_are_the_reason() -> None:
     assert join_reason(Rebalanced(""), ["a", "b"], ["c", "b", "d"]) == "topics changed: +c +d -a"
 
 
-def test_reasons_are_short() -> None:
+def test_reasons_are_truncated() -> None:
     assert shorten("x" * MAX_LENGTH) == "x" * MAX_LENGTH
     assert len(join_reason(MemberLost("y" * 999), None, [])) == MAX_LENGTH

@@ -1,4 +1,4 @@
-"""Which refusals end a membership: those of the coordinator, not of a broker that was it once."""
+"""A refusal ends the membership if it comes from the coordinator, not from a former coordinator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("code", "result"), REFUSALS)
-async def test_it_counts_at_once_while_the_coordinator_stands(code: E, result: HeartbeatResult) -> None:
+async def test_a_refusal_by_the_confirmed_coordinator_is_final(code: E, result: HeartbeatResult) -> None:
     scene = Scene(heartbeat_interval=3.0)
     scene.answers = [0, code]
     assert await scene.run(60)
@@ -31,8 +31,8 @@ async def test_it_counts_at_once_while_the_coordinator_stands(code: E, result: H
 
 
 @pytest.mark.parametrize(("code", "result"), REFUSALS)
-async def test_in_doubt_the_next_answer_decides_that_it_is_lost(code: E, result: HeartbeatResult) -> None:
-    """The coordinator was looked up again since the last good heartbeat: one more heartbeat, at once."""
+async def test_in_doubt_the_next_response_confirms_the_loss(code: E, result: HeartbeatResult) -> None:
+    """The coordinator was looked up again since the last successful heartbeat: one more is sent at once."""
     scene = Scene(heartbeat_interval=3.0)
     scene.answers = [0, E.NOT_COORDINATOR, code]
     assert await scene.run(60)
@@ -49,16 +49,16 @@ async def test_in_doubt_the_next_answer_decides_that_it_is_lost(code: E, result:
 
 @pytest.mark.parametrize("answer", [0, E.REBALANCE_IN_PROGRESS])
 @pytest.mark.parametrize("code", [code for code, _ in REFUSALS])
-async def test_in_doubt_the_next_answer_decides_that_it_lives(code: E, answer: int) -> None:
+async def test_in_doubt_the_next_response_refutes_the_loss(code: E, answer: int) -> None:
     scene = Scene(heartbeat_interval=3.0)
     scene.answers = [0, E.NOT_COORDINATOR, code, answer, 0]
     assert not await scene.run(20)
     assert HeartbeatResult.LOST not in scene.results
     assert HeartbeatResult.FATAL not in scene.results
-    assert scene.beats[4:] == [9, 12, 15, 18], "the second one does not shift the beat"
+    assert scene.beats[4:] == [9, 12, 15, 18], "the second one does not shift the schedule"
 
 
-async def test_after_a_good_heartbeat_the_new_coordinator_is_believed_at_once() -> None:
+async def test_after_a_successful_heartbeat_the_new_coordinator_is_confirmed() -> None:
     scene = Scene(heartbeat_interval=3.0)
     scene.answers = [0, E.NOT_COORDINATOR, 0, E.UNKNOWN_MEMBER_ID]
     assert await scene.run(60)
@@ -66,8 +66,8 @@ async def test_after_a_good_heartbeat_the_new_coordinator_is_believed_at_once() 
     assert scene.cluster.coordinators.marked_stale == 0
 
 
-async def test_in_doubt_and_no_answer_it_goes_on() -> None:
-    """The refusal is not remembered: whoever answers next is asked again."""
+async def test_in_doubt_without_a_response_heartbeats_continue() -> None:
+    """The refusal is not kept: a refusal by the next coordinator is in doubt again."""
     scene = Scene(heartbeat_interval=3.0)
     refused = E.UNKNOWN_MEMBER_ID
     scene.answers = [0, E.NOT_COORDINATOR, refused, ConnectError("refused"), refused, refused]
@@ -77,12 +77,12 @@ async def test_in_doubt_and_no_answer_it_goes_on() -> None:
     assert scene.beats[-1] < 7.0
 
 
-async def test_a_late_refusal_by_the_coordinator_itself_is_in_doubt() -> None:
-    """It may have been stopped for longer than the session, and another one may have taken over unnoticed."""
+async def test_a_refusal_after_session_timeout_is_in_doubt() -> None:
+    """The coordinator may have been suspended longer than the session timeout, and another may have taken over."""
     scene = Scene(heartbeat_interval=8.0, session_timeout=10.0)
     scene.answers = [0, E.UNKNOWN_MEMBER_ID, 0]
     task = await beating(scene, 9.0)
-    scene.cluster.last_response_at = 3600.0  # other brokers answer all the time
+    scene.cluster.last_response_at = 3600.0  # other brokers respond all the time
     scene.delay = 3.0
     await asyncio.sleep(20.0)
     task.cancel()
@@ -94,7 +94,7 @@ async def test_a_late_refusal_by_the_coordinator_itself_is_in_doubt() -> None:
 
 
 async def beating(scene: Scene, seconds: float) -> asyncio.Task[None]:
-    """Heartbeats that have run for so long."""
+    """Start heartbeats, wait for `seconds`, and return their task."""
 
     def report(result: HeartbeatResult, error: Exception | None) -> None:
         scene.reports.append((now(), result, error))
@@ -104,7 +104,7 @@ async def beating(scene: Scene, seconds: float) -> asyncio.Task[None]:
     return task
 
 
-async def test_a_commit_that_the_standing_coordinator_refuses_is_final() -> None:
+async def test_a_commit_refused_by_the_confirmed_coordinator_is_final() -> None:
     scene = Scene(heartbeat_interval=3.0)
     task = await beating(scene, 4.0)
     assert await scene.heartbeats.is_final(1, now())
@@ -114,10 +114,10 @@ async def test_a_commit_that_the_standing_coordinator_refuses_is_final() -> None
 
 @pytest.mark.parametrize(("lookup", "sent_at"), [(0, 4.0), (None, 4.0), (1, 2.9)])
 @pytest.mark.parametrize(("answer", "final"), [(0, False), (E.UNKNOWN_MEMBER_ID, True)])
-async def test_a_commit_that_another_broker_refused_or_one_of_before_the_last_heartbeat(
+async def test_a_commit_refused_by_another_broker_or_sent_before_the_last_heartbeat(
     lookup: int | None, sent_at: float, answer: int, final: bool
 ) -> None:
-    """A heartbeat at once finds out, and does not shift the beat."""
+    """A heartbeat at once decides, and does not shift the schedule."""
     scene = Scene(heartbeat_interval=3.0)
     scene.answers = [0, answer]
     task = await beating(scene, 4.0)
@@ -140,8 +140,8 @@ async def test_a_refused_commit_waits_until_a_heartbeat_decides() -> None:
     task.cancel()
 
 
-async def test_a_lookup_of_somebody_else_may_still_name_the_former_coordinator() -> None:
-    """On a shared Cluster: it was asked before the commit was refused, and answers before the heartbeat sets out."""
+async def test_a_lookup_by_another_client_may_still_return_the_former_coordinator() -> None:
+    """On a shared Cluster: the lookup was sent before the commit was refused, and answered before the heartbeat."""
     scene = Scene(heartbeat_interval=3.0)
     scene.answers = [0, E.UNKNOWN_MEMBER_ID, 0]
     task = await beating(scene, 4.0)
@@ -160,7 +160,7 @@ async def test_without_heartbeats_a_refusal_is_final() -> None:
     assert await scene.heartbeats.is_final(None, 0.0)
 
 
-async def test_heartbeats_that_stop_leave_no_answer_behind() -> None:
+async def test_heartbeats_that_stop_cancel_the_check() -> None:
     scene = Scene(heartbeat_interval=3.0)
     task = await beating(scene, 4.0)
     scene.answers = [ConnectError("refused")]
@@ -171,13 +171,13 @@ async def test_heartbeats_that_stop_leave_no_answer_behind() -> None:
     assert asking.cancelled()
 
 
-async def test_a_loss_answers_those_who_asked_while_its_heartbeat_was_under_way() -> None:
+async def test_a_loss_resolves_a_check_requested_during_its_heartbeat() -> None:
     """Found by simulation."""
     scene = Scene(heartbeat_interval=3.0)
     scene.delay = 0.5
     scene.answers = [0, E.UNKNOWN_MEMBER_ID]
     task = await beating(scene, 6.2)
     assert await scene.heartbeats.is_final(None, 6.2)
-    assert now() == 7.0, "the heartbeat under way was refused, by whoever; one more decided"
+    assert now() == 7.0, "the heartbeat in flight was refused, but does not count; one more decided"
     assert scene.results == [HeartbeatResult.COORDINATOR_MOVED, HeartbeatResult.LOST]
     await asyncio.wait([task])

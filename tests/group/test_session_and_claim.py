@@ -1,4 +1,4 @@
-"""What a handler sees: sessions, claims, marks, commits, ends."""
+"""Sessions and claims: marks, commits, the end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def record(offset: int, partition: int = 0) -> Record:
 # -- marks and commits --------------------------------------------------------------------------------------------------
 
 
-async def test_marks_go_to_the_offset_behind() -> None:
+async def test_a_mark_is_the_next_offset() -> None:
     session, cluster = make_session()
     claim = session.claims[0]
     claim.mark(record(4))
@@ -47,11 +47,11 @@ async def test_marks_go_to_the_offset_behind() -> None:
     await session.commit()
     ((_, request),) = cluster.coordinators.requests
     assert committed_by(request) == {ORDERS: (10, "text"), ("orders", 1): (1, "")}
-    assert (request.member_id, request.generation_id_or_member_epoch) == ("", -1), "the manager's identity"
+    assert (request.member_id, request.generation_id_or_member_epoch) == ("", -1), "the committer's identity"
 
 
 @pytest.mark.parametrize("done", [5, None, b"value", ORDERS], ids=str)
-async def test_only_records_and_batches_are_marked(done: Any) -> None:
+async def test_only_records_and_batches_can_be_marked(done: Any) -> None:
     session, _ = make_session()
     claim = session.claims[0]
     with pytest.raises(ConfigError, match=r"done=.* is not allowed: a Record or a Batch"):
@@ -61,7 +61,7 @@ async def test_only_records_and_batches_are_marked(done: Any) -> None:
     assert claim.next_mark == 0
 
 
-async def test_marks_by_offset_and_back() -> None:
+async def test_mark_offset_and_reset_offset() -> None:
     session, cluster = make_session()
     session.mark_offset("orders", 0, 8)
     session.mark_offset("orders", 0, 6)
@@ -74,8 +74,8 @@ async def test_marks_by_offset_and_back() -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 1.5, float("nan"), float("inf"), 2**63, "5", None], ids=repr)
-async def test_marks_that_the_wire_cannot_hold_are_refused(offset: Any) -> None:
-    """Found by review: one of them made the commits of all partitions fail, so that nothing was committed."""
+async def test_invalid_offsets_and_metadata(offset: Any) -> None:
+    """Found by review: one of them could not be encoded and made the commits of all partitions fail."""
     session, _ = make_session()
     for call in (session.mark_offset, session.reset_offset):
         with pytest.raises(ConfigError, match=f"offset={offset!r} is not allowed"):
@@ -87,8 +87,8 @@ async def test_marks_that_the_wire_cannot_hold_are_refused(offset: Any) -> None:
 
 
 @pytest.mark.parametrize("topic_and_partition", [("orders", 1), ("other", 0)])
-async def test_a_claim_refuses_to_mark_what_is_not_its_own(topic_and_partition: tuple[str, int]) -> None:
-    """Found by review: the record's offset was committed for the claim's partition, over records nobody had seen."""
+async def test_a_claim_rejects_records_of_other_partitions(topic_and_partition: tuple[str, int]) -> None:
+    """Found by review: the record's offset was committed for the claim's partition, past records not read."""
     session, _ = make_session()
     (claim, *_) = session.claims
     foreign = Record(*topic_and_partition, 1_000_000)
@@ -98,7 +98,7 @@ async def test_a_claim_refuses_to_mark_what_is_not_its_own(topic_and_partition: 
     assert claim.next_mark == 0
 
 
-async def test_a_partition_of_somebody_else_is_refused_by_name() -> None:
+async def test_marks_of_partitions_that_are_not_assigned() -> None:
     session, _ = make_session()
     for call in (
         lambda: session.mark_record(record(1, partition=7)),
@@ -109,7 +109,7 @@ async def test_a_partition_of_somebody_else_is_refused_by_name() -> None:
             call()
 
 
-async def test_a_commit_that_fails_says_which_partitions() -> None:
+async def test_a_failed_commit_names_the_partitions() -> None:
     session, cluster = make_session()
 
     async def refuse(_: object) -> None:
@@ -124,7 +124,7 @@ async def test_a_commit_that_fails_says_which_partitions() -> None:
 # -- the end ------------------------------------------------------------------------------------------------------------
 
 
-async def test_the_end_stops_every_claim_and_tells_why() -> None:
+async def test_the_end_stops_every_claim_with_its_cause() -> None:
     session, _ = make_session()
     told: list[object] = []
     session.on_end = told.append
@@ -143,7 +143,7 @@ async def test_the_end_stops_every_claim_and_tells_why() -> None:
     assert told == [cause]
 
 
-async def test_the_first_cause_stays_but_a_loss_is_always_taken_in() -> None:
+async def test_the_first_cause_is_kept_but_a_loss_replaces_it() -> None:
     session, cluster = make_session()
     first = Rebalanced("first")
     session.end(first)
@@ -164,8 +164,8 @@ async def test_the_first_cause_stays_but_a_loss_is_always_taken_in() -> None:
     assert cluster.coordinators.requests == []
 
 
-async def test_every_end_reaches_the_one_who_limits_the_handlers() -> None:
-    """A later, more urgent cause shortens the time that handlers have."""
+async def test_on_end_is_called_for_every_cause() -> None:
+    """A later, more urgent cause shortens the time of the handlers."""
     session, _ = make_session()
     told: list[object] = []
     session.on_end = told.append
@@ -175,7 +175,7 @@ async def test_every_end_reaches_the_one_who_limits_the_handlers() -> None:
     assert told == causes
 
 
-async def test_what_comes_too_late_is_refused_or_dropped() -> None:
+async def test_marks_and_commits_after_the_end() -> None:
     session, cluster = make_session()
     claim = session.claims[0]
     session.end(GroupClosed("closed"))
@@ -188,10 +188,10 @@ async def test_what_comes_too_late_is_refused_or_dropped() -> None:
     assert cluster.coordinators.requests == []
 
 
-# -- what they show -----------------------------------------------------------------------------------------------------
+# -- repr and views -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_session_in_one_line() -> None:
+async def test_session_repr() -> None:
     session, _ = make_session([("orders", 2), ("audit", 0), ("orders", 10)])
     assert session.partitions == [("audit", 0), ("orders", 2), ("orders", 10)]
     assert (session.member_id, session.generation_id) == ("member-1", 7)
@@ -200,14 +200,14 @@ async def test_a_session_in_one_line() -> None:
     assert repr(session) == "<Session 'g' generation 7 member 'member-1': 3 claims, ended: Rebalanced>"
 
 
-async def test_a_session_without_claims_lives() -> None:
+async def test_a_session_without_claims_is_live() -> None:
     session, cluster = make_session([])
     assert (session.partitions, session.claims, session.ended) == ([], [], False)
     await session.commit()
     assert cluster.coordinators.requests == []
 
 
-async def test_a_claim_in_one_line() -> None:
+async def test_claim_repr() -> None:
     session, _ = make_session()
     claim = session.claims[0]
     assert repr(claim) == "<Claim orders-0: live, lag 0, next commit 0>"
@@ -225,7 +225,7 @@ async def test_a_claim_in_one_line() -> None:
     assert repr(claim) == "<Claim orders-0: ended: GroupClosed, lag 9, next commit 0>"
 
 
-async def test_a_claim_iterates_like_its_partition() -> None:
+async def test_a_claim_iterates_as_its_partition_consumer() -> None:
     session, _ = make_session()
     claim = session.claims[0]
     claim.consumer.fetched(batch(0, count=6), 6, 0, zero_copy=True)

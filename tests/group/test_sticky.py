@@ -1,4 +1,4 @@
-"""The sticky assignor: no plan is more even, none as even moves less; who claims what; its user data."""
+"""The sticky assignor: best balance, then fewest moves; claims to owned partitions; user data."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def equal(size: int, topics: Iterable[str] = ("t",), first: int = 0) -> list[Mem
     return [MemberSubscription(f"m{number:03}", tuple(topics)) for number in range(first, first + size)]
 
 
-# -- the least of all plans ---------------------------------------------------------------------------------------------
+# -- optimality --------------------------------------------------------------------------------------------------------
 
 
 def every_plan(
     members: Sequence[MemberSubscription], counts: Mapping[str, int]
 ) -> Iterator[dict[str, list[TP]]]:
-    """All ways to give each partition to one who wants it."""
+    """Yield all ways to assign each partition to a subscribed member."""
     partitions = [TP(topic, number) for topic, count in counts.items() for number in range(count)]
     takers = {topic: [m.member_id for m in members if topic in m.topics] for topic in counts}
     wanted = [tp for tp in partitions if takers[tp.topic]]
@@ -51,7 +51,7 @@ def unevenness(plan: Mapping[str, Iterable[TP]]) -> int:
 
 
 def small_group(rng: random.Random) -> tuple[list[MemberSubscription], dict[str, int]]:
-    """At most 4 members and 6 partitions, uneven topics, claims from one plan or from a wild mixture."""
+    """Return a random group: at most 4 members and 6 partitions, unequal subscriptions, arbitrary claims."""
     topics = ["a", "b", "c", "d"][: rng.randint(1, 4)]
     counts = {topic: rng.randint(1, 2) for topic in topics}
     if len(topics) <= 3:
@@ -70,8 +70,8 @@ def small_group(rng: random.Random) -> tuple[list[MemberSubscription], dict[str,
 
 @given(SEEDS)
 @settings(max_examples=250, deadline=None)
-def test_no_plan_is_more_even_and_none_as_even_moves_less(seed: int) -> None:
-    """By trying all of them: evenness is the sum of squared loads, which no other measure of it contradicts here."""
+def test_the_assignment_is_optimal(seed: int) -> None:
+    """No assignment has a lower sum of squared loads, and none with the same sum has fewer moves: by trying all."""
     members, counts = small_group(random.Random(seed))
     plan = STICKY.assign(members, counts)
     assert sorted(map(sorted, every_owner(plan))) == sorted(
@@ -82,12 +82,12 @@ def test_no_plan_is_more_even_and_none_as_even_moves_less(seed: int) -> None:
 
 
 def every_owner(plan: Mapping[str, Iterable[TP]]) -> list[list[str]]:
-    """The partitions of a plan, each as often as it is given."""
+    """Return the partitions of a plan, each as often as it is assigned."""
     return [[str(tp)] for partitions in plan.values() for tp in partitions]
 
 
 def test_a_chain_of_moves() -> None:
-    """Java is content here: nobody can give to one who is lighter by two. But x can give to y, and y to z."""
+    """Java stops here: no member can give to one with a load lower by two. But x can give to y, and y to z."""
     members = [
         MemberSubscription(name, tuple(topics)) for name, topics in [("x", "ab"), ("y", "bc"), ("z", "cd")]
     ]
@@ -98,12 +98,12 @@ def test_a_chain_of_moves() -> None:
     assert moved(with_claims(members, had), counts, plan) == 2
 
 
-# -- stories ------------------------------------------------------------------------------------------------------------
+# -- sequences ----------------------------------------------------------------------------------------------------------
 
 
 @given(SEEDS)
 @settings(max_examples=100, deadline=None)
-def test_nothing_changed_nothing_moves(seed: int) -> None:
+def test_nothing_moves_without_a_change(seed: int) -> None:
     case = make_case(random.Random(seed))
     plan = STICKY.assign(members_of(case), case.counts)
     assert STICKY.assign(with_claims(members_of(case), plan), case.counts) == plan
@@ -111,8 +111,8 @@ def test_nothing_changed_nothing_moves(seed: int) -> None:
 
 @given(SEEDS, st.randoms(use_true_random=False))
 @settings(max_examples=100, deadline=None)
-def test_any_order_makes_the_same_plan(seed: int, rng: random.Random) -> None:
-    """sarama made up to 33 plans of one input (reference: H4)."""
+def test_the_input_order_does_not_matter(seed: int, rng: random.Random) -> None:
+    """sarama made up to 33 assignments for one input (reference: H4)."""
     members, counts = small_group(random.Random(seed))
     plan = STICKY.assign(members, counts)
     shuffled = [
@@ -123,7 +123,7 @@ def test_any_order_makes_the_same_plan(seed: int, rng: random.Random) -> None:
 
 
 @given(st.integers(2, 8), st.dictionaries(st.sampled_from("abc"), st.integers(1, 20), min_size=1))
-def test_a_leaver_s_partitions_alone_move(size: int, counts: dict[str, int]) -> None:
+def test_only_the_partitions_of_a_leaving_member_move(size: int, counts: dict[str, int]) -> None:
     members = equal(size, counts)
     before = STICKY.assign(members, counts)
     assert loads(before)[-1] - loads(before)[0] <= 1
@@ -138,9 +138,7 @@ def test_a_leaver_s_partitions_alone_move(size: int, counts: dict[str, int]) -> 
     st.integers(1, 4),
     st.dictionaries(st.sampled_from("abc"), st.integers(1, 20), min_size=1),
 )
-def test_joiners_take_their_share_and_nobody_else_gains(
-    size: int, joiners: int, counts: dict[str, int]
-) -> None:
+def test_partitions_only_move_to_joining_members(size: int, joiners: int, counts: dict[str, int]) -> None:
     members = equal(size, counts)
     before = STICKY.assign(members, counts)
     after = STICKY.assign([*with_claims(members, before), *equal(joiners, counts, first=size)], counts)
@@ -149,7 +147,7 @@ def test_joiners_take_their_share_and_nobody_else_gains(
     assert loads(after)[-1] - loads(after)[0] <= 1
 
 
-def test_more_partitions_are_dealt_to_the_lightest() -> None:
+def test_added_partitions_go_to_the_least_loaded() -> None:
     members = equal(3)
     before = STICKY.assign(members, {"t": 4})
     after = STICKY.assign(with_claims(members, before), {"t": 7})
@@ -157,7 +155,7 @@ def test_more_partitions_are_dealt_to_the_lightest() -> None:
     assert loads(after) == [2, 2, 3]
 
 
-def test_a_topic_that_is_gone_or_not_wanted_any_more() -> None:
+def test_a_deleted_or_unsubscribed_topic() -> None:
     members = equal(2, ("t", "u"))
     plan = STICKY.assign(members, {"t": 4, "u": 4})
     kept = STICKY.assign(with_claims(members, plan), {"t": 4})
@@ -167,7 +165,7 @@ def test_a_topic_that_is_gone_or_not_wanted_any_more() -> None:
     assert loads(after) == [4, 4]
     assert {tp.topic for tp in after["m000"]} == {"t"}
     assert moved(with_claims(only_t, plan), {"t": 4, "u": 4}, after) == 2, (
-        "m001 gives up its two of t for two of u"
+        "m001 gives up its two partitions of t for two of u"
     )
 
 
@@ -176,8 +174,8 @@ def test_a_fresh_group_spreads_each_topic() -> None:
     assert all({tp.topic for tp in partitions} == {"a", "b"} for partitions in plan.values())
 
 
-def test_a_returning_static_member_gets_what_is_left_of_it() -> None:
-    """Its process has no memory and its member id is new; nobody else's partitions move."""
+def test_a_returning_static_member_gets_its_partitions_back() -> None:
+    """It has no state and a new member id; the partitions of the others do not move."""
     desks = [MemberSubscription(f"m{n}", ("t",), f"desk-{n}") for n in range(3)]
     before = STICKY.assign(desks, {"t": 6})
     returned = MemberSubscription("zzz-new", ("t",), "desk-1")
@@ -189,7 +187,7 @@ def test_a_returning_static_member_gets_what_is_left_of_it() -> None:
 @pytest.mark.parametrize(("topics", "each"), [(20, 100), (2000, 1)])
 @pytest.mark.parametrize("share", [1.0, 0.3])
 def test_a_large_group_takes_little_time(topics: int, each: int, share: float) -> None:
-    """500 members, 2,000 partitions, the same topics or any: about 0.5 s at most; the test's own limit bounds it."""
+    """500 members, 2,000 partitions, equal or random subscriptions: about 0.5 s, bounded by the test's limit."""
     rng = random.Random(20)
     names = [f"t{number}" for number in range(topics)]
     counts = dict.fromkeys(names, each)
@@ -201,7 +199,7 @@ def test_a_large_group_takes_little_time(topics: int, each: int, share: float) -
     assert moved(with_claims(members[5:], before), counts, after) == 0
 
 
-# -- who claims what ----------------------------------------------------------------------------------------------------
+# -- claims ------------------------------------------------------------------------------------------------------------
 
 P0, P1 = TP("t", 0), TP("t", 1)
 
@@ -215,7 +213,7 @@ P0, P1 = TP("t", 0), TP("t", 1)
         (((P0, 5), (P0, 5), None), None),
         (((P0, 5), (P0, 5), (P0, 6)), 2),
         (((P0, 6), (P0, 5), (P0, 5)), 0),
-        (((P0, 5), (P0, 5), (P0, 4)), None),  # an older claim is not true again because newer ones clash
+        (((P0, 5), (P0, 5), (P0, 4)), None),  # an older claim stays invalid if newer ones conflict
         (((P0, -1), (P0, 0), None), 1),  # version 0 of the user data has no generation
         (((P0, 2), None, (P1, 2)), 0),
         (((TP("gone", 0), 5), None, None), None),
@@ -223,14 +221,14 @@ P0, P1 = TP("t", 0), TP("t", 1)
         (((TP("t", -1), 5), None, None), None),
     ],
 )
-def test_who_had_it(claims: tuple[tuple[TP, int] | None, ...], owner: int | None) -> None:
-    """`AbstractStickyAssignor`: the newest generation decides; two of the same generation both lose it."""
+def test_owners_by_claims(claims: tuple[tuple[TP, int] | None, ...], owner: int | None) -> None:
+    """`AbstractStickyAssignor`: the newest generation counts; two claims of the same generation cancel each other."""
     members = equal(3)
     made = [MemberData((claim[0],), claim[1]) if claim else MemberData() for claim in claims]
     assert find_owners(members, {"t": 2}, made).get(claims[0][0] if claims[0] else P0) == owner
 
 
-def test_claims_that_clash_leave_a_whole_plan() -> None:
+def test_conflicting_claims_still_give_a_complete_assignment() -> None:
     members, everything = equal(3), tuple(TP("t", number) for number in range(6))
     plan = assign_sticky(members, {"t": 6}, [MemberData(everything, 4)] * 3)
     assert Counter(tp for partitions in plan.values() for tp in partitions) == Counter(everything)
@@ -248,7 +246,7 @@ CLAIMS = st.builds(
 
 
 @given(CLAIMS)
-def test_user_data_arrives_as_it_was_sent(claim: MemberData) -> None:
+def test_user_data_round_trip(claim: MemberData) -> None:
     assert decode_member_data(encode_member_data(claim)) == claim
 
 
@@ -263,18 +261,18 @@ def test_version_0_has_no_generation(claim: MemberData) -> None:
 @example(b"\x00\x00\x00\x01\xff\xff\x00\x00\x00\x00")
 @example(b"\x7f\xff\xff\xff" + b"\x00" * 40)
 @example(b"\x00\x00\x00\x01\x00\x01t\x7f\xff\xff\xff")
-def test_any_bytes_are_a_claim_or_none(data: bytes) -> None:
+def test_any_bytes_can_be_decoded(data: bytes) -> None:
     claim = decode_member_data(data)
     assert isinstance(claim.generation, int)
 
 
-def test_what_cannot_be_read_claims_nothing() -> None:
+def test_invalid_user_data_means_no_partitions() -> None:
     claim = encode_member_data(MemberData((P0, P1), 3))
     assert decode_member_data(claim[:-7]) == MemberData()
     assert decode_member_data(None) == decode_member_data(b"") == MemberData()
 
 
-def test_the_layout_of_java() -> None:
+def test_the_format_of_java() -> None:
     """`STICKY_ASSIGNOR_USER_DATA_V1`: topics, each with its partitions, then the generation."""
     data = encode_member_data(MemberData((TP("b", 3), TP("b", 0), TP("a", 7)), 9))
     assert data.hex() == (
@@ -290,33 +288,33 @@ def test_the_layout_of_java() -> None:
     )
 
 
-def test_what_kafka_python_says() -> None:
-    """Since version 3 it puts the version in front, which Java does not; what stands behind is the same."""
+def test_user_data_of_kafka_python() -> None:
+    """Since version 3 it prepends the version, which Java does not; the rest is the same."""
     theirs = pytest.importorskip("kafka.coordinator.assignors.sticky.user_data").StickyAssignorUserData
     claim = MemberData((TP("a", 7), TP("b", 0), TP("b", 3)), 9)
-    said = theirs([("a", [7]), ("b", [0, 3])], 9)
-    assert said.encode(header=False) == encode_member_data(claim)
-    assert said.encode() == b"\x00\x01" + encode_member_data(claim)
-    assert decode_member_data(said.encode()) == claim
+    user_data = theirs([("a", [7]), ("b", [0, 3])], 9)
+    assert user_data.encode(header=False) == encode_member_data(claim)
+    assert user_data.encode() == b"\x00\x01" + encode_member_data(claim)
+    assert decode_member_data(user_data.encode()) == claim
     assert decode_member_data(theirs([], 9).encode()) == MemberData((), 9)
 
 
-def test_aiokafka_reads_it() -> None:
+def test_aiokafka_decodes_our_user_data() -> None:
     theirs = pytest.importorskip(
         "aiokafka.coordinator.assignors.sticky.sticky_assignor"
     ).StickyAssignorUserDataV1
     data = encode_member_data(MemberData((TP("a", 7), TP("b", 0), TP("b", 3)), 9))
-    said = theirs.decode(data)
-    assert list(said.previous_assignment) == [("a", [7]), ("b", [0, 3])]
-    assert said.generation == 9
+    user_data = theirs.decode(data)
+    assert list(user_data.previous_assignment) == [("a", [7]), ("b", [0, 3])]
+    assert user_data.generation == 9
     assert theirs([("a", [7]), ("b", [0, 3])], 9).encode() == data
 
 
 # -- state --------------------------------------------------------------------------------------------------------------
 
 
-def test_it_remembers_its_last_assignment_and_the_generation() -> None:
-    """aiokafka's is never told the generation, so that all its claims look alike (#1176)."""
+def test_it_keeps_its_last_assignment_with_the_generation() -> None:
+    """aiokafka does not pass the generation to its assignor, so its claims cannot be compared (#1176)."""
     assignor = StickyAssignor()
     assert assignor.subscription_user_data(["t"]) is None
     assert repr(assignor) == "<StickyAssignor: no assignment yet>"
@@ -327,8 +325,8 @@ def test_it_remembers_its_last_assignment_and_the_generation() -> None:
     assert repr(assignor) == "<StickyAssignor: owned 0>"
 
 
-def test_each_group_has_a_state_of_its_own() -> None:
-    """aiokafka's is the class's: members in one process overwrite each other's (#1175)."""
+def test_each_group_has_its_own_state() -> None:
+    """aiokafka keeps it on the class: members in one process overwrite each other's (#1175)."""
     given_out = StickyAssignor()
     (one,), (other,), (named,) = (resolve_assignors([wanted]) for wanted in (given_out, given_out, "sticky"))
     one.on_assignment(Assignment((P0,)), 3)  # type: ignore[attr-defined]

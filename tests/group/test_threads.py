@@ -1,4 +1,4 @@
-"""Blocking handlers: a thread for each claim, records in order, ends that reach the thread. On a real loop."""
+"""Blocking handlers: a thread per claim, records in order, the end of the claim. On a real event loop."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-class Run:
-    """A function in threads on the claims of a session."""
+class ThreadedRun:
+    """A blocking function as handler of the claims of a session."""
 
     def __init__(self, function: Callable[[Any, ThreadClaim], None], partitions: int = 1) -> None:
         self.session, _ = make_session([("orders", number) for number in range(partitions)])
@@ -50,7 +50,7 @@ class Run:
             await asyncio.gather(*self.tasks)
 
 
-async def test_records_and_marks_cross_the_threads_in_order() -> None:
+async def test_records_and_marks_pass_between_threads_in_order() -> None:
     seen: list[int] = []
     threads: set[int] = set()
 
@@ -60,7 +60,7 @@ async def test_records_and_marks_cross_the_threads_in_order() -> None:
             seen.append(record.offset)
             claim.mark(record, "done")
 
-    run = Run(work)
+    run = ThreadedRun(work)
     await run.start()
     run.feed(0, 2 * BATCH_RECORDS + 7)
     await until(lambda: len(seen) == 2 * BATCH_RECORDS + 7)
@@ -68,7 +68,7 @@ async def test_records_and_marks_cross_the_threads_in_order() -> None:
     await until(lambda: len(seen) == 2 * BATCH_RECORDS + 10)
     await run.end()
     assert seen == list(range(2 * BATCH_RECORDS + 10))
-    assert run.claims[0].next_mark == 2 * BATCH_RECORDS + 10, "marks come before the function's return"
+    assert run.claims[0].next_mark == 2 * BATCH_RECORDS + 10, "marks take effect before the function returns"
     assert threading.get_ident() not in threads
 
 
@@ -81,7 +81,7 @@ async def test_the_function_sees_its_claim_and_session() -> None:
             pass
         shown.append(claim.ended)
 
-    run = Run(work)
+    run = ThreadedRun(work)
     await run.start()
     await until(lambda: len(shown) == 6)
     await run.end()
@@ -90,8 +90,8 @@ async def test_the_function_sees_its_claim_and_session() -> None:
     assert shown[6] is True
 
 
-async def test_a_break_and_a_second_loop_go_on_at_the_very_next_record() -> None:
-    """Found by review: the rest of the batch was skipped, and a mark of a later record committed it away unread."""
+async def test_a_second_loop_continues_at_the_next_record() -> None:
+    """Found by review: the rest of the batch was skipped, and a later mark committed it unread."""
     seen: list[int] = []
     batches: list[list[int]] = []
 
@@ -107,7 +107,7 @@ async def test_a_break_and_a_second_loop_go_on_at_the_very_next_record() -> None
                 break
         seen.extend(record.offset for record in claim)
 
-    run = Run(work)
+    run = ThreadedRun(work)
     run.feed(0, 10)
     await run.start()
     await until(lambda: bool(batches))
@@ -131,7 +131,7 @@ async def test_the_end_of_the_claim_ends_the_function_before_its_next_record() -
         assert list(claim) == []
         assert list(claim.batches()) == []
 
-    run = Run(work)
+    run = ThreadedRun(work)
     run.feed(0, 100)
     await run.start()
     await until(reached.is_set)
@@ -142,25 +142,25 @@ async def test_the_end_of_the_claim_ends_the_function_before_its_next_record() -
     assert run.claims[0].next_mark == 1
 
 
-async def test_what_the_function_raises_comes_out_as_itself() -> None:
+async def test_the_functions_exception_is_raised_itself() -> None:
     def work(session: Any, claim: ThreadClaim) -> None:
         raise KeyError("the handler's own")
 
-    run = Run(work)
+    run = ThreadedRun(work)
     await run.start()
     with pytest.raises(KeyError, match="the handler's own"):
         await asyncio.wait_for(run.tasks[0], LIMIT)
 
 
-async def test_every_claim_has_a_thread_of_its_own() -> None:
-    """More claims than a pool of workers would have; each waits for records and keeps nobody from theirs."""
+async def test_every_claim_has_its_own_thread() -> None:
+    """More claims than the threads of a pool; none is blocked while others wait for records."""
     count = 60
     seen: list[int] = []
 
     def work(session: Any, claim: ThreadClaim) -> None:
         seen.extend(record.offset for record in claim)
 
-    run = Run(work, partitions=count)
+    run = ThreadedRun(work, partitions=count)
     await run.start()
     for number in reversed(range(count)):
         run.feed(number, 1, claim=number)
@@ -169,8 +169,8 @@ async def test_every_claim_has_a_thread_of_its_own() -> None:
     assert sorted(seen) == list(range(count))
 
 
-async def test_one_handler_serves_several_groups_at_once() -> None:
-    """Found by review: the threads were counted by the group that was set up last; another's claims waited for ever."""
+async def test_one_handler_for_several_groups() -> None:
+    """Found by review: the limit of threads was that of the last group, and claims of others waited forever."""
     lock = threading.Lock()
     seen: list[tuple[str, int]] = []
 
@@ -179,7 +179,7 @@ async def test_one_handler_serves_several_groups_at_once() -> None:
             with lock:
                 seen.append((session.group_id, claim.partition))
 
-    large, small = Run(work, partitions=4), Run(work, partitions=1)
+    large, small = ThreadedRun(work, partitions=4), ThreadedRun(work, partitions=1)
     small.handler = large.handler
     await large.handler.setup(large.session)
     await small.handler.setup(small.session)
@@ -194,7 +194,7 @@ async def test_one_handler_serves_several_groups_at_once() -> None:
     await small.end()
 
 
-async def test_a_mark_of_a_claim_that_is_over_is_dropped() -> None:
+async def test_a_mark_after_the_end_of_the_claim_is_dropped() -> None:
     held: list[ThreadClaim] = []
     records: list[Any] = []
 
@@ -202,7 +202,7 @@ async def test_a_mark_of_a_claim_that_is_over_is_dropped() -> None:
         held.append(claim)
         records.extend(claim)
 
-    run = Run(work)
+    run = ThreadedRun(work)
     run.feed(0, 1)
     await run.start()
     await until(lambda: bool(records))
@@ -212,8 +212,8 @@ async def test_a_mark_of_a_claim_that_is_over_is_dropped() -> None:
     await asyncio.sleep(0)
 
 
-async def test_a_mark_that_is_refused_raises_in_the_thread() -> None:
-    """It vanished in the loop's exception handler before; the thread went on as if the record were committed."""
+async def test_an_invalid_mark_raises_in_the_thread() -> None:
+    """It used to end up in the loop's exception handler, unnoticed by the thread."""
     raised: list[BaseException] = []
     other = Record("orders", 7, 3)
     complaints: list[Any] = []
@@ -228,7 +228,7 @@ async def test_a_mark_that_is_refused_raises_in_the_thread() -> None:
                     raised.append(error)
             claim.mark(record, "fine")
 
-    run = Run(work)
+    run = ThreadedRun(work)
     run.feed(0, 1)
     await run.start()
     await until(lambda: run.claims[0].next_mark == 1)
@@ -238,7 +238,7 @@ async def test_a_mark_that_is_refused_raises_in_the_thread() -> None:
     assert complaints == []
 
 
-async def test_a_batch_that_cannot_be_read_reaches_the_thread_and_is_never_marked_away() -> None:
+async def test_a_corrupt_batch_raises_in_the_thread_and_is_not_marked() -> None:
     seen: list[int] = []
     raised: list[BaseException] = []
 
@@ -251,7 +251,7 @@ async def test_a_batch_that_cannot_be_read_reaches_the_thread_and_is_never_marke
             except CorruptRecordsError as error:
                 raised.append(error)
 
-    run = Run(work)
+    run = ThreadedRun(work)
     good, bad = batch(0, count=3), with_bad_content(3, 4)
     run.claims[0].consumer.fetched(good + bad + batch(7, count=2), 1 << 40, 0, zero_copy=True)
     await run.start()

@@ -1,4 +1,4 @@
-"""Watches over topics: the leader's over partition counts, every member's over its own subscription."""
+"""Watching topics: partition counts by the leader, the own subscription by every member."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
 
 class Metadata(FakeCluster):
-    """A cluster whose metadata the test writes; `seen` is what the next refresh will see."""
+    """A fake cluster with metadata set by the test; `seen` is what the next refresh returns."""
 
     def __init__(self, **counts: int) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Metadata(FakeCluster):
             self.seen[topic] = SimpleNamespace(partitions=dict.fromkeys(range(count)), error_code=0)
 
     def update(self) -> None:
-        """A refresh that somebody made."""
+        """Replace the metadata, as a refresh by another client."""
         self.view = SimpleNamespace(topics=dict(self.seen))
         self._updated.set()
         self._updated = asyncio.Event()
@@ -51,9 +51,9 @@ class Metadata(FakeCluster):
         await self._updated.wait()
 
 
-async def watched(cluster: Metadata, planned: dict[str, int]) -> tuple[asyncio.Task[None], list[SessionEnd]]:
+async def watched(cluster: Metadata, counts: dict[str, int]) -> tuple[asyncio.Task[None], list[SessionEnd]]:
     ends: list[SessionEnd] = []
-    task = asyncio.ensure_future(watch_partitions(cluster, planned, ends.append))  # type: ignore[arg-type]
+    task = asyncio.ensure_future(watch_partitions(cluster, counts, ends.append))  # type: ignore[arg-type]
     await asyncio.sleep(1)
     return task, ends
 
@@ -63,7 +63,7 @@ async def gone(task: asyncio.Task[None]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_equal_counts_are_no_news() -> None:
+async def test_equal_counts_change_nothing() -> None:
     cluster = Metadata(a=4, b=1)
     task, ends = await watched(cluster, {"a": 4, "b": 1})
     for _ in range(5):
@@ -75,7 +75,7 @@ async def test_equal_counts_are_no_news() -> None:
 
 
 @pytest.mark.parametrize(("now_there", "text"), [(6, "has 6 partitions"), (0, "has 0 partitions")])
-async def test_another_count_is_told_once(now_there: int, text: str) -> None:
+async def test_a_changed_count_is_reported_once(now_there: int, text: str) -> None:
     cluster = Metadata(a=4, b=1)
     task, ends = await watched(cluster, {"a": 4, "b": 1})
     cluster.set(a=now_there, b=9)
@@ -86,14 +86,14 @@ async def test_another_count_is_told_once(now_there: int, text: str) -> None:
     assert str(cause) == f"topic 'a' {text}, the assignment was made for 4"
 
 
-async def test_a_change_before_the_watch_began_is_seen() -> None:
+async def test_a_change_before_the_watch_is_reported() -> None:
     task, ends = await watched(Metadata(a=5), {"a": 4})
     await task
     assert len(ends) == 1
     assert now() == 1
 
 
-async def test_a_topic_that_is_deleted_and_one_that_appears() -> None:
+async def test_a_created_and_a_deleted_topic() -> None:
     cluster = Metadata(a=4)
     task, ends = await watched(cluster, {"a": 4, "later": 0})
     assert ends == []
@@ -109,7 +109,7 @@ async def test_a_topic_that_is_deleted_and_one_that_appears() -> None:
 
 
 @pytest.mark.parametrize("count", [None, 0, 2])
-async def test_one_answer_with_less_than_there_was_is_no_change(count: int | None) -> None:
+async def test_one_response_with_fewer_partitions_is_no_change(count: int | None) -> None:
     """A broker that has just restarted may not know every topic yet, or not all of its partitions."""
     cluster = Metadata(a=4)
     task, ends = await watched(cluster, {"a": 4})
@@ -124,8 +124,8 @@ async def test_one_answer_with_less_than_there_was_is_no_change(count: int | Non
     await gone(task)
 
 
-async def test_a_topic_in_trouble_is_left_alone() -> None:
-    """A topic without a leader for a moment has an error code, and perhaps no partitions."""
+async def test_a_topic_with_an_error_code_is_ignored() -> None:
+    """A topic without a leader has an error code, and possibly no partitions."""
     cluster = Metadata(a=4)
     task, ends = await watched(cluster, {"a": 4})
     cluster.seen["a"] = SimpleNamespace(partitions={}, error_code=ErrorCode.LEADER_NOT_AVAILABLE)
@@ -138,9 +138,9 @@ async def test_a_topic_in_trouble_is_left_alone() -> None:
     await gone(task)
 
 
-async def test_a_topic_that_was_not_tracked_for_a_moment_is_no_change() -> None:
-    """Found by review: another client's refresh, between the plan and the session, had forgotten the topics of other
-    members; the watch took that for their deletion, and the group rebalanced for nothing.
+async def test_a_topic_untracked_for_a_moment_is_no_change() -> None:
+    """Found by review: a refresh by another client between assignment and session dropped the topics of other
+    members; that was taken for their deletion and caused a rebalance.
     """
     cluster = Metadata(a=4)
     cluster.view = SimpleNamespace(topics={})
@@ -155,7 +155,7 @@ async def test_a_topic_that_was_not_tracked_for_a_moment_is_no_change() -> None:
 
 
 class Topics(Metadata):
-    """Topics with ids; `all` is what the whole cluster has."""
+    """Topics with ids; `looks` counts the calls of `all_topics`."""
 
     def __init__(self, **ids: int) -> None:
         super().__init__()
@@ -188,7 +188,7 @@ async def watching(coroutine: Any) -> asyncio.Task[None]:
     return task
 
 
-async def test_a_topic_that_is_gone_is_told_after_a_second_look() -> None:
+async def test_a_deleted_topic_is_reported_after_a_second_lookup() -> None:
     cluster, ends = Topics(a=1, b=2), []
     task = await watching(watch_topics(cluster, ids(a=1, b=2), ends.append))  # type: ignore[arg-type]
     gone_entry = cluster.seen.pop("b")
@@ -204,7 +204,7 @@ async def test_a_topic_that_is_gone_is_told_after_a_second_look() -> None:
     await task
 
 
-async def test_another_topic_of_the_same_name_is_told() -> None:
+async def test_a_recreated_topic_is_reported() -> None:
     cluster, ends = Topics(a=1), []
     task = await watching(watch_topics(cluster, ids(a=1), ends.append))  # type: ignore[arg-type]
     cluster.set_ids(a=0)  # a broker without ids
@@ -218,7 +218,7 @@ async def test_another_topic_of_the_same_name_is_told() -> None:
     assert str(ends[0]) == "topic 'a' was deleted and recreated"
 
 
-async def test_a_missing_topic_that_comes_back_is_told() -> None:
+async def test_a_missing_topic_that_exists_again_is_reported() -> None:
     cluster, ends, overs = Topics(), [], []
     start = now()
     task = await watching(
@@ -232,7 +232,7 @@ async def test_a_missing_topic_that_comes_back_is_told() -> None:
     assert overs == []
 
 
-async def test_a_missing_topic_that_stays_away_is_given_up_to_the_point() -> None:
+async def test_a_missing_topic_is_an_error_exactly_after_the_timeout() -> None:
     cluster, ends, overs = Topics(), [], []
     await asyncio.sleep(2)
     await watch_missing(cluster, {"a": 1.0, "b": 2.0}, 10.0, ends.append, overs.append)  # type: ignore[arg-type]
@@ -243,7 +243,7 @@ async def test_a_missing_topic_that_stays_away_is_given_up_to_the_point() -> Non
     assert "topic 'a'" in str(error)
 
 
-async def test_a_missing_topic_is_not_given_up_while_nobody_answers() -> None:
+async def test_a_missing_topic_is_no_error_while_no_broker_responds() -> None:
     cluster, ends, overs = Topics(), [], []
     cluster.failures = [NoBrokersError("none") for _ in range(20)]
     await watch_missing(cluster, {"a": 0.0}, 5.0, ends.append, overs.append)  # type: ignore[arg-type]
@@ -251,7 +251,7 @@ async def test_a_missing_topic_is_not_given_up_while_nobody_answers() -> None:
     assert len(overs) == 1
 
 
-async def test_a_pattern_is_looked_at_every_interval() -> None:
+async def test_a_pattern_is_matched_every_interval() -> None:
     cluster, ends = Topics(log_a=1, other=2), []
     pattern = re.compile("log_")
     task = await watching(watch_pattern(cluster, pattern, ["log_a"], ends.append))  # type: ignore[arg-type]
@@ -265,10 +265,10 @@ async def test_a_pattern_is_looked_at_every_interval() -> None:
     await task
     assert isinstance(ends[0], TopicsChanged)
     assert str(ends[0]) == "the pattern 'log_' matches log_b, log_c and no longer matches log_a"
-    assert cluster.looks == 6, "after a failure sooner than at the interval; twice where a topic is missing"
+    assert cluster.looks == 6, "after a failure sooner than the interval; a second lookup for a missing topic"
 
 
-async def test_a_pattern_notices_a_loss_alone_and_no_topic_of_the_brokers_own() -> None:
+async def test_a_pattern_reports_deleted_topics_and_ignores_internal_ones() -> None:
     cluster, ends = Topics(log_a=1, log_b=2), []
     pattern = re.compile(".*log_")
     task = await watching(watch_pattern(cluster, pattern, ["log_a", "log_b"], ends.append))  # type: ignore[arg-type]
@@ -282,7 +282,7 @@ async def test_a_pattern_notices_a_loss_alone_and_no_topic_of_the_brokers_own() 
     assert [str(end) for end in ends] == ["the pattern '.*log_' no longer matches log_a"]
 
 
-async def test_an_interval_of_zero_switches_the_look_off() -> None:
+async def test_an_interval_of_zero_disables_the_watch() -> None:
     cluster = Topics()
     cluster.config = ConsumerConfig(metadata_refresh_interval=0)
     await watch_pattern(cluster, re.compile("x"), [], lambda _end: None)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""`asyncgroup.run` as a program meets it: signals, drain, exit code; and the README's first handler as it stands there."""
+"""`asyncgroup.run` in a program: signals, shutdown, exit code; and the first handler of the README."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ sys.exit(run(group, "greetings", work))
 
 
 class Program:
-    """A Python program that runs; killed with the block if it has not ended."""
+    """A running Python program."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -66,7 +66,7 @@ class Program:
         self._process.send_signal(number)
 
     async def end(self) -> tuple[int | None, str, str]:
-        """Exit code and the rest of both outputs."""
+        """Return the exit code and the rest of stdout and stderr."""
         async with asyncio.timeout(LIMIT):
             out, err = await self._process.communicate()
         return self._process.returncode, out.decode(), err.decode()
@@ -74,6 +74,7 @@ class Program:
 
 @asynccontextmanager
 async def program(code: str) -> AsyncIterator[Program]:
+    """Run a Python program; kill it at the end of the block if it has not ended."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", code, stdout=pipe, stderr=pipe, env=environment()
@@ -88,7 +89,7 @@ async def program(code: str) -> AsyncIterator[Program]:
 
 @asynccontextmanager
 async def greetings() -> AsyncIterator[EmbeddedCluster]:
-    """A broker with one record in `greetings`."""
+    """Yield a broker with one record in topic `greetings`."""
     async with EmbeddedCluster(nodes=1) as cluster:
         cluster.create_topic("greetings", 1)
         async with Producer(cluster.bootstrap_servers) as producer:
@@ -118,8 +119,8 @@ async def test_the_readmes_first_handler_ends_without_a_traceback(number: signal
 
 @pytest.mark.parametrize("number", STOPS)
 @pytest.mark.parametrize("prelude", ["", WITHOUT_LOOP_SIGNALS], ids=["loop", "no-loop-signals"])
-async def test_a_signal_drains_and_the_exit_code_names_it(number: signal.Signals, prelude: str) -> None:
-    """What the handler has in hand is finished and committed."""
+async def test_a_signal_closes_the_group_and_sets_the_exit_code(number: signal.Signals, prelude: str) -> None:
+    """The handler finishes the record in hand, which is committed."""
     async with greetings() as cluster:
         code = prelude + WORK.format(body="asyncio.sleep(0.5)", servers=cluster.bootstrap_servers)
         async with program(code) as worker:
@@ -131,7 +132,7 @@ async def test_a_signal_drains_and_the_exit_code_names_it(number: signal.Signals
 
 @pytest.mark.parametrize("prelude", ["", WITHOUT_LOOP_SIGNALS], ids=["loop", "no-loop-signals"])
 async def test_a_second_signal_cancels_the_handlers(prelude: str) -> None:
-    """The member still leaves in order; the work that was cut is not committed."""
+    """The member still leaves; the interrupted record is not committed."""
     async with greetings() as cluster:
         code = prelude + WORK.format(body="asyncio.sleep(3600)", servers=cluster.bootstrap_servers)
         async with program(code) as worker:
@@ -159,8 +160,8 @@ async def test_a_third_signal_has_its_usual_effect() -> None:
             assert await worker.end() == (-signal.SIGTERM, "", "")
 
 
-async def test_a_signal_while_no_broker_answers() -> None:
-    """Also before the group is open a signal ends the program at once."""
+async def test_a_signal_while_no_broker_responds() -> None:
+    """Before the group is open, a signal ends the program at once."""
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
@@ -177,7 +178,7 @@ async def test_a_signal_while_no_broker_answers() -> None:
         assert await worker.end() == (128 + signal.SIGINT, "", "")
 
 
-async def test_what_the_handler_raises_leaves_it_as_itself() -> None:
+async def test_the_handlers_exception_is_raised_itself() -> None:
     async with greetings() as cluster:
         body = "asyncio.sleep(1 / 0)"
         async with program(WORK.format(body=body, servers=cluster.bootstrap_servers)) as worker:
@@ -187,6 +188,6 @@ async def test_what_the_handler_raises_leaves_it_as_itself() -> None:
     assert "ExceptionGroup" not in err
 
 
-async def test_in_a_running_event_loop_it_is_refused() -> None:
+async def test_it_raises_in_a_running_event_loop() -> None:
     with pytest.raises(UsageError, match=r"await group\.run\(topics, handler\)"):
         run(ConsumerGroup("127.0.0.1:9", "printers"), "greetings", lambda _session, _claim: None)

@@ -1,4 +1,4 @@
-"""A batch whose records turn out to be unreadable when a handler makes them: no later mark stands for them."""
+"""A batch whose records turn out to be corrupt when a handler reads them: later marks do not pass it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AFTER = batch(15, count=5)
 
 
 def bad_from(base: int, count: int, good: int) -> bytes:
-    """A batch whose checksum is right and whose records are none behind the first `good` ones."""
+    """Return a batch with a valid checksum and invalid records after the first `good` ones."""
     data = bytearray(batch(base, count=count))
     size = (len(data) - 61) // count
     start = 61 + good * size
@@ -53,7 +53,7 @@ def fed(*batches: bytes) -> Claim:
 
 
 def refetch(claim: Claim) -> None:
-    """What a broker answers at the position: whole batches, from the one that holds it on."""
+    """Feed what a broker returns at the fetch offset: whole batches from the one that contains it."""
     position = claim.consumer.fetch_offset
     feed(claim, *(data for end, data in ((5, GOOD), (15, BAD), (20, AFTER)) if position < end))
 
@@ -68,7 +68,7 @@ USES: dict[str, Callable[[Batch], object]] = {
 
 
 @pytest.mark.parametrize("use", USES)
-async def test_what_was_not_seen_is_read_again_and_no_mark_passes_it(
+async def test_a_corrupt_batch_is_read_again_and_marks_do_not_pass_it(
     use: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     claim = fed(GOOD, BAD, AFTER)
@@ -80,7 +80,7 @@ async def test_what_was_not_seen_is_read_again_and_no_mark_passes_it(
     assert "seek" in caplog.text
     assert claim.position == 0
     claim.mark(first)
-    assert claim.next_mark == 0, "nobody has seen it"
+    assert claim.next_mark == 0, "its records were not read"
     refetch(claim)
     again = await anext(claim.batches())
     assert [record.offset for record in again] == [0, 1, 2, 3, 4]
@@ -104,7 +104,7 @@ async def test_records_that_were_marked_before_the_error_are_not_read_again() ->
     assert claim.next_mark == 9
 
 
-async def test_a_seek_past_it_lets_marks_through() -> None:
+async def test_after_a_seek_past_it_marks_advance() -> None:
     claim = fed(GOOD, BAD, AFTER)
     with pytest.raises(CorruptRecordsError):
         list(await anext(claim.batches()))
@@ -116,8 +116,8 @@ async def test_a_seek_past_it_lets_marks_through() -> None:
     assert claim.next_mark == 20
 
 
-async def test_a_batch_taken_later_cannot_be_marked_over_it() -> None:
-    """A handler that takes a batch while it still works at the one before."""
+async def test_the_mark_of_a_later_batch_does_not_pass_it() -> None:
+    """The handler reads the next batch before it has processed the corrupt one."""
     claim = fed(GOOD, BAD, AFTER)
     first = await anext(claim.batches(max_records=15))
     second = await anext(claim.batches())
@@ -141,7 +141,7 @@ async def test_a_batch_from_before_a_seek_changes_nothing() -> None:
     assert claim.next_mark == 42
 
 
-async def test_an_error_that_is_met_after_the_claims_end_holds_marks_back_as_well() -> None:
+async def test_an_error_after_the_claims_end_holds_marks_back_too() -> None:
     session, _ = make_session([("orders", 0)])
     claim = claim_of(session)
     feed(claim, GOOD, BAD, AFTER)
@@ -155,7 +155,7 @@ async def test_an_error_that_is_met_after_the_claims_end_holds_marks_back_as_wel
 
 
 @pytest.mark.virtual(real_wait_limit=20.0)
-async def test_an_error_that_is_met_in_a_thread() -> None:
+async def test_an_error_in_a_thread() -> None:
     claim = fed(GOOD, BAD, AFTER)
     first = await anext(claim.batches(max_records=15))
     second = await anext(claim.batches())
@@ -165,7 +165,7 @@ async def test_an_error_that_is_met_in_a_thread() -> None:
     assert (claim.next_mark, claim.position) == (0, 0)
 
 
-async def test_interceptors_meet_it_while_the_batch_is_made() -> None:
+async def test_interceptors_raise_it_while_the_batch_is_created() -> None:
     session, _ = make_session([("orders", 0)])
     claim = claim_of(session)
     seen: list[int] = []

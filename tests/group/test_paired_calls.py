@@ -1,4 +1,4 @@
-"""What a session calls of its handler comes in pairs, wherever it stops."""
+"""The calls of a handler are paired, wherever the session fails."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Fails(WorkHandler):
             raise ValueError("no assignment")
 
 
-async def test_a_session_that_finds_no_start_offsets_calls_nothing(env: VirtualEnvironment) -> None:
-    """Found by review: `cleanup` came without its `setup`, and what it raised hid why the session had failed."""
+async def test_a_session_without_start_offsets_calls_nothing(env: VirtualEnvironment) -> None:
+    """Found by review: `cleanup` was called without `setup`, and its exception hid the failure of the session."""
     env.cluster.faults.on("OffsetFetch", times=None).error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     handler = WorkHandler(env)
     async with member(env) as group:
@@ -50,7 +50,7 @@ async def test_a_session_that_finds_no_start_offsets_calls_nothing(env: VirtualE
     assert handler.calls == []
 
 
-async def test_a_session_that_ends_while_it_looks_for_offsets_calls_nothing(env: VirtualEnvironment) -> None:
+async def test_a_session_that_ends_during_the_offset_fetch_calls_nothing(env: VirtualEnvironment) -> None:
     held = env.cluster.faults.on("OffsetFetch").hold()
     handler = WorkHandler(env)
     async with member(env) as group:
@@ -73,8 +73,8 @@ async def test_a_session_that_ends_while_it_looks_for_offsets_calls_nothing(env:
         ),
     ],
 )
-async def test_what_was_begun_is_ended(env: VirtualEnvironment, method: str, calls: list[str]) -> None:
-    """Found by review: `on_revoked` came for partitions that `on_assigned` had never named."""
+async def test_a_failed_hook_is_paired_too(env: VirtualEnvironment, method: str, calls: list[str]) -> None:
+    """Found by review: `on_revoked` was called for partitions that `on_assigned` was not."""
     handler = Fails(env, method)
     async with member(env) as group:
         with pytest.raises(ValueError, match="no "):
