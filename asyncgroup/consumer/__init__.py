@@ -1,20 +1,25 @@
-"""Reading partitions: one fetcher task a broker, one buffer a partition, iterators that hand out records.
+"""Consume partitions: one fetcher per broker, one buffer per partition, async iterators that hand out records.
 
-The way of a record: `BrokerFetcher` partitions a broker for all partitions that want more, `PartitionConsumer` holds what
-comes as whole batches, its iterators decode them, pass them through the interceptors and hand them out.
+A record's path: `BrokerFetcher` fetches all fetchable partitions of a broker, `PartitionConsumer` buffers whole record
+batches, and its iterators decode them, call the interceptors and hand the records out.
 
-- No reader waits for another one: each has its share of `buffer_bytes`, a full one is left out of the next fetch, and
-  one whose reader takes nothing for `max_processing_time` (`stalled`) until half of its share is free.
-- What fails is tried again for ever with growing pauses, each partition by itself (`Fetchers`, `Retries`). What heals is
-  told to `errors()` or the log, what does not is raised by the iterator once.
-- Where to begin, and where to go on when the log does not hold a position, is decided in `resets`.
+- No reader waits for another one: each partition has its share of `buffer_bytes`. A full one is left out of the next
+  fetch; one whose reader takes no record for `max_processing_time` is `stalled` until half of its share is free.
+- Failed fetches are retried without end, with growing pauses for each partition (`Fetchers`, `Retries`). Errors that the
+  client recovers from are reported to `errors()` or logged, others are raised by the iterator once.
+- `resets` decides where to begin, and where to continue if a position is not in the log.
 
-Where to look: `fetchers` brings each partition to the fetcher of its leader (`fetch_position`: or of a nearer replica), and
-back after a pause (`retries`, `waiting`) or as soon as metadata names a new leader (`leader_watch`). `fetch_plan` and `fetch_session` say what to ask, `answers` what an answer means;
-`validator` has new leaders confirm positions (`validation`), `resetter` finds others (`resets`, `list_offsets`). From bytes
-to records: `buffer`, `decoding`, `aborted` and `taken`, within the `budget`. A partition is `fetched_partition` to its fetcher and
-`partition_consumer` to its readers, with `batches` and `interceptors`; `merged_reader` and `turns` make one reader of
-several. `offset_lookups` answers what users ask about offsets.
+The modules:
+
+- `fetchers` assigns each partition to the fetcher of its leader or preferred read replica (`fetch_position`), and again
+  after a pause (`retries`, `delay_queue`) or as soon as metadata names a new leader (`leader_watch`).
+- `fetch_plan` and `fetch_session` make requests, `answers` handles the results of partitions.
+- `validator` has positions validated by new leaders (`validation`); `resetter` looks up positions (`resets`,
+  `list_offsets`).
+- `buffer`, `decoding`, `aborted` and `lazy_records` make records of bytes, within the `budget`.
+- `fetched_partition` is the fetcher's side of a partition, `partition_consumer` the reader's, with `batches` and
+  `interceptors`; `merged_reader` and `ready_queue` read several partitions as one.
+- `offset_lookups` implements the offset lookups of `consumer`.
 """
 
 from asyncgroup.consumer.consumer import Consumer

@@ -1,7 +1,8 @@
-"""Which batches of a fetch belong to aborted transactions (KIP-98; Kafka's `CompletedFetch`).
+"""Filter for the batches of aborted transactions in a fetch (KIP-98; Kafka's `CompletedFetch`).
 
-A `read_committed` answer ends before the first open transaction and lists the aborted ones that touch it, by producer
-and first offset. The producer's abort marker ends each; whatever of the same producer follows is another transaction.
+A `read_committed` response ends before the first open transaction and lists the aborted transactions that overlap it, by
+producer id and first offset. Each ends at that producer's abort marker; later batches of the same producer belong to
+another transaction.
 """
 
 from __future__ import annotations
@@ -24,37 +25,36 @@ class ListedTransaction(Protocol):
 
 
 class AbortedTransactions:
-    """Goes through the batches of one answer, in order.
+    """Tracks the aborted transactions while the batches of one response are read in order.
 
-    Nothing is kept from answer to answer: each lists what touches it, also transactions that began before it.
+    No state is kept between responses: each lists all aborted transactions that overlap it, also those that began earlier.
     """
 
-    __slots__ = ("_check_crcs", "_coming", "_producers")
+    __slots__ = ("_check_crcs", "_producers", "_upcoming")
 
     def __init__(self, listed: Iterable[ListedTransaction], check_crcs: bool) -> None:
-        self._coming = sorted(
-            ((one.first_offset, one.producer_id) for one in listed), reverse=True
-        )  # the next one is the last
+        # (first offset, producer id); in descending order, so that `pop()` takes the next one
+        self._upcoming = sorted(((one.first_offset, one.producer_id) for one in listed), reverse=True)
         self._check_crcs = check_crcs
-        self._producers: set[int] = set()
+        self._producers: set[int] = set()  # producers whose aborted transaction is open at the current batch
 
     def __repr__(self) -> str:
-        return f"<AbortedTransactions {len(self._coming)} to come, {len(self._producers)} going on>"
+        return f"<AbortedTransactions {len(self._upcoming)} upcoming, {len(self._producers)} open>"
 
     def is_aborted(self, header: BatchHeader, batch: Buffer) -> bool:
-        """Whether the next batch (`batch` holds just its bytes) must not be handed out as it was aborted.
+        """Return whether the next batch belongs to an aborted transaction; `batch` holds the bytes of this batch only.
 
-        Raises CorruptRecordsError for a marker that cannot be read although its checksum is right.
+        Raises CorruptRecordsError for a transaction marker that cannot be read although its checksum is right.
         """
         producer_id = header.producer_id
         if producer_id < 0:
             return False
-        while self._coming and self._coming[-1][0] <= header.last_offset:
-            self._producers.add(self._coming.pop()[1])
+        while self._upcoming and self._upcoming[-1][0] <= header.last_offset:
+            self._producers.add(self._upcoming.pop()[1])
         if producer_id not in self._producers:
             return False
         if self._check_crcs and not crc_is_valid(batch):
-            return False  # a header that cannot be believed; whoever reads the batch will say so
+            return False  # the header cannot be trusted; reading the batch will raise the error
         if header.is_control:
             if read_control_type(batch, header, check_crc=False) is ControlType.ABORT:
                 self._producers.discard(producer_id)

@@ -1,4 +1,4 @@
-"""What a broker's answer for a partition means, and who has to hear of it."""
+"""Map each partition's fetch result to an action: deliver records, reset, redispatch, fail, change the replica."""
 
 from __future__ import annotations
 
@@ -31,44 +31,48 @@ __all__ = ["FetchCallbacks", "FetchResponseHandler", "RedispatchCallback"]
 _log = logging.getLogger("asyncgroup.consumer")
 
 DEFAULT_LEASE: Final = 600.0
-"""Seconds that a preferred replica is kept where metadata is not refreshed by itself (as in sarama)."""
+"""Seconds that a preferred read replica is kept if metadata is not refreshed periodically (as in sarama)."""
 
 AVOID_SECONDS: Final = 60.0
-"""How long a follower that did not answer, or refused all it was asked for, is not read from.
+"""Seconds that a follower is not read from after it did not answer or refused a partition.
 
-Controllers need less to notice that a broker is dead; then leaders advise it no longer.
+A controller notices a dead broker sooner; after that leaders no longer advise it as a read replica.
 """
 
 
 def lease_of(config: ConsumerConfig) -> float:
-    """Seconds that a preferred replica is kept, from the first fetch from it on."""
+    """Return the seconds that a preferred read replica is kept, counted from the first fetch from it."""
     return config.metadata_refresh_interval or DEFAULT_LEASE
 
 
 class RedispatchCallback(Protocol):
-    """Partitions must go elsewhere; `hinted` if the broker has named the new leader."""
+    """Assign partitions to another node; `hinted`: the broker has named the new leader."""
 
     def __call__(self, consumers: list[PartitionConsumer], error: Exception, *, hinted: bool) -> None: ...
 
 
 class FetchCallbacks(NamedTuple):
-    """Whom a fetcher tells of partitions that it has let go of.
-
-    `redispatch`: they must go elsewhere, after a pause unless hinted. `reset`: the offset is not in the log. `fail`: the
-    reader must get an error. `move`: another replica is the one to ask, which is no failure. `return_to_leader`: the leader is the
-    one to ask, since a follower's turn is over. `report`: tell those who read errors; the partition is still fetched here.
-    """
+    """What a broker fetcher calls for partitions that it has stopped fetching (`report`: that it continues to fetch)."""
 
     redispatch: RedispatchCallback
+    """Fetch from another node, after a pause unless hinted."""
     reset: Callable[[PartitionConsumer], None]
+    """The offset is not in the log."""
     fail: Callable[[PartitionConsumer, Exception], None]
+    """Raise the error to the reader."""
     move: Callable[[PartitionConsumer], None]
+    """Fetch from another replica; this does not count as a failure."""
     return_to_leader: Callable[[PartitionConsumer], None]
+    """Fetch from the leader, as the follower is no longer the preferred read replica."""
     report: Callable[[Iterable[PartitionConsumer], Exception], None]
+    """Pass an error to the readers of `errors()`, or log it."""
 
 
 class FetchResponseHandler:
-    """Takes partitions' answers in for the fetcher of one node; `remove` ends the fetching of one there."""
+    """Handles the partitions of Fetch responses of one node.
+
+    `remove` stops fetching a partition from this node; it returns False if the partition is not fetched there.
+    """
 
     def __init__(
         self,
@@ -78,13 +82,16 @@ class FetchResponseHandler:
         remove: Callable[[PartitionConsumer], bool],
         callbacks: FetchCallbacks,
     ) -> None:
-        self._node_id, self._cluster, self._config = node_id, cluster, config
-        self._remove, self._callbacks = remove, callbacks
+        self._node_id = node_id
+        self._cluster = cluster
+        self._config = config
+        self._remove = remove
+        self._callbacks = callbacks
 
     def handle(
         self, consumer: PartitionConsumer, data: Any, response: m.FetchResponse, *, zero_copy: bool
     ) -> None:
-        """Hand records over, or do what the error code asks for."""
+        """Deliver a partition's records, or apply the action for its error code."""
         code = data.error_code
         action = FETCH_ACTIONS.get(code, FetchAction.REDISPATCH if is_retriable(code) else FetchAction.FAIL)
         if action is FetchAction.DELIVER:
@@ -94,7 +101,7 @@ class FetchResponseHandler:
             hinted = self._cluster.view.leader(consumer.tp) not in (-1, self._node_id)
             self.redispatch([consumer], self._broker_error(code, consumer), hinted=hinted)
         elif self._leave_follower(consumer, consumer.fetch_failures.redirected):
-            # what a follower lacks the leader may have; its word counts
+            # the leader may have what a follower lacks, so only its error counts
             self.move(consumer)
         elif action is FetchAction.RESET:
             self._remove(consumer)
@@ -121,15 +128,16 @@ class FetchResponseHandler:
     def handle_partial_batch(
         self, consumer: PartitionConsumer, data: Any, size: int, limit: int, *, is_alone: bool
     ) -> None:
-        """Do what is to be done about an answer that ends within its first record batch, of `size` bytes (0: unknown).
+        """Handle partition data that ends within its first record batch of `size` bytes (0: unknown).
 
-        Brokers return a batch larger than `limit`, the bytes asked for, whole in the first place of an answer (KIP-74).
-        One that does not makes no progress possible, which the reader must know, as with Java (`FetchCollector`); but
-        where other partitions came before this one, its turn is still to come. A smaller batch was cut on the way.
+        Brokers return the first batch of a response in full even if it is larger than `limit`, the requested bytes
+        (KIP-74). A broker that does not makes progress impossible, which is raised to the reader as in Java
+        (`FetchCollector`), unless the response has records of other partitions: then the partition is asked for first next
+        time. A batch that would have fit was damaged on the network.
         """
         tp, offset = consumer.tp, consumer.fetch_offset
         if not limit < size <= self._config.max_response_size:
-            text = f"{len(data.records)} bytes end within the first record batch of an answer"
+            text = f"{len(data.records)} bytes end within the first record batch of a response"
             self.redispatch([consumer], CorruptRecordsError(f"partition {tp} at offset {offset}: {text}"))
         elif is_alone:
             self._fail(consumer, RecordTooLargeError(tp, offset, size, limit))
@@ -138,17 +146,17 @@ class FetchResponseHandler:
             self._deliver(consumer, data, zero_copy=False)
 
     def _move_to_replica(self, consumer: PartitionConsumer, replica: int) -> None:
-        """The leader names a nearer replica and sends no records (KIP-392)."""
+        """Fetch from the read replica that the leader advises; such a response has no records (KIP-392)."""
         position = consumer.fetch_position
         if replica == position.avoided_replica and position.is_avoiding_replica(
             asyncio.get_running_loop().time()
         ):
-            return  # it was asked before that follower failed; the next request will not tell it the rack
+            return  # the request was sent before that follower failed; the next one omits the rack id
         position.update_preferred_replica(replica, float("inf"))
         self.move(consumer)
 
     def _leave_follower(self, consumer: PartitionConsumer, is_useless: bool) -> bool:
-        """Back to the leader; False if it was the leader already. A useless follower is avoided for a while."""
+        """Go back to the leader; return False if the partition was there already. A useless follower is avoided."""
         position = consumer.fetch_position
         if position.preferred_replica < 0:
             return False
@@ -157,34 +165,36 @@ class FetchResponseHandler:
         return position.clear_preferred_replica() or is_useless
 
     def leave_unresponsive_follower(self, consumer: PartitionConsumer, error: Exception) -> None:
-        """It does not answer: its leader is asked at once."""
+        """Fetch from the leader at once, since the follower does not answer."""
         self._leave_follower(consumer, is_useless=True)
         if self._remove(consumer):
             self._callbacks.report([consumer], error)
             self._callbacks.return_to_leader(consumer)
 
     def return_to_leader(self, consumer: PartitionConsumer) -> None:
-        """The lease of a preferred replica is over, or only the leader can tell what is to be known."""
+        """Fetch from the leader: the lease of the preferred replica is over, or only the leader can validate."""
         consumer.fetch_position.clear_preferred_replica()
         if self._remove(consumer):
             self._callbacks.return_to_leader(consumer)
 
     def move(self, consumer: PartitionConsumer) -> None:
-        """Another replica is the one to ask."""
+        """Fetch from another replica."""
         if self._remove(consumer):
             self._callbacks.move(consumer)
 
     def handle_epoch_end(self, consumer: PartitionConsumer, end: EpochEndOffset) -> None:
-        """The leader has said where the last epoch read ends in its log: go back if the log lost what was read.
+        """Go back if the leader's end offset for the last fetched epoch shows that the log was truncated (KIP-320).
 
-        Where a policy allows resets, reading goes on where the logs part, so that nothing of the new log is missed, and
-        by the policy if that place is not known.
+        If the policy allows resets, reading continues at the divergent offset, so that no record of the new log is missed;
+        if that offset is unknown, the policy decides where. With the policy `error` the error is raised to the reader.
         """
         error = complete_validation(consumer, end)
         if error is None:
             return
         if out_of_range_policy(self._config) == "error":
-            consumer.rewind(consumer.fetched_epoch)  # found out again at the next fetch, until somebody seeks
+            consumer.rewind(
+                consumer.fetched_epoch
+            )  # the next fetch detects the truncation again, until a seek
             self._fail(consumer, error)
             return
         _log.warning("%s (epoch %d of epoch %d)", error, end.epoch, consumer.fetched_epoch)
@@ -196,34 +206,34 @@ class FetchResponseHandler:
         self._callbacks.report([consumer], error)
 
     def handle_recreated_topic(self, consumer: PartitionConsumer, topic_id: UUID) -> None:
-        """The topic was deleted and made anew: all of the new one is news, so it is read from its first record.
+        """Read a recreated topic from its first record; with the policy `error` raise TopicRecreatedError to the reader.
 
-        Whatever policy allows resets: `latest` too, as the reader had the old topic's end already and would miss what
-        was written since.
+        This holds for the policy `latest` too: all records of the new topic came after the deletion, and the reader would
+        miss those written before it noticed.
         """
         error = TopicRecreatedError(consumer.tp, consumer.position)
         if out_of_range_policy(self._config) == "error":
             self._fail(consumer, error)
             return
-        _log.warning("%s; going on at its first record", error)
+        _log.warning("%s; continuing at its first record", error)
         consumer.fetch_position.seek()
         consumer.restart(0, topic_id=topic_id)
         self._callbacks.report([consumer], error)
 
     def _fail(self, consumer: PartitionConsumer, error: Exception) -> None:
-        """Its reader gets the error; when it is asked for again is not ours to say."""
+        """Stop fetching the partition here and raise the error to its reader."""
         self._remove(consumer)
         self._callbacks.fail(consumer, error)
 
     def fail(self, consumer: PartitionConsumer, code: int, what: str) -> None:
-        """Its reader gets a broker's error."""
+        """Raise a broker's error to the partition's reader; `what` was requested."""
         self._fail(consumer, BrokerError(code, f"{what} of {consumer.tp} from node {self._node_id}"))
 
     def _broker_error(self, code: int, consumer: PartitionConsumer) -> BrokerError:
         return BrokerError(code, f"fetch of {consumer.tp} from node {self._node_id}")
 
     def _apply_leader_hint(self, tp: TopicPartition, data: Any, response: m.FetchResponse) -> None:
-        """A broker that lost a partition may name the new leader (KIP-951)."""
+        """Update the metadata with the new leader, if a broker that is no longer the leader names it (KIP-951)."""
         leader = data.current_leader
         if leader.leader_id >= 0:
             brokers = [BrokerInfo(n.node_id, n.host, n.port, n.rack) for n in response.node_endpoints]
@@ -232,15 +242,15 @@ class FetchResponseHandler:
     def redispatch(
         self, consumers: Iterable[PartitionConsumer], error: Exception, *, hinted: bool = False
     ) -> None:
-        """These must go elsewhere: those that a follower was asked for to their leader, at once."""
-        gone = [consumer for consumer in consumers if self._remove(consumer)]
+        """Assign partitions to another node; those fetched from a follower go to their leaders at once."""
+        removed = [consumer for consumer in consumers if self._remove(consumer)]
         no_answer = isinstance(error, TransportError)
-        led: list[PartitionConsumer] = []
-        followed: list[PartitionConsumer] = []
-        for consumer in gone:
+        from_leader: list[PartitionConsumer] = []
+        from_follower: list[PartitionConsumer] = []
+        for consumer in removed:
             left_follower = self._leave_follower(consumer, no_answer or consumer.fetch_failures.redirected)
-            (followed if left_follower else led).append(consumer)
-        if led:
-            self._callbacks.redispatch(led, error, hinted=hinted)
-        if followed:
-            self._callbacks.redispatch(followed, error, hinted=True)
+            (from_follower if left_follower else from_leader).append(consumer)
+        if from_leader:
+            self._callbacks.redispatch(from_leader, error, hinted=hinted)
+        if from_follower:
+            self._callbacks.redispatch(from_follower, error, hinted=True)

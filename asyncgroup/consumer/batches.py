@@ -25,14 +25,16 @@ class Batches:
         for key, value in (("max_records", max_records), ("max_bytes", max_bytes)):
             check_count(key, value)
         check_duration_or_zero("max_wait", max_wait)
-        self._consumer, self._max_wait = consumer, max_wait
-        self._max_records, self._max_bytes = max_records, max_bytes
+        self._consumer = consumer
+        self._max_records = max_records
+        self._max_bytes = max_bytes  # wire bytes
+        self._max_wait = max_wait  # seconds
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Batch:
-        """The next batch. Raises StopAsyncIteration at the claim's end, fetch errors, CorruptRecordsError."""
+        """Return the next batch. Raises StopAsyncIteration at the partition's end, fetch errors, CorruptRecordsError."""
         consumer = self._consumer
         await consumer._give_turn()
         while True:
@@ -50,10 +52,13 @@ class Batches:
         return buffer.records >= self._max_records or buffer.bytes >= self._max_bytes
 
     async def _wait_for_more(self) -> bool:
-        """Wait until the limits are reached or the time is over; False if something must be attended to first."""
+        """Wait until the limits are reached or `max_wait` is over.
+
+        Return False if iteration is blocked: the partition has ended, was paused, or has an error to raise.
+        """
         consumer = self._consumer
         consumer._made_room()
-        consumer._gathering += 1
+        consumer._gathering += 1  # the stall check must not count this wait as a slow reader
         try:
             async with asyncio.timeout(self._max_wait):
                 while not self._is_enough() and not consumer._blocked and consumer.has_room:

@@ -1,4 +1,8 @@
-"""One task for each broker: asks it for its partitions' records and splits the answers, waiting for nobody."""
+"""BrokerFetcher: fetches from one broker and hands the responses out; it never waits for a slow reader.
+
+Two requests may be in flight: a long poll on the main lane, and a short one on the express lane for partitions that become
+fetchable in the meantime.
+"""
 
 from __future__ import annotations
 
@@ -35,40 +39,41 @@ MAIN_LANE: Final = "fetch"
 EXPRESS_LANE: Final = "fetch-express"
 
 _PartitionData = list[tuple[TopicPartition, Any]]
-"""The partitions of a response."""
+"""The partitions of a response with their data."""
 
 
 class _PendingFetch:
-    """A fetch without an answer yet. `scope` ends the wait for it; `received` is the lane's count of bytes when looked
-    at last, at `last_received_at`.
-    """
+    """A fetch in flight."""
 
     __slots__ = ("last_received_at", "plan", "received", "scope", "sent_at")
 
     def __init__(self, plan: FetchPlan, scope: asyncio.Timeout, now: float, received: int) -> None:
-        self.plan, self.scope = plan, scope
-        self.sent_at = self.last_received_at = now
-        self.received = received
+        self.plan = plan
+        self.scope = scope  # rescheduled to end the wait for the response
+        self.sent_at = now  # loop time
+        self.received = received  # the connection's received bytes at the last look
+        self.last_received_at = now  # loop time at which `received` was seen to change
 
 
 def lanes_of(lane_suffix: str) -> set[str]:
-    """The lanes of all fetchers of one client."""
+    """Return the lanes of all fetchers of one client."""
     return {MAIN_LANE + lane_suffix, EXPRESS_LANE + lane_suffix}
 
 
 class BrokerFetcher:
-    """Fetches the partitions that one broker leads, or is the closest replica of.
+    """Fetches the partitions that one broker leads or is the preferred read replica of.
 
-    The main lane parks at the broker for up to `fetch_max_wait`. A partition that begins to want records meanwhile
-    (added, resumed, drained) is asked for at once on the express lane. `callbacks` is told of partitions that are let go
-    of. `lane_suffix` tells lanes of several clients on one Cluster apart, so that nobody waits behind another's long poll.
+    A fetch on the main lane may wait at the broker for up to `fetch_max_wait`. A partition that becomes fetchable in the
+    meantime (added, resumed, drained) is fetched at once on the express lane. `callbacks` is called for partitions that
+    this fetcher stops fetching. `lane_suffix` separates the lanes of several clients on one Cluster, so that none waits for
+    another's long poll.
 
-    A partition on the express lane goes over to the main lane as soon as that comes back: if the main lane has to set
-    out without it, it is parked for a moment only, and the express lane leaves the partition alone meanwhile.
+    A partition on the express lane returns to the main lane with its next fetch: if that has to start without the
+    partition, its `max_wait` is `SHORT_WAIT`, and the express lane does not fetch the partition again before it.
 
-    The main lane has a fetch session (KIP-227); a partition that is paused, full, or under way on the express lane is
-    forgotten by it, so that none is ever fetched twice. The express lane asks outside of any session: for a few
-    partitions and for a moment, while a broker has room for a thousand sessions of all its clients.
+    The main lane uses a fetch session (KIP-227). A partition that is paused, full, or in flight on the express lane is
+    removed from it, so that no partition is fetched twice. The express lane uses no session: its fetches are few and short,
+    and a broker has only a thousand sessions for all of its clients.
     """
 
     def __init__(
@@ -82,21 +87,23 @@ class BrokerFetcher:
     ) -> None:
         self.node_id = node_id = session.node_id
         self._lane_suffix = lane_suffix
-        self._cluster, self._config, self._budget = cluster, config, budget
+        self._cluster = cluster
+        self._config = config
+        self._budget = budget
         self._handler = FetchResponseHandler(node_id, cluster, config, self.remove, callbacks)
         self._session = session
         self._consumers: dict[TopicPartition, PartitionConsumer] = {}
         self._in_flight: dict[TopicPartition, PlannedFetch] = {}
         self._validator = PositionValidator(node_id, cluster, self._handler, self._is_current, self.wake)
         self._changed = {MAIN_LANE: asyncio.Event(), EXPRESS_LANE: asyncio.Event()}
-        self._main_wait = 0.0  # seconds that the main lane's fetch may be parked; 0 while there is none
+        self._main_wait = 0.0  # `max_wait` of the main lane's fetch in flight; 0 without one
         self._skipped: dict[TopicPartition, int] = {}
-        """Partitions that the main lane could not take, as the express lane had them, with their versions."""
-        self.last_fetch = float("-inf")
+        """Partitions, with their versions, that the last main fetch left out as they were on the express lane."""
+        self.last_fetch = float("-inf")  # loop time of the last response
         self._pending: dict[str, _PendingFetch] = {}
         self._ended = asyncio.Event()
         self.idle_checks = 0
-        """How often in a row it was found without any partition."""
+        """Consecutive checks that found the fetcher without partitions."""
 
     def __repr__(self) -> str:
         return f"<BrokerFetcher node {self.node_id}: {len(self._consumers)} partitions>"
@@ -106,11 +113,11 @@ class BrokerFetcher:
 
     @property
     def pending_since(self) -> float:
-        """Loop time of the oldest ask that has no answer yet; infinity if there is none."""
+        """Loop time at which the oldest fetch in flight was sent; infinity if there is none."""
         return min((fetch.sent_at for fetch in self._pending.values()), default=float("inf"))
 
     def is_unresponsive(self, seconds: float) -> bool:
-        """Whether an answer is due for longer than `seconds`, and no part of it has come for as long either."""
+        """Return whether a response is overdue by `seconds` and no part of it was received for as long."""
         now = asyncio.get_running_loop().time()
         return any(
             now - max(fetch.sent_at + fetch.plan.max_wait, self._last_received_at(fetch, lane, now)) > seconds
@@ -118,20 +125,23 @@ class BrokerFetcher:
         )
 
     def _last_received_at(self, fetch: _PendingFetch, lane: str, now: float) -> float:
-        """When bytes were received last on a lane, as far as calls of this have seen: a large answer takes its time."""
+        """Return when calls of this method first saw the lane's present count of received bytes.
+
+        A large response takes time: while bytes arrive, the broker is not unresponsive.
+        """
         received = self._cluster.received_bytes(self.node_id, lane + self._lane_suffix)
         if received != fetch.received:
             fetch.last_received_at, fetch.received = now, received
         return fetch.last_received_at
 
     def add(self, consumer: PartitionConsumer) -> None:
-        """Fetch a partition from now on."""
+        """Start fetching a partition."""
         self._consumers[consumer.tp] = consumer
         consumer.wake_fetcher = self.wake
         self.wake()
 
     def remove(self, consumer: PartitionConsumer) -> bool:
-        """Stop fetching a partition; False if it isn't fetched here."""
+        """Stop fetching a partition; return False if it is not fetched here."""
         if self._consumers.get(consumer.tp) is not consumer:
             return False
         del self._consumers[consumer.tp]
@@ -141,10 +151,10 @@ class BrokerFetcher:
         return True
 
     def release_moved(self) -> list[PartitionConsumer]:
-        """Stop fetching the partitions that another node leads by now, and give them back.
+        """Stop fetching the partitions that have another leader now, and return them.
 
-        A fetch of which nothing else is wanted is given up, and so is its connection: what is asked next must not wait
-        behind it.
+        A fetch in flight of which no other partition is wanted is given up together with its connection, so that the next
+        fetch does not wait for its response.
         """
         view = self._cluster.view
         moved = [
@@ -160,26 +170,28 @@ class BrokerFetcher:
         return moved
 
     def release_from_follower(self, seconds: float) -> None:
-        """Send partitions back to their leaders if this node, a follower, owes an answer for longer than `seconds`."""
+        """Return partitions to their leaders if this node, a follower, is unresponsive for `seconds`."""
         if not self.is_unresponsive(seconds):
             return
         followed = [c for c in self._consumers.values() if c.fetch_position.preferred_replica == self.node_id]
         for consumer in followed:
-            what = f"partition {consumer.tp}: node {self.node_id}, a follower, does not answer; the leader is asked"
+            what = (
+                f"partition {consumer.tp}: follower {self.node_id} does not answer; fetching from the leader"
+            )
             self._handler.leave_unresponsive_follower(consumer, RequestTimedOut(what))
         if followed:
             self._give_up_fetches()
 
     def _give_up_fetches(self) -> None:
-        """End the wait for answers of which nothing is wanted any more."""
+        """End the wait for responses of which no partition is wanted any more."""
         for fetch in self._pending.values():
             if fetch.scope.when() is not None:
-                continue  # given up already: its task has not come to that yet
-            if not any(self._in_flight.get(tp) is ask for tp, ask in fetch.plan.partitions.items()):
+                continue  # given up already, though its task has not run yet
+            if not any(self._in_flight.get(tp) is planned for tp, planned in fetch.plan.partitions.items()):
                 fetch.scope.reschedule(asyncio.get_running_loop().time())
 
     def wake(self) -> None:
-        """Something may be wanted now."""
+        """Make both lanes look again for partitions to fetch."""
         for event in self._changed.values():
             event.set()
 
@@ -188,9 +200,9 @@ class BrokerFetcher:
         self._ended.set()
 
     async def run(self) -> None:
-        """Fetch by both lanes and have positions confirmed, until `end`."""
-        works = (self.run_main, self.run_express, self.run_validation)
-        tasks = [asyncio.create_task(work(), name=f"{work.__name__} of {self}") for work in works]
+        """Fetch on both lanes and validate positions, until `end`."""
+        loops = (self.run_main, self.run_express, self.run_validation)
+        tasks = [asyncio.create_task(loop(), name=f"{loop.__name__} of {self}") for loop in loops]
         ending = asyncio.create_task(self._ended.wait(), name=f"end of {self}")
         try:
             done, _ = await asyncio.wait([*tasks, ending], return_when=asyncio.FIRST_COMPLETED)
@@ -201,7 +213,7 @@ class BrokerFetcher:
         self._cluster.retire_lanes(lanes_of(self._lane_suffix), self.node_id)
 
     async def run_main(self) -> None:
-        """The main lane, for ever."""
+        """Fetch on the main lane, without end."""
         while True:
             plan = await self._wait_for_plan(MAIN_LANE)
             self._main_wait = plan.max_wait
@@ -211,16 +223,16 @@ class BrokerFetcher:
                 self._main_wait = 0.0
 
     async def run_express(self) -> None:
-        """The express lane, for ever: only while the main lane is parked, and never parked for long itself."""
+        """Fetch on the express lane, without end: only while the main lane waits, and with a short `max_wait`."""
         while True:
             plan = await self._wait_for_plan(EXPRESS_LANE)
             await self._fetch(plan._replace(max_wait=min(plan.max_wait, SHORT_WAIT)), EXPRESS_LANE)
 
     async def run_validation(self) -> None:
-        """Has positions confirmed by this node, for ever."""
+        """Have this node validate positions, without end."""
         await self._validator.run()
 
-    # --- what to ask for ----------------------------------------------------------------------------------------
+    # --- planning -----------------------------------------------------------------------------------------------
 
     async def _wait_for_plan(self, lane: str) -> FetchPlan:
         changed = self._changed[lane]
@@ -233,6 +245,7 @@ class BrokerFetcher:
             await changed.wait()
 
     def _plan(self, lane: str) -> FetchPlan:
+        # In the order of `self._consumers`, which `_rotate` keeps fair.
         idle = [consumer for consumer in self._consumers.values() if not self._is_in_flight(consumer)]
         max_wait = self._config.fetch_max_wait
         if lane == MAIN_LANE:
@@ -246,12 +259,16 @@ class BrokerFetcher:
         return make_plan(idle, epochs, self._budget.fetch_size, max_wait)
 
     def _is_in_flight(self, consumer: PartitionConsumer) -> bool:
-        """Whether it is asked for already; an ask from before a seek does not count."""
-        ask = self._in_flight.get(consumer.tp)
-        return ask is not None and ask.consumer is consumer and ask.version == consumer.version
+        """Return whether a partition is in flight at its current position; a fetch from before a seek does not count."""
+        planned = self._in_flight.get(consumer.tp)
+        return planned is not None and planned.consumer is consumer and planned.version == consumer.version
 
     def _check_position(self, consumer: PartitionConsumer, epochs: dict[TopicPartition, int]) -> bool:
-        """Whether its position holds for this node's log, as far as the metadata knows; notes the leader's epoch."""
+        """Return whether the position may be fetched from this node, as far as the metadata tells.
+
+        If not, start what makes it so: restart at a recreated topic, return to the leader, or validate the position. Adds
+        the leader's epoch to `epochs`.
+        """
         tp, position = consumer.tp, consumer.fetch_position
         topic = self._cluster.view.topics.get(tp.topic)
         if topic is None:
@@ -271,7 +288,7 @@ class BrokerFetcher:
         epochs[tp] = info.leader_epoch
         must_validate = position.must_validate(consumer.fetched_epoch, info)
         if position.preferred_replica == self.node_id:
-            # only a leader can confirm a position, and a lease ends
+            # only a leader can validate a position; the lease may be over
             now = asyncio.get_running_loop().time()
             if must_validate or position.select_read_replica(info.leader, now, info) != self.node_id:
                 self._handler.return_to_leader(consumer)
@@ -283,7 +300,7 @@ class BrokerFetcher:
     # --- fetching -----------------------------------------------------------------------------------------------
 
     async def _fetch(self, plan: FetchPlan, lane: str) -> None:
-        """Send one fetch and hand out its answer; a failure sends all its partitions back to be dispatched anew."""
+        """Send one fetch and handle its response; after a failure all its partitions are redispatched."""
         self._reserve(plan)
         try:
             async with asyncio.timeout(None) as scope:
@@ -291,7 +308,7 @@ class BrokerFetcher:
                 self._pending[lane] = _PendingFetch(plan, scope, asyncio.get_running_loop().time(), received)
                 response = await self._send(plan, lane)
             found = self._read_response(plan, response, lane)
-        except TimeoutError:  # all of its partitions have moved
+        except TimeoutError:  # `_give_up_fetches`: all of its partitions have moved
             self._cluster.abandon_lane(self.node_id, lane + self._lane_suffix)
             if lane == MAIN_LANE:
                 self._session.invalidate()
@@ -300,9 +317,9 @@ class BrokerFetcher:
             _log.debug("fetch from node %d failed: %s", self.node_id, error)
             if lane == MAIN_LANE:
                 self._session.invalidate()
-            self._handler.redispatch([ask.consumer for ask in plan.partitions.values()], error)
+            self._handler.redispatch([planned.consumer for planned in plan.partitions.values()], error)
         except asyncio.CancelledError:
-            # the next one who fetches by this lane must not wait until the broker has answered us
+            # the next fetch on this lane must not wait for the response to this one
             self._cluster.abandon_lane(self.node_id, lane + self._lane_suffix)
             raise
         else:
@@ -315,20 +332,20 @@ class BrokerFetcher:
             self.wake()
 
     def _reserve(self, plan: FetchPlan) -> None:
-        for tp, ask in plan.partitions.items():
-            self._in_flight[tp] = ask
-            ask.consumer.reserved = ask.wanted.max_bytes
+        for tp, planned in plan.partitions.items():
+            self._in_flight[tp] = planned
+            planned.consumer.reserved = planned.wanted.max_bytes
 
     def _release(self, plan: FetchPlan) -> None:
-        for tp, ask in plan.partitions.items():
-            # another ask may stand here by now, or another fetcher's reservation in the consumer
-            if self._in_flight.get(tp) is ask:
+        for tp, planned in plan.partitions.items():
+            # a later fetch may be registered here, and another fetcher's reservation in the consumer
+            if self._in_flight.get(tp) is planned:
                 del self._in_flight[tp]
-                ask.consumer.reserved = 0
+                planned.consumer.reserved = 0
 
     async def _send(self, plan: FetchPlan, lane: str) -> m.FetchResponse:
         wanted = plan.wanted
-        all_known = all(ask.topic_id != m.NO_UUID for ask in wanted.values())
+        all_known = all(data.topic_id != m.NO_UUID for data in wanted.values())
         send_rack = self._config.rack_id != "" and self._begin_leases(plan)
 
         def build(version: int) -> m.FetchRequest:
@@ -349,23 +366,26 @@ class BrokerFetcher:
         )
 
     def _begin_leases(self, plan: FetchPlan) -> bool:
-        """Begin the leases of partitions that are asked for here for the first time; whether the rack may be told."""
+        """Begin the leases of partitions that are fetched from this follower for the first time.
+
+        Return whether the request may have the rack id: not while a replica is avoided, as the leader would advise it again.
+        """
         now, lease = asyncio.get_running_loop().time(), lease_of(self._config)
-        positions = [ask.consumer.fetch_position for ask in plan.partitions.values()]
-        for one in positions:
-            if one.preferred_replica == self.node_id:
-                one.begin_lease(now, lease)
-        return not any(one.is_avoiding_replica(now) for one in positions)
+        positions = [planned.consumer.fetch_position for planned in plan.partitions.values()]
+        for position in positions:
+            if position.preferred_replica == self.node_id:
+                position.begin_lease(now, lease)
+        return not any(position.is_avoiding_replica(now) for position in positions)
 
     def _read_response(self, plan: FetchPlan, response: m.FetchResponse, lane: str) -> _PartitionData:
-        """The partitions of an answer, none if the session has to begin anew. Raises BrokerError, ProtocolError."""
+        """Return a response's partitions; none if a new session has to be started. Raises BrokerError, ProtocolError."""
         is_main = lane == MAIN_LANE
         if response.error_code:
             if is_main and self._session.handle_error(response.error_code):
                 _log.debug("node %d: a new fetch session after error %d", self.node_id, response.error_code)
                 return []
             raise BrokerError(response.error_code, f"fetch from node {self.node_id}")
-        names = {ask.wanted.topic_id: tp.topic for tp, ask in plan.partitions.items()}
+        names = {planned.wanted.topic_id: tp.topic for tp, planned in plan.partitions.items()}
         found: _PartitionData = []
         for topic in response.responses:
             name = topic.topic or names.get(topic.topic_id, "")
@@ -385,7 +405,7 @@ class BrokerFetcher:
             if data.records:
                 total += len(data.records)
             asked = plan.partitions.get(tp)
-            # removed, or sought elsewhere while the request was under way: not wanted any more
+            # drop partitions that were removed or had a seek while the request was in flight
             if asked is not None and self._is_current(asked.consumer, asked.version):
                 if tp in cuts and not data.error_code:
                     limit = min(asked.wanted.max_bytes, response_limit(self._config))
@@ -397,7 +417,7 @@ class BrokerFetcher:
         answered = {tp for tp, _ in found}
         for tp, asked in plan.partitions.items():
             if tp not in answered and self._is_current(asked.consumer, asked.version):
-                asked.consumer.fetch_failures.clear()  # in a session no news is good news
+                asked.consumer.fetch_failures.clear()  # a session's response omits partitions without news
         self._rotate(served)
         self._cluster.hooks.emit("on_fetch", self.node_id, total, len(plan.partitions))
 
@@ -405,11 +425,11 @@ class BrokerFetcher:
         return consumer.version == version and self._consumers.get(consumer.tp) is consumer
 
     def _rotate(self, served: list[TopicPartition]) -> None:
-        """Partitions that got records go to the end, so that each comes first in turn.
+        """Move partitions that got records to the end, so that each comes first in turn.
 
-        A broker fills an answer in the order asked, and gives a batch larger than the ask to the first one only
-        (KIP-74): those that got nothing must move up (`SubscriptionState.movePartitionToEnd` in Java). Within a session
-        the broker itself does so; partitions that come back to the session go to its end as well.
+        A broker fills a response in the order of the request, and returns a batch larger than the requested bytes for the
+        first partition only (KIP-74), so those without records have to move up (`SubscriptionState.movePartitionToEnd` in
+        Java). Within a session the broker does the same; partitions that return to the session are added at its end.
         """
         for tp in served:
             if tp in self._consumers:

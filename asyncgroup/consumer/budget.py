@@ -1,4 +1,4 @@
-"""How many bytes partitions may hold undelivered: a total, shared evenly."""
+"""Budget of fetched but undelivered bytes (`buffer_bytes`), shared evenly by the partitions of a client."""
 
 from __future__ import annotations
 
@@ -6,32 +6,33 @@ __all__ = ["Budget"]
 
 
 class Budget:
-    """`total` bytes for all partitions of a client; each of `partition_count` may hold an even share.
+    """`total` bytes for all partitions of a client; each of the `partition_count` partitions may hold an even share.
 
-    A partition is asked for at most `fetch_size` bytes at once, and only while what it holds plus what is under way leaves
-    room for that in its share. One that holds nothing may always ask, so that each is guaranteed one batch.
+    A fetch asks for at most `fetch_size` bytes of a partition, and only while its buffered plus in-flight bytes leave
+    room for that in its share. A partition that holds nothing may always be fetched, so that each gets at least one batch.
     """
 
     __slots__ = ("_max_fetch_size", "partition_count", "total")
 
     def __init__(self, total: int, max_fetch_size: int) -> None:
-        self.total, self._max_fetch_size = total, max_fetch_size
+        self.total = total
+        self._max_fetch_size = max_fetch_size
         self.partition_count = 0
 
     @property
     def share(self) -> int:
-        """Bytes that one partition may hold."""
+        """Bytes that each partition may hold."""
         return self.total // max(1, self.partition_count)
 
     @property
     def fetch_size(self) -> int:
-        """Bytes to ask for at once: at most half a share, so that one batch can be handled while the next is fetched."""
+        """Bytes to fetch at once: at most half a share, so that one batch can be handled while the next is fetched."""
         return max(1, min(self._max_fetch_size, self.share // 2))
 
     def allows(self, held: int) -> bool:
-        """Whether a partition that holds so many bytes (reserved ones included) may ask for more."""
+        """Return whether a partition that holds `held` bytes (in-flight ones included) may be fetched."""
         return held == 0 or held + self.fetch_size <= self.share
 
     def may_resume(self, held: int) -> bool:
-        """Whether a stalled partition has room enough to be fetched again: half of its share."""
+        """Return whether a stalled partition may be fetched again: at least half of its share is free."""
         return held <= self.share // 2

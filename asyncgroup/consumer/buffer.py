@@ -1,6 +1,6 @@
-"""What a partition holds between the fetch and its reader: whole record batches, decoded one at a time.
+"""The buffer of fetched record batches of one partition, decoded one batch at a time.
 
-Pure state without any waiting.
+Pure state without any waiting. It also holds the partition's position: what was handed out, and what to fetch next.
 """
 
 from __future__ import annotations
@@ -32,28 +32,23 @@ from asyncgroup.wire.records import (
 __all__ = ["OnSkip", "RecordBuffer"]
 
 OnSkip: TypeAlias = Callable[[CorruptRecordsError], None]
-"""Hears of a batch that was left out (`on_corrupt_batch="skip"`)."""
+"""Called with the error of a batch that was skipped (`on_corrupt_batch="skip"`)."""
 
 _LOOK_BYTES = LOG_OVERHEAD + 5
-"""Bytes of a batch from which its length and magic can be read."""
+"""Bytes at the beginning of a batch that contain its length and magic."""
 
 
 class RecordBuffer:
-    """A queue of undecoded record batches, with the rest of the one that is being read in front.
+    """A queue of undecoded record batches, preceded by the remaining records of the decoded front batch.
 
-    `fetch_offset` is the next offset to ask the broker for; `bytes` is what waits, a batch counting whole until its
-    last record is handed out. `decoded` holds the rest of the batch in front in reverse order, so that its `pop()` is
-    the next record: whoever calls that itself (the iterator, which has no time to lose) calls `release` behind the
-    last one. `fetched_epoch` is the leader epoch of the record before `fetch_offset`, -1 if unknown (KIP-320).
-    `records_end` is the offset behind the last batch that was kept: from there up to `fetch_offset` is nothing to hand
-    out, only transaction markers and what was aborted.
+    A caller that pops from `decoded` itself, as the iterator does for speed, has to call `release` after the last record.
 
-    A batch that cannot be read stays where it is, and is met again at every read, until somebody seeks past it. With
-    `on_skip` it is left out and told of, if its header can be believed: if what it says of the batch's end fits the
-    number of its records or the next batch, and the log's end. One whose end is not known stays in any case: to guess
-    an offset behind it might leave out records that are good, or lead into it again and again. Bytes whose very form
-    is wrong are not kept: `framing_error` is the error for them, met behind what came before; then they are fetched anew, as
-    the fault may have been on the way. A compressed batch that holds more than `limit` bytes cannot be read either.
+    A corrupt batch stays in the buffer and raises at every read until a seek past it. With `on_skip` it is skipped and
+    reported instead, if its end is known: if the end in its header matches its record count or the next batch, and lies
+    within the log. A batch whose end is not known is never skipped: a guessed offset might leave out good records, or lead
+    into the same batch again and again. Bytes that do not form batches at all are not kept: `framing_error` is raised
+    once, after the records before them; then they are fetched again, as the damage may have happened on the network. A
+    compressed batch that holds more than `limit` decompressed bytes counts as corrupt.
     """
 
     __slots__ = (
@@ -87,15 +82,18 @@ class RecordBuffer:
         epoch: int = -1,
         limit: int = MAX_DECOMPRESSED,
     ) -> None:
-        self._tp, self._check_crcs, self._on_skip = tp, check_crcs, on_skip
+        self._tp = tp
+        self._check_crcs = check_crcs
+        self._on_skip = on_skip
         self._limit = limit
         self.batches_read = 0
+        """Changes whenever a batch is begun or dropped; part of `progress`."""
         self.decode_eagerly = False
-        """Whether `pop_records` decodes every batch, so that one that cannot be read stays here, and is met here."""
+        """Whether `pop_records` decodes every batch, so that a corrupt one raises here and stays in the buffer."""
         self.high_water_mark = -1
-        """The high watermark as of the last fetch; no batch reaches beyond it."""
+        """As of the last fetch; no batch reaches beyond it."""
         self.batch_bytes = 0
-        """Wire bytes of the batch that came last: how large the next ones may be."""
+        """Wire bytes of the batch added last: an estimate for the next ones."""
         self._batches: deque[RawBatch] = deque()
         self.seek(offset, epoch)
 
@@ -103,57 +101,67 @@ class RecordBuffer:
         return f"<RecordBuffer {self._tp}: {self.records} records, {self.bytes} bytes, at {self.position}>"
 
     def seek(self, offset: int, epoch: int = -1) -> None:
-        """Drop everything and go on at `offset`; `epoch` is the leader epoch of the record before it."""
+        """Drop everything and continue at `offset`; `epoch` is the leader epoch of the record before it, -1 if unknown."""
         self._batches.clear()
         self._ready: tuple[RawBatch, list[Record] | BaseException] | None = None
-        """What the batch in front holds, or why it cannot be read, if it was decoded elsewhere."""
+        """The front batch's records, or the error of decoding it, if a thread has decoded it."""
         self.framing_error: CorruptRecordsError | None = None
         self.fetched_epoch = epoch
+        """The leader epoch of the record before `fetch_offset`, -1 if unknown (KIP-320)."""
         self.decoded: list[Record] = []
-        self._size = self._undecoded = 0
+        """The remaining records of the front batch in reverse order: `pop()` returns the next one."""
+        self._size = 0  # wire bytes of the batch that `decoded` came from
+        self._undecoded = 0  # records of the undecoded batches, by their headers
         self.bytes = 0
-        self.fetch_offset = self.records_end = self._floor = offset
+        """Wire bytes in the buffer; a batch counts in full until its last record is handed out."""
+        self.fetch_offset = offset
+        """The next offset to fetch."""
+        self.records_end = offset
+        """The offset after the last batch that was kept. Between it and `fetch_offset` there are only transaction markers
+        and aborted records."""
+        self._floor = offset  # records below this offset are not handed out
         self.batches_read += 1
 
     def drop(self) -> None:
-        """Drop everything that waits, for good; the position stays as it is."""
+        """Drop all buffered records; the position stays."""
         self.seek(self.position)
 
     def skip_to(self, offset: int) -> None:
-        """Ask for a later offset next; what waits is kept."""
-        self.fetch_offset, self.fetched_epoch = offset, -1
+        """Fetch from a later offset next; buffered records are kept."""
+        self.fetch_offset = offset
+        self.fetched_epoch = -1
 
     def __bool__(self) -> bool:
         return bool(self.decoded or self._batches or self.framing_error)
 
     @property
     def records(self) -> int:
-        """Records that wait; of undecoded batches as their headers count them, too many after a compaction."""
+        """Buffered records; for undecoded batches an estimate by their headers, too high after compaction."""
         return len(self.decoded) + self._undecoded
 
     @property
     def position(self) -> int:
-        """The offset of the next record to hand out; gaps of compaction and transaction markers are passed over."""
+        """The offset of the next record to hand out; compaction gaps and transaction markers are skipped."""
         if self.decoded:
             return self.decoded[-1].offset
         if not self._batches:
             return self.fetch_offset
         header = self._batches[0].header
-        # an old compressed message set is known by its last offset only
+        # a compressed message set (magic 0 or 1) has only its last offset in the header
         return max(self._floor, header.base_offset) if header.magic >= 2 else self._floor
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Changes whenever a record is handed out; read by a timer, so that nobody has to count records."""
+        """A value that changes whenever a record is handed out; a timer compares it, so that no records are counted."""
         return self.batches_read, len(self.decoded)
 
     def add(self, data: Buffer, *, zero_copy: bool, aborted: Iterable[ListedTransaction] = ()) -> None:
-        """Take in the record batches of one response; control batches (transaction markers) are passed over, and so are
-        those of the `aborted` transactions that the response lists.
+        """Add the record batches of one response, except control batches (transaction markers) and the batches of the
+        `aborted` transactions that the response lists.
 
-        `zero_copy` says that the response holds this partition alone; otherwise `data` is copied, so that a slow
-        partition does not keep the whole response in memory. Of bytes that are no batches `framing_error` tells; what stood
-        before them is taken in.
+        With `zero_copy` (a response with records of this partition only) `data` is not copied if the batches use most of
+        its memory; otherwise it is, so that a slow partition does not keep the whole response in memory. If some bytes do
+        not form batches, `framing_error` is set and the batches before them are added.
         """
         view = _kept(memoryview(data), zero_copy=zero_copy)
         try:
@@ -163,29 +171,29 @@ class RecordBuffer:
 
     def _add_batches(self, view: memoryview, aborted: AbortedTransactions | None) -> None:
         for header in iter_batch_headers(view):
-            self.batch_bytes, behind = header.size, header.next_offset
+            self.batch_bytes, end = header.size, header.next_offset
             data = view[header.start : header.start + header.size]
             hidden = False
             if header.magic >= 2:
                 if header.last_offset_delta < 0 or header.record_count < 0:
-                    # it would be passed over as an old one, and be fetched again and again
+                    # otherwise it would count as fetched before, and be fetched again and again
                     raise CorruptRecordsError(f"batch at offset {header.base_offset}: impossible counts")
                 hidden = aborted is not None and aborted.is_aborted(header, data)
-                if behind <= self.fetch_offset:
+                if end <= self.fetch_offset:
                     continue
-                # where the checksum is wrong, data may pose as a marker: its reader will be told
+                # with a wrong checksum a data batch may look like a marker; it is kept, so that reading it raises
                 hidden = hidden or (header.is_control and (not self._check_crcs or crc_is_valid(data)))
             if not hidden:
                 self._batches.append(RawBatch(header, data))
                 self.bytes += header.size
                 self._undecoded += header.record_count
-                self.records_end = max(self.records_end, behind)
-            if behind > self.fetch_offset:
-                self.fetch_offset = behind
+                self.records_end = max(self.records_end, end)
+            if end > self.fetch_offset:
+                self.fetch_offset = end
                 self.fetched_epoch = header.leader_epoch if header.magic >= 2 else -1
 
     def pop(self) -> Record | None:
-        """The next record of the batch in front, None if it has no more (then `advance`)."""
+        """Return the next record of the front batch; None if it has no more (call `advance` then)."""
         if not self.decoded:
             return None
         record = self.decoded.pop()
@@ -194,7 +202,7 @@ class RecordBuffer:
         return record
 
     def release(self) -> None:
-        """The last record of the batch in front was handed out: its bytes count no more."""
+        """Stop counting the front batch's bytes: its last record was handed out."""
         self.bytes -= self._size
         self._size = 0
 
@@ -202,23 +210,23 @@ class RecordBuffer:
 
     @property
     def large_front(self) -> RawBatch | None:
-        """The next batch to be decoded, if it is large and was not decoded elsewhere yet."""
+        """The next batch to decode if it is large and no thread has decoded it yet, else None."""
         if self.decoded or not self._batches or (self._ready and self._ready[0] is self._batches[0]):
             return None
         batch = self._batches[0]
         return batch if is_slow(*batch) else None
 
     def decode_call(self, batch: RawBatch) -> Callable[[], list[Record]]:
-        """What decodes a batch; it may be called in any thread, and its outcome goes to `set_decoded`."""
+        """Return a function that decodes a batch; it may run in any thread, its result is for `set_decoded`."""
         return partial(decode_batch, *self._tp, batch.data, batch.header, self._check_crcs, self._limit)
 
     def set_decoded(self, batch: RawBatch, outcome: list[Record] | BaseException) -> None:
-        """Keep what a batch holds, or why it cannot be read, until its turn; void if it is not in front any more."""
+        """Store a batch's records, or the error of decoding it, until `advance`; ignored if it is not the front batch."""
         if self._batches and self._batches[0] is batch:
             self._ready = (batch, outcome)
 
     def _decode_front(self) -> list[Record]:
-        """The records of the batch in front. An error is kept for one read: the next one tries once more."""
+        """Return the front batch's records. An error stored by `set_decoded` is raised once; the next read decodes again."""
         batch, ready, self._ready = self._batches[0], self._ready, None
         if ready is None or ready[0] is not batch:
             return self.decode_call(batch)()
@@ -229,10 +237,10 @@ class RecordBuffer:
     # --- decoding -----------------------------------------------------------------------------------------------
 
     def advance(self) -> bool:
-        """Decode the next batch when the one in front is used up; False if there is none.
+        """Decode the next batch, to be called when the front batch is used up; return False if there is none.
 
-        The batch may turn out to hold nothing of ours. Raises CorruptRecordsError or UnsupportedVersionError; the
-        batch then stays where it is, unless it may be left out.
+        The batch may turn out to have no record to hand out. Raises CorruptRecordsError or UnsupportedVersionError; the
+        batch then stays in the buffer, unless it may be skipped.
         """
         if not self._batches:
             self._raise_broken()
@@ -248,7 +256,7 @@ class RecordBuffer:
         self._size = header.size
         self.batches_read += 1
         end = max(header.next_offset, records[-1].offset + 1 if records else 0)
-        # a fetch in the middle of a batch returns all of it: what lies before the asked offset is not ours
+        # a fetch from the middle of a batch returns the whole batch: skip the records before the fetch offset
         if records and records[0].offset < self._floor:
             records = [record for record in records if record.offset >= self._floor]
         self._floor = max(self._floor, end)
@@ -259,17 +267,17 @@ class RecordBuffer:
         return True
 
     def read_columns(self, columns: RecordColumns, end: int) -> bool:
-        """Append those records of the batch in front that lie before `end`; False if nothing more waits.
+        """Append the front batch's records before the offset `end` to columns; return False if there are none left.
 
-        The way of `advance` for whoever reads column by column: no object for a record, gaps or not. What a batch
-        holds from `end` on stays. Raises as `advance` does; a batch may also turn out to hold nothing of ours.
+        The counterpart of `advance` for reading by column, without creating Record objects. Records from `end` on stay in
+        the buffer. Raises as `advance`; a batch may also turn out to have no record to hand out.
         """
         if self.decoded or not self._batches:
             return self._read_decoded(columns, end)
         header, data = self._batches[0]
         if header.magic < 2:
             return self._floor < end and self.advance() and self._read_decoded(columns, end)
-        floor, behind = self._floor, header.next_offset
+        floor, batch_end = self._floor, header.next_offset
         if max(floor, header.base_offset) >= end:
             return False
         try:
@@ -278,14 +286,14 @@ class RecordBuffer:
         except CorruptRecordsError as error:
             self._skip(header, error)
             return True
-        if behind <= end:
+        if batch_end <= end:
             self._drop_front(header)
-        if behind > floor:
-            self._floor = min(behind, end)
+        if batch_end > floor:
+            self._floor = min(batch_end, end)
         return True
 
     def _read_decoded(self, columns: RecordColumns, end: int) -> bool:
-        """The way of what was decoded before, and of old message sets, which are few by now."""
+        """Append records that are decoded already: the rest of a begun batch, and message sets (magic 0 or 1)."""
         ours = [record for record in reversed(self.decoded) if record.offset < end]
         if self.decoded and not ours:
             return False
@@ -298,7 +306,7 @@ class RecordBuffer:
         return bool(ours or self._batches)
 
     def copy_batches(self) -> None:
-        """Copy what waits out of the responses that it came in, so that those need not stay in memory for it."""
+        """Copy the buffered batches out of the responses that they came in, so that those can be freed."""
         self._batches = deque(RawBatch(header, bytes(data)) for header, data in self._batches)
 
     def _raise_broken(self) -> None:
@@ -307,13 +315,13 @@ class RecordBuffer:
             raise error
 
     def _skip(self, header: BatchHeader, error: CorruptRecordsError) -> None:
-        """Leave the batch in front out, or raise `error` if that is not wanted or its end cannot be believed."""
+        """Skip the front batch and report it; raise `error` instead without `on_skip`, or if the batch's end is unknown."""
         if self._on_skip is None or not self._has_known_end(header):
             raise error
         self._drop_front(header)
         first = max(self._floor, header.base_offset)
         self._floor = max(self._floor, header.next_offset)
-        text = f"partition {self._tp}: offsets {first} to {header.last_offset} are left out"
+        text = f"partition {self._tp}: offsets {first} to {header.last_offset} are skipped"
         self._on_skip(CorruptRecordsError(f"{text}: {error}"))
 
     def _has_known_end(self, header: BatchHeader) -> bool:
@@ -325,18 +333,18 @@ class RecordBuffer:
         return header.record_count == header.last_offset_delta + 1
 
     def _drop_front(self, header: BatchHeader) -> None:
-        """The batch in front leaves whole: decoded by nobody, or by others."""
+        """Remove the front batch as a whole: it was skipped, or is handed out undecoded."""
         self._batches.popleft()
         self._undecoded -= header.record_count
         self.bytes -= header.size
         self.batches_read += 1
 
     def pop_records(self, max_records: int, max_bytes: int) -> LazyRecords:
-        """Up to `max_records` records of up to `max_bytes` wire bytes, at least one if any waits.
+        """Remove and return up to `max_records` records of up to `max_bytes` wire bytes; at least one if any is buffered.
 
-        Bytes are counted by record batches: a batch that would go beyond the limit stays for the next call, and so does
-        a large one that was not decoded elsewhere: `large_front` has to be None before a call that shall take any.
-        Raises as `advance` does, if nothing could be taken before.
+        Bytes are counted by whole record batches: a batch that would exceed the limit stays for the next call. A large
+        batch that no thread has decoded stays too, so the caller makes sure that `large_front` is None. Raises as
+        `advance`, unless there are records before the corrupt batch: then they are returned, and the next call raises.
         """
         taken = LazyRecords(self._tp, self._limit)
         used = self._size
@@ -345,13 +353,13 @@ class RecordBuffer:
                 if not self._batches or (taken and used + self._batches[0].header.size > max_bytes):
                     break
                 if self.large_front is not None:
-                    break  # to be decoded elsewhere before the next call
+                    break  # a thread has to decode it before the next call
                 used += self._batches[0].header.size
                 try:
                     self._next_within(room, taken)
                 except Exception:
                     if taken:
-                        break  # hand out the good records first; the next call meets the bad batch
+                        break  # hand out the good records first; the next call raises
                     raise
             else:
                 self._take_decoded(room, taken)
@@ -360,17 +368,16 @@ class RecordBuffer:
         return taken
 
     def _next_within(self, room: int, taken: LazyRecords) -> None:
-        """Hand the batch in front out as it is if nothing has to be left out of it, else decode it."""
+        """Hand the front batch out undecoded if all of its records are wanted, else decode it."""
         header, data = self._batches[0]
-        # a batch may turn out to be corrupt only when it is decoded, too late to be left out
+        # corruption may show only in decoding; after the batch has left the buffer it cannot be skipped any more
         must_decode = self.decode_eagerly or self._on_skip is not None or self._ready is not None
         if must_decode or header.record_count > room or not self._is_ours_alone(header):
             self.advance()
             return
         check_batch(*self._tp, data, header, self._check_crcs)
-        if is_large_compressed(
-            data, header, self._limit
-        ):  # its reader would meet the error, instead of whoever takes it
+        # a batch that may exceed the limit is decoded here, so that the error is raised by this call and not to the reader
+        if is_large_compressed(data, header, self._limit):
             self.advance()
             return
         taken.add_batch(self._batches[0])
@@ -378,7 +385,7 @@ class RecordBuffer:
         self._floor = header.next_offset
 
     def _is_ours_alone(self, header: BatchHeader) -> bool:
-        """Whether every offset of a batch has a record, and none lies before the asked one."""
+        """Return whether every offset of a batch has a record, and none lies before the position."""
         whole = header.magic >= 2 and header.record_count == header.last_offset_delta + 1
         return whole and header.base_offset >= self._floor
 
@@ -392,10 +399,10 @@ class RecordBuffer:
 
 
 def _kept(data: memoryview, *, zero_copy: bool) -> memoryview:
-    """The whole batches of a partition's bytes, in memory of their own unless they have most of it anyway.
+    """Return the complete batches of a partition's bytes, copied unless they make up most of the response's memory.
 
-    A broker cuts the last batch off at the size asked for (KIP-74). Its beginning is of no use, but would stay in memory
-    as long as the batches before it, counted by nobody: almost as much again as those, where batches are large.
+    A broker cuts the last batch off at the requested size (KIP-74). This incomplete batch is useless, but would stay in
+    memory, uncounted, as long as the batches before it: where batches are large, almost as much again as those.
     """
     end = 0
     while len(data) - end >= _LOOK_BYTES:
@@ -403,5 +410,5 @@ def _kept(data: memoryview, *, zero_copy: bool) -> memoryview:
         if size <= LOG_OVERHEAD or size > len(data) - end:
             break
         end += size
-    kept = data[: end + _LOOK_BYTES]  # enough of the rest to see whether it's a batch at all
+    kept = data[: end + _LOOK_BYTES]  # enough of the rest to check that a batch begins there
     return kept if zero_copy and len(data) - end <= end // 8 else memoryview(bytes(kept))

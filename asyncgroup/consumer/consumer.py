@@ -1,4 +1,4 @@
-"""A consumer without a group: partitions by hand."""
+"""Consumer: read partitions without a consumer group."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Consumer:
             async for record in await consumer.partition("orders", 0, "earliest"):
                 ...
 
-    `bootstrap_servers` may be an existing Cluster, which stays open then. `interceptors` see each record once, on its
-    way to the reader. `clock` is the time of day in ms, which only starts and resets by duration ask for.
+    `bootstrap_servers` may be an existing Cluster, which then stays open. `interceptors` are called for each record once,
+    when it is handed out. `clock` returns the time of day in ms; only starts and resets by duration use it.
 
-    What goes wrong and heals by itself (brokers that are away, leaders that move) is tried again for ever, and told to
-    `errors()` of the partitions that it concerns; what nobody reads there is logged. What does not heal is raised by
-    the partition's iterator: BrokerError, OffsetOutOfRangeError with the policy `error`, CorruptRecordsError, and
-    RetriesExhausted if `fetch_retry_max` is set. A reader may catch it, and seek or simply read on.
+    Retriable failures (unavailable brokers, leaders that move) are retried without end and reported to `errors()` of the
+    partitions concerned; without a reader there they are logged. Other errors are raised by the partition's iterator:
+    BrokerError, OffsetOutOfRangeError with the policy `error`, CorruptRecordsError, and RetriesExhausted if
+    `fetch_retry_max` is set. A reader may catch them, and seek or simply continue.
     """
 
     def __init__(
@@ -63,7 +63,8 @@ class Consumer:
     ) -> None:
         self.config = ConsumerConfig.of(config)
         self.cluster, self._owns_cluster = as_cluster(bootstrap_servers, self.config, hooks)
-        self._interceptors, self._clock = Interceptors(interceptors), clock
+        self._interceptors = Interceptors(interceptors)
+        self._clock = clock
         self._tasks = BackgroundTasks("Consumer", self._on_bug)
         self._fetchers = Fetchers(
             self.cluster,
@@ -99,8 +100,7 @@ class Consumer:
     async def aclose(self) -> None:
         """End every partition's iterator and close; safe to call twice.
 
-        `errors()` of the partitions end behind what was not read of them yet; an error that was to be raised by an
-        iterator, and has met no reader, is logged.
+        The partitions' `errors()` end after their unread errors; an error that an iterator has not raised yet is logged.
         """
         for consumer in self._partitions.values():
             consumer.end()
@@ -114,11 +114,11 @@ class Consumer:
                 await self.cluster.aclose()
 
     async def topics(self) -> list[str]:
-        """The names of all topics, in order."""
+        """Return the names of all topics, sorted."""
         return sorted(await self.cluster.all_topics())
 
     async def partitions(self, topic: str) -> list[int]:
-        """The partition numbers of a topic; raises BrokerError for an unknown one."""
+        """Return the partition numbers of a topic; raise BrokerError if it is unknown."""
         return await self.cluster.partitions(topic)
 
     async def partition(
@@ -126,22 +126,22 @@ class Consumer:
     ) -> PartitionConsumer:
         """Start reading a partition at `offset`:
 
-        - a number: at this offset; `out_of_range_reset` decides if the log does not hold it;
-        - `"earliest"`, `"latest"`: at the log's start, or behind its last record;
+        - a number: at this offset; `out_of_range_reset` applies if it is not in the log;
+        - `"earliest"`, `"latest"`: at the log's start or end;
         - a datetime with a time zone: at the first record of this time or later;
         - a timedelta: at the first record that is not older than that (KIP-1106).
 
-        A time behind the last record means the log's end. A partition is read once at a time; closed, it may be read
-        again. Raises ConfigError for a partition that is read already or an offset that is none of these, BrokerError
-        for an unknown partition, ClosedError on a consumer that is not open.
+        A time after the last record means the log's end. A partition can be read by one PartitionConsumer at a time, and
+        again once that is closed. Raises ConfigError for a partition that is being read or an offset of another type,
+        BrokerError for an unknown partition, ClosedError if the consumer is not open.
         """
         tp = TopicPartition(topic, partition)
         self._check_free(tp)
-        parse_start(offset, self._clock)  # what is no offset is refused before anything is looked up
+        parse_start(offset, self._clock)  # refuse a bad offset before the first request
         if partition not in await self.partitions(topic):
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {tp}", "it does not exist")
         start = await find_start(self.cluster, tp, offset, self.config, self._clock)
-        self._check_free(tp)  # another call may have been quicker
+        self._check_free(tp)  # a concurrent call may have been faster
         consumer = PartitionConsumer(
             tp, start, self.config, self._fetchers.budget, self.cluster.hooks, self._interceptors
         )
@@ -152,9 +152,9 @@ class Consumer:
         return consumer
 
     def high_water_marks(self) -> dict[TopicPartition, int]:
-        """The offset behind the last readable record of each partition that is read, as of its last fetch; -1 before it.
+        """Return the offset after the last readable record of each consumed partition, as of its last fetch; -1 before it.
 
-        They were seen at different times: don't compare those of several partitions (sarama's `HighWaterMarks`).
+        The values are of different times, so do not compare those of several partitions (sarama's `HighWaterMarks`).
         """
         return {tp: self._partitions[tp].high_water_mark for tp in sorted(self._partitions)}
 
@@ -163,31 +163,30 @@ class Consumer:
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition | tuple[str, int]]
     ) -> dict[TopicPartition, int]:
-        """Where each log starts: the offset of the first record that is still there. As Java's `beginningOffsets`.
+        """Return the log start offset of each partition. As Java's `beginningOffsets`.
 
-        One ListOffsets request for each leader, here and in the next two; nothing has to be read or assigned. Raises
-        OffsetLookupError with an error for each partition that failed (one that does not exist, for example),
-        ConfigError for an impossible topic, TransportError, ClosedError.
+        Sends one ListOffsets request to each leader, as do the next two methods; the partitions need not be consumed.
+        Raises OffsetLookupError with an error for each partition that failed (for example one that does not exist),
+        ConfigError for an invalid topic name, TransportError, ClosedError.
         """
         return await self._listed(dict.fromkeys(partitions_of(partitions), EARLIEST))
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition | tuple[str, int]]
     ) -> dict[TopicPartition, int]:
-        """Where each log ends: the offset behind the last record that can be read. As Java's `endOffsets`.
+        """Return the end offset of each partition: that after the last readable record. As Java's `endOffsets`.
 
-        With `isolation_level="read_committed"` that is the last stable offset, before the first open transaction.
-        Raises as `beginning_offsets` does.
+        With `isolation_level="read_committed"` that is the last stable offset. Raises as `beginning_offsets`.
         """
         return await self._listed(dict.fromkeys(partitions_of(partitions), LATEST))
 
     async def offsets_for_times(
         self, times: Mapping[TopicPartition | tuple[str, int], datetime | int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record of each partition whose timestamp is the given one or later; None where there is none.
+        """Return for each partition the first record with the given timestamp or a later one; None without such a record.
 
         Times are datetimes with a time zone, or ms since 1970 as in `Record.timestamp`. As Java's `offsetsForTimes`.
-        Raises ConfigError for what is no time, and otherwise as `beginning_offsets` does.
+        Raises ConfigError for other values, and as `beginning_offsets`.
         """
         wanted = timestamps_of(times)
         partitions_of(wanted)
@@ -198,10 +197,10 @@ class Consumer:
     async def committed(
         self, group_id: str, partitions: Iterable[TopicPartition | tuple[str, int]] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """What a group has committed, of `partitions` or of all; partitions without a commit are left out.
+        """Return a group's committed offsets for `partitions`, or for all; partitions without a commit are left out.
 
-        The commits of open transactions are waited for, as in Java (KIP-447), for at most a minute. Raises ConfigError
-        for an impossible group id or topic, BrokerError naming group and partition, TransportError, ClosedError.
+        Waits at most a minute for open transactions that commit offsets of the group, as Java does (KIP-447). Raises
+        ConfigError for an invalid group id or topic, BrokerError naming group and partition, TransportError, ClosedError.
         """
         check_group_id(group_id)
         wanted = None if partitions is None else partitions_of(partitions)
@@ -222,24 +221,24 @@ class Consumer:
     # --- pauses -------------------------------------------------------------------------------------------------
 
     def pause(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Hold these partitions before their next record, and fetch nothing for them; those not read are passed over."""
-        for consumer in self._read(partitions):
+        """Stop iteration and fetching of these partitions until `resume`; partitions that are not consumed are ignored."""
+        for consumer in self._consumed(partitions):
             consumer.pause()
 
     def resume(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
         """Undo `pause` for these partitions."""
-        for consumer in self._read(partitions):
+        for consumer in self._consumed(partitions):
             consumer.resume()
 
     def pause_all(self) -> None:
-        """Pause every partition that is read now."""
+        """Pause every partition that is consumed now."""
         self.pause(list(self._partitions))
 
     def resume_all(self) -> None:
         """Undo every pause."""
         self.resume(list(self._partitions))
 
-    def _read(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> list[PartitionConsumer]:
+    def _consumed(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> list[PartitionConsumer]:
         wanted = [TopicPartition(*tp) for tp in partitions]
         return [self._partitions[tp] for tp in wanted if tp in self._partitions]
 
@@ -258,6 +257,6 @@ class Consumer:
             self.cluster.untrack([consumer.topic])
 
     def _on_bug(self, error: Exception) -> None:
-        """A task of ours failed: nothing will come any more, and readers must hear of it."""
+        """Raise the error of a failed background task to all readers: no more records will arrive."""
         for consumer in self._partitions.values():
             consumer.fail(copy_error(error))

@@ -1,4 +1,4 @@
-"""Decoding of large record batches in a worker thread, so that heartbeats and other partitions do not wait for it."""
+"""Decode large record batches in a worker thread, so that they do not delay heartbeats and other partitions."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 __all__ = ["LARGE_BYTES", "LARGE_COUNT", "BatchDecoder", "is_slow"]
 
 LARGE_BYTES: Final = 2 << 20
-"""Bytes, decompressed. Up to there checking and decoding take some 10 ms, as long as a reader may have the loop at once;
-a hop to a thread and back (about 0.1 ms) is lost in anything larger.
+"""Decompressed bytes from which a batch is large. Up to there checking and decoding take about 10 ms, the time that a
+reader may hold the event loop; in larger ones the hop to a thread and back (about 0.1 ms) does not matter.
 """
 
 LARGE_COUNT: Final = 50_000
-"""Records of one batch; as many small ones take longer than their bytes say."""
+"""Records from which a batch is large: many small records take longer to decode than their bytes suggest."""
 
 _LARGE_LEGACY: Final = 1 << 12
-"""Bytes of a compressed message set of the time before record batches: how much it holds is not looked for."""
+"""Compressed bytes from which a message set (magic 0 or 1) is large: its decompressed size is not determined."""
 
 
 def is_slow(header: BatchHeader, data: Buffer) -> bool:
-    """Whether a batch takes so long to decode that it should be done off the event loop."""
+    """Return whether a batch takes so long to decode that a thread should do it."""
     if header.record_count > LARGE_COUNT or header.size > LARGE_BYTES:
         return True
     if header.codec == CODECS["none"]:
@@ -42,15 +42,16 @@ def is_slow(header: BatchHeader, data: Buffer) -> bool:
 
 
 class BatchDecoder:
-    """Decodes the batch in front of one partition's buffer in a thread if it is large; one at a time.
+    """Decodes the front batch of one partition's buffer in a thread if it is large; one batch at a time.
 
-    The result goes to the buffer, and `on_done` is called: whoever waits looks again. Nobody waits for the thread
-    itself, so that a cancelled read loses nothing, and a seek or the partition's end makes the result void.
+    The result is stored in the buffer and `on_done` is called, which wakes the readers. No reader waits for the thread
+    itself, so that a canceled read loses nothing; after a seek or the partition's end the result is discarded.
     """
 
     def __init__(self, buffer: RecordBuffer, on_done: Callable[[], None]) -> None:
-        self._buffer, self._on_done = buffer, on_done
-        self._batch: RawBatch | None = None
+        self._buffer = buffer
+        self._on_done = on_done
+        self._batch: RawBatch | None = None  # the batch that `_task` decodes
         self._task: asyncio.Task[list[Record]] | None = None
 
     def __repr__(self) -> str:
@@ -58,11 +59,11 @@ class BatchDecoder:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a thread is at work for the partition."""
+        """Whether a batch is being decoded in a thread."""
         return self._task is not None
 
     def must_wait(self) -> bool:
-        """Whether the batch in front is being decoded in a thread, which is started if need be."""
+        """Return whether the front batch is being decoded in a thread; start that if the batch is large."""
         batch = self._buffer.large_front
         if batch is None:
             return False
@@ -88,7 +89,7 @@ class BatchDecoder:
             self._on_done()
 
     def cancel(self) -> None:
-        """Nobody wants the result any more."""
+        """Discard the batch being decoded: the position has moved, or the partition has ended."""
         task, self._task, self._batch = self._task, None, None
         if task is not None:
             task.cancel()

@@ -1,4 +1,7 @@
-"""Partitions that wait, each for its own time."""
+"""Delay queue of partitions: each becomes due at a time of its own.
+
+Used for leaderless partitions, which wait for their next try, and for partitions that await an offset reset.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,14 @@ class _Entry(NamedTuple):
 
 
 class DelayQueue:
-    """A waiting room: `put` with a pause in seconds, `due` gives those whose time has come.
+    """Partitions in the order of their due times.
 
-    `window`: those due within so many seconds are called at once, as what is done for one serves them all.
+    Partitions that become due within `window` seconds of each other are returned together, so that one metadata refresh
+    or one ListOffsets request serves all of them.
     """
 
     def __init__(self, window: float) -> None:
-        self._window = window
+        self._window = window  # seconds
         self._entries: dict[TopicPartition, _Entry] = {}
         self._changed = asyncio.Event()
 
@@ -41,16 +45,16 @@ class DelayQueue:
 
     @property
     def consumers(self) -> list[PartitionConsumer]:
-        """Those that wait."""
+        """The partitions in the queue."""
         return [entry.consumer for entry in self._entries.values()]
 
     def put(self, consumer: PartitionConsumer, pause: float) -> None:
-        """Call this partition in `pause` seconds; a second call counts instead of the first."""
+        """Make a partition due in `pause` seconds; a second call replaces the first."""
         self._entries[consumer.tp] = _Entry(consumer, asyncio.get_running_loop().time() + pause)
         self._changed.set()
 
     def discard(self, consumer: PartitionConsumer) -> bool:
-        """Don't call this partition any more; False if it does not wait."""
+        """Remove a partition; return False if it is not in the queue."""
         entry = self._entries.get(consumer.tp)
         if entry is None or entry.consumer is not consumer:
             return False
@@ -58,9 +62,9 @@ class DelayQueue:
         return True
 
     async def wait_due(self, until: Callable[[], float] = lambda: float("inf")) -> list[PartitionConsumer]:
-        """Wait until some are due, and take them out; none if the loop's time `until()` comes before.
+        """Wait until partitions are due, remove and return them; return none if the loop time `until()` comes first.
 
-        `until` is asked again whenever a partition begins to wait.
+        `until` is evaluated again whenever a partition is put into the queue.
         """
         clock = asyncio.get_running_loop().time
         while True:
@@ -69,9 +73,9 @@ class DelayQueue:
             end = until()
             if min(first, end) <= clock():
                 limit = clock() + self._window
-                called = [entry.consumer for entry in self._entries.values() if entry.due <= limit]
-                for consumer in called:
+                due = [entry.consumer for entry in self._entries.values() if entry.due <= limit]
+                for consumer in due:
                     del self._entries[consumer.tp]
-                return called
+                return due
             pause = min(first, end) - clock()
             await wait_within(self._changed, pause if pause < float("inf") else None)

@@ -1,4 +1,4 @@
-"""Errors that heal by themselves, for whoever wants to watch them."""
+"""Streams of the errors that the client recovers from by itself (`errors()`), with a bounded buffer per reader."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from asyncgroup.lifecycle import copy_error
 __all__ = ["BUFFER", "ErrorReader", "ErrorStream"]
 
 BUFFER: Final = 256
-"""How many errors wait for a reader by default (`error_buffer`)."""
+"""Default number of unread errors that each reader may hold (`error_buffer`)."""
 
 
 class ErrorReader:
-    """An async iterator of errors from the moment it was made; ends when what it watches is closed.
+    """An async iterator of the errors since its creation; it ends when the object that it watches is closed.
 
-    Holds a limited number of unread errors; older ones are dropped and counted in `dropped`.
+    Holds a limited number of unread errors; the oldest are dropped and counted in `dropped`.
     """
 
     def __init__(self, stream: ErrorStream, buffer: int) -> None:
-        self._stream, self._buffer = stream, buffer
+        self._stream = stream
+        self._buffer = buffer
         self._errors: deque[Exception] = deque()
         self._changed = asyncio.Event()
         self._closed = False
@@ -33,7 +34,7 @@ class ErrorReader:
         return f"<ErrorReader: {state}, {len(self._errors)} unread, {self.dropped} dropped>"
 
     def put(self, error: Exception) -> None:
-        """Take an error in; a full buffer loses its oldest one."""
+        """Add an error; a full buffer drops its oldest one."""
         if len(self._errors) >= self._buffer:
             self._errors.popleft()
             self.dropped += 1
@@ -41,7 +42,7 @@ class ErrorReader:
         self._changed.set()
 
     def close(self) -> None:
-        """End the iteration behind what is buffered."""
+        """End the iteration after the buffered errors."""
         self._closed = True
         self._changed.set()
         self._stream.forget(self)
@@ -59,23 +60,23 @@ class ErrorReader:
 
 
 class ErrorStream:
-    """Hands every error to every reader, each with a buffer of its own of `buffer` errors; never waits."""
+    """Passes every error to every reader, each with its own buffer of `buffer` errors; never waits."""
 
     def __init__(self, buffer: int = BUFFER) -> None:
         self._buffer = buffer
-        # a reader that its user has dropped must not count as one: errors would be logged nowhere
+        # weak, as a reader that its user has dropped must not count: its errors would not be logged either
         self._readers: WeakSet[ErrorReader] = WeakSet()
         self._closed = False
 
     def put(self, error: Exception) -> bool:
-        """Tell every reader; False if there is none, so that somebody else has to be told."""
+        """Pass an error to every reader; return False if there is none, so that the caller logs it."""
         readers = list(self._readers)
         for reader in readers:
-            reader.put(copy_error(error))  # a reader may raise it
+            reader.put(copy_error(error))  # a copy, as each reader may raise it
         return bool(readers)
 
     def reader(self) -> ErrorReader:
-        """A new reader; on a closed stream one that ends at once."""
+        """Return a new reader; on a closed stream one that ends at once."""
         reader = ErrorReader(self, self._buffer)
         self._readers.add(reader)
         if self._closed:
@@ -83,11 +84,11 @@ class ErrorStream:
         return reader
 
     def forget(self, reader: ErrorReader) -> None:
-        """Tell this reader nothing more."""
+        """Pass no more errors to this reader."""
         self._readers.discard(reader)
 
     def close(self) -> None:
-        """End every reader's iteration behind what it has not read yet."""
+        """End every reader's iteration after its unread errors."""
         self._closed = True
         for reader in list(self._readers):
             reader.close()

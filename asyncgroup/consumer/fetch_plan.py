@@ -1,4 +1,4 @@
-"""The pure part of fetching: which partitions to ask for, the request, and what each error code means."""
+"""Pure functions of fetching: select partitions, build the Fetch request, map partition error codes to actions."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ __all__ = [
 ]
 
 SHORT_WAIT: Final = 0.02
-"""Seconds that a broker may park a fetch while a wanted partition had to be left out of it."""
+"""Seconds of `max_wait` for a fetch that had to leave out a partition, so that the next fetch can have it soon."""
 
 RESPONSE_SHARE: Final = 8
-"""No answer is larger than this part of `buffer_bytes`: while its partitions are copied out of it, it is in memory beside
-them, and so beyond the budget. A first batch comes whole all the same (KIP-74)."""
+"""A response may have at most 1/8 of `buffer_bytes`: while its partitions are copied out of it, it takes memory beyond the
+budget. The first batch of a response may exceed the limit (KIP-74)."""
 
 RACK_ID_VERSION: Final = 11
-"""The Fetch version from which a reader may say where it stands (KIP-392)."""
+"""The first Fetch version with a rack id (KIP-392)."""
 
 LAST_FETCHED_EPOCH_VERSION: Final = 12
-"""The Fetch version from which a broker finds out by itself that the logs differ (KIP-595)."""
+"""The first Fetch version with the last fetched epoch, by which brokers detect diverging logs (KIP-595)."""
 
 
 class FetchAction(Enum):
-    """What a partition's error code in a Fetch response asks for."""
+    """What to do about a partition's error code in a Fetch response."""
 
-    DELIVER = "deliver"
+    DELIVER = "no error: hand the records over"
     RESET = "the offset is not in the log: apply out_of_range_reset"
-    REDISPATCH = "the leader moved or is moving: refresh metadata and ask the new one"
-    FAIL = "raise to the reader"
+    REDISPATCH = "the leader has moved or is moving: refresh the metadata and fetch from the new leader"
+    FAIL = "raise the error to the reader"
 
 
 FETCH_ACTIONS: Final[Mapping[int, FetchAction]] = {
@@ -66,35 +66,43 @@ FETCH_ACTIONS: Final[Mapping[int, FetchAction]] = {
     ErrorCode.CORRUPT_MESSAGE: FetchAction.FAIL,
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: FetchAction.FAIL,
 }
-"""Codes and actions of `FetchCollector.handleInitializeErrors` in Kafka; any other retriable code is redispatched."""
+"""As `FetchCollector.handleInitializeErrors` in Kafka. Of the codes not listed, retriable ones are REDISPATCH and others
+FAIL."""
 
 
 class PlannedFetch(NamedTuple):
-    """One partition of a fetch: the consumer, its version when asked (a seek raises it), and what is asked for."""
+    """One partition of a planned or in-flight fetch."""
 
     consumer: PartitionConsumer
     version: int
+    """The consumer's version at the time of the plan; a seek raises it, which makes the response void."""
     wanted: PartitionData
 
 
 class FetchPlan(NamedTuple):
-    """A fetch to send: partitions in order of precedence (brokers fill the answer in this order, KIP-74)."""
+    """A fetch to send."""
 
     partitions: dict[TopicPartition, PlannedFetch]
+    """In order of precedence: brokers fill the response in this order (KIP-74)."""
     max_wait: float
+    """Seconds that the broker may wait for `fetch_min_bytes`."""
 
     @property
     def wanted(self) -> dict[TopicPartition, PartitionData]:
-        """What is asked for, without who asks."""
-        return {tp: ask.wanted for tp, ask in self.partitions.items()}
+        """The part of the plan that goes into the request."""
+        return {tp: planned.wanted for tp, planned in self.partitions.items()}
 
 
 def make_plan(
-    consumers: Iterable[PartitionConsumer], epochs: Mapping[TopicPartition, int], ask: int, max_wait: float
+    consumers: Iterable[PartitionConsumer],
+    epochs: Mapping[TopicPartition, int],
+    fetch_size: int,
+    max_wait: float,
 ) -> FetchPlan:
-    """The partitions that want more, in the given order.
+    """Plan a fetch of all fetchable partitions in the given order, `fetch_size` bytes of each.
 
-    If one had to be left out because its buffer is full, the broker parks the fetch for a moment only.
+    `epochs` are the leaders' epochs. If a partition is left out because its buffer is full, `max_wait` is at most
+    `SHORT_WAIT`, so that it does not wait for a long poll of the others once its reader makes room.
     """
     partitions = {}
     left_out = False
@@ -103,7 +111,11 @@ def make_plan(
             tp = consumer.tp
             epoch = epochs.get(tp, -1)
             wanted = PartitionData(
-                consumer.fetch_offset, epoch, ask, consumer.fetched_epoch, consumer.fetch_position.topic_id
+                consumer.fetch_offset,
+                epoch,
+                fetch_size,
+                consumer.fetched_epoch,
+                consumer.fetch_position.topic_id,
             )
             partitions[tp] = PlannedFetch(consumer, consumer.version, wanted)
         elif consumer.is_buffer_full:
@@ -112,16 +124,16 @@ def make_plan(
 
 
 def response_limit(config: ConsumerConfig) -> int:
-    """Bytes that an answer with several batches may have."""
+    """Return the largest number of bytes that a response with several batches may have."""
     return max(1, min(config.fetch_max_bytes, config.buffer_bytes // RESPONSE_SHARE))
 
 
 def build_fetch_request(
     sent: SessionRequest, config: ConsumerConfig, max_wait: float, version: int, *, send_rack: bool = True
 ) -> m.FetchRequest:
-    """The request in a version; from 13 on every partition must carry its topic's id.
+    """Build the request in a version; from 13 on every partition must have its topic's id.
 
-    A leader that is not told the rack returns the records itself instead of advising a follower (KIP-392).
+    A leader that gets no rack id returns records itself instead of advising a preferred read replica (KIP-392).
     """
     return m.FetchRequest(
         max_wait_ms=int(max_wait * 1000),
@@ -137,24 +149,22 @@ def build_fetch_request(
 
 
 def _topics(wanted: Mapping[TopicPartition, PartitionData], version: int) -> list[m.FetchRequest.FetchTopic]:
-    fetch, by_id, says_epoch = (
-        m.FetchRequest,
-        version >= TOPIC_ID_VERSION,
-        version >= LAST_FETCHED_EPOCH_VERSION,
-    )
+    fetch = m.FetchRequest
+    by_id = version >= TOPIC_ID_VERSION
+    has_epoch = version >= LAST_FETCHED_EPOCH_VERSION
     topics: dict[str, m.FetchRequest.FetchTopic] = {}
-    for tp, ask in wanted.items():
+    for tp, data in wanted.items():
         topic = topics.get(tp.topic)
         if topic is None:
             named = None if by_id else fetch.FetchTopic(topic=tp.topic)
-            topic = topics[tp.topic] = named or fetch.FetchTopic(topic_id=ask.topic_id)
+            topic = topics[tp.topic] = named or fetch.FetchTopic(topic_id=data.topic_id)
         topic.partitions.append(
             fetch.FetchPartition(
                 partition=tp.partition,
-                current_leader_epoch=ask.leader_epoch,
-                fetch_offset=ask.offset,
-                last_fetched_epoch=ask.fetched_epoch if says_epoch else -1,
-                partition_max_bytes=ask.max_bytes,
+                current_leader_epoch=data.leader_epoch,
+                fetch_offset=data.offset,
+                last_fetched_epoch=data.fetched_epoch if has_epoch else -1,
+                partition_max_bytes=data.max_bytes,
             )
         )
     return list(topics.values())

@@ -1,7 +1,7 @@
-"""The client's half of an incremental fetch session (KIP-227; `FetchSessionHandler.java` in Kafka).
+"""The client's side of incremental fetch sessions (KIP-227; `FetchSessionHandler.java` in Kafka). Pure state.
 
-A broker remembers what was asked: a request names only what changed since the last one, a response only what is new.
-An idle consumer of two hundred partitions so sends and receives a few dozen bytes instead of kilobytes. Pure state.
+The broker keeps the partitions of the last fetch: a request names only those that changed since then, a response only
+those with news. An idle consumer of two hundred partitions sends and receives a few dozen bytes instead of kilobytes.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ __all__ = [
 ]
 
 SESSION_VERSION: Final = 7
-"""The Fetch version from which there are sessions (KIP-227)."""
+"""The first Fetch version with sessions (KIP-227)."""
 
 TOPIC_ID_VERSION: Final = 13
-"""The Fetch version from which topics go by id (KIP-516)."""
+"""The first Fetch version that identifies topics by id (KIP-516)."""
 
 INITIAL_EPOCH: Final = 0
-"""Asks for a new session, and ends the one that is named."""
+"""Session epoch of a request that starts a new session and ends the given one."""
 
 FINAL_EPOCH: Final = -1
-"""Asks for no session, and ends the one that is named."""
+"""Session epoch of a request without a session; it ends the given one."""
 
 _LAST_EPOCH: Final = 2**31 - 1
 
@@ -49,39 +49,43 @@ SESSION_ERRORS: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
     }
 )
-"""Codes of a whole response that a new session heals: the old one was evicted, or the broker was restarted."""
+"""Top-level error codes after which a new session is started: the old one was evicted, or the broker restarted."""
 
 
 class PartitionData(NamedTuple):
-    """What a fetch asks of a partition; `fetched_epoch` is the leader epoch of the record before `offset`, or -1."""
+    """What a request says of one partition; `FetchRequest.PartitionData` in Java."""
 
     offset: int
     leader_epoch: int
+    """The leader's current epoch; -1 if unknown."""
     max_bytes: int
     fetched_epoch: int = -1
+    """The leader epoch of the record before `offset`; -1 if unknown."""
     topic_id: UUID = m.NO_UUID
 
 
 class SessionRequest(NamedTuple):
-    """What to send: the partitions, in order, and those that the broker should forget, with their topics' ids."""
+    """The part of a Fetch request that depends on the session."""
 
     session_id: int
     epoch: int
     wanted: Mapping[TopicPartition, PartitionData]
+    """The partitions to add or change, in order of precedence."""
     forgotten: list[tuple[TopicPartition, UUID]]
+    """The partitions to remove from the session, with their topics' ids."""
 
 
 def sessionless_request(wanted: Mapping[TopicPartition, PartitionData]) -> SessionRequest:
-    """A full fetch that makes no session and ends none."""
+    """Return a full fetch request that neither starts nor ends a session."""
     return SessionRequest(0, FINAL_EPOCH, wanted, [])
 
 
 class FetchSession:
-    """One session with one broker, over requests that are sent one after another.
+    """One session with one broker; requests are sent one after another.
 
-    `next_request` says what to send for what is wanted now, and takes for granted that the broker will know it; then either
-    `handle_response` or `invalidate` follows. After anything unexpected the next request asks for a new session, and ends the old
-    one where the broker may still have it.
+    `next_request` returns what to send for the currently wanted partitions and assumes that the broker receives it;
+    `handle_response`, `handle_error` or `invalidate` has to follow. After anything unexpected the next request starts a
+    new session, and ends the old one if the broker may still have it.
     """
 
     def __init__(self, node_id: int) -> None:
@@ -89,10 +93,10 @@ class FetchSession:
         self.session_id = 0
         self.epoch = INITIAL_EPOCH
         self.session_partitions: dict[TopicPartition, PartitionData] = {}
-        """What the broker has been told, at the latest by the request under way."""
-        self._by_id = False
-        self._is_used = False
-        self._refusals = 0
+        """The session's partitions as the broker knows them once it has received the in-flight request."""
+        self._by_id = False  # whether the session identifies topics by id
+        self._is_used = False  # whether the last request's version has sessions
+        self._error_count = 0  # consecutive top-level errors
 
     def __repr__(self) -> str:
         return (
@@ -101,10 +105,10 @@ class FetchSession:
         )
 
     def next_request(self, wanted: Mapping[TopicPartition, PartitionData], version: int) -> SessionRequest:
-        """What to send in a version so that the broker reads just these partitions."""
+        """Return what to send in a version so that the broker reads exactly these partitions."""
         by_id = version >= TOPIC_ID_VERSION
         if by_id is not self._by_id:
-            self.invalidate()  # a session goes by names or by ids; the broker would answer FETCH_SESSION_TOPIC_ID_ERROR
+            self.invalidate()  # a session uses names or ids; a mix is answered with FETCH_SESSION_TOPIC_ID_ERROR
             self._by_id = by_id
         self._is_used = version >= SESSION_VERSION
         if not self._is_used:
@@ -112,40 +116,40 @@ class FetchSession:
         known, self.session_partitions = self.session_partitions, dict(wanted)
         if self.epoch == INITIAL_EPOCH:
             return SessionRequest(self.session_id, INITIAL_EPOCH, wanted, [])
-        changed = {tp: ask for tp, ask in wanted.items() if known.get(tp) != ask}
-        forgotten = [(tp, ask.topic_id) for tp, ask in known.items() if self._is_forgotten(tp, ask)]
+        changed = {tp: data for tp, data in wanted.items() if known.get(tp) != data}
+        forgotten = [(tp, data.topic_id) for tp, data in known.items() if self._is_forgotten(tp, data)]
         return SessionRequest(self.session_id, self.epoch, changed, forgotten)
 
     def _is_forgotten(self, tp: TopicPartition, before: PartitionData) -> bool:
-        """Whether the broker must drop an entry: not wanted any more, or of a topic that was made anew meanwhile."""
+        """Return whether the broker has to drop an entry: no longer wanted, or its topic was recreated."""
         now = self.session_partitions.get(tp)
         return now is None or (self._by_id and now.topic_id != before.topic_id)
 
     def handle_response(self, response: m.FetchResponse, partitions: Collection[TopicPartition]) -> None:
-        """Take note of a response without a top-level error, and of the partitions that it names.
+        """Update the session after a response without a top-level error; `partitions` are those that it contains.
 
-        Raises ProtocolError for one that does not fit what was asked; nothing of it must be used then.
+        Raises ProtocolError for a response that does not match the request; it must not be used then.
         """
-        self._refusals = 0
+        self._error_count = 0
         if not self._is_used:
             return
         if self.epoch == INITIAL_EPOCH:
             self._handle_full_response(response, partitions)
             return
-        if strange := [tp for tp in partitions if tp not in self.session_partitions]:
+        if unknown := [tp for tp in partitions if tp not in self.session_partitions]:
             self.invalidate()
-            raise self._protocol_error(f"{strange[0]} is not in the session")
+            raise self._protocol_error(f"{unknown[0]} is not in the session")
         self._continue(response.session_id, self.epoch)
 
     def _handle_full_response(
         self, response: m.FetchResponse, partitions: Collection[TopicPartition]
     ) -> None:
         found = set(partitions)
-        if not found and response.throttle_time_ms > 0:  # the broker did not even look (KIP-219)
+        if not found and response.throttle_time_ms > 0:  # a throttled request is not processed (KIP-219)
             self._restart(0)
         elif found != self.session_partitions.keys():
             error = self._protocol_error(
-                f"{len(found)} partitions where {len(self.session_partitions)} were asked for"
+                f"{len(found)} partitions instead of the {len(self.session_partitions)} requested ones"
             )
             self._restart(response.session_id)
             raise error
@@ -153,7 +157,7 @@ class FetchSession:
             self._continue(response.session_id, INITIAL_EPOCH)
 
     def _continue(self, session_id: int, epoch: int) -> None:
-        """Id 0 says that the broker keeps no session: its cache is full, or it has just let go of ours."""
+        """Advance the session. Id 0 means that the broker has none: its cache is full, or ours was evicted."""
         if session_id == 0:
             self._restart(0)
         else:
@@ -161,20 +165,22 @@ class FetchSession:
             self.epoch = 1 if epoch == _LAST_EPOCH else epoch + 1
 
     def handle_error(self, code: int) -> bool:
-        """Take note of a top-level error; whether the same should be asked again at once, in a new session.
+        """Update the session after a top-level error; return whether to retry at once in a new session.
 
-        Twice in a row it should not: a broker that refuses each new session would be asked without a pause.
+        Only the first of consecutive errors is retried at once: a broker that refuses every new session must not be
+        asked without pauses.
         """
         self._restart(0 if code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND else self.session_id)
-        self._refusals += 1
-        return code in SESSION_ERRORS and self._refusals == 1
+        self._error_count += 1
+        return code in SESSION_ERRORS and self._error_count == 1
 
     def invalidate(self) -> None:
-        """Nobody knows whether the last request was carried out: begin anew, and end the old session."""
+        """Start a new session with the next request and end the old one: the outcome of the last request is unknown."""
         self._restart(self.session_id)
 
     def _restart(self, session_id: int) -> None:
-        self.session_id, self.epoch = session_id, INITIAL_EPOCH
+        self.session_id = session_id
+        self.epoch = INITIAL_EPOCH
         self.session_partitions = {}
 
     def _protocol_error(self, what: str) -> ProtocolError:

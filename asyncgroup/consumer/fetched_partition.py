@@ -1,4 +1,7 @@
-"""A partition as its fetcher sees it: what it holds and wants, and how it takes what a broker says."""
+"""The state of one partition: position, buffer, flags, and every step that changes them except reading.
+
+The fetcher's side of a partition; `PartitionConsumer` adds the reader's side.
+"""
 
 from __future__ import annotations
 
@@ -27,21 +30,23 @@ __all__ = ["FetchedPartition"]
 _log = logging.getLogger("asyncgroup.consumer")
 
 
-def _nothing_to_wake() -> None:
-    """Stands in for the fetcher of a partition that has none."""
+def _no_fetcher() -> None:
+    """Placeholder callback of a partition that is not fetched."""
 
 
 class FetchedPartition:
-    """The only owner of a partition's position; all of its state, and whatever changes it but reading.
+    """Owns a partition's position and state. All methods are plain steps without waiting.
 
-    Plain steps without any waiting: those who wait for `_changed` look again after each. `version` goes up with every
-    jump of the position, so that an answer to an older ask is known. `_blocked` is the one flag that the fast path of
-    the iterators looks at: ended, paused, or an error to be raised.
+    Every change sets `_changed`, and waiting readers check the state again. Callbacks keep the marks of a claim in step
+    with the position:
 
-    Whoever keeps marks hears of `on_reset` (the log does not hold the position; where reading goes on, the log's end),
-    `on_restart` (from an offset on the log holds other records), `on_skipped_range` (nothing to hand out between two
-    offsets; the leader epoch before the second one) and `on_unreadable_batch` (records from an offset on were handed out in a
-    batch that cannot be read; returns where reading goes on, behind those of them that are marked).
+    - `on_reset(offset, log_end)`: the position was not in the log; reading continues at `offset`.
+    - `on_restart(offset, topic_id)`: from `offset` on the log has other records than those read: it was truncated, or the
+      topic was recreated (`topic_id`, else nil).
+    - `on_skipped_range(start, end, epoch)`: between two offsets there are no records to hand out; `epoch` is the leader
+      epoch of the record before `end`.
+    - `on_unreadable_batch(offset)`: a batch that was handed out from `offset` on cannot be decoded; returns the offset at
+      which reading continues, which is not before the mark.
     """
 
     def __init__(
@@ -56,32 +61,41 @@ class FetchedPartition:
         self.tp = tp
         self.high_water_mark = -1
         self.last_stable_offset = -1
-        """The offset behind which transactions may be open, as of the last fetch; -1 before it."""
+        """As of the last fetch, -1 before it: from here on transactions may be open."""
         self.log_start_offset = -1
         self.paused = False
+        """Paused by the user."""
         self.stalled = False
+        """Not fetched because its reader took no record for `max_processing_time` while records waited."""
         self.error: Exception | None = None
+        """Raised by the iterator once; nothing is fetched until then."""
         self.seek_target: StartOffset | None = None
-        """Where the reader wants to go on by name or time, while its offset is not looked up: nothing is fetched."""
+        """The target of a seek by name or time until its offset is looked up; nothing is fetched until then."""
         self.reserved = 0
+        """Bytes that the in-flight fetch may return; they count against the partition's share of the budget."""
         self.version = 0
+        """Incremented whenever in-flight requests become void: at a jump of the position, at the end of the partition."""
         self.jumps = 0
-        """Times that the position was moved by a seek or by what happened to the log."""
+        """Counts seeks, resets and changes of the log; `reread` is ignored after one."""
         self.fetch_position = FetchPosition()
         on_skip = self._on_skip if config.on_corrupt_batch == "skip" else None
         self._buffer = RecordBuffer(
             tp, offset, config.check_crcs, on_skip, leader_epoch, config.max_response_size
         )
-        self._budget, self._hooks = budget, hooks
+        self._budget = budget
+        self._hooks = hooks
         self._errors = ErrorStream(config.error_buffer)
         self.fetch_failures = FetchFailures()
-        self._lowest, self._furthest = offset, offset
+        self._lowest = offset  # the lowest offset at which reading ever began
+        self._furthest = offset  # the highest position before a jump; see `was_read`
         self._ended = False
-        self._blocked = False
-        self._gathering = 0
+        self._blocked = (
+            False  # ended, paused, or an error to raise: the one flag that the iterators' fast path checks
+        )
+        self._gathering = 0  # readers that wait to fill a larger batch
         self._changed = asyncio.Event()
         self._decoder = BatchDecoder(self._buffer, self._changed.set)
-        self._seen_progress: tuple[int, int] | None = None
+        self._seen_progress: tuple[int, int] | None = None  # the buffer's progress at the last stall check
         self.on_reset: Callable[[int, int], None] = lambda _offset, _log_end: None
         self.on_restart: Callable[[int, UUID], None] = lambda _offset, _topic_id: None
         self.on_skipped_range: Callable[[int, int, int], None] = lambda _start, _end, _epoch: None
@@ -92,9 +106,10 @@ class FetchedPartition:
         self.detach()
 
     def detach(self) -> None:
-        """Let go of the fetchers, which know all other partitions: this one is not fetched (any more)."""
-        self.wake_fetcher, self.on_handled_error = _nothing_to_wake, self.report
-        self.look_up_seek = _nothing_to_wake
+        """Drop the callbacks to the fetchers: the partition is not fetched (any more)."""
+        self.wake_fetcher = _no_fetcher
+        self.on_handled_error = self.report
+        self.look_up_seek = _no_fetcher
 
     # --- position and state -------------------------------------------------------------------------------------
 
@@ -105,7 +120,7 @@ class FetchedPartition:
 
     @property
     def buffered_bytes(self) -> int:
-        """Wire bytes that wait for the reader."""
+        """Buffered wire bytes."""
         return self._buffer.bytes
 
     def _seek(self, offset: int) -> None:
@@ -115,22 +130,24 @@ class FetchedPartition:
         self._move_to(offset, -1)
 
     def _seek_by_lookup(self, target: StartOffset) -> None:
-        """Drop what waits; the fetchers look up what offset `target` stands for, and call `resolve_seek`."""
+        """Drop buffered records; the fetchers look up the offset of `target` and call `resolve_seek`."""
         self.seek_target = target
         self.jumps += 1
         self._move_to(self.position, -1)
         self.look_up_seek()
 
     def resolve_seek(self, offset: int) -> None:
-        """Go on at the offset that was looked up."""
+        """Continue at the offset that was looked up for `seek_target`."""
         self._seek(offset)
 
     def was_read(self, offset: int) -> bool:
-        """Whether a record of this offset may have been handed out here: between the lowest start and the position."""
+        """Return whether a record of this offset may have been handed out: it lies between the lowest start and the
+        highest position."""
         return self._lowest <= offset and (offset < self._furthest or offset < self._buffer.position)
 
     def _move_to(self, offset: int, epoch: int) -> None:
-        self._lowest, self._furthest = min(self._lowest, offset), max(self._furthest, self.position)
+        self._lowest = min(self._lowest, offset)
+        self._furthest = max(self._furthest, self.position)
         self.version += 1
         self.reserved = 0
         self.error = None
@@ -138,13 +155,13 @@ class FetchedPartition:
         self._buffer.seek(offset, epoch)
         self.on_skipped_range(
             offset, offset, -1
-        )  # what was passed over may be something else in a log that was cut
+        )  # forget the last range: a truncated log may have records there
         self._unstall()
         self._update()
         self.wake_fetcher()
 
     def _made_room(self) -> None:
-        """A batch was used up: the fetcher may ask for more, and a stalled partition may come back."""
+        """Wake the fetcher after a batch was used up, and end a stall if enough room is free."""
         self._unstall_if_room()
         self.wake_fetcher()
 
@@ -158,15 +175,15 @@ class FetchedPartition:
             self._hooks.emit("on_resumed", *self.tp)
 
     def _update(self) -> None:
-        """The iterators' fast path checks one flag for all that may stop it."""
+        """Recompute `_blocked` and wake waiting readers."""
         self._blocked = self._ended or self.paused or self.error is not None
         self._changed.set()
 
-    # --- what is wanted, and what comes -------------------------------------------------------------------------
+    # --- fetching -----------------------------------------------------------------------------------------------
 
     @property
     def fetch_offset(self) -> int:
-        """The next offset to ask the broker for."""
+        """The next offset to fetch."""
         return self._buffer.fetch_offset
 
     @property
@@ -181,12 +198,12 @@ class FetchedPartition:
 
     @property
     def is_fetchable(self) -> bool:
-        """Whether the partition should be in the next fetch."""
+        """Whether the partition belongs into the next fetch."""
         return not self._is_idle and self._budget.allows(self._buffer.bytes + self.reserved)
 
     @property
     def is_buffer_full(self) -> bool:
-        """Wanted, but its buffer is full: it will be asked for as soon as its reader has made room."""
+        """Whether only its full buffer keeps the partition out of the next fetch, until its reader makes room."""
         return not self._is_idle and not self._budget.allows(self._buffer.bytes + self.reserved)
 
     def fetched(
@@ -199,11 +216,13 @@ class FetchedPartition:
         last_stable_offset: int = -1,
         aborted: Iterable[ListedTransaction] | None = None,
     ) -> None:
-        """Take in what a broker answered. The reader meets what is no record batch behind what came before it.
+        """Add what a broker returned. Bytes that do not form record batches raise to the reader after the records before.
 
-        `aborted` lists the aborted transactions that touch `data` (`read_committed` only).
+        `zero_copy`: `data` need not be copied, as the response has records of no other partition. `aborted` lists the
+        aborted transactions that overlap `data` (`read_committed` only).
         """
-        self.high_water_mark, self.log_start_offset = high_water_mark, log_start_offset
+        self.high_water_mark = high_water_mark
+        self.log_start_offset = log_start_offset
         self.last_stable_offset = last_stable_offset
         self._buffer.high_water_mark = high_water_mark
         if data:
@@ -215,19 +234,19 @@ class FetchedPartition:
         self.fetch_failures.clear()
 
     def report(self, error: Exception) -> bool:
-        """Tell the readers of `errors()` of an error that heals by itself; False if there is none."""
+        """Pass an error that the client recovers from by itself to the readers of `errors()`; return False without any."""
         return self._errors.put(error)
 
     def fail(self, error: Exception) -> None:
-        """Raise `error` from the iterator once; nothing is fetched until it was raised."""
+        """Raise `error` from the iterator once; nothing is fetched until then."""
         self.error = error
         self._update()
 
     def reset(self, offset: int, log_end: int) -> None:
-        """Go on at `offset` because the log does not hold `fetch_offset`; whoever keeps marks is told.
+        """Continue at `offset` because `fetch_offset` is not in the log; `log_end` is passed to `on_reset`.
 
-        If the log has lost its head, what was fetched of it before is handed out first: a slow reader loses no record
-        that it has already.
+        If the log start has moved beyond the position, the buffered records are handed out first: a slow reader loses no
+        record that was fetched for it.
         """
         if offset > self.fetch_offset and self._buffer.records:
             self.version += 1
@@ -239,61 +258,61 @@ class FetchedPartition:
         self.on_reset(offset, log_end)
 
     def restart(self, offset: int, epoch: int = -1, topic_id: UUID = NO_UUID) -> None:
-        """Go on at `offset`: what was read from there on is no longer in the log, which holds other records now.
+        """Continue at `offset`: from there on the log has other records than those that were read.
 
-        The marks of what is gone must not count for what is read instead; whoever keeps marks is told. `epoch` is the
-        leader epoch of the record before `offset`, `topic_id` that of a topic which was made anew.
+        The marks of the lost records must not count for those read instead, hence `on_restart`. `epoch` is the leader
+        epoch of the record before `offset`, `topic_id` the id of a recreated topic.
         """
         self.jumps += 1
         self._move_to(offset, epoch)
         self.on_restart(offset, topic_id)
 
     def rewind(self, epoch: int) -> None:
-        """Drop what the reader has not seen, to fetch it anew; `epoch` is that of the last record before."""
+        """Drop buffered records and fetch them again; `epoch` is the leader epoch of the record before the position."""
         self._move_to(self.position, epoch)
 
     def reread(self, offset: int, jumps: int) -> None:
-        """Read a batch again that was handed out from `offset` on and could not be decoded: its records were not seen.
+        """Go back to a batch that was handed out from `offset` on and could not be decoded: its records were not seen.
 
-        From now on batches are decoded before they are handed out, and an unreadable one is raised by the iterator at
-        every read until a seek past it, as with the record iterator. Void after a jump (`jumps` is the count at the
-        time when the batch was taken).
+        From now on batches are decoded before they are handed out, and a corrupt one raises at every read until a seek
+        past it, as with the record iterator. Ignored after a jump; `jumps` is the count when the batch was handed out.
         """
         if jumps != self.jumps or offset >= self.position:
             return
         _log.warning(
-            "%s: a batch from offset %d on cannot be read; reading goes back to where nothing is marked, and no mark "
-            "passes it before a seek() past it",
+            "%s: the batch at offset %d cannot be decoded; reading continues before it, after the last mark, and marks "
+            "cannot pass it until a seek() past it",
             self.tp,
             offset,
         )
         self._buffer.decode_eagerly = True
-        going_on_at = self.on_unreadable_batch(offset)
-        if going_on_at < self.position:
-            self._move_to(going_on_at, -1)
+        resume_at = self.on_unreadable_batch(offset)
+        if resume_at < self.position:
+            self._move_to(resume_at, -1)
 
     def _on_skip(self, error: CorruptRecordsError) -> None:
         _log.warning("%s", error)
         self.on_handled_error(error)
 
     def check_progress(self) -> None:
-        """Called every `max_processing_time`: no record handed out since the last call while records wait is a stall.
+        """Detect a stall; called every `max_processing_time`.
 
-        A reader that gathers records for a larger batch takes none, but waits for us.
+        The partition is stalled if records waited since the last call and none was handed out. A reader that waits for a
+        larger batch or for a decoding thread does not count as slow.
         """
         if self._ended:
             return
         progress = self._buffer.progress
         if self.stalled:
-            # the reader took records since, perhaps of one large batch: no need to wait until that is used up
+            # the reader has taken records, perhaps of one large batch: check for room before that is used up
             if progress != self._seen_progress:
                 self._unstall_if_room()
                 self.wake_fetcher()
             return
-        is_served = self._gathering or self._decoder.is_busy  # its reader waits for us
-        waiting = bool(self._buffer) and not (self.paused or is_served)
+        reader_waits = self._gathering or self._decoder.is_busy
+        waiting = bool(self._buffer) and not (self.paused or reader_waits)
         if waiting and self._seen_progress == progress:
             self.stalled = True
             self._hooks.emit("on_stalled", *self.tp)
-        # records that came only now have not waited for a whole period yet
+        # records that arrived since the last call have not waited for a whole period yet
         self._seen_progress = progress if waiting else None

@@ -1,4 +1,4 @@
-"""All fetching of a client: partitions go to the fetcher of their leader, and to another one when the leader moves."""
+"""All fetching of a client: assign each partition to the broker fetcher of its leader, and again when the leader moves."""
 
 from __future__ import annotations
 
@@ -28,29 +28,31 @@ __all__ = ["Fetchers"]
 _log = logging.getLogger("asyncgroup.consumer")
 
 REFRESH_WINDOW = 0.05
-"""Seconds: partitions that are to be dispatched within so short a time share a refresh of metadata."""
+"""Leaderless partitions that are due within so many seconds share one metadata refresh."""
 
 MAX_IDLE_CHECKS = 10
-"""How many times, once a second, a fetcher is found without partitions before it ends: some come back after a pause."""
+"""A broker fetcher ends after more than so many checks, one a second, without partitions: some return after a pause."""
 
 Spawn = Callable[..., None]
 
 
 class Fetchers:
-    """The broker fetchers of a client and the partitions that wait for one.
+    """The broker fetchers of a client, and the partitions that are leaderless or await an offset reset.
 
-    `spawn(function, *args)` runs a coroutine function in the task group of whoever owns this object. `on_error` hears
-    of what goes wrong and heals by itself, and says whether anybody listens. `lane_suffix` names the client's own
-    connections. `clock` is the time of day, for resets by duration. `sessions` may outlast this object: what the next
-    one asks a node first ends the fetch session that this one had there, of which a node keeps a limited number.
+    - `spawn(function, *args)` runs a coroutine function in the owner's task group.
+    - `on_error` is called with errors that the client recovers from by itself; it returns whether there are listeners.
+    - `lane_suffix` names the client's own connections.
+    - `clock` is the time of day, for resets by duration.
+    - `sessions` may be passed on to a later object: its first request to a node then ends the old fetch session there, of
+      which a node keeps a limited number.
 
-    A partition that cannot be fetched is tried again for ever, with pauses by `retry_backoff` or
-    `fetch_retry_backoff`; after `fetch_retry_max` failures in a row its reader gets RetriesExhausted. Pauses and counts
-    are each partition's own: one that is in trouble holds no other up.
+    A partition that cannot be fetched is retried without end, with pauses by `retry_backoff` or `fetch_retry_backoff`;
+    after `fetch_retry_max` consecutive failures RetriesExhausted is raised to its reader. Pauses and counts are kept per
+    partition, so a failing one does not delay others.
 
-    Metadata is followed whoever asked for it: as soon as it names another leader a partition is fetched there, whether
-    it waits for its next try or for the answer of its former leader, which is then given up. While partitions wait for
-    a leader, and while a broker owes an answer, metadata is asked for in short intervals (`LeaderWatch`).
+    Every metadata refresh counts, whatever caused it: once it names another leader, a partition is fetched from there,
+    even if it waits for its next try, or for a response of its former leader, which is then given up. While partitions are
+    leaderless or a broker is unresponsive, metadata is refreshed at short intervals (`LeaderWatch`).
     """
 
     def __init__(
@@ -64,14 +66,16 @@ class Fetchers:
         clock: MillisClock = wall_clock,
         sessions: dict[int, FetchSession] | None = None,
     ) -> None:
-        self._cluster, self._config, self._spawn = cluster, config, spawn
-        self._sessions = {} if sessions is None else sessions
+        self._cluster = cluster
+        self._config = config
+        self._spawn = spawn
+        self._sessions = {} if sessions is None else sessions  # by node id
         self._on_error = on_error
         self._lane_suffix = lane_suffix
         self.budget = Budget(config.buffer_bytes, config.max_partition_fetch_bytes)
         self._consumers: dict[TopicPartition, PartitionConsumer] = {}
         self._fetchers: dict[int, BrokerFetcher] = {}
-        self._last_fetch = float("-inf")
+        self._last_fetch = float("-inf")  # of fetchers that have ended
         self._retries = Retries(config, cluster.backoff)
         self._leaderless = DelayQueue(REFRESH_WINDOW)
         self._leaders = LeaderWatch(cluster, config, cluster.random, self._is_waiting)
@@ -85,12 +89,12 @@ class Fetchers:
 
     @property
     def last_fetch(self) -> float:
-        """Loop time of the last answer of any broker."""
+        """Loop time of the last response of any broker."""
         return max([self._last_fetch, *(fetcher.last_fetch for fetcher in self._fetchers.values())])
 
     @property
     def pending_since(self) -> dict[int, float]:
-        """The nodes that owe an answer, and the loop time at which each was asked."""
+        """The nodes with a fetch in flight, each with the loop time at which the oldest one was sent."""
         return {
             node_id: fetcher.pending_since
             for node_id, fetcher in sorted(self._fetchers.items())
@@ -98,7 +102,7 @@ class Fetchers:
         }
 
     def start(self) -> None:
-        """Start dispatching and the stall timer."""
+        """Start the background tasks."""
         self._spawn(self._dispatch_loop)
         self._spawn(self._follow_metadata)
         self._spawn(self._watch_unresponsive)
@@ -106,7 +110,7 @@ class Fetchers:
         self._spawn(self._watch_progress)
 
     def add(self, consumer: PartitionConsumer) -> None:
-        """Fetch a partition from now on."""
+        """Start fetching a partition."""
         self._consumers[consumer.tp] = consumer
         self.budget.partition_count = len(self._consumers)
         consumer.on_handled_error = partial(self.report, [consumer])
@@ -114,7 +118,7 @@ class Fetchers:
         self._assign(consumer)
 
     def remove(self, consumer: PartitionConsumer) -> None:
-        """Stop fetching a partition; what is under way for it is dropped."""
+        """Stop fetching a partition; data in flight for it is dropped."""
         if not self._is_ours(consumer):
             return
         del self._consumers[consumer.tp]
@@ -127,7 +131,7 @@ class Fetchers:
         consumer.detach()
 
     def _look_up_seek(self, consumer: PartitionConsumer) -> None:
-        """Its reader seeks by name or time: nothing is fetched until the offset is known."""
+        """Look up the target of a seek by name or time; the partition is not fetched until its offset is known."""
         for fetcher in self._fetchers.values():
             fetcher.remove(consumer)
         self._assign(consumer)
@@ -135,12 +139,13 @@ class Fetchers:
     def _is_ours(self, consumer: PartitionConsumer) -> bool:
         return self._consumers.get(consumer.tp) is consumer
 
-    # --- homes --------------------------------------------------------------------------------------------------
+    # --- assignment to brokers ----------------------------------------------------------------------------------
 
     def _assign(self, consumer: PartitionConsumer) -> None:
-        """Bring a partition to its leader, or to the replica that the leader prefers for us (KIP-392).
+        """Assign a partition to the fetcher of its leader or preferred read replica (KIP-392).
 
-        Where no leader is known, the dispatch loop has to find one.
+        Without a known leader it becomes leaderless, and the dispatch loop refreshes the metadata. A partition with a seek
+        target goes to the resetter first.
         """
         if consumer.seek_target is not None:
             self._leaderless.discard(consumer)
@@ -167,7 +172,7 @@ class Fetchers:
             self._fetcher(home).add(consumer)
 
     def _wait_for_leader(self, consumer: PartitionConsumer, error: BrokerError) -> None:
-        """Have the dispatch loop look the partition's leader up."""
+        """Make the partition leaderless; the dispatch loop will look up its leader."""
         self._leaderless.put(consumer, self._record_failure(consumer, error))
         self._leaders.failed(consumer, error)
 
@@ -185,9 +190,9 @@ class Fetchers:
     # --- metadata -----------------------------------------------------------------------------------------------
 
     async def _dispatch_loop(self) -> None:
-        """Refresh metadata for partitions whose next try is due, then send them home; and while leaders are in doubt."""
+        """Refresh metadata and assign leaderless partitions whose next try is due; refresh while leaders are in doubt."""
         while True:
-            # one that comes during the refresh waits for another, as this one may be older than its trouble
+            # a partition that becomes leaderless during the refresh needs another one: this one may be older than its failure
             waiting = await self._leaderless.wait_due(self._leaders.next_refresh_at)
             self._leaders.refresh_started()
             await self._refresh(waiting)
@@ -208,7 +213,7 @@ class Fetchers:
         return consumer in self._leaderless or consumer.reserved > 0 or consumer.is_fetchable
 
     async def _follow_metadata(self) -> None:
-        """Fetch partitions from their new leaders as soon as any refresh of metadata names these."""
+        """Assign partitions to their new leaders as soon as a metadata refresh names them."""
         while True:
             await self._cluster.wait_updated()
             moved = [consumer for fetcher in self._fetchers.values() for consumer in fetcher.release_moved()]
@@ -219,9 +224,9 @@ class Fetchers:
                 self._assign(consumer)
 
     async def _watch_unresponsive(self) -> None:
-        """Ask for metadata while a broker owes an answer: it may hang, and others lead its partitions by now.
+        """Refresh metadata while a broker is unresponsive: it may hang, and its partitions may have other leaders by now.
 
-        What a silent follower was asked for goes back to the leaders.
+        Partitions fetched from an unresponsive follower return to their leaders.
         """
         time = asyncio.get_running_loop().time
         while True:
@@ -237,7 +242,7 @@ class Fetchers:
                 await self._refresh([])
 
     def _end_idle(self) -> None:
-        """End fetchers of nodes that have had no partition of ours for a while."""
+        """End the fetchers of nodes that have had no partition for a while."""
         for node_id, fetcher in list(self._fetchers.items()):
             fetcher.idle_checks = 0 if fetcher else fetcher.idle_checks + 1
             if fetcher.idle_checks > MAX_IDLE_CHECKS:
@@ -246,18 +251,18 @@ class Fetchers:
                 fetcher.end()
 
     def retire_lanes(self) -> None:
-        """Close the connections of all fetchers, which have ended."""
+        """Close the connections of all fetchers, after these have ended."""
         self._cluster.retire_lanes(lanes_of(self._lane_suffix))
 
-    # --- trouble ------------------------------------------------------------------------------------------------
+    # --- failures -----------------------------------------------------------------------------------------------
 
     def _redispatch(self, consumers: list[PartitionConsumer], error: Exception, *, hinted: bool) -> None:
-        """Partitions come back from a fetcher; with a hint they go straight on to their new leader.
+        """Assign partitions that a fetcher has stopped fetching; with a hint at once to the new leader, else after a pause.
 
-        A second hint before anything was fetched waits as any other failure does: brokers that send us to and fro
-        would keep us busy.
+        A second hint without a successful fetch in between is treated as any other failure: brokers that name each other
+        as the leader would cause a busy loop.
         """
-        if isinstance(error, AuthenticationError):  # does not heal by itself
+        if isinstance(error, AuthenticationError):  # a retry does not help
             for consumer in consumers:
                 self.raise_to_reader(consumer, copy_error(error))
             return
@@ -269,13 +274,13 @@ class Fetchers:
                 failures.redirected = True
                 self._assign(consumer)
             else:
-                # partitions that failed together come back together, to one refresh
+                # partitions that failed together get the same pause, so that they share a refresh
                 pause = self._record_failure(consumer, error)
                 self._leaderless.put(consumer, pauses.setdefault(failures.count, pause))
                 self._leaders.failed(consumer, error)
 
     def _move(self, consumer: PartitionConsumer) -> None:
-        """Another replica is the one to ask: no failure. To and fro without a fetch in between takes pauses."""
+        """Fetch from another replica, which is no failure; a second move without a fetch in between waits."""
         failures = consumer.fetch_failures
         if not failures.redirected:
             failures.redirected = True
@@ -288,7 +293,7 @@ class Fetchers:
         self._leaders.leader_seen(consumer)
 
     def _record_failure(self, consumer: PartitionConsumer, error: Exception) -> float:
-        """A failure more: the reader hears of one too many, and all wait before the next try. Gives the pause."""
+        """Count a failure and return the pause before the next try; raise to the reader beyond `fetch_retry_max`."""
         if consumer.error is None:
             exhausted = self._retries.record_failure(consumer.tp, consumer.fetch_failures, error)
             if exhausted is not None:
@@ -296,7 +301,7 @@ class Fetchers:
         return self._retries.pause(consumer.fetch_failures)
 
     def _reset(self, consumer: PartitionConsumer) -> None:
-        """Its offset is not in the log: applied at once, but with pauses when nothing was fetched since the last time."""
+        """Have the resetter find a position in the log: at once, but after a pause without a fetch since the last reset."""
         pause = 0.0
         if out_of_range_policy(self._config) != "error":
             is_first = consumer.fetch_failures.count == 0
@@ -306,25 +311,25 @@ class Fetchers:
         self._resetter.put(consumer, pause)
 
     def report(self, consumers: Iterable[PartitionConsumer], error: Exception) -> None:
-        """Tell of an error that heals by itself: those who read errors, otherwise the log."""
-        heard = [consumer.report(error) for consumer in consumers]
-        everywhere = self._on_error is not None and bool(self._on_error(error))
-        if not everywhere and not (heard and all(heard)):
-            _log.info("healing: %s", error)
+        """Report an error that the client recovers from by itself to the readers of errors, or log it without any."""
+        reported = [consumer.report(error) for consumer in consumers]
+        has_listeners = self._on_error is not None and bool(self._on_error(error))
+        if not has_listeners and not (reported and all(reported)):
+            _log.info("recovering: %s", error)
 
     def position_found(self, consumer: PartitionConsumer) -> None:
-        """The resetter has found a position for it."""
+        """Fetch from the position that the resetter has found."""
         self._assign(consumer)
 
     def lookup_failed(self, consumer: PartitionConsumer, error: AsyncGroupError) -> float:
-        """The resetter could not look its offset up; gives the pause before the next try."""
+        """Report a failed offset lookup; return the pause before the next try."""
         self.report([consumer], error)
         return self._record_failure(consumer, error)
 
     def raise_to_reader(self, consumer: PartitionConsumer, error: Exception) -> None:
-        """Its reader gets the error, and may seek elsewhere or read on: then it is asked for again.
+        """Raise an error to the reader; the partition is fetched again once the reader seeks or continues.
 
-        A reader that passes over the same error again and again is slowed down by pauses from the second one on.
+        From the second consecutive error on there is a pause, for readers that ignore the same error again and again.
         """
         is_first = consumer.fetch_failures.count == 0
         self._retries.record_raised(consumer.fetch_failures)
@@ -337,7 +342,7 @@ class Fetchers:
     # --- stalls -------------------------------------------------------------------------------------------------
 
     async def _watch_progress(self) -> None:
-        """MaxProcessingTime: one timer looks at every partition; nothing is counted per record."""
+        """Check all partitions for stalls every `max_processing_time`; nothing is counted per record."""
         while True:
             await asyncio.sleep(self._config.max_processing_time)
             for consumer in self._consumers.values():

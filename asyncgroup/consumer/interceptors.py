@@ -1,4 +1,4 @@
-"""Interceptors: functions that see each record once, on its way to the reader."""
+"""Interceptors: functions called for each record once, when it is handed out to the reader."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _log = logging.getLogger("asyncgroup.consumer")
 
 
 class Interceptor(Protocol):
-    """A function that sees each record once, when it is handed out; given as `interceptors=[…]`, called in that order.
+    """A function called for each record once, when it is handed out; given as `interceptors=[…]`, called in that order.
 
-    It may return another record in its place, of the same topic, partition and offset; None and the record itself leave
-    it as it is. It runs on the event loop for each record, so it has to be quick. What it raises is logged once for each
-    kind of exception (`asyncgroup.consumer`) and goes no further: the record is handed out.
+    It may return another record of the same topic, partition and offset to replace it; None or the record itself leaves
+    it unchanged. It runs on the event loop for each record, so it has to be fast. Its exceptions are logged once per
+    exception type (`asyncgroup.consumer`) and otherwise ignored: the record is handed out.
     """
 
     def __call__(self, record: Record, /) -> Record | None:
@@ -27,53 +27,55 @@ class Interceptor(Protocol):
 
 
 class Interceptors:
-    """A chain of interceptors: each gets what the one before it has made of the record.
+    """A chain of interceptors: each gets the record returned by the previous one.
 
-    One that raises, or gives what is no record of the same place, is passed over: the next one gets the record as it
-    was. The log hears of it once for each interceptor and kind of failure, not for each record. Unlike sarama's
-    (`consumer.go`, `interceptors`), none sees a record twice when its partition stalls.
+    If one raises, or does not return a record of the same topic, partition and offset, the next one gets its input. This
+    is logged once per interceptor and kind of failure. Unlike in sarama (`consumer.go`, `interceptors`), no interceptor
+    sees a record twice when its partition stalls.
     """
 
     def __init__(self, chain: Iterable[Interceptor]) -> None:
         self._chain = tuple(chain)
-        self._told: set[tuple[int, object]] = set()
+        self._logged: set[tuple[int, object]] = set()  # (number of the interceptor, kind of failure)
 
     @classmethod
     def of(cls, chain: Iterable[Interceptor] | Interceptors) -> Interceptors | None:
-        """The chain, None for an empty one: a reader without interceptors asks nobody."""
-        if isinstance(chain, Interceptors):
-            return chain if chain._chain else None
-        made = cls(chain)
-        return made if made._chain else None
+        """Return the chain, or None if it is empty, so that readers without interceptors make no call."""
+        interceptors = chain if isinstance(chain, Interceptors) else cls(chain)
+        return interceptors if interceptors._chain else None
 
     def __call__(self, record: Record) -> Record:
-        """What the reader gets for `record`."""
+        """Return the record to hand out in place of `record`."""
         for number, interceptor in enumerate(self._chain):
             try:
-                given = interceptor(record)
+                returned = interceptor(record)
             except Exception as error:  # noqa: BLE001  one interceptor must not stop the chain
-                self._tell(number, type(error), "raised", record, error)
+                self._log_once(number, type(error), "raised", record, error)
                 continue
-            if given is None or given is record:
+            if returned is None or returned is record:
                 continue
-            if _is_same_place(given, record):
-                record = given
+            if _is_same_place(returned, record):
+                record = returned
             else:
-                self._tell(number, "place", f"gave {given!r}, which is not of that place,", record)
+                what = f"returned {returned!r}, which has another topic, partition or offset,"
+                self._log_once(number, "place", what, record)
         return record
 
-    def _tell(
+    def _log_once(
         self, number: int, kind: object, what: str, record: Record, error: Exception | None = None
     ) -> None:
-        if (number, kind) not in self._told:
-            self._told.add((number, kind))
-            text = "interceptor %r %s on %r; it is passed over, and told of once"
+        if (number, kind) not in self._logged:
+            self._logged.add((number, kind))
+            text = "interceptor %r %s on %r; its result is ignored; logged once"
             _log.error(text, self._chain[number], what, record, exc_info=error)
 
 
-def _is_same_place(given: object, record: Record) -> bool:
-    """A record of another place would be marked there, over records that nobody has seen."""
-    return isinstance(given, Record) and (given.topic, given.partition, given.offset) == (
+def _is_same_place(returned: object, record: Record) -> bool:
+    """Return whether an interceptor returned a record of the same topic, partition and offset.
+
+    A mark of any other record would commit records that the reader has not seen.
+    """
+    return isinstance(returned, Record) and (returned.topic, returned.partition, returned.offset) == (
         record.topic,
         record.partition,
         record.offset,

@@ -1,4 +1,4 @@
-"""Records on their way out of a buffer: those of whole record batches are made only when they are read."""
+"""A sequence of records that decodes its record batches only when it is read."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ __all__ = ["LazyRecords", "RawBatch"]
 
 
 class RawBatch(NamedTuple):
-    """One record batch as it came over the wire."""
+    """One record batch in wire format, with its parsed header."""
 
     header: BatchHeader
     data: Buffer
 
 
 class LazyRecords(Sequence[Record]):
-    """Records in offset order, of record batches still undecoded and of lists.
+    """Records in offset order, held as undecoded record batches and as lists of decoded records.
 
-    A loop makes one record after another, and a second loop makes them anew. Thousands of records at once would not
-    fit the processor's cache and keep the garbage collector busy, which took longer than to decode them. An index
-    makes them all, and keeps them. A compressed batch may hold `limit` bytes.
+    Iteration decodes one record after another, and does so again for every further iteration: thousands of Record objects
+    at once exceed the processor's cache and keep the garbage collector busy, which took longer than decoding them. Access by
+    index decodes all records and keeps them. A compressed batch may hold at most `limit` decompressed bytes.
 
-    `on_unreadable` is called, in whatever thread reads, when a record batch turns out to be unreadable although its
-    checksum is right: its records were taken, but never seen.
+    `on_unreadable` is called, in the reading thread, when a batch turns out to be unreadable although its checksum is
+    right: its records have left the buffer, but the reader never sees them.
     """
 
     __slots__ = ("_count", "_limit", "_parts", "_tp", "on_unreadable")
 
     def __init__(self, tp: TopicPartition, limit: int = MAX_DECOMPRESSED) -> None:
-        self._tp, self._limit = tp, limit
+        self._tp = tp
+        self._limit = limit
         self._parts: list[RawBatch | list[Record]] = []
         self._count = 0
         self.on_unreadable: Callable[[], None] | None = None
@@ -45,30 +46,30 @@ class LazyRecords(Sequence[Record]):
         return f"<LazyRecords {self._tp}: {self._count} records>"
 
     def add_batch(self, batch: RawBatch) -> None:
-        """A record batch that `check_batch` has passed, without a gap in its offsets."""
+        """Append a record batch without gaps in its offsets that `check_batch` has accepted."""
         self._parts.append(batch)
         self._count += batch.header.record_count
 
     def add_records(self, records: list[Record]) -> None:
-        """Records that are there already, at least one."""
+        """Append decoded records; at least one."""
         self._parts.append(records)
         self._count += len(records)
 
     @property
     def first_offset(self) -> int:
-        """The offset of the first record; of an undecoded batch that of its header."""
+        """The offset of the first record, taken from the header of an undecoded batch."""
         part = self._parts[0]
         return part[0].offset if isinstance(part, list) else part.header.base_offset
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last record, or the last one that its batch stands for."""
+        """The offset of the last record, taken from the header of an undecoded batch."""
         part = self._parts[-1]
         return part[-1].offset if isinstance(part, list) else part.header.last_offset
 
     @property
     def leader_epoch(self) -> int:
-        """The leader epoch of the last record, -1 if unknown: message sets older than record batches have none."""
+        """The leader epoch of the last record; -1 if unknown (message sets with magic 0 and 1 have none)."""
         part = self._parts[-1]
         if isinstance(part, list):
             return part[-1].leader_epoch
@@ -78,11 +79,11 @@ class LazyRecords(Sequence[Record]):
         return self._count
 
     def __iter__(self) -> Iterator[Record]:
-        """Raises what `read_batch` raises, for content that is wrong although its checksum is right."""
+        """Decode the records one after another. Raises as `read_batch`, for bad content with a right checksum."""
         return chain.from_iterable(map(self._open, self._parts))
 
     def add_to(self, columns: RecordColumns) -> None:
-        """Append the records to columns, undecoded ones without an object for each. Raises as a loop would."""
+        """Append the records to columns, undecoded ones without creating Record objects. Raises as iteration does."""
         for part in self._parts:
             if isinstance(part, list):
                 add_records(part, columns)
@@ -104,8 +105,8 @@ class LazyRecords(Sequence[Record]):
     @overload
     def __getitem__(self, index: slice) -> list[Record]: ...
     def __getitem__(self, index: int | slice) -> Record | list[Record]:
-        made = self._parts[0] if len(self._parts) == 1 else None
-        if not isinstance(made, list):
-            made = list(self)
-            self._parts = [made]
-        return made[index]
+        decoded = self._parts[0] if len(self._parts) == 1 else None
+        if not isinstance(decoded, list):
+            decoded = list(self)
+            self._parts = [decoded]
+        return decoded[index]

@@ -1,4 +1,4 @@
-"""Offsets by name or time: one ListOffsets request for each leader broker, however many partitions."""
+"""Look up offsets by name or time: one ListOffsets request per leader, for any number of partitions."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = [
 ]
 
 LATEST: Final = -1
-"""Stands for the log's end instead of a timestamp."""
+"""Requests the log's end instead of a timestamp."""
 
 EARLIEST: Final = -2
-"""Stands for the log's start instead of a timestamp."""
+"""Requests the log's start instead of a timestamp."""
 
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 """Whether records of open and aborted transactions count (KIP-98)."""
@@ -37,38 +37,41 @@ ISOLATION_LEVELS: Final[Mapping[str, int]] = {"read_uncommitted": 0, "read_commi
 
 
 class ListedOffset(NamedTuple):
-    """A partition's answer: -1 stands for no such record, no timestamp (ms) and an unknown leader epoch."""
+    """The result for one partition."""
 
     offset: int
+    """-1 if there is no such record."""
     timestamp: int
+    """In ms since 1970; -1 for none."""
     leader_epoch: int
+    """-1 if unknown."""
 
 
 class ListOffsetsResult(NamedTuple):
-    """Of each partition asked for either what is listed or what went wrong."""
+    """For each requested partition either its offset or its error."""
 
     listed: dict[TopicPartition, ListedOffset]
     problems: dict[TopicPartition, AsyncGroupError]
 
     @property
     def offsets(self) -> dict[TopicPartition, int]:
-        """The offsets alone."""
+        """The offsets without timestamps and epochs."""
         return {tp: listed.offset for tp, listed in self.listed.items()}
 
 
 def is_retriable_error(error: BaseException) -> bool:
-    """Whether the same question may be answered later."""
+    """Return whether the same request may succeed later."""
     return isinstance(error, TransportError) or bool(getattr(error, "retriable", False))
 
 
 async def list_offsets(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: Isolation = "read_uncommitted"
 ) -> dict[TopicPartition, int]:
-    """The offsets at `EARLIEST`, `LATEST` or a timestamp (ms) of each partition.
+    """Return each partition's offset at `EARLIEST`, `LATEST` or a timestamp (ms).
 
-    A timestamp behind the last record gives the log's end (Java's `offsetsForTimes` gives nothing, and every caller
-    of it then asks for the end). With `read_committed` the end lies before the first open transaction. Leader moves and
-    other retriable errors are tried again `metadata_retry_max` times. Raises BrokerError, TransportError.
+    A timestamp after the last record gives the log's end (Java's `offsetsForTimes` returns nothing then, and its callers
+    request the end themselves). With `read_committed` the end is the last stable offset. Leader moves and other retriable
+    errors are retried `metadata_retry_max` times. Raises BrokerError, TransportError.
     """
     found: dict[TopicPartition, int] = {}
     backoff = cluster.backoff()
@@ -82,7 +85,7 @@ async def list_offsets(
         left = {tp: spec for tp, spec in left.items() if tp not in found}
         if not left:
             break
-        # a final error tells more than one that passes
+        # raise an error that is not retriable first: it says more
         problem = min(answer.problems.values(), key=is_retriable_error)
         if is_retriable_error(problem) and backoff.failures < cluster.config.metadata_retry_max:
             await asyncio.sleep(backoff.next())
@@ -99,9 +102,9 @@ async def list_offsets_once(
     *,
     or_end: bool = True,
 ) -> ListOffsetsResult:
-    """As `list_offsets`, by one try: every known leader is asked once, all at the same time.
+    """As `list_offsets`, without retries: send one request to every known leader, all concurrently.
 
-    Without `or_end` a timestamp behind the last record gives -1, as in the protocol.
+    Without `or_end` a timestamp after the last record gives -1, as in the protocol.
     """
     found = await _round(cluster, wanted, isolation)
     if not or_end:
@@ -128,7 +131,7 @@ async def _round(
     for tp in wanted:
         if tp not in found.listed and tp not in found.problems:
             found.problems[tp] = BrokerError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"offset of {tp}", "no answer"
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"offset of {tp}", "the response does not contain it"
             )
     return found
 
@@ -136,7 +139,7 @@ async def _round(
 async def _ask(
     cluster: Cluster, node_id: int, request: m.ListOffsetsRequest, found: ListOffsetsResult
 ) -> None:
-    """Ask one leader for its partitions."""
+    """Send a request to one leader and add the results of its partitions to `found`."""
     asked = {
         TopicPartition(topic.name, p.partition_index) for topic in request.topics for p in topic.partitions
     }

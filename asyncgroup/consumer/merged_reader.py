@@ -1,4 +1,4 @@
-"""Several partitions read by one loop: they take turns, and one record at a time is in the reader's hands."""
+"""Read several partitions in one loop: they take turns, and the reader works on one record at a time."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ __all__ = ["MergedReader"]
 
 
 class MergedReader:
-    """An async iterator over the records of all partitions that `serve` watches.
+    """An async iterator over the records of all partitions for which `serve` is running.
 
-    A turn lasts until a record batch is used up, or for 10 ms if that is shorter; then the next partition with records
-    has its turn. Records are popped from a partition's own buffer, and only after every wait: a cancelled read loses
-    nothing, a second loop goes on at the very next record, and pauses, seeks and ends of a partition work at once.
+    A turn lasts until a record batch is used up or 10 ms have passed; then the next partition with records has its turn.
+    Records are popped from a partition's own buffer, and only after all waiting is done: a canceled read loses nothing, a
+    second loop continues at the very next record, and a pause, seek or end of a partition takes effect at once.
 
-    The record that was handed out last is *in hand* until the next one is asked for: its reader still works at it.
+    The record that was handed out last is *in hand* until the next one is requested: its reader still works on it.
     """
 
     def __init__(self) -> None:
         self._ready = ReadyQueue()
-        self._current: PartitionConsumer | None = None
-        self._turn_at = 0.0
+        self._current: PartitionConsumer | None = None  # the partition whose turn it is
+        self._turn_at = 0.0  # loop time at which its turn ends
         self._time = asyncio.get_running_loop().time
-        self._wake = asyncio.Event()
-        self._idle = asyncio.Event()
+        self._wake = asyncio.Event()  # a partition became ready, or the reader has ended
+        self._idle = asyncio.Event()  # no record is in hand
         self._idle.set()
         self._is_waiting = False
         self._ended = False
         self._failure: BaseException | None = None
         self.reader: asyncio.Task[Any] | None = None
-        """The task that began to read last, so that it can be told from others that end the reading."""
+        """The task that reads, to tell it from other tasks that call `end`."""
 
     def __repr__(self) -> str:
         state = "ended" if self._ended else "a record in hand" if self.in_hand else "idle"
@@ -44,7 +44,7 @@ class MergedReader:
     # --- partitions ---------------------------------------------------------------------------------------------
 
     async def serve(self, consumer: PartitionConsumer) -> None:
-        """Let a partition take its turns; returns when it ends."""
+        """Give a partition its turns; return when it ends."""
         while not consumer.ended:
             if consumer.is_ready and self._ready.add(consumer):
                 self._wake.set()
@@ -52,14 +52,14 @@ class MergedReader:
         self._ready.remove(consumer)
 
     def forget(self, consumer: PartitionConsumer) -> None:
-        """The partition is gone: a record of it counts as in hand no longer."""
+        """Remove a partition; a record of it is no longer in hand."""
         self._ready.remove(consumer)
         if self._current is consumer:
             self.clear_in_hand()
 
     @property
     def in_hand(self) -> bool:
-        """Whether the reader works at a record."""
+        """Whether the reader works on a record."""
         return not self._idle.is_set()
 
     async def wait_idle(self) -> None:
@@ -67,13 +67,13 @@ class MergedReader:
         await self._idle.wait()
 
     def clear_in_hand(self) -> None:
-        """The record in hand is done with, or given up."""
+        """Mark the record in hand as finished or given up."""
         self._current = None
         self._idle.set()
 
     @property
     def failure(self) -> BaseException | None:
-        """What the next read will raise; None after it was raised."""
+        """The error that the next read will raise; None after it was raised."""
         return self._failure
 
     def end(self, failure: BaseException | None) -> None:
@@ -87,7 +87,7 @@ class MergedReader:
         return self
 
     async def __anext__(self) -> Record:
-        # as PartitionConsumer.__anext__, which says more
+        # the same fast path as in PartitionConsumer.__anext__
         while (
             (consumer := self._current) is None
             or consumer._blocked
@@ -104,14 +104,16 @@ class MergedReader:
         return record if consumer._intercept is None else consumer._intercept(record)
 
     async def _take_turn(self) -> None:
-        """Wait for a partition with a record to hand out; all waiting is here."""
+        """Wait for a partition with a record to hand out. All waiting of the iterator is here."""
         if self._is_waiting:
-            raise UsageError("one task at a time reads: another one waits for the next record already")
+            raise UsageError(
+                "another task is waiting for the next record already; only one task may read at a time"
+            )
         self.clear_in_hand()
         self._is_waiting = True
         self.reader = asyncio.current_task()
         try:
-            await asyncio.sleep(0)  # a turn for the loop at every batch
+            await asyncio.sleep(0)  # yield to the event loop at every batch
             while not self._begin_turn():
                 if self._ended:
                     failure, self._failure = self._failure, None
@@ -122,13 +124,13 @@ class MergedReader:
             self._is_waiting = False
 
     def _begin_turn(self) -> bool:
-        """Make the next partition in line the current one; False if none has a record. Raises its error instead."""
+        """Make the next ready partition the current one; return False if none has a record. Raises its fetch error."""
         while (consumer := self._ready.next_ready()) is not None:
             if consumer.decode_next():
                 self._current = consumer
                 self._turn_at = self._time() + TURN_SECONDS
                 self._idle.clear()
                 return True
-            # its next batch is being decoded in a thread: `serve` puts it in line again when that is done
+            # its next batch is being decoded in a thread; `serve` queues it again when that is done
             self._ready.remove(consumer)
         return False

@@ -1,4 +1,4 @@
-"""Offsets that a user asks for: one ListOffsets request for each leader, retries, and an error for each partition."""
+"""Offset lookups of the public Consumer: argument checks, retries, and an error for each partition that failed."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The first record at or after a time: its `offset` and `timestamp` (ms since 1970), and the leader epoch of its
-    batch (-1: unknown). As Java's class of that name.
-    """
+    """The first record at or after a time; Java's class of the same name."""
 
     offset: int
     timestamp: int
+    """In ms since 1970."""
     leader_epoch: int = -1
+    """The leader epoch of the record's batch; -1 if unknown."""
 
     @property
     def time(self) -> datetime:
@@ -59,7 +59,7 @@ def _partition_of(place: object) -> TopicPartition:
 def timestamps_of(
     times: Mapping[TopicPartition | tuple[str, int], datetime | int],
 ) -> dict[TopicPartition, int]:
-    """Each partition's time in ms since 1970; raises ConfigError for what is no time, and for a naive datetime."""
+    """Return each partition's time in ms since 1970; raise ConfigError for other values and for naive datetimes."""
     found = {}
     for place, when in times.items():
         tp = _partition_of(place)
@@ -77,13 +77,13 @@ def timestamps_of(
 async def look_up_offsets(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: Isolation
 ) -> dict[TopicPartition, ListedOffset]:
-    """What ListOffsets says of each partition at `EARLIEST`, `LATEST` or a timestamp in ms; offset -1: no such record.
+    """Look up each partition at `EARLIEST`, `LATEST` or a timestamp in ms; the offset is -1 without such a record.
 
-    `isolation` decides where logs end. Retriable errors are tried again `metadata_retry_max` times.
-    Raises OffsetLookupError with an error for each partition that failed, TransportError where no broker answers.
+    `isolation` decides where logs end. Retriable errors are retried `metadata_retry_max` times.
+    Raises OffsetLookupError with an error for each partition that failed, TransportError if no broker answers.
     """
     found: dict[TopicPartition, ListedOffset] = {}
-    final: dict[TopicPartition, AsyncGroupError] = {}
+    final: dict[TopicPartition, AsyncGroupError] = {}  # errors that are not retriable
     left, backoff = dict(wanted), cluster.backoff()
     topics = sorted({tp.topic for tp in wanted})
     cluster.track(topics)
@@ -109,7 +109,7 @@ async def look_up_offsets(
 
 
 def _problem(cluster: Cluster, tp: TopicPartition, error: AsyncGroupError) -> AsyncGroupError:
-    """The error of a partition; without a leader it may not exist at all."""
+    """Return the error to report for a partition: without a leader, the metadata may show that it does not exist."""
     if cluster.view.leader(tp) >= 0:
         return error
     topic = cluster.view.topics.get(tp.topic)

@@ -1,4 +1,7 @@
-"""A partition as its reader sees it: the iterators that hand out records, and what a user may tell them."""
+"""PartitionConsumer: the async iterator of one partition's records, with pause, resume and seek.
+
+The reader's side of a partition; the state and the fetcher's side are in `FetchedPartition`.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +28,17 @@ __all__ = ["Batches", "Interceptor", "PartitionConsumer"]
 _log = logging.getLogger("asyncgroup.consumer")
 
 TURN_SECONDS: Final = 0.01
-"""A reader that never waits gives the event loop a turn at least so often."""
+"""Longest time in seconds that a reader which never waits holds the event loop before it yields."""
 
 
 class PartitionConsumer(FetchedPartition):
     """An async iterator of a partition's records.
 
-    Records are popped only after every wait, so a cancelled read loses nothing, and a second loop goes on at the very
-    next record. All waiting is here; the state is the FetchedPartition's.
+    A record is popped only after all waiting is done, so a canceled read loses nothing and a second loop continues at the
+    very next record. All waiting is in this class; the state is in FetchedPartition.
 
-    `leader_epoch` is the epoch of the record before `offset`, if somebody knows (a committed offset does, KIP-320): then
-    it is found out whether the log was truncated since.
+    `leader_epoch` is the epoch of the record before `offset`, -1 if unknown. If it is known, as from a committed offset
+    (KIP-320), a truncation of the log since then is detected.
     """
 
     def __init__(
@@ -56,8 +59,9 @@ class PartitionConsumer(FetchedPartition):
         self._loop_time = self._loop.time
         self._turn_at = 0.0
         self.is_queued = False
-        """Whether it waits for its turn in a `ReadyQueue`."""
+        """Whether it is in a `ReadyQueue`."""
         self.on_close: Callable[[], None] = lambda: None
+        """Called by `aclose`."""
 
     def __repr__(self) -> str:
         words = [word for word in ("paused", "stalled", "ended") if getattr(self, word)]
@@ -78,8 +82,8 @@ class PartitionConsumer(FetchedPartition):
 
     @property
     def lag(self) -> int:
-        """Offsets between the position and the high water mark, with `read_committed` the last stable offset; 0 before
-        the first fetch.
+        """Offsets from the position to the high water mark, with `read_committed` to the last stable offset; 0 before the
+        first fetch.
         """
         stable = self._committed_only and self.last_stable_offset >= 0
         return max(0, (self.last_stable_offset if stable else self.high_water_mark) - self.position)
@@ -90,7 +94,7 @@ class PartitionConsumer(FetchedPartition):
         return self._ended
 
     def pause(self) -> None:
-        """Stop before the next record, and stop fetching, until `resume`. What is buffered is kept."""
+        """Stop iteration before the next record, and stop fetching, until `resume`. Buffered records are kept."""
         self.paused = True
         self._update()
 
@@ -101,15 +105,13 @@ class PartitionConsumer(FetchedPartition):
         self.wake_fetcher()
 
     def seek(self, offset: StartOffset) -> None:
-        """Go on reading at `offset`; what is buffered or under way is dropped, and so is an error that the reader has
-        not met yet.
+        """Continue at `offset`. Buffered and in-flight records are dropped, and an error that was not raised yet.
 
-        An offset, `"earliest"`, `"latest"`, an aware datetime (the first record of that time or later) or a timedelta
-        (the first record not older than that); a time behind the last record means the log's end. A number takes
-        effect at once. What has to be looked up is looked up by the fetchers, with retries, as after a reset: the next
-        record comes from there, and `position` stays what it was until then. If a broker refuses, the iterator raises
-        its error once and reading goes on where it was. Raises ConfigError for what is none of these, and for a
-        datetime without a time zone.
+        `offset` is a number, `"earliest"`, `"latest"`, an aware datetime (the first record of that time or later) or a
+        timedelta (the first record not older than that); a time after the last record means the log's end. A number takes
+        effect at once. Other targets are looked up in the background, with retries: the next record comes from there, and
+        `position` stays the same until then. If a broker refuses the lookup, the iterator raises its error once and
+        continues at the old position. Raises ConfigError for other values, and for a datetime without a time zone.
         """
         start = parse_start(offset, wall_clock)
         if start.timestamp is None:
@@ -118,22 +120,22 @@ class PartitionConsumer(FetchedPartition):
             self._seek_by_lookup(offset)
 
     def errors(self) -> ErrorReader:
-        """A new async iterator of this partition's errors that heal by themselves: leaders that move, brokers that do
-        not answer, offsets that were reset. What is read by nobody is logged.
+        """Return a new async iterator of the errors that the client recovers from by itself: leaders that move, brokers
+        that do not answer, offsets that were reset. Errors are logged while there is no such iterator.
 
-        Each reader has a buffer of its own of `error_buffer` errors, and loses the oldest when it is full (`dropped`
-        counts them): a slow reader holds up nothing. It ends when the partition is closed. What does not heal is
-        raised by the iteration over the records instead.
+        Each iterator has its own buffer of `error_buffer` errors and drops the oldest when it is full (counted in
+        `dropped`), so a slow one delays nothing. It ends when the partition is closed. Errors that the client cannot
+        recover from are raised by the iteration over the records instead.
         """
         return self._errors.reader()
 
     def end(self) -> None:
-        """End every iterator before its next record; safe to call twice. An error that nobody has met is logged.
+        """End every iterator before its next record; safe to call twice. An error that was not raised yet is logged.
 
-        What is buffered or under way is dropped: a claim that its handler keeps must not hold memory. `position` stays.
+        Buffered and in-flight records are dropped: a claim that its handler keeps must not hold memory. `position` stays.
         """
         if self.error is not None and not self._ended:
-            _log.warning("%s: closed before its reader has met an error: %s", self.tp, self.error)
+            _log.warning("%s: closed before an error was raised to its reader: %s", self.tp, self.error)
         self._ended = True
         self.version += 1
         self._decoder.cancel()
@@ -142,7 +144,7 @@ class PartitionConsumer(FetchedPartition):
         self._update()
 
     async def aclose(self) -> None:
-        """End every iterator and stop fetching; whoever made this consumer forgets it. Safe to call twice."""
+        """End every iterator and stop fetching; safe to call twice."""
         self.end()
         self.on_close()
 
@@ -150,7 +152,7 @@ class PartitionConsumer(FetchedPartition):
         return self
 
     async def __anext__(self) -> Record:
-        # RecordBuffer.pop stands here in full: one call less for each of a million records a second
+        # RecordBuffer.pop is inlined here, which saves a call for each of about a million records a second
         buffer = self._buffer
         while self._blocked or not buffer.decoded or self._loop_time() >= self._turn_at:
             await self._prepare()
@@ -164,20 +166,22 @@ class PartitionConsumer(FetchedPartition):
     def batches(
         self, *, max_records: int = 10_000, max_bytes: int = 1 << 20, max_wait: float = 0.0
     ) -> Batches:
-        """An async iterator of batches: what is there at once, or what comes within `max_wait` seconds of the first
-        record, up to `max_records` records or `max_bytes` wire bytes. Raises ConfigError for limits below 1.
+        """Return an async iterator of batches of up to `max_records` records and `max_bytes` wire bytes.
+
+        A batch is returned as soon as there is a record; with `max_wait`, when a limit is reached or `max_wait` seconds
+        have passed since the first record. Raises ConfigError for limits below 1.
         """
         return Batches(self, max_records, max_bytes, max_wait)
 
-    # --- for a reader of several partitions ---------------------------------------------------------------------
+    # --- for MergedReader ---------------------------------------------------------------------------------------
 
     @property
     def is_ready(self) -> bool:
-        """Whether `decode_next` has something to hand out, or an error to raise."""
+        """Whether `decode_next` has a record to prepare or an error to raise."""
         return not (self._ended or self.paused) and (self.error is not None or bool(self._buffer))
 
     def decode_next(self) -> bool:
-        """Have a record ready to be popped from the buffer; False if there is none. Only where `is_ready`.
+        """Make a record available in the buffer's `decoded`; return False if there is none. Call only if `is_ready`.
 
         Raises a fetch error once, and CorruptRecordsError.
         """
@@ -191,13 +195,13 @@ class PartitionConsumer(FetchedPartition):
         return True
 
     async def wait_for_change(self) -> None:
-        """Wait until records came, or the state changed."""
+        """Wait until records arrive or the state changes."""
         await self._wait_for_change()
 
     # --- waiting ------------------------------------------------------------------------------------------------
 
     async def _attend(self) -> None:
-        """Wait out a pause; end the iteration; raise a fetch error once."""
+        """Handle `_blocked`: end the iteration, raise a fetch error once, or wait while the partition is paused."""
         if self._ended:
             raise StopAsyncIteration
         if self.error is not None:
@@ -212,7 +216,10 @@ class PartitionConsumer(FetchedPartition):
         raise error
 
     async def _prepare(self) -> None:
-        """Whatever must be done before a record can be handed out; all waiting of the record iterator is here."""
+        """Take one step towards the next record. All waiting of the record iterator is here.
+
+        `__anext__` repeats it until a decoded record is available and nothing blocks.
+        """
         if self._blocked:
             await self._attend()
         elif self._loop_time() >= self._turn_at:
@@ -220,7 +227,7 @@ class PartitionConsumer(FetchedPartition):
         elif self._decoder.must_wait():
             await self._wait_for_change()
         elif self._advance():
-            self._turn_at = 0.0  # a turn for the loop at every batch
+            self._turn_at = 0.0  # yield to the event loop at every batch
             if not self._buffer.decoded:
                 self._made_room()
         else:
@@ -230,7 +237,7 @@ class PartitionConsumer(FetchedPartition):
         try:
             return self._buffer.advance()
         except CorruptRecordsError:
-            self._made_room()  # what was broken on the way may be whole the next time
+            self._made_room()  # the batch may have been damaged on the network: fetch it again
             raise
 
     async def _give_turn(self) -> None:
@@ -244,11 +251,11 @@ class PartitionConsumer(FetchedPartition):
 
     @property
     def has_room(self) -> bool:
-        """Whether more than what is buffered can come before the reader takes some."""
+        """Whether more records can arrive before the reader takes some of the buffered ones."""
         return not (self.stalled or self._buffer.framing_error) and self._budget.allows(self._buffer.bytes)
 
     def _pop_batch(self, max_records: int, max_bytes: int) -> Batch | None:
-        """What is there, as a batch; None if what was there held nothing of ours."""
+        """Return buffered records as a batch; None if the buffered batches had no record to hand out."""
         try:
             taken = self._buffer.pop_records(max_records, max_bytes)
         finally:
@@ -262,7 +269,7 @@ class PartitionConsumer(FetchedPartition):
         )
 
     def _on_unreadable(self, offset: int, jumps: int) -> None:
-        """A batch turned out to be unreadable, in whatever thread its reader has."""
+        """Go back to a batch that turned out to be unreadable; called in the thread that reads it."""
         try:
             running: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
         except RuntimeError:
@@ -270,5 +277,5 @@ class PartitionConsumer(FetchedPartition):
         if running is self._loop:
             self.reread(offset, jumps)
         else:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody can mark anything any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: there is nothing left to protect
                 self._loop.call_soon_threadsafe(self.reread, offset, jumps)

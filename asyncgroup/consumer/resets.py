@@ -1,6 +1,6 @@
-"""Where to read without a valid offset: what the reset policies and the offsets of a user mean, in one place.
+"""Start offsets and offset resets: what the reset policies and a user's start positions mean.
 
-Policies are those of `auto.offset.reset`: `earliest`, `latest`, by duration (KIP-1106) and `error` (Kafka's `none`).
+The policies are those of `auto.offset.reset`: `earliest`, `latest`, by duration (KIP-1106) and `error` (Kafka's `none`).
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ __all__ = [
 ]
 
 MillisClock: TypeAlias = Callable[[], int]
-"""The time of day, in ms since 1970: what timestamps of records are compared with."""
+"""Returns the time of day in ms since 1970, as in record timestamps."""
 
 StartOffset: TypeAlias = int | Literal["earliest", "latest"] | datetime | timedelta
-"""Where to begin: an offset, the log's start or end, the first record at or after a time, or one not older than that."""
+"""Where to begin: an offset, the log's start or end, the first record at or after a time, or the first record not older
+than a duration."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -47,24 +48,26 @@ _ALLOWED: Final = (
 
 
 def wall_clock() -> int:
-    """The machine's time of day. Nothing waits by it; it is read where a duration becomes a timestamp, as in Java."""
+    """Return the system's time of day in ms. It only turns durations into timestamps, as in Java; no wait depends on it."""
     return time.time_ns() // 1_000_000
 
 
 class LogRange(NamedTuple):
-    """What a log holds: from `start` up to `end`, the offset behind its last readable record."""
+    """The offsets of a log."""
 
     start: int
+    """The log start offset."""
     end: int
+    """The offset after the last readable record."""
 
     def __str__(self) -> str:
         return f"{self.start}..{self.end}"
 
 
 def timestamp_of(policy: Literal["earliest", "latest"] | timedelta, clock: MillisClock) -> int:
-    """What ListOffsets is asked for: `EARLIEST`, `LATEST`, or the time of day a duration ago, in ms.
+    """Return the timestamp to send in ListOffsets: `EARLIEST`, `LATEST`, or the time a duration ago, in ms.
 
-    As `AutoOffsetResetStrategy.timestamp` in Kafka; a duration that reaches beyond 1970 means 1970.
+    As `AutoOffsetResetStrategy.timestamp` in Kafka; a duration that reaches back before 1970 means 1970.
     """
     if isinstance(policy, timedelta):
         return max(0, clock() - policy // _MILLISECOND)
@@ -72,7 +75,7 @@ def timestamp_of(policy: Literal["earliest", "latest"] | timedelta, clock: Milli
 
 
 def out_of_range_policy(config: ConsumerConfig) -> AutoOffsetReset:
-    """The policy for an offset that the log does not hold."""
+    """Return the policy for an offset that is not in the log: `out_of_range_reset`, else `auto_offset_reset`."""
     policy = config.out_of_range_reset
     return config.auto_offset_reset if policy is None else policy
 
@@ -80,12 +83,12 @@ def out_of_range_policy(config: ConsumerConfig) -> AutoOffsetReset:
 def out_of_range_error(
     tp: TopicPartition, offset: int, log: LogRange, reset_to: int | None = None
 ) -> OffsetOutOfRangeError:
-    """The error of an offset outside the log; `reset_to` is where the policy went on."""
+    """Return the error for an offset outside the log; `reset_to` is the offset chosen by the policy."""
     text = f"{tp}: offset {offset} is not in the log, which holds {log}"
-    return OffsetOutOfRangeError(text if reset_to is None else f"{text}; going on at {reset_to}")
+    return OffsetOutOfRangeError(text if reset_to is None else f"{text}; continuing at {reset_to}")
 
 
-# --- where a user asks to begin ---------------------------------------------------------------------------------------
+# --- start offsets given by a user ------------------------------------------------------------------------------------
 
 
 async def find_start(
@@ -95,9 +98,9 @@ async def find_start(
     config: ConsumerConfig,
     clock: MillisClock = wall_clock,
 ) -> int:
-    """The offset that a user's `where` stands for; a number is taken as it is and looked up nowhere.
+    """Return the offset that `where` stands for; a number is returned unchanged, without a request.
 
-    Raises ConfigError for what is none of `StartOffset`, BrokerError, TransportError.
+    Raises ConfigError if `where` is not a `StartOffset`, BrokerError, TransportError.
     """
     wanted = parse_start(where, clock)
     if wanted.timestamp is None:
@@ -106,20 +109,22 @@ async def find_start(
 
 
 class Start(NamedTuple):
-    """An offset, or the timestamp to ask ListOffsets for."""
+    """An offset, or the timestamp to look up with ListOffsets."""
 
     offset: int
+    """-1 if `timestamp` has to be looked up."""
     timestamp: int | None = None
+    """In ms, or `EARLIEST` or `LATEST`."""
 
 
 def parse_start(where: Any, clock: MillisClock) -> Start:
-    """What a user's `where` means; raises ConfigError."""
+    """Parse a start offset given by a user; raise ConfigError if it is not a `StartOffset`."""
     if isinstance(where, str):
         if where in _NAMED:
             return Start(-1, _NAMED[where])
     elif isinstance(where, datetime):
         if where.tzinfo is not None and where.utcoffset() is not None:
-            # a fraction of a millisecond counts up: a record of that millisecond may be older than asked
+            # round up: a record of the millisecond that has begun may be older than the given time
             return Start(-1, max(0, -((_EPOCH - where) // _MILLISECOND)))
         raise ConfigError("offset", where, f"{_ALLOWED}; this datetime has no time zone: where.astimezone()?")
     elif isinstance(where, timedelta):
@@ -131,7 +136,7 @@ def parse_start(where: Any, clock: MillisClock) -> Start:
     raise ConfigError("offset", where, _ALLOWED + hint)
 
 
-# --- where claims begin -----------------------------------------------------------------------------------------------
+# --- start offsets of claims ------------------------------------------------------------------------------------------
 
 
 async def resolve_start_offsets(
@@ -144,12 +149,12 @@ async def resolve_start_offsets(
     reader: str = "this consumer",
     clock: MillisClock = wall_clock,
 ) -> dict[TopicPartition, int]:
-    """Where each partition begins: at its committed offset, or where `auto_offset_reset` says.
+    """Return where each partition begins: at its committed offset, or by the policy `auto_offset_reset`.
 
-    One ListOffsets request for each leader of a partition without a commit (and another one for those whose duration
-    reaches behind the last record), none if there is no such partition; a committed offset outside its log shows
-    itself at the first fetch. `earliest_for` begin at the log's start whatever
-    the policy says: partitions that came into being after their topic was subscribed, of which nothing must be missed.
+    Sends one ListOffsets request to each leader of a partition without a committed offset (and a second one for those whose
+    duration reaches past the last record). Committed offsets are not checked: one outside its log shows at the first fetch.
+    The partitions `earliest_for` begin at the log's start under every policy: they were added after their topic was
+    subscribed, and no record of them may be missed.
 
     Raises OffsetOutOfRangeError for policy `error`, naming `reader` and the partitions; BrokerError, TransportError.
     """

@@ -1,7 +1,7 @@
-"""Partitions whose offset is not in the log, or is sought by name or time: looks it up, many by one request.
+"""Look up positions for partitions in AwaitReset: those out of range, and those with a seek by name or time.
 
-A broker that lost its log's end puts all its partitions out of range at once (sarama #2342): they are looked up
-together, and those of one broker never wait for another one.
+A broker that lost the end of its logs makes all its partitions out of range at once (sarama #2342): they are looked up in
+one request, and partitions of one broker never wait for another broker.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ __all__ = ["OffsetResetter", "ResetListener"]
 _log = logging.getLogger("asyncgroup.consumer")
 
 LOOKUP_WINDOW = 0.01
-"""Seconds: resets that are due within so short a time share their requests."""
+"""Resets that are due within so many seconds share their requests."""
 
 
 class ResetListener(Protocol):
-    """Who fetches the partitions."""
+    """The callbacks of the resetter; implemented by Fetchers."""
 
     def position_found(self, consumer: PartitionConsumer) -> None:
-        """It has a position again."""
+        """The partition has a position and can be fetched."""
 
     def lookup_failed(self, consumer: PartitionConsumer, error: AsyncGroupError) -> float:
-        """Its offset could not be looked up for now: the pause before the next try."""
+        """A lookup failed with a retriable error; return the pause in seconds before the next try."""
 
     def raise_to_reader(self, consumer: PartitionConsumer, error: Exception) -> None:
-        """Its reader must get the error."""
+        """A lookup failed for good; raise the error to the reader."""
 
     def report(self, consumers: Iterable[PartitionConsumer], error: Exception) -> None:
-        """Something went wrong and heals by itself."""
+        """Report an error that the client recovers from by itself."""
 
 
 class OffsetResetter:
-    """Applies `out_of_range_reset`, and seeks by name or time. Any later seek of the reader's makes both void."""
+    """Applies `out_of_range_reset` and seeks by name or time. A later seek by the reader cancels both."""
 
     def __init__(
         self,
@@ -69,27 +69,32 @@ class OffsetResetter:
         spawn: Callable[..., None],
         clock: MillisClock,
     ) -> None:
-        self._cluster, self._config, self._listener = cluster, config, listener
-        self._spawn, self._clock = spawn, clock
+        self._cluster = cluster
+        self._config = config
+        self._listener = listener
+        self._spawn = spawn
+        self._clock = clock
         self._awaiting_reset = DelayQueue(LOOKUP_WINDOW)
-        self._versions: dict[PartitionConsumer, int] = {}
-        self._is_stale = False
+        self._versions: dict[
+            PartitionConsumer, int
+        ] = {}  # by partition: its version when the reset was requested
+        self._is_stale = False  # a lookup failed: refresh the metadata before the next one
 
     def __repr__(self) -> str:
         return f"<OffsetResetter: {len(self._versions)} partitions>"
 
     def put(self, consumer: PartitionConsumer, pause: float) -> None:
-        """Find a position for this partition, after a pause."""
+        """Look up a position for the partition after `pause` seconds."""
         self._versions[consumer] = consumer.version
         self._awaiting_reset.put(consumer, pause)
 
     def discard(self, consumer: PartitionConsumer) -> None:
-        """Nobody wants it any more."""
+        """Cancel the lookup for a partition."""
         self._versions.pop(consumer, None)
         self._awaiting_reset.discard(consumer)
 
     async def run(self) -> None:
-        """For ever."""
+        """Look up due partitions, without end."""
         while True:
             consumers = await self._awaiting_reset.wait_due()
             if self._is_stale:
@@ -108,8 +113,8 @@ class OffsetResetter:
             self._listener.report(consumers, error)
 
     async def _look_up(self, consumers: list[PartitionConsumer]) -> None:
-        """Partitions of one leader: where those that seek want to go; of the others' logs the start, the end, and what
-        the policy says."""
+        """Look up partitions of one leader: the targets of seeks; for resets the log's start and end and, with a policy by
+        duration, the offset at that time."""
         asked = {consumer: consumer.version for consumer in consumers if self._is_wanted(consumer)}
         seeks, resets = {}, []
         for consumer in asked:
@@ -125,7 +130,7 @@ class OffsetResetter:
                 self._apply(consumer, [found] if consumer.tp in seeks else answers)
             elif self._versions.pop(consumer, None) is not None:
                 self._awaiting_reset.discard(consumer)
-                self._listener.position_found(consumer)  # sought elsewhere meanwhile
+                self._listener.position_found(consumer)  # the reader has called seek in the meantime
 
     async def _ask(self, wanted: Mapping[TopicPartition, int]) -> ListOffsetsResult:
         return await list_offsets_once(self._cluster, wanted, self._config.isolation_level)
@@ -162,7 +167,7 @@ class OffsetResetter:
             return
         target = start if policy == "earliest" else end
         for found_at_time in at_time:
-            # the three were asked at once, and the log may have changed in between
+            # the three lookups ran concurrently, and the log may have changed between them
             target = min(max(start, found_at_time), end)
         error = out_of_range_error(tp, offset, log, target)
         _log.warning("%s", error)
@@ -172,7 +177,7 @@ class OffsetResetter:
 
 
 def _problem(tp: TopicPartition, answers: list[ListOffsetsResult]) -> AsyncGroupError | None:
-    """What went wrong with a partition, if anything; what does not heal first."""
+    """Return the error of a partition's lookups, if any; one that is not retriable first."""
     return min(
         (found.problems[tp] for found in answers if tp in found.problems),
         key=is_retriable_error,

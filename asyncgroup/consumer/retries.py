@@ -1,4 +1,4 @@
-"""Failures of a partition one after another: how long to wait after each, and when its reader must hear of it."""
+"""Retry policy of a partition's fetches: the pause after each failure, and the failure that is raised to the reader."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ __all__ = ["FetchFailures", "Retries"]
 _log = logging.getLogger("asyncgroup.consumer")
 
 WARN_EVERY: Final = 10
-"""Every so many failures in a row are a warning in the log (as in sarama: silence for days is worse)."""
+"""Every tenth consecutive failure of a partition is logged as a warning (as in sarama): retries are endless by default,
+and an outage of days must show in the log."""
 
 
 class FetchFailures:
@@ -67,50 +68,54 @@ class FetchFailures:
 
 
 class Retries:
-    """`fetch_retry_max` and `fetch_retry_backoff` of a client; `backoff()` makes the default's pauses."""
+    """Applies `fetch_retry_max` and `fetch_retry_backoff`; `backoff` creates the default backoff."""
 
     def __init__(self, config: ConsumerConfig, backoff: Callable[[], Backoff]) -> None:
-        self._most, self._custom, self._backoff = config.fetch_retry_max, config.fetch_retry_backoff, backoff
-        self._has_complained = False
+        self._retry_max = config.fetch_retry_max
+        self._custom_backoff = config.fetch_retry_backoff
+        self._backoff = backoff
+        self._has_logged_bad_backoff = False
 
     def record_failure(
         self, tp: TopicPartition, failures: FetchFailures, error: Exception
     ) -> RetriesExhausted | None:
-        """Count a failure; the error that the reader must get, if it is one too many."""
+        """Count a failure; return the error to raise to the reader once `fetch_retry_max` is exceeded, else None."""
         failures.count += 1
         if failures.count % WARN_EVERY == 0:
             _log.warning("%s: %d failures in a row, the last one: %s", tp, failures.count, error)
         tries = failures.count - failures.reported
-        if self._most is None or tries <= self._most:
+        if self._retry_max is None or tries <= self._retry_max:
             return None
         failures.reported = failures.count
         return RetriesExhausted(tp, tries, error)
 
     def record_raised(self, failures: FetchFailures) -> None:
-        """Count a failure that the reader gets as it is."""
+        """Count a failure whose error is raised to the reader unchanged."""
         failures.count += 1
         failures.reported = failures.count
 
     def pause(self, failures: FetchFailures) -> float:
-        """Seconds to wait after the last failure."""
+        """Return the seconds to wait after the last failure."""
         earlier = max(0, failures.count - 1)
-        if self._custom is not None:
+        if self._custom_backoff is not None:
             try:
-                pause = self._custom(earlier)
+                pause = self._custom_backoff(earlier)
                 if DURATION_OR_ZERO[0](pause) and math.isfinite(pause):
                     return float(pause)
-                problem: object = f"it gave {pause!r}"
+                problem: object = f"it returned {pause!r}"
             except Exception as error:  # noqa: BLE001  a user's function must not stop the fetching
                 problem = error
-            self._complain(problem)
+            self._log_bad_backoff(problem)
         backoff = self._backoff()
         backoff.failures = max(0, earlier - failures.before_new_leader)
         return backoff.next()
 
-    def _complain(self, problem: object) -> None:
-        """Once: it may be wrong at every failure of every partition."""
-        if not self._has_complained:
-            self._has_complained = True
+    def _log_bad_backoff(self, problem: object) -> None:
+        """Log once per client: the function may be wrong at every failure of every partition."""
+        if not self._has_logged_bad_backoff:
+            self._has_logged_bad_backoff = True
             _log.error(
-                "fetch_retry_backoff %r gives no pause, retry_backoff is used: %r", self._custom, problem
+                "fetch_retry_backoff %r did not return a pause in seconds; using retry_backoff instead: %r",
+                self._custom_backoff,
+                problem,
             )

@@ -1,8 +1,8 @@
-"""Whether the log still holds what was read from it: leader epochs instead of trust (KIP-320).
+"""Detect log truncation with leader epochs (KIP-320): OffsetForLeaderEpoch requests and their evaluation. Pure.
 
-When a replica that lacks records becomes the leader, offsets that were read come to mean other records. So a new
-leader is asked where the epoch of the last record read has ended in its log, before anything is fetched from it
-(`OffsetsForLeaderEpochUtils.java`, `SubscriptionState.maybeCompleteValidation`). Pure.
+When a replica that lacks records becomes the leader, the offsets that were read belong to other records. So before
+anything is fetched from a new leader, it is asked for the end offset of the last fetched epoch in its log
+(`OffsetsForLeaderEpochUtils.java`, `SubscriptionState.maybeCompleteValidation`).
 """
 
 from __future__ import annotations
@@ -26,32 +26,35 @@ __all__ = [
 ]
 
 REPLICA_ID_VERSION: Final = 3
-"""The OffsetForLeaderEpoch version from which consumers say that they are none of the replicas."""
+"""The first OffsetForLeaderEpoch version in which consumers send replica id -1."""
 
 
 class PositionCheck(NamedTuple):
-    """A position to be confirmed: the consumer, its version when asked, the epoch read, the leader's present one."""
+    """A position to be validated."""
 
     consumer: PartitionConsumer
     version: int
+    """The consumer's version at the time of the request; a seek raises it, which makes the response void."""
     fetched_epoch: int
+    """The leader epoch of the record before the fetch offset."""
     leader_epoch: int
+    """The current leader's epoch."""
 
 
 class EpochEndOffset(NamedTuple):
-    """Where an epoch ended in the leader's log; -1 for both if it knows nothing of it."""
+    """The end offset of an epoch in the leader's log; -1 for both if the leader does not know."""
 
     epoch: int
     end_offset: int
 
     @property
     def is_known(self) -> bool:
-        """Whether the leader could tell."""
+        """Whether the leader knows the epoch's end."""
         return self.epoch >= 0 and self.end_offset >= 0
 
 
 def build_epoch_request(checks: Iterable[PositionCheck], version: int) -> m.OffsetForLeaderEpochRequest:
-    """One request for all partitions of a leader."""
+    """Build one request for all partitions of a leader."""
     asked = m.OffsetForLeaderEpochRequest
     topics: dict[str, m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic] = {}
     for check in checks:
@@ -66,7 +69,7 @@ def build_epoch_request(checks: Iterable[PositionCheck], version: int) -> m.Offs
 def epoch_end_offsets(
     response: m.OffsetForLeaderEpochResponse,
 ) -> dict[TopicPartition, tuple[int, EpochEndOffset]]:
-    """The error code and the answer for each partition."""
+    """Return each partition's error code and end offset."""
     return {
         TopicPartition(topic.topic, part.partition): (
             part.error_code,
@@ -84,15 +87,15 @@ _ACTIONS: Final[Mapping[int, FetchAction]] = {
 
 
 def validation_action(code: int) -> FetchAction:
-    """What a partition's error code asks for; all that may pass is tried anew, as in Java."""
+    """Return the action for a partition's error code; all but authorization errors are retried, as in Java."""
     return _ACTIONS.get(code, FetchAction.REDISPATCH)
 
 
 def complete_validation(consumer: PartitionConsumer, end: EpochEndOffset) -> LogTruncatedError | None:
-    """The error for a reader that has seen records which the log lost; None if it has not.
+    """Compare a position with the leader's log; return an error if the reader has seen records that the log lost.
 
-    What is buffered but was not seen is dropped if it was lost, and fetched anew. Marks may stand behind that, though,
-    if the reader has sought back.
+    If only buffered records were lost, they are dropped and fetched again, and None is returned. `on_restart` is called
+    nevertheless: a reader that has sought back may have marks beyond the truncation.
     """
     position = consumer.position
     if not end.is_known:

@@ -1,4 +1,4 @@
-"""Has positions confirmed by the leader that one fetcher asks, before anything more is fetched from it (KIP-320)."""
+"""Validate the positions of partitions in AwaitValidation with their leader, before more is fetched from it (KIP-320)."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = ["PositionValidator"]
 
 
 class PositionValidator:
-    """The partitions of one node that wait to be confirmed: all of them are asked for by one request.
+    """The partitions of one node that await validation; one request validates all of them.
 
-    `is_current(consumer, version)` says whether a partition is still fetched here, and was not sought elsewhere since;
-    `on_done` is called after each round, when partitions may be fetched again.
+    `is_current(consumer, version)` returns whether a partition is still fetched from this node and had no seek since;
+    `on_done` is called after each request, when partitions may be fetched again.
     """
 
     def __init__(
@@ -37,8 +37,11 @@ class PositionValidator:
         is_current: Callable[[PartitionConsumer, int], bool],
         on_done: Callable[[], None],
     ) -> None:
-        self._node_id, self._cluster, self._handler = node_id, cluster, handler
-        self._is_current, self._on_done = is_current, on_done
+        self._node_id = node_id
+        self._cluster = cluster
+        self._handler = handler
+        self._is_current = is_current
+        self._on_done = on_done
         self._awaiting_validation: dict[TopicPartition, PartitionConsumer] = {}
         self._wake = asyncio.Event()
 
@@ -46,16 +49,16 @@ class PositionValidator:
         return f"<PositionValidator node {self._node_id}: {len(self._awaiting_validation)} partitions wait>"
 
     def put(self, consumer: PartitionConsumer) -> None:
-        """Have its position confirmed."""
+        """Validate a partition's position."""
         self._awaiting_validation[consumer.tp] = consumer
         self._wake.set()
 
     def discard(self, consumer: PartitionConsumer) -> None:
-        """It is fetched here no longer."""
+        """Forget a partition that is no longer fetched from this node."""
         self._awaiting_validation.pop(consumer.tp, None)
 
     async def run(self) -> None:
-        """For ever."""
+        """Validate positions, without end."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -81,7 +84,7 @@ class PositionValidator:
                 m.OffsetForLeaderEpochRequest,
                 lambda version: build_epoch_request(checks.values(), version),
             )
-        except UnsupportedVersionError:  # nobody can tell, as with brokers before KIP-320
+        except UnsupportedVersionError:  # brokers before KIP-320 cannot validate
             for check in checks.values():
                 _confirm(check)
             return
@@ -100,11 +103,11 @@ class PositionValidator:
             elif action is FetchAction.FAIL:
                 self._handler.fail(check.consumer, code, "epoch")
             else:
-                said = BrokerError(code, f"leader epoch of {tp} from node {self._node_id}")
-                self._handler.redispatch([check.consumer], said)
+                refusal = BrokerError(code, f"leader epoch of {tp} from node {self._node_id}")
+                self._handler.redispatch([check.consumer], refusal)
 
 
 def _confirm(check: PositionCheck) -> None:
-    """The leader has spoken; whatever it said, it need not be asked again."""
+    """Record that the leader has answered: whatever the result, this epoch need not be validated again."""
     position = check.consumer.fetch_position
     position.validated_epoch = max(position.validated_epoch, check.leader_epoch)

@@ -1,8 +1,8 @@
-"""What a group has done: marks, commits, and committed offsets.
+"""Offsets of a consumer group: marks, commits, and committed offsets.
 
-A mark changes `partition_offsets` (pure state), `committer` brings what is new to the coordinator: requests and the table
-of answers are in `commit_plan`, one request at a time is `flights`' business. `fetch_offsets` asks for what is committed,
-`manager` is all of it for those without a group membership.
+Marks change the pure state in `partition_offsets`; `committer` sends new marks to the group coordinator, one request at a
+time (`single_flight`). Requests and the table of error codes are in `commit_plan`. `fetch_offsets` requests committed
+offsets, and `manager` offers all of this without a group membership.
 """
 
 from asyncgroup.offsets.committer import GROUP_LANE, Committer

@@ -1,4 +1,4 @@
-"""The pure part of committing: the request, and what each error code of a partition asks for."""
+"""Pure functions of committing: build the OffsetCommit request, map partition error codes to actions."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ __all__ = [
 ]
 
 LAST_NAME_VERSION: Final = 9
-"""The newest OffsetCommit and OffsetFetch version that name topics by name; later ones use ids (KIP-848)."""
+"""The last OffsetCommit and OffsetFetch version with topic names; later ones use topic ids (KIP-848)."""
 
 RETENTION_VERSIONS: Final = range(2, 5)
-"""The OffsetCommit versions that can say how long a commit is kept (KIP-211 took it out)."""
+"""The OffsetCommit versions with a retention time (removed by KIP-211)."""
 
 
 class CommitAction(Enum):
-    """What is done about one partition's answer to an OffsetCommit."""
+    """What to do about a partition's error code in an OffsetCommit response."""
 
-    COMMITTED = "committed"
-    RETRY = "try again after a pause"
-    FIND_COORDINATOR = "look the coordinator up again, then try again"
-    REFRESH_METADATA = "refresh the metadata, then try again: the topic may be new, made anew, or gone"
-    LOST = "the membership is gone: commit nothing more"
-    FAIL = "report it; trying again does not help"
+    COMMITTED = "no error"
+    RETRY = "retry after a pause"
+    FIND_COORDINATOR = "look up the coordinator, then retry"
+    REFRESH_METADATA = "refresh the metadata, then retry: the topic may be new, recreated or deleted"
+    LOST = "the membership is lost: commit nothing more"
+    FAIL = "report the error; a retry does not help"
 
 
 COMMIT_ACTIONS: Final[Mapping[int, CommitAction]] = {
@@ -48,18 +48,18 @@ COMMIT_ACTIONS: Final[Mapping[int, CommitAction]] = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: CommitAction.RETRY,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: CommitAction.REFRESH_METADATA,
     ErrorCode.UNKNOWN_TOPIC_ID: CommitAction.REFRESH_METADATA,
-    # between join and sync; the marks wait for the new generation, or fail with this code if they cannot
+    # between JoinGroup and SyncGroup; the marks wait for the new generation, or fail with this code after all retries
     ErrorCode.REBALANCE_IN_PROGRESS: CommitAction.RETRY,
-    # the member's epoch was raised meanwhile (KIP-848): each try goes out under the present one
+    # the member epoch has increased (KIP-848); each retry uses the current one
     ErrorCode.STALE_MEMBER_EPOCH: CommitAction.RETRY,
     ErrorCode.UNKNOWN_MEMBER_ID: CommitAction.LOST,
     ErrorCode.ILLEGAL_GENERATION: CommitAction.LOST,
     ErrorCode.FENCED_INSTANCE_ID: CommitAction.LOST,
     ErrorCode.FENCED_MEMBER_EPOCH: CommitAction.LOST,
-    # the coordinator has forgotten the whole group, and us with it
+    # the coordinator has no state of the group any more, so the member is unknown as well
     ErrorCode.GROUP_ID_NOT_FOUND: CommitAction.LOST,
 }
-"""By `ConsumerCoordinator.OffsetCommitResponseHandler` and `CommitRequestManager` in Kafka; what is not listed is FAIL."""
+"""As `ConsumerCoordinator.OffsetCommitResponseHandler` and `CommitRequestManager` in Kafka; codes not listed are FAIL."""
 
 REJECTED_CODES: Final = frozenset(
     {
@@ -69,7 +69,7 @@ REJECTED_CODES: Final = frozenset(
         ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     }
 )
-"""Refusals that only another mark can change: automatic commits report them once a mark, not once an interval."""
+"""Errors that only another mark can change: automatic commits report them once per mark, not once per interval."""
 
 
 COORDINATOR_ERRORS: Final = frozenset(
@@ -80,11 +80,11 @@ COORDINATOR_ERRORS: Final = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
-"""Errors that say nothing of the partitions: the coordinator is away, or not ready."""
+"""Errors that concern the coordinator and not the partitions: it has moved, or is not ready."""
 
 
 def is_coordinator_error(error: AsyncGroupError) -> bool:
-    """Whether a commit failed only because the coordinator was not there: the same commit will succeed later."""
+    """Return whether a commit failed only because the coordinator is unavailable: a later retry may succeed."""
     return isinstance(error, TransportError) or (
         isinstance(error, BrokerError) and error.code in COORDINATOR_ERRORS
     )
@@ -98,9 +98,9 @@ def build_commit(
     ids: Mapping[TopicPartition, UUID],
     retention: float | None = None,
 ) -> m.OffsetCommitRequest:
-    """The request that commits `offsets` in the name of `identity`; `retention` counts seconds.
+    """Build the request that commits `offsets` for the member `identity`; `retention` is in seconds.
 
-    `ids` holds the topics' ids, needed from version 10 on.
+    `ids` has the partitions' topic ids, which versions from 10 on need.
     """
     by_id = version > LAST_NAME_VERSION
     topics: dict[tuple[str, UUID], m.OffsetCommitRequest.OffsetCommitRequestTopic] = {}

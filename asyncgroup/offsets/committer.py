@@ -1,7 +1,7 @@
-"""The commits of one member: at most one request under way, the newest marks in it, retries within bounds.
+"""Commit the marks of one member: one request at a time, always with the newest marks, with limited retries.
 
-The requests of a call are sent by a task that belongs to the committer, and not to the caller: a caller that is cancelled
-leaves none behind of which nobody knows how it ended. Calls that come while a request is under way share the next.
+Requests are sent by a task of the committer and not by the caller, so a canceled caller does not leave a request with an
+unknown outcome. Calls made while a request is in flight share the next one.
 """
 
 from __future__ import annotations
@@ -45,31 +45,33 @@ __all__ = ["GROUP_LANE", "Committer"]
 _log = logging.getLogger("asyncgroup.offsets")
 
 GROUP_LANE: Final = "group"
-"""The lane of heartbeats and commits; joins have another, for a parked join must not hold a commit up."""
+"""The lane of heartbeats and commits. Joins have another one, as a JoinGroup that waits at the broker must not delay a
+commit."""
 
 IsFinal: TypeAlias = "Callable[[int | None, float], Awaitable[bool]]"
-"""`is_final(lookup, sent_at)`: whether a refusal counts, of a request sent at that loop time to the coordinator that
-this lookup named."""
+"""`is_final(lookup, sent_at)`: whether an error that ends the membership counts, for a request sent at that loop time to
+the coordinator found by that lookup."""
 
 MAX_PAUSE: Final = 1.0
-"""Seconds between two tries of a commit, at most: heartbeats find the coordinator as quickly."""
+"""Maximum seconds between two tries of a commit: heartbeats find the coordinator as quickly."""
 
 Offsets = dict[TopicPartition, CommittedOffset]
 Failures = dict[TopicPartition, AsyncGroupError]
 
 _retention_warned: WeakSet[Cluster] = WeakSet()
-"""Clusters whose users know that `offset_retention` does nothing there."""
+"""Clusters for which the warning that `offset_retention` has no effect was logged."""
 
 
 class Committer:
     """Commits the marks of partitions for a group.
 
-    `identity()` says in whose name, at the moment of each request. `on_lost(error)` is told when a broker refuses a
-    commit because the membership is gone; nothing is committed from then on. Without `on_lost` there is no membership
-    to lose (a group without members takes such commits, one with members refuses them), and the next call tries again.
-    `is_final` is asked before, as the refusal may come from a former coordinator: False means that the membership lives,
-    and the commit is tried again.
-    `with_topic_ids` commits the topic's id beside each offset, in an envelope around the metadata (see `envelope`).
+    - `identity()` returns the committing member; it is called for each request.
+    - `on_lost(error)` is called when a broker refuses a commit because the membership is lost; nothing is committed after
+      that. Without `on_lost` there is no membership to lose (a group accepts such commits while it has no members), and the
+      next call tries again.
+    - `is_final` is awaited before `on_lost`, as the refusal may come from a former coordinator; if it returns False the
+      membership continues, and the commit is retried.
+    - `with_topic_ids` stores the topic id with each offset, in an envelope around the metadata (see `envelope`).
     """
 
     def __init__(
@@ -84,27 +86,32 @@ class Committer:
         with_topic_ids: bool = False,
         is_final: IsFinal | None = None,
     ) -> None:
-        self._cluster, self.group_id = cluster, group_id
-        self._retry_max, self._retention = retry_max, retention
-        self._identity, self._on_lost, self._is_final = identity, on_lost, is_final
+        self._cluster = cluster
+        self.group_id = group_id
+        self._retry_max = retry_max
+        self._retention = retention  # seconds
+        self._identity = identity
+        self._on_lost = on_lost
+        self._is_final = is_final
         self._with_topic_ids = with_topic_ids
         self._partitions: dict[TopicPartition, PartitionOffsets] = {}
         self._single_flight = SingleFlight(f"commits of group {group_id!r}", self._commit)
-        self._includes_rejected = False
+        self._includes_rejected = False  # whether a call that shares the next run has `retry_rejected`
         self.last_error: AsyncGroupError | None = None
-        """Why a commit was tried again last."""
+        """The error after which a commit was last retried."""
         self._coordinator_deadline = float("-inf")
-        """Loop time until which the last commit waits for a coordinator that is away."""
-        self._lost: AsyncGroupError | None = None
+        """Loop time until which the last commit waits for an unavailable coordinator."""
+        self._lost: AsyncGroupError | None = None  # why the membership was lost
 
     def __repr__(self) -> str:
         dirty = sum(offsets.dirty for offsets in self._partitions.values())
         return f"<Committer {self.group_id!r}: {len(self._partitions)} partitions, {dirty} to commit>"
 
     async def fetch(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Committed offsets to begin at, those without one left out. Raises BrokerError, TransportError.
+        """Return the committed offsets to begin at; partitions without one are left out.
 
-        They are stable, as for every consumer of Kafka's own: commits of open transactions are waited for (KIP-447).
+        Waits for open transactions that commit offsets of the group (KIP-447), as Kafka's consumers do. Raises BrokerError,
+        TransportError.
         """
         return await fetch_offsets(
             self._cluster, self.group_id, partitions, lane=GROUP_LANE, require_stable=True
@@ -117,13 +124,13 @@ class Committer:
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """The partitions that are managed, in order."""
+        """The managed partitions, sorted."""
         return sorted(self._partitions)
 
     def manage(
         self, tp: TopicPartition, next_offset: int, metadata: str = "", leader_epoch: int = -1
     ) -> PartitionOffsets:
-        """Take marks for a partition from now on, beginning at `next_offset`. Raises ConfigError if it is managed."""
+        """Start managing a partition's marks, from `next_offset` on. Raises ConfigError if it is managed already."""
         if tp in self._partitions:
             raise ConfigError("partition", str(tp), "a partition that is not managed yet")
         topic = self._cluster.view.topics.get(tp.topic)
@@ -132,11 +139,11 @@ class Committer:
         return offsets
 
     def drop(self, tp: TopicPartition) -> None:
-        """Forget a partition and its marks."""
+        """Stop managing a partition, and drop its marks."""
         self._partitions.pop(tp, None)
 
     def of(self, topic: str, partition: int) -> PartitionOffsets:
-        """The marks of a partition; raises ConfigError for one that is not managed (or no longer)."""
+        """Return the marks of a partition; raise ConfigError if it is not managed (any more)."""
         offsets = self._partitions.get(TopicPartition(topic, partition))
         if offsets is None:
             owned = ", ".join(map(str, self.partitions)) or "none"
@@ -146,11 +153,11 @@ class Committer:
     # --- commits ------------------------------------------------------------------------------------------------
 
     async def commit(self, *, retry_rejected: bool = True) -> None:
-        """Commit every mark that is new, those included that are made while this call waits for its turn.
+        """Commit all new marks, including those made while this call waits for its turn.
 
-        `retry_rejected=False` leaves out marks that were refused for good already, and reported: the way of automatic commits.
-        Raises CommitFailedError with the partitions that failed, the others are committed; ClosedError. A caller that
-        is cancelled does not stop the request: it ends by itself, or with `aclose`.
+        `retry_rejected=False`, for automatic commits, skips marks that were refused for good and reported already. Raises
+        CommitFailedError with the partitions that failed, the others are committed; ClosedError. A canceled caller does not
+        cancel the request.
         """
         if not self._single_flight.is_closed and not self._due(retry_rejected=retry_rejected):
             return
@@ -160,18 +167,19 @@ class Committer:
 
     @property
     def dirty(self) -> list[TopicPartition]:
-        """The partitions with marks that are not committed, in order."""
+        """The partitions with uncommitted marks, sorted."""
         return sorted(tp for tp, offsets in self._partitions.items() if offsets.dirty)
 
     async def commit_last(self, coordinator_timeout: float = 0.0) -> None:
-        """As `commit(retry_rejected=False)`, when no marks will follow. A coordinator that is away is waited for, `coordinator_timeout` seconds.
+        """As `commit(retry_rejected=False)`, to be called when no marks will follow.
 
-        So long it may be loading or unknown, or refuse connections; other errors are retried as often as with `commit`.
-        Java's last commit is retried until `close` times out, too (`ConsumerCoordinator.close`).
+        Waits up to `coordinator_timeout` seconds for an unavailable coordinator (moving, loading, refusing connections), as
+        Java's last commit is retried until `close` times out (`ConsumerCoordinator.close`). Other errors are retried as
+        often as by `commit`.
 
-        A request that was given up may wait at a coordinator that is slow, on a connection that is gone for us, and be
-        served behind a newer one: brokers keep an order only within a connection. So what was committed after such a
-        request is committed once more, that the next owner may begin there. (Java and sarama leave it set back.)
+        Offsets that were committed after an unanswered request are committed once more. A slow coordinator may process
+        that request, from a connection that the client has closed, after newer ones, as brokers keep the order only within
+        a connection; the next member would begin at an older offset. (Java and sarama do not handle this.)
         """
         for offsets in self._partitions.values():
             offsets.recommit_unanswered()
@@ -179,11 +187,11 @@ class Committer:
         await self.commit(retry_rejected=False)
 
     async def wait_idle(self) -> None:
-        """Wait until no request is under way."""
+        """Wait until no request is in flight."""
         await self._single_flight.wait_idle()
 
     async def aclose(self) -> None:
-        """Give up what is under way: nobody will know whether it was committed. Safe to call twice."""
+        """Cancel the request in flight, whose outcome stays unknown; safe to call twice."""
         await self._single_flight.aclose()
 
     def _due(self, *, retry_rejected: bool) -> Offsets:
@@ -194,7 +202,11 @@ class Committer:
         }
 
     async def _commit(self) -> Failures:
-        """Requests until every mark is committed or has failed for good or often enough."""
+        """Send requests until every due mark is committed, has failed for good, or has been retried often enough.
+
+        Return the errors of the partitions that failed. `due` holds the offsets to send next, and after `_send_all` those
+        that were sent.
+        """
         retry_rejected, self._includes_rejected = self._includes_rejected, False
         backoff, tries = self._cluster.backoff(), 0
         failed: Failures = {}
@@ -205,7 +217,7 @@ class Committer:
             self._drop_recreated(due, failed)
             again = await self._send_all(due, failed)
             if any(isinstance(error, CoordinatorMoved) for error in again.values()):
-                backoff.reset()  # sent to the new coordinator now: that is no further failure
+                backoff.reset()  # sent to the new coordinator next; this does not count as a try
             else:
                 tries += 1
             pause = min(backoff.next(), MAX_PAUSE) if again else 0.0
@@ -216,35 +228,35 @@ class Committer:
             self.last_error = next(iter(again.values()))
             await self._refresh_unknown_topics(again)
             await asyncio.sleep(pause)
-            # marks may have moved, and partitions may have gone, during the pause
+            # during the pause marks may have moved, and partitions may have been dropped
             due = {tp: committed for tp, committed in self._due(retry_rejected=True).items() if tp in again}
         return failed
 
     def _may_wait_for_coordinator(self, again: Failures, pause: float) -> bool:
-        """Whether this is a last commit that waits for the coordinator, and has the time for a further pause."""
+        """Return whether this is the last commit, the coordinator is unavailable, and there is time for another pause."""
         over = asyncio.get_running_loop().time() + pause >= self._coordinator_deadline
         return not over and any(is_coordinator_error(error) for error in again.values())
 
     def _drop_recreated(self, due: Offsets, failed: Failures) -> None:
-        """Marks that were made for a topic that is another one by now: its offsets mean other records."""
-        gone: Offsets = {}
+        """Drop the marks of recreated topics: their offsets belong to other records in the new topic."""
+        dropped: Offsets = {}
         for tp, committed in due.items():
             offsets, topic = self._partitions[tp], self._cluster.view.topics.get(tp.topic)
             ids = {offsets.topic_id, m.NO_UUID if topic is None else topic.topic_id}
             if len(ids) == 2 and m.NO_UUID not in ids:
                 offsets.discard_mark()
-                gone[tp] = committed
+                dropped[tp] = committed
         errors: Failures = {}
-        for tp, committed in gone.items():
+        for tp, committed in dropped.items():
             del due[tp]
-            detail = "the topic was deleted and made anew; the mark was for the old one and is dropped"
+            detail = "the topic was deleted and recreated; the mark for the old topic is dropped"
             errors[tp] = self._error(ErrorCode.UNKNOWN_TOPIC_ID, tp, committed, detail)
-        if gone:
+        if dropped:
             failed.update(errors)
-            self._cluster.hooks.emit("on_commit", self.group_id, gone, errors)
+            self._cluster.hooks.emit("on_commit", self.group_id, dropped, errors)
 
     async def _refresh_unknown_topics(self, again: Failures) -> None:
-        """Refresh the metadata if a topic was unknown: it may have been deleted, or made anew."""
+        """Refresh the metadata if a topic was unknown: it may have been deleted or recreated."""
         codes = {error.code for error in again.values() if isinstance(error, BrokerError)}
         if any(COMMIT_ACTIONS.get(code) is CommitAction.REFRESH_METADATA for code in codes):
             try:
@@ -255,9 +267,9 @@ class Committer:
     # --- one request --------------------------------------------------------------------------------------------
 
     async def _send_all(self, due: Offsets, failed: Failures) -> Failures:
-        """One request, or two: topics go by id, so that no mark reaches a namesake, where we know none by name.
+        """Send one request, or two: one by topic id, which cannot reach a recreated topic, one by name for unknown ids.
 
-        Returns what may be tried again, and why it did not work this time.
+        Add final errors to `failed` and return the errors that may be retried. Afterwards `due` holds what was sent.
         """
         ids = {tp: self._partitions[tp].topic_id for tp in due}
         parts = [
@@ -272,7 +284,7 @@ class Committer:
         return again
 
     async def _send(self, due: Offsets, ids: Mapping[TopicPartition, UUID], failed: Failures) -> Failures:
-        """One request; returns as above. `due` holds what was sent, then."""
+        """Send one request; parameters and result as `_send_all`."""
         again: Failures = {}
         time, lookup_of = asyncio.get_running_loop().time, self._cluster.coordinators.lookup_number
         lookup, sent_at = None, time()
@@ -293,7 +305,7 @@ class Committer:
                 lane=GROUP_LANE,
                 highest=LAST_NAME_VERSION if m.NO_UUID in map(ids.get, due) else None,
             )
-        except AsyncGroupError as error:  # a BrokerError here says that there is no coordinator to send it to
+        except AsyncGroupError as error:  # a BrokerError here means that no coordinator was found
             (again if error.retriable else failed).update(dict.fromkeys(due, error))
             if isinstance(error, TransportError):
                 self._note_unanswered(due)
@@ -306,7 +318,7 @@ class Committer:
         return again
 
     def _with_envelopes(self, due: Offsets, ids: Mapping[TopicPartition, UUID]) -> Offsets:
-        """The same offsets as they are sent: the metadata of a mark is the user's text alone."""
+        """Return the offsets as they are sent, with the topic id added to the user's text in the metadata."""
         return {
             tp: committed._replace(
                 metadata=encode_metadata(tp, committed.offset, CommitMetadata(committed.metadata, ids[tp]))
@@ -320,7 +332,7 @@ class Committer:
                 offsets.unanswered = True
 
     def _refresh_due(self, due: Offsets) -> None:
-        """What has changed while the coordinator was looked up and the connection was made."""
+        """Update `due` with what has changed while the coordinator was looked up and the connection was opened."""
         if self._lost is not None:
             raise self._lost
         for tp in list(due):
@@ -328,12 +340,12 @@ class Committer:
             if offsets is not None and offsets.dirty:
                 due[tp] = offsets.value
             else:
-                del due[tp]  # not ours any more, or not the same
+                del due[tp]  # no longer managed, or no longer dirty
 
     async def _is_membership_lost(
         self, codes: Mapping[TopicPartition, int], lookup: int | None, sent_at: float
     ) -> bool:
-        """Whether a refusal among the answers ends the membership."""
+        """Return whether one of the error codes ends the membership."""
         refused = any(COMMIT_ACTIONS.get(code) is CommitAction.LOST for code in codes.values())
         if not refused or self._is_final is None or self._lost is not None:
             return refused
@@ -379,13 +391,13 @@ class Committer:
                 offsets.reject(sent[tp])
 
     def _warn_retention_ignored(self, version: int) -> None:
-        """Say once a cluster that `offset_retention` has no effect (sarama drops it without a word)."""
+        """Log once per cluster that `offset_retention` has no effect (sarama ignores it silently)."""
         if self._retention is None or version in RETENTION_VERSIONS or self._cluster in _retention_warned:
             return
         _retention_warned.add(self._cluster)
         _log.warning(
-            "offset_retention=%r has no effect: only OffsetCommit %d to %d can say it, and this broker is asked in "
-            "version %d; it keeps offsets as its own offsets.retention.minutes says",
+            "offset_retention=%r has no effect: only OffsetCommit versions %d to %d have a retention time, and version %d is "
+            "used with this broker; its offsets.retention.minutes applies",
             self._retention,
             RETENTION_VERSIONS.start,
             RETENTION_VERSIONS.stop - 1,
@@ -400,12 +412,12 @@ class Committer:
             self._on_lost(error)
 
     def mark_lost(self, error: AsyncGroupError) -> None:
-        """The membership is gone: commit nothing more."""
+        """Commit nothing more, as the membership is lost."""
         self._lost = self._lost or error
 
 
 def _codes(response: m.OffsetCommitResponse, ids: Mapping[TopicPartition, UUID]) -> dict[TopicPartition, int]:
-    """Each partition's error code; from version 10 on topics are named by id only."""
+    """Return each partition's error code; from version 10 on topics are identified by id only."""
     names = {topic_id: tp.topic for tp, topic_id in ids.items() if topic_id != m.NO_UUID}
     return {
         TopicPartition(names.get(topic.topic_id, topic.name), part.partition_index): part.error_code

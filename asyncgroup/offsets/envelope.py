@@ -1,10 +1,10 @@
-"""What is committed beside an offset besides the user's text: an envelope in the metadata string.
+"""The envelope in the metadata string of a commit: stores the topic id next to the user's text.
 
     asyncgroup/1:<crc>:id=<topic id>;t=<text>
 
 `1` is the version of the format, `crc` a CRC-32 in 8 hexadecimal digits over topic, partition, committed offset and the
-body after it, so that no text of a user, and no envelope copied to another place, is taken for one. Fields end with a
-semicolon and unknown ones are skipped; the text is last and stands as it is. Other strings, such as the bridge's
+body that follows; so a user's text, or an envelope copied to another offset, is not mistaken for one. Fields end with a
+semicolon and unknown ones are skipped; the text is last and not escaped. Other strings, such as the bridge's
 `foreachBatch/1:…`, are text without an envelope.
 """
 
@@ -31,10 +31,12 @@ _TEXT: Final = "t="
 
 
 class CommitMetadata(NamedTuple):
-    """The user's `text`, and the id of the topic that the offset belongs to; nil if unknown (KIP-516)."""
+    """The decoded metadata of a commit."""
 
     text: str = ""
+    """The user's text."""
     topic_id: UUID = NO_UUID
+    """The topic that the offset belongs to (KIP-516); nil if unknown."""
 
 
 def encode_metadata(tp: TopicPartition, offset: int, metadata: CommitMetadata) -> str:
@@ -52,7 +54,7 @@ def encode_metadata(tp: TopicPartition, offset: int, metadata: CommitMetadata) -
 
 
 def decode_metadata(tp: TopicPartition, offset: int, raw: str) -> CommitMetadata:
-    """Return what a metadata string holds; a string that is no envelope for this offset is text."""
+    """Decode a metadata string; one that is not an envelope for this offset is text."""
     match = _ENVELOPE.fullmatch(raw)
     if match is None or int(match[1], 16) != _crc(tp, offset, match[2]):
         return CommitMetadata(raw)

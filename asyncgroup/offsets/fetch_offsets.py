@@ -1,4 +1,4 @@
-"""The offsets that a group has committed: one OffsetFetch, however many partitions."""
+"""Fetch the committed offsets of a group: one OffsetFetch request for any number of partitions."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["STABLE_TIMEOUT", "fetch_offsets", "fetch_offsets_and_ids"]
 _log = logging.getLogger("asyncgroup.offsets")
 
 GROUPS_VERSION: Final = 8
-"""The OffsetFetch version from which several groups fit one request (KIP-709)."""
+"""The first OffsetFetch version with several groups per request (KIP-709)."""
 
 REQUIRE_STABLE_VERSION: Final = 7
-"""The OffsetFetch version from which stable offsets can be asked for (KIP-447)."""
+"""The first OffsetFetch version that can require stable offsets (KIP-447)."""
 
 STABLE_TIMEOUT: Final = 60.0
-"""How long the end of open transactions is waited for: Java's `default.api.timeout.ms`."""
+"""Seconds to wait for the end of open transactions; as Java's `default.api.timeout.ms`."""
 
 _MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
@@ -41,9 +41,9 @@ async def fetch_offsets(
     lane: str,
     require_stable: bool = False,
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Committed offsets of `partitions` (None: of all), with the user's text as metadata; those without one are left out.
+    """Return the committed offsets of `partitions` (None: of all), with the user's text as metadata.
 
-    Raises as `fetch_offsets_and_ids`.
+    Partitions without a committed offset are left out. Raises as `fetch_offsets_and_ids`.
     """
     found = await fetch_offsets_and_ids(
         cluster, group_id, partitions, lane=lane, require_stable=require_stable
@@ -59,14 +59,13 @@ async def fetch_offsets_and_ids(
     lane: str,
     require_stable: bool = False,
 ) -> dict[TopicPartition, tuple[CommittedOffset, UUID]]:
-    """Committed offsets of `partitions` (None: of all), each with the topic id in its metadata; those without one are
-    left out.
+    """Return the committed offsets of `partitions` (None: of all), each with the topic id in its metadata.
 
-    The id is nil where the commit has none (see `envelope`). Retriable errors are retried `metadata_retry_max` times.
-    With `require_stable` offsets that an open transaction may still change are asked for again and again, for
-    `STABLE_TIMEOUT`; brokers before 2.5 can't be asked that way.
-    Topics whose id `cluster` knows are asked for by it, so that the offsets of a deleted namesake are not taken for
-    theirs. Raises BrokerError, TransportError.
+    Partitions without a committed offset are left out. The id is nil if the commit has none (see `envelope`). Retriable
+    errors are retried `metadata_retry_max` times. With `require_stable` offsets that an open transaction may still change
+    are requested again until they are stable, for at most `STABLE_TIMEOUT`; brokers before 2.5 do not support this.
+    Topics are requested by id if `cluster` knows it, so that offsets of a deleted topic of the same name are not returned.
+    Raises BrokerError, TransportError.
     """
     wanted = None if partitions is None else sorted(partitions)
     backoff = cluster.backoff()
@@ -94,7 +93,7 @@ async def fetch_offsets_and_ids(
 
 
 async def _refresh(cluster: Cluster) -> None:
-    """The topic was deleted, or made anew under another id."""
+    """Refresh the metadata: the topic was deleted, or recreated with another id."""
     try:
         await cluster.refresh()
     except AsyncGroupError as error:
@@ -124,7 +123,7 @@ async def _ask(
     what = f"committed offsets of group {group_id!r}"
     groups = [group for group in response.groups if group.group_id == group_id]
     if asked_in >= GROUPS_VERSION and not groups:
-        raise MalformedResponse(f"{what}: the answer says nothing of the group")
+        raise MalformedResponse(f"{what}: the response does not contain the group")
     answer = groups[0] if asked_in >= GROUPS_VERSION else response
     if answer.error_code:
         raise BrokerError(answer.error_code, what)
@@ -132,7 +131,7 @@ async def _ask(
     found = {}
     missing = dict.fromkeys(wanted or ())
     for topic in answer.topics:
-        # the fields of versions below 8 are of another class, without ids
+        # the topics of versions below 8 are of another class, without ids
         name = names.get(getattr(topic, "topic_id", m.NO_UUID), topic.name)
         for part in topic.partitions:
             tp = TopicPartition(name, part.partition_index)
@@ -143,8 +142,8 @@ async def _ask(
                 text, topic_id = decode_metadata(tp, part.committed_offset, part.metadata or "")
                 committed = CommittedOffset(part.committed_offset, text, part.committed_leader_epoch)
                 found[tp] = committed, topic_id
-    if missing:  # where nothing is committed there is an offset of -1
-        raise MalformedResponse(f"{what}: nothing is said of {', '.join(map(str, missing))}")
+    if missing:  # a broker returns -1 for a partition without a committed offset, and never omits it
+        raise MalformedResponse(f"{what}: the response does not contain {', '.join(map(str, missing))}")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Offsets for those who assign their partitions themselves: sarama's `OffsetManager` (`offset_manager.go`)."""
+"""OffsetManager: commit and fetch offsets without a group membership, as sarama's `OffsetManager` (`offset_manager.go`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = logging.getLogger("asyncgroup.offsets")
 
 
 class OffsetManager:
-    """Reads and commits offsets in the name of a group that has no members, with nobody joining anything.
+    """Reads and commits the offsets of a group without joining it; the group must have no members.
 
         async with OffsetManager("localhost:9092", "reports") as offsets:
             orders = await offsets.manage("orders", 0)
@@ -33,15 +33,14 @@ class OffsetManager:
             orders.mark(begin + 100)                      # the next offset to read
             await offsets.commit()
 
-    With `auto_commit` (the default) new marks are committed every `auto_commit_interval` seconds, and for the last time
-    at close, in at most `commit_retry_max` + 1 attempts and `close_timeout` seconds; without it nothing is committed but
-    by `commit()`. Automatic commits that fail are logged and told to the hook `on_commit`; they go on with the next
-    interval, but a mark that was refused for good (its topic is gone, its metadata too long) is reported once and then
-    left alone until it changes.
+    With `auto_commit` (the default) new marks are committed every `auto_commit_interval` seconds, and a last time at close,
+    in at most `commit_retry_max` + 1 attempts and `close_timeout` seconds; without it only `commit()` commits. Automatic
+    commits that fail are logged and reported to the hook `on_commit`, and retried at the next interval. A mark that was
+    refused for good (its topic was deleted, its metadata is too long) is reported once and then skipped until it changes.
 
-    An existing Cluster may be given instead of addresses; it is then left open. Raises ConfigError for a bad group id
-    or configuration; entering raises NoBrokersError if no bootstrap address answers. A group that has members refuses
-    these commits with UNKNOWN_MEMBER_ID.
+    An existing Cluster may be given instead of addresses; it then stays open. Raises ConfigError for a bad group id or
+    configuration; entering raises NoBrokersError if no bootstrap address answers. A group with members refuses these
+    commits with UNKNOWN_MEMBER_ID.
     """
 
     def __init__(
@@ -88,9 +87,9 @@ class OffsetManager:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Commit what is marked, if `auto_commit` is on, and close; safe to call twice.
+        """Commit new marks if `auto_commit` is on, and close; safe to call twice.
 
-        What could not be committed is logged and told to the hooks, not raised: call `commit()` before to know.
+        A failed commit is logged and reported to the hooks, but not raised: call `commit()` before to get the error.
         """
         await wait_shielded(asyncio.ensure_future(self._close()))
 
@@ -135,7 +134,7 @@ class OffsetManager:
     # --- partitions ---------------------------------------------------------------------------------------------
 
     async def manage(self, topic: str, partition: int) -> PartitionOffsets:
-        """Take marks for a partition from now on, beginning at what the group has committed.
+        """Start managing a partition's marks, from the group's committed offset on.
 
         Raises ConfigError for a partition that is managed already, BrokerError for one that does not exist,
         TransportError, ClosedError.
@@ -146,7 +145,7 @@ class OffsetManager:
     async def manage_all(
         self, partitions: Iterable[TopicPartition | tuple[str, int]]
     ) -> Mapping[TopicPartition, PartitionOffsets]:
-        """As `manage` for many partitions, with one OffsetFetch; all of them or, if it raises, none."""
+        """As `manage` for many partitions, with one OffsetFetch request; if it raises, none of them is managed."""
         wanted = [TopicPartition(*tp) for tp in partitions]
         self._check_free(wanted)
         topics = sorted({check_topic(tp.topic) for tp in wanted})
@@ -158,7 +157,7 @@ class OffsetManager:
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                     raise BrokerError(code, f"partition {tp}", "it does not exist")
             committed = await self._committer.fetch(wanted)
-            self._check_free(wanted)  # another call may have been quicker
+            self._check_free(wanted)  # a concurrent call may have been faster
             nothing = CommittedOffset(-1)
             managed = {tp: self._committer.manage(tp, *committed.get(tp, nothing)) for tp in wanted}
             self.cluster.track(tp.topic for tp in wanted)
@@ -173,13 +172,13 @@ class OffsetManager:
                 raise ConfigError("partition", str(tp), "a partition that is not managed yet")
 
     def of(self, topic: str, partition: int) -> PartitionOffsets:
-        """What `manage` has given for a partition; raises ConfigError for one that is not managed."""
+        """Return the marks of a managed partition; raise ConfigError if it is not managed."""
         return self._committer.of(topic, partition)
 
     async def release(self, topic: str, partition: int) -> None:
-        """Take no more marks for a partition; what it has is committed before, if `auto_commit` is on.
+        """Stop managing a partition; with `auto_commit` its mark is committed first.
 
-        Raises ConfigError for one that is not managed, CommitFailedError if its last mark could not be committed (it
+        Raises ConfigError if the partition is not managed, CommitFailedError if its last mark could not be committed (it
         is released nevertheless), ClosedError.
         """
         self._check_open()
@@ -204,10 +203,10 @@ class OffsetManager:
     async def fetch(
         self, partitions: Iterable[TopicPartition | tuple[str, int]], *, require_stable: bool = False
     ) -> dict[TopicPartition, CommittedOffset]:
-        """What the group has committed, nothing being managed; partitions without an offset are left out.
+        """Return the group's committed offsets, without managing the partitions; those without an offset are left out.
 
-        With `require_stable` the end of transactions that have offsets of the group open is waited for (KIP-447), for
-        at most a minute. Needs an open Cluster only. Raises BrokerError, TransportError, ClosedError.
+        With `require_stable` waits at most a minute for open transactions that commit offsets of the group (KIP-447). Needs
+        only an open Cluster. Raises BrokerError, TransportError, ClosedError.
         """
         wanted = [TopicPartition(*tp) for tp in partitions]
         return await fetch_offsets(
@@ -217,8 +216,8 @@ class OffsetManager:
     async def commit(self) -> None:
         """Commit every new mark now, in at most `commit_retry_max` + 1 attempts.
 
-        Raises CommitFailedError with the partitions that failed, the others are committed; ClosedError. A caller that
-        is cancelled does not stop the request under way.
+        Raises CommitFailedError with the partitions that failed, the others are committed; ClosedError. A canceled caller
+        does not cancel the request in flight.
         """
         self._check_open()
         await self._committer.commit()

@@ -1,4 +1,4 @@
-"""The next offset to commit of one partition; pure state."""
+"""PartitionOffsets: the next offset to commit of one partition. Pure state."""
 
 from __future__ import annotations
 
@@ -15,31 +15,27 @@ __all__ = ["CommittedOffset", "MemberIdentity", "PartitionOffsets"]
 
 
 class CommittedOffset(NamedTuple):
-    """What a group has committed for a partition: the next offset to read, a free text, and a leader epoch.
-
-    `leader_epoch` is that of the last record before `offset`, -1 where nobody said (KIP-320).
-    """
+    """The committed offset of a partition."""
 
     offset: int
+    """The next offset to read."""
     metadata: str = ""
+    """A free text of the user."""
     leader_epoch: int = -1
+    """The leader epoch of the last record before `offset`; -1 if unknown (KIP-320)."""
 
 
 class MemberIdentity(NamedTuple):
-    """Under whose name offsets are committed; the default is that of a consumer outside any group protocol."""
+    """The member that commits offsets; the default is a consumer that is not a group member."""
 
     member_id: str = ""
     generation_id: int = -1
+    """The generation, or the member epoch (KIP-848)."""
     group_instance_id: str | None = None
 
 
 class PartitionOffsets:
-    """Marks of one partition: `mark` moves forwards only, `reset` backwards only (`partitionOffsetManager` in sarama).
-
-    `next_offset` is the next offset to read, -1 while nothing is committed nor marked; `metadata` and `leader_epoch`
-    go with it. `dirty` says whether a commit is due. `topic_id` is the id of the topic that the marks are made for:
-    a topic made anew under the same name is another one.
-    """
+    """Marks of one partition: `mark` moves only forwards, `reset` only backwards (`partitionOffsetManager` in sarama)."""
 
     __slots__ = (
         "_bound",
@@ -56,15 +52,26 @@ class PartitionOffsets:
     def __init__(
         self, next_offset: int = -1, metadata: str = "", leader_epoch: int = -1, topic_id: UUID = NO_UUID
     ) -> None:
-        self.next_offset, self.metadata, self.leader_epoch = next_offset, metadata, leader_epoch
+        self.next_offset = next_offset
+        """The next offset to read; -1 while nothing is committed or marked."""
+        self.metadata = metadata
+        """The text committed with `next_offset`."""
+        self.leader_epoch = leader_epoch
+        """The leader epoch of the record before `next_offset`; -1 if unknown."""
         self.topic_id = topic_id
-        self._skipped = (0, 0, -1)
-        self._bound: Callable[[], int] | None = None
+        """The topic that the marks belong to; a recreated topic of the same name has another id."""
+        self._skipped = (
+            0,
+            0,
+            -1,
+        )  # start, end and leader epoch of the last range without records to hand out
+        self._bound: Callable[[], int] | None = None  # returns the offset that marks may not exceed
         self.dirty = False
+        """Whether the mark has to be committed."""
         self.rejected = False
-        """Whether this very mark was refused for good: automatic commits leave it alone until it changes."""
+        """Whether the current mark was refused for good: automatic commits skip it until it changes."""
         self.unanswered = False
-        """Whether a commit was ever given up without an answer: it may still come, behind newer ones."""
+        """Whether a commit was given up without a response: the broker may still process it, after newer ones."""
 
     def __repr__(self) -> str:
         state = " rejected" if self.rejected else " dirty" if self.dirty else ""
@@ -72,32 +79,32 @@ class PartitionOffsets:
 
     @property
     def value(self) -> CommittedOffset:
-        """What a commit sends."""
+        """The offset, metadata and epoch to commit."""
         return CommittedOffset(self.next_offset, self.metadata, self.leader_epoch)
 
     def mark(self, offset: int, metadata: str = "", leader_epoch: int = -1) -> None:
-        """Everything before `offset` is done; ignored if that is no news.
+        """Mark everything before `offset` as processed; ignored unless it is beyond the current mark.
 
-        `leader_epoch` is that of the record before it; a mark without one commits none, never that of an older mark.
-        Raises ConfigError for what is no offset or no epoch, and for metadata that is no text or too long.
+        `leader_epoch` is that of the record before `offset`; without it the commit has no epoch, not that of an older mark.
+        Raises ConfigError if the offset or epoch is not valid, or the metadata is not a string or too long.
         """
         self.advance(check_offset(offset), metadata, _check_epoch(leader_epoch))
 
     def mark_record(self, record: Record, metadata: str = "") -> None:
-        """This record and all before it are done. Raises ConfigError for bad metadata."""
+        """Mark a record and all before it as processed. Raises ConfigError for bad metadata."""
         self.advance(record.offset + 1, metadata, record.leader_epoch)
 
     def advance(self, offset: int, metadata: str, leader_epoch: int) -> None:
-        """As `mark`, for an offset and an epoch that come from a record and need no check."""
+        """As `mark`, without checking the offset and the epoch, which come from a record."""
         if metadata != "":
             check_metadata(metadata)
         if offset > self.next_offset and (self._bound is None or offset <= self._bound()):
             self._move(offset, metadata, leader_epoch)
 
     def reset(self, offset: int, metadata: str = "", leader_epoch: int = -1) -> None:
-        """Go back to `offset`, so that what follows is read again by the next owner; ignored if it lies ahead.
+        """Move the mark back to `offset`, so that the next member reads again from there; ignored if it is beyond the mark.
 
-        Raises ConfigError as `mark` does.
+        Raises ConfigError as `mark`.
         """
         if metadata != "":
             check_metadata(metadata)
@@ -105,10 +112,10 @@ class PartitionOffsets:
             self._move(offset, metadata, _check_epoch(leader_epoch))
 
     def skip_range(self, start: int, end: int, leader_epoch: int = -1) -> None:
-        """From `start` up to `end` is nothing to handle, only transaction markers and what was aborted: a mark that
-        reaches `start`, now or later, goes on to `end`, so that the group's lag becomes 0.
+        """Skip a range without records to hand out, only transaction markers and aborted records.
 
-        The newest such range is remembered. `leader_epoch` is that of the record before `end`.
+        A mark that reaches `start`, now or later, moves on to `end`, so that the group's lag becomes 0. Only the last range
+        is remembered. `leader_epoch` is that of the record before `end`.
         """
         self._skipped = (start, end, leader_epoch)
         if start <= self.next_offset < end:
@@ -118,14 +125,16 @@ class PartitionOffsets:
         start, end, epoch = self._skipped
         if start <= offset < end:
             offset, leader_epoch = end, epoch
-        self.next_offset, self.metadata, self.leader_epoch = offset, metadata, leader_epoch
-        self.dirty, self.rejected = True, False
+        self.next_offset = offset
+        self.metadata = metadata
+        self.leader_epoch = leader_epoch
+        self.dirty = True
+        self.rejected = False
 
     def rebase(self, offset: int, log_end: int) -> None:
-        """Reading goes on at `offset`; if `next_offset` lies behind the log's end, marks count from there as well.
+        """Follow an offset reset: reading continues at `offset`. If `next_offset` is beyond the log's end, move it there too.
 
-        Otherwise marks below a committed offset that never was, or is no longer, would all be dropped. Nothing is
-        committed by that alone.
+        Otherwise all marks below a committed offset that is not in the log would be ignored. This alone commits nothing.
         """
         self._skipped = (0, 0, -1)
         self.unanswered = False
@@ -134,11 +143,10 @@ class PartitionOffsets:
             self.dirty = False
 
     def restart(self, offset: int, topic_id: UUID, position: Callable[[], int]) -> None:
-        """From `offset` on the log holds other records than those that were marked: it was truncated, or the topic is
-        another one (`topic_id`; nil: the same).
+        """Follow a change of the log: from `offset` on it has other records than those marked.
 
-        A mark beyond `offset` counts no longer, and one beyond `position()` will not: it is of a record that is gone.
-        Nothing is committed by that alone.
+        The log was truncated, or the topic was recreated (`topic_id`; nil: the same topic). A mark beyond `offset` moves
+        back to it, and later marks beyond `position()` are ignored, as they are of lost records. This alone commits nothing.
         """
         self._skipped = (0, 0, -1)
         self.unanswered = False
@@ -150,16 +158,18 @@ class PartitionOffsets:
             self.dirty = False
 
     def hold_back(self, offset: int, position: Callable[[], int]) -> int:
-        """Hold marks back: records from `offset` on were handed out in a batch that could not be decoded.
+        """Limit marks after a batch that was handed out from `offset` on turned out to be unreadable.
 
-        No mark passes `position()` from now on. Returns where reading has to go on: at `offset`, or after the mark.
+        From now on marks beyond `position()` are ignored. Return where reading has to continue: at `offset`, or at the mark
+        if that is later.
         """
         self._bound = position
         return max(offset, self.next_offset)
 
     def bind_topic(self, topic_id: UUID, position: Callable[[], int]) -> None:
-        """What is read is of this topic. If the marks are of another one, its namesake, it is as with `restart`: a reader
-        that has sought meant whatever topic there is.
+        """Bind the marks to the topic that is read. If they belong to a deleted topic of the same name, do as `restart`.
+
+        The second case follows a seek, which applies to whatever topic exists then.
         """
         if self.topic_id == NO_UUID:
             self.topic_id = topic_id
@@ -167,21 +177,22 @@ class PartitionOffsets:
             self.restart(position(), topic_id, position)
 
     def committed(self, value: CommittedOffset) -> None:
-        """A commit of `value` succeeded: clean, unless something was marked meanwhile."""
+        """Record that `value` was committed; the mark stays dirty if it has changed since the request."""
         if value == self.value:
             self.dirty = self.rejected = False
 
     def reject(self, value: CommittedOffset) -> None:
-        """A commit of `value` was refused for good; no news if something was marked meanwhile."""
+        """Record that `value` was refused for good; ignored if the mark has changed since the request."""
         self.rejected = self.rejected or (self.dirty and value == self.value)
 
     def recommit_unanswered(self) -> None:
-        """Commit once more what an unanswered commit may have set back, or may yet."""
+        """Make the mark dirty if an unanswered commit may overwrite the newer committed offset, or already has."""
         self.dirty = self.dirty or (self.unanswered and self.next_offset >= 0)
 
     def discard_mark(self) -> None:
-        """The mark will never be committed: what it was made for is gone."""
-        self.dirty = self.rejected = False
+        """Drop the mark: its topic was deleted."""
+        self.dirty = False
+        self.rejected = False
 
 
 def _check_epoch(epoch: object) -> int:

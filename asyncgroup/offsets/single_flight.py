@@ -1,4 +1,4 @@
-"""Work that belongs to nobody who waits for it: one run at a time, shared by those who came before it began."""
+"""Single-flight: concurrent callers share the next run."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ T = TypeVar("T")
 
 
 class SingleFlight(Generic[T]):
-    """Runs `work` in a task of its own, so that a caller who is cancelled does not stop it half-way.
+    """Runs `work` in its own task, at most one run at a time; a canceled caller does not stop the run.
 
-    A call while a run is under way takes part in the next one.
+    A call during a run waits for the next one, which it shares with all other calls made during that run.
     """
 
     def __init__(self, name: str, work: Callable[[], Awaitable[T]]) -> None:
-        self._name, self._work = name, work
-        self._task: asyncio.Task[None] | None = None
-        self._next: asyncio.Future[T] | None = None
+        self._name = name
+        self._work = work
+        self._task: asyncio.Task[None] | None = None  # does one run after another while there are callers
+        self._next: asyncio.Future[T] | None = None  # result of the run that has not begun yet
         self.is_closed = False
 
     def __repr__(self) -> str:
@@ -31,9 +32,9 @@ class SingleFlight(Generic[T]):
         return f"<SingleFlight {self._name}: {state}>"
 
     async def __call__(self) -> T:
-        """Take part in the next run; raises what it raises, and ClosedError."""
+        """Return the result of the next run; raise its error, or ClosedError."""
         if self.is_closed:
-            raise ClosedError(f"{self._name} are over: closed")
+            raise ClosedError(f"{self._name} are closed")
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
             self._next.add_done_callback(mark_retrieved)
@@ -48,7 +49,7 @@ class SingleFlight(Generic[T]):
                 self._next = None
                 try:
                     current.set_result(await self._work())
-                except Exception as error:  # noqa: BLE001  those who wait get it
+                except Exception as error:  # noqa: BLE001  raised to the callers
                     current.set_exception(error)
         finally:
             self._task = None
@@ -58,12 +59,12 @@ class SingleFlight(Generic[T]):
             self._next = None
 
     async def wait_idle(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until no run is in progress."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
     async def aclose(self) -> None:
-        """Cancel the run under way and refuse further ones; safe to call twice."""
+        """Cancel the run in progress and refuse further ones; safe to call twice."""
         self.is_closed = True
         if self._task is not None:
             await cancel_and_wait(self._task)

@@ -1,4 +1,4 @@
-"""Partitions on an embedded cluster, filled by hand, and the fetchers of a client that reads them."""
+"""Test support: fill partitions of an embedded cluster, and read them with the fetchers of a client."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def now() -> float:
 def fill(
     brokers: EmbeddedCluster, topic: str, partition: int, batches: int, records: int = 1, size: int = 1
 ) -> None:
-    """Append so many batches of `records` records of `size` bytes each, as a producer's request would."""
+    """Append batches of `records` records of `size` bytes each to a partition's log, as a Produce request would."""
     place = brokers.partition(topic, partition)
     for _ in range(batches):
         builder = BatchBuilder("none", 1 << 30)
@@ -39,7 +39,7 @@ def fill(
 
 
 class Client:
-    """Fetchers on a cluster, in a task group of their own."""
+    """The fetchers of one client, with their own background tasks."""
 
     def __init__(self, cluster: Cluster, config: ConsumerConfig, tasks: BackgroundTasks) -> None:
         self.cluster, self.config = cluster, config
@@ -47,13 +47,13 @@ class Client:
         self.fetchers = Fetchers(cluster, config, tasks.spawn, self.errors.append)
 
     def consumer(self, topic: str, partition: int, offset: int = 0) -> PartitionConsumer:
-        """A partition consumer that is not fetched yet."""
+        """Return a partition consumer that is not fetched yet."""
         return PartitionConsumer(
             TopicPartition(topic, partition), offset, self.config, self.fetchers.budget, self.cluster.hooks
         )
 
     def read(self, topic: str, *partitions: int, offset: int = 0) -> list[PartitionConsumer]:
-        """Partition consumers that are fetched from now on."""
+        """Return partition consumers that are being fetched."""
         consumers = [self.consumer(topic, partition, offset) for partition in partitions]
         for consumer in consumers:
             self.fetchers.add(consumer)
@@ -64,7 +64,7 @@ class Client:
 async def client(
     brokers: EmbeddedCluster, topics: Iterable[str] = ("orders",), **config: Any
 ) -> AsyncIterator[Client]:
-    """A running client of `brokers` that knows `topics`."""
+    """Run a client of `brokers` whose metadata has `topics`."""
     full = ConsumerConfig(client_id="reader", **config)
     async with Cluster(brokers.bootstrap_servers, full) as cluster:
         cluster.random.seed(1)
@@ -81,7 +81,7 @@ async def client(
 
 
 def fetches(brokers: EmbeddedCluster, node: int | None = None) -> list[Exchange]:
-    """What the reader has asked for so far."""
+    """Return the Fetch requests of the reader so far."""
     return brokers.history.of("Fetch", client_id="reader", node=node)
 
 
@@ -90,7 +90,7 @@ async def read(consumer, count: int) -> list[int]:
 
 
 async def caught_up(consumer) -> None:
-    """Wait until the partition's fetch is parked at the broker: it has been asked for and has nothing more."""
+    """Wait until the partition's fetch waits at the broker: all its records were fetched."""
     while consumer.high_water_mark < 0 or not consumer.reserved:
         await asyncio.sleep(0.001)
     await asyncio.sleep(0.01)

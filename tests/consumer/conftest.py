@@ -1,4 +1,4 @@
-"""Two embedded brokers with a topic of six partitions."""
+"""Fixture: two embedded brokers with a topic of six partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Record batches as brokers hold them, gaps and markers included, and a partition consumer without a broker."""
+"""Test support: build record batches as in a broker's log (with gaps and markers), and feed a partition consumer."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def batch(
     value: bytes = b"v",
     epoch: int = 0,
 ) -> bytes:
-    """A batch of magic 2 with records at `offsets` (default: `count` of them from `base` on).
+    """Build a batch of magic 2 with records at `offsets` (default: `count` of them from `base` on).
 
-    `last` is the batch's last offset where compaction took the records at its end.
+    `last` is the batch's last offset if compaction has removed the records at its end.
     """
     held = list(range(base, base + count) if offsets is None else offsets)
     builder = DefaultRecordBatchBuilder(2, CODECS[codec], 0, -1, -1, -1, 1 << 30)
@@ -57,12 +57,12 @@ def batch(
 
 
 def corrupt(data: bytes) -> bytes:
-    """The same batch with its last byte turned over, so that the CRC does not fit."""
+    """Return the batch with its last byte inverted, so that its CRC is wrong."""
     return data[:-1] + bytes([data[-1] ^ 0xFF])
 
 
 def with_bad_content(base: int, count: int) -> bytes:
-    """A batch whose checksum is right, with records that are none."""
+    """Build a batch with a right checksum whose records cannot be decoded."""
     data = bytearray(batch(base, count=count))
     data[61:] = b"\xff" * (len(data) - 61)
     struct.pack_into(">I", data, 17, calc_crc32c(memoryview(data)[21:]))
@@ -70,7 +70,7 @@ def with_bad_content(base: int, count: int) -> bytes:
 
 
 def legacy(offsets: Sequence[int], *, magic: int = 1, compressed: bool = False) -> bytes:
-    """A message set of magic 0 or 1; compressed it is one message, known by its last offset."""
+    """Build a message set of magic 0 or 1; a compressed one is a single message with the last offset in its header."""
     if not compressed:
         return b"".join(_message(offset, magic, 0, b"v") for offset in offsets)
     shown = [offset - offsets[0] for offset in offsets] if magic == 1 else offsets
@@ -88,7 +88,7 @@ def _message(offset: int, magic: int, attributes: int, value: bytes) -> bytes:
 
 
 class Seen:
-    """A hook object that remembers stalls and their ends."""
+    """A hook object that records stalls and their ends."""
 
     def __init__(self) -> None:
         self.events: list[tuple[object, ...]] = []
@@ -110,7 +110,7 @@ def make_consumer(
     interceptors: Iterable[Interceptor] = (),
     wake: Callable[[], None] | None = None,
 ) -> PartitionConsumer:
-    """A consumer of `orders-3` that may hold `share` bytes; `wake` stands for its fetcher."""
+    """Return a consumer of `orders-3` that may hold `share` bytes; `wake` replaces the callback to its fetcher."""
     budget = Budget(share, ask)
     budget.partition_count = 1
     consumer = PartitionConsumer(TP, offset, config or ConsumerConfig(), budget, Hooks(hooks), interceptors)
@@ -120,6 +120,6 @@ def make_consumer(
 
 
 def feed(consumer: PartitionConsumer, *batches: bytes, high_water_mark: int | None = None) -> None:
-    """Hand over an answer of a broker."""
+    """Pass batches to the consumer as a broker's response."""
     data = b"".join(batches)
     consumer.fetched(data, 1 << 40 if high_water_mark is None else high_water_mark, 0, zero_copy=True)

@@ -1,4 +1,4 @@
-"""What a `read_committed` reader is handed out, for every interleaving of producers and every way to fetch."""
+"""Records of a `read_committed` reader, for random interleavings of producers and random fetch sizes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ListedTransaction = m.FetchResponse.AbortedTransaction
 
 
 class Step(NamedTuple):
-    """One thing that happens to the log: producer 1-3 writes inside or outside a transaction, or ends it."""
+    """One step of the log's history: producer 1, 2 or 3 writes inside or outside a transaction, or ends it."""
 
     producer: int
     what: str
@@ -44,7 +44,7 @@ steps = st.lists(
 
 
 class Model:
-    """A log, and who may see each offset: what a reader has to be given, worked out without any index."""
+    """A log and the visibility of its offsets: what a reader has to get, computed without the log's transaction index."""
 
     def __init__(self, made: list[Step]) -> None:
         self.log = PartitionLog("orders", 3)
@@ -88,7 +88,7 @@ class Model:
 
 
 def answers(log: PartitionLog, buffer: RecordBuffer, sizes: Iterator[int]) -> None:
-    """Fetch to the end, each time as many bytes as the next size says, and at least one batch."""
+    """Fetch to the end, in steps of the next size in bytes and at least one batch."""
     end = log.last_stable_offset
     while buffer.fetch_offset < end:
         offset = buffer.fetch_offset
@@ -117,7 +117,7 @@ def cycle(sizes: list[int]) -> Iterator[int]:
 
 @settings(max_examples=300, deadline=None)
 @given(steps, st.lists(st.integers(1, 400), min_size=1, max_size=5), st.data())
-def test_what_is_handed_out_is_what_was_committed(made, sizes, data):
+def test_exactly_the_committed_records_are_handed_out(made, sizes, data):
     model = Model(made)
     log = model.log
     assert log.last_stable_offset == model.stable
@@ -134,7 +134,7 @@ def test_what_is_handed_out_is_what_was_committed(made, sizes, data):
 
 @settings(max_examples=200, deadline=None)
 @given(steps, st.data())
-def test_the_aborted_transactions_that_a_broker_lists(made, data):
+def test_a_broker_lists_the_aborted_transactions_of_a_fetch(made, data):
     model = Model(made)
     log = model.log
     start = data.draw(st.integers(0, log.end_offset), label="start")
@@ -149,7 +149,7 @@ def test_the_aborted_transactions_that_a_broker_lists(made, data):
 
 @settings(max_examples=100, deadline=None)
 @given(steps)
-def test_read_uncommitted_sees_everything_but_markers(made):
+def test_read_uncommitted_gets_all_records_but_no_markers(made):
     model = Model(made)
     log = model.log
     buffer = RecordBuffer(TP, 0, check_crcs=True)
@@ -167,7 +167,7 @@ def header_of(data: bytes):
     return header
 
 
-def test_a_marker_that_cannot_be_read():
+def test_an_unreadable_marker_is_an_error():
     bad = bytearray(control_batch(ControlType.ABORT, 1, 0))
     bad[65] = 0x7E  # the length of its key
     update_crc(bad)
@@ -177,8 +177,8 @@ def test_a_marker_that_cannot_be_read():
 
 
 @pytest.mark.parametrize("check_crcs", [True, False])
-def test_a_checksum_that_is_wrong_hides_nothing(check_crcs):
-    """A header that cannot be believed may be anybody's; whoever does not check sums believes it."""
+def test_a_batch_with_a_wrong_checksum_is_not_hidden(check_crcs):
+    """Its header cannot be trusted: the batch may belong to any producer. Without checksum checks it is trusted."""
     bad = bytearray(transactional(b"lost", producer_id=1))
     marker = bytearray(control_batch(ControlType.ABORT, 1, 0))
     assign_offsets(marker, 1, 0)
@@ -197,8 +197,8 @@ def test_a_checksum_that_is_wrong_hides_nothing(check_crcs):
             buffer.advance()
 
 
-def test_a_commit_marker_ends_no_aborted_transaction():
-    """A list that begins too early would be the broker's mistake; Kafka's client reads it the same way."""
+def test_a_commit_marker_does_not_end_an_aborted_transaction():
+    """A list with a too early first offset is the broker's mistake; Kafka's client treats it the same way."""
     log = PartitionLog("orders", 3)
     writer = Writer(log, 1)
     writer.write(b"a")
@@ -213,7 +213,7 @@ def test_a_commit_marker_ends_no_aborted_transaction():
 
 
 def consumer_of(log: PartitionLog, offset: int = 0):
-    """A `read_committed` consumer that was answered once; and what it passed over."""
+    """Return a `read_committed` consumer after one response, and the list of ranges that it skipped."""
     consumer = make_consumer(offset, config=ConsumerConfig(isolation_level="read_committed"))
     passed: list[tuple[int, int, int]] = []
     consumer.on_skipped_range = lambda *gap: passed.append(gap)
@@ -245,8 +245,8 @@ async def test_lag_counts_up_to_the_last_stable_offset():
 
 
 @pytest.mark.asyncio
-async def test_what_is_passed_over_ends_an_answer():
-    """A marker in the middle is told to nobody: what follows is marked soon."""
+async def test_only_a_skipped_range_at_the_end_is_reported():
+    """A marker between records is not reported: the records after it will be marked."""
     log = PartitionLog("orders", 3)
     writer = Writer(log, 1)
     writer.write(b"a")
@@ -260,7 +260,7 @@ async def test_what_is_passed_over_ends_an_answer():
 
 
 @pytest.mark.asyncio
-async def test_lag_of_a_reader_that_wants_everything_counts_up_to_the_high_water_mark():
+async def test_lag_of_a_read_uncommitted_reader_counts_up_to_the_high_water_mark():
     consumer = make_consumer()
     consumer.fetched(batch(b"a"), 3, 0, zero_copy=True, last_stable_offset=1)
     assert consumer.lag == 3

@@ -1,4 +1,4 @@
-"""`batches()`: what is there, or what comes in time, up to the limits."""
+"""`PartitionConsumer.batches()`: buffered records, waiting for more, and the limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def offsets(records) -> list[int]:
     return [record.offset for record in records]
 
 
-async def test_what_is_there_comes_at_once() -> None:
+async def test_buffered_records_are_returned_at_once() -> None:
     consumer = make_consumer()
     feed(consumer, batch(0, count=3), batch(3, count=3))
     first = await anext(consumer.batches())
@@ -30,7 +30,7 @@ async def test_what_is_there_comes_at_once() -> None:
     assert now() == 0
 
 
-async def test_the_first_records_to_come_are_handed_out_without_a_wait() -> None:
+async def test_without_max_wait_the_first_records_are_returned_at_once() -> None:
     consumer = make_consumer()
     task = asyncio.ensure_future(anext(consumer.batches()))
     await asyncio.sleep(3)
@@ -63,7 +63,7 @@ async def test_max_records_ends_the_wait() -> None:
     assert now() == 62
 
 
-async def test_max_bytes_ends_the_wait_and_cuts_at_a_batch() -> None:
+async def test_max_bytes_ends_the_wait_and_keeps_batches_whole() -> None:
     consumer = make_consumer()
     size = len(batch(0, count=2))
     batches = consumer.batches(max_bytes=2 * size + 1, max_wait=60)
@@ -77,7 +77,7 @@ async def test_max_bytes_ends_the_wait_and_cuts_at_a_batch() -> None:
 
 
 async def test_a_full_share_ends_the_wait() -> None:
-    """Nothing more can come before some is taken: waiting on would be in vain."""
+    """No more records can arrive before the reader takes some, so waiting is useless."""
     size = len(batch(0, count=4))
     consumer = make_consumer(share=2 * size, ask=size)
     feed(consumer, batch(0, count=4), batch(4, count=4))
@@ -85,8 +85,8 @@ async def test_a_full_share_ends_the_wait() -> None:
     assert now() == 0
 
 
-async def test_gathering_for_long_is_no_stall() -> None:
-    """Found by review: a reader that waits for a larger batch takes nothing, was held for stalled, and got no more."""
+async def test_waiting_for_a_larger_batch_is_no_stall() -> None:
+    """Found by review: a reader that waited for a larger batch counted as stalled, and got no more records."""
     seen = Seen()
     consumer = make_consumer(hooks=[seen])
     task = asyncio.ensure_future(anext(consumer.batches(max_records=100, max_wait=5)))
@@ -101,10 +101,10 @@ async def test_gathering_for_long_is_no_stall() -> None:
     feed(consumer, batch(100, count=1))
     consumer.check_progress()
     consumer.check_progress()
-    assert [event for event, *_ in seen.events] == ["stalled"], "it gathers no more"
+    assert [event for event, *_ in seen.events] == ["stalled"], "the reader has stopped waiting"
 
 
-async def test_a_stalled_partition_comes_back_when_its_reader_gathers() -> None:
+async def test_waiting_for_a_larger_batch_ends_a_stall() -> None:
     seen = Seen()
     consumer = make_consumer(hooks=[seen])
     feed(consumer, batch(0, count=1))
@@ -119,8 +119,8 @@ async def test_a_stalled_partition_comes_back_when_its_reader_gathers() -> None:
     assert offsets(await task) == [0, 1]
 
 
-async def test_small_batches_of_a_large_one_never_starve_the_partition() -> None:
-    """Found by review: a batch taken to its last record went on filling the share, and nothing was fetched any more."""
+async def test_reading_a_large_batch_in_small_ones_frees_its_bytes() -> None:
+    """Found by review: a batch read up to its last record still counted against the share, and nothing more was fetched."""
     data = batch(0, count=4, value=b"x" * 1000)
     consumer = make_consumer(share=len(data), ask=len(data) // 2)
     feed(consumer, data)
@@ -137,7 +137,7 @@ async def test_small_batches_of_a_large_one_never_starve_the_partition() -> None
     assert offsets(await task) == [4]
 
 
-async def test_a_pause_while_gathering_holds_the_records_back() -> None:
+async def test_a_pause_during_max_wait_holds_the_records_back() -> None:
     consumer = make_consumer()
     task = asyncio.ensure_future(anext(consumer.batches(max_records=4, max_wait=2)))
     feed(consumer, batch(0, count=2))
@@ -150,7 +150,7 @@ async def test_a_pause_while_gathering_holds_the_records_back() -> None:
     assert offsets(await task) == [0, 1, 2, 3]
 
 
-async def test_batches_that_hold_nothing_of_ours_are_passed_over() -> None:
+async def test_batches_without_records_to_hand_out_are_skipped() -> None:
     consumer = make_consumer(2)
     feed(consumer, batch(0, [0, 1], last=3), batch(4, [], last=5))
     task = asyncio.ensure_future(anext(consumer.batches()))
@@ -172,6 +172,6 @@ async def test_batches_that_hold_nothing_of_ours_are_passed_over() -> None:
         ({"max_wait": float("nan")}, "max_wait=nan"),
     ],
 )
-async def test_impossible_limits_are_refused(limits: dict[str, Any], named: str) -> None:
+async def test_invalid_limits_are_refused(limits: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         make_consumer(config=ConsumerConfig()).batches(**limits)

@@ -1,4 +1,4 @@
-"""The budget: even shares, never more asked for than fits, and nobody starves."""
+"""Budget: even shares, no fetch beyond a share, and no partition starves."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ SIZES = st.integers(1, 1 << 40)
 
 
 @given(total=SIZES, largest=SIZES, members=st.integers(0, 10_000), held=st.integers(0, 1 << 41))
-def test_shares_asks_and_room_fit_together(total: int, largest: int, members: int, held: int) -> None:
+def test_shares_and_fetch_sizes_are_consistent(total: int, largest: int, members: int, held: int) -> None:
     budget = Budget(total, largest)
     budget.partition_count = members
     assert budget.share * max(1, members) <= total
     assert 1 <= budget.fetch_size <= max(1, min(largest, budget.share // 2))
-    assert budget.allows(0), "a partition that holds nothing may always ask"
+    assert budget.allows(0), "a partition that holds nothing may always be fetched"
     if held and budget.allows(held):
         assert held + budget.fetch_size <= budget.share
     # what may be asked for while so much is held may be asked for while less is held
@@ -26,9 +26,7 @@ def test_shares_asks_and_room_fit_together(total: int, largest: int, members: in
 
 
 @given(total=SIZES, largest=SIZES, members=st.integers(1, 1000), asks=st.integers(1, 50))
-def test_asking_while_it_is_allowed_stays_within_the_share(
-    total: int, largest: int, members: int, asks: int
-) -> None:
+def test_allowed_fetches_stay_within_the_share(total: int, largest: int, members: int, asks: int) -> None:
     budget = Budget(total, largest)
     budget.partition_count = members
     held = 0

@@ -1,4 +1,4 @@
-"""The record buffer against a model of a log: whatever comes in whatever order, every record once, in order."""
+"""RecordBuffer against a model of a log: after any steps each record is handed out once, in order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.consumer.support import TP, batch, corrupt, legacy
 
 
 class Entry(NamedTuple):
-    """A batch of the model's log: its bytes, the offsets of users' records in it, the offset behind it."""
+    """A batch of the model's log: its bytes, the offsets of its records, its base offset and the offset after it."""
 
     data: bytes
     offsets: tuple[int, ...]
@@ -26,7 +26,7 @@ class Entry(NamedTuple):
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[Entry]:
-    """A log: an old part of message sets, then batches, with compacted gaps inside, between and at their ends."""
+    """A log: message sets (magic 0 and 1), then batches, with compaction gaps inside, between and at the end of batches."""
     entries: list[Entry] = []
     offset = draw(st.integers(0, 5))
     for _ in range(draw(st.integers(0, 3))):
@@ -51,7 +51,7 @@ def logs(draw: st.DrawFn) -> list[Entry]:
 
 
 class BufferAndLog(RuleBasedStateMachine):
-    """Fetches, pops, takes and seeks in any order, compared with what the log holds."""
+    """Fetches, single and batch reads and seeks in any order, compared with the log."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class BufferAndLog(RuleBasedStateMachine):
 
     @property
     def waiting(self) -> list[int]:
-        """What was fetched and not handed out yet."""
+        """The offsets that were fetched and not handed out yet."""
         end = self.buffer.fetch_offset
         return [o for entry in self.log if entry.end <= end for o in entry.offsets if o >= self.cursor]
 
@@ -82,7 +82,7 @@ class BufferAndLog(RuleBasedStateMachine):
 
     @rule(batches=st.integers(0, 4), again=st.integers(0, 2), cut=st.integers(0, 60), own=st.booleans())
     def fetch(self, batches: int, again: int, cut: int, own: bool) -> None:
-        """A broker's answer: from the batch with the asked offset on (or earlier ones again), the last cut short."""
+        """A response that begins at the batch with the fetch offset (or earlier) and ends with an incomplete batch."""
         first = next((i for i, e in enumerate(self.log) if e.end > self.buffer.fetch_offset), len(self.log))
         first = max(0, first - again)
         whole = self.log[first : first + again + batches]
@@ -114,7 +114,7 @@ class BufferAndLog(RuleBasedStateMachine):
         records = self.buffer.pop_records(max_records, max_bytes)
         self.handed_out(records)
         assert len(records) <= max_records
-        assert bool(records) == bool(waited), "at least one if any waits"
+        assert bool(records) == bool(waited), "at least one if any is buffered"
         if records:
             assert self.buffer.progress != before
         if max_bytes >= held:
@@ -142,7 +142,7 @@ class BufferAndLog(RuleBasedStateMachine):
             assert position == self.buffer.fetch_offset
 
     @invariant()
-    def nothing_waits_that_is_not_counted(self) -> None:
+    def all_buffered_records_are_counted(self) -> None:
         assert self.buffer.records >= len(self.buffer.decoded)
         assert self.buffer.bytes >= 0
         if not self.buffer:
@@ -153,7 +153,7 @@ class BufferAndLog(RuleBasedStateMachine):
             assert self.buffer
 
     def teardown(self) -> None:
-        """Read to the end: all comes, and then nothing is held."""
+        """Read to the end: all records are handed out, and the buffer is empty."""
         waiting, found = self.waiting, []
         while True:
             while (record := self.buffer.pop()) is not None:
@@ -171,8 +171,8 @@ TestBufferAndLog.settings = settings(
 )
 
 
-def test_a_taken_batch_holds_no_bytes() -> None:
-    """Found by review: a batch used up to its last record by `pop_records` kept its bytes, and a small share stayed full."""
+def test_a_batch_read_by_pop_records_frees_its_bytes() -> None:
+    """Found by review: a batch read up to its last record by `pop_records` kept its bytes, and a small share stayed full."""
     buffer = RecordBuffer(TP, 0, check_crcs=True)
     buffer.add(batch(0, count=5), zero_copy=True)
     assert [r.offset for r in buffer.pop_records(5, 1 << 20)] == [0, 1, 2, 3, 4]
@@ -191,22 +191,22 @@ def test_the_bytes_of_a_batch_count_until_its_last_record() -> None:
     assert counted == [len(data), len(data), 0]
 
 
-def test_a_seek_into_a_batch_drops_what_lies_before() -> None:
+def test_a_seek_into_a_batch_skips_the_records_before() -> None:
     buffer = RecordBuffer(TP, 7, check_crcs=True)
     buffer.add(batch(0, count=10), zero_copy=False)
     assert buffer.position == 7
     assert [r.offset for r in buffer.pop_records(100, 1 << 20)] == [7, 8, 9]
 
 
-def test_the_position_in_an_old_compressed_set_does_not_run_ahead() -> None:
-    """Such a set is known by its last offset: that is not where its reader stands."""
+def test_the_position_in_a_compressed_message_set_is_not_its_last_offset() -> None:
+    """Its header has only the last offset, which is not the reader's position."""
     buffer = RecordBuffer(TP, 2, check_crcs=True)
     buffer.add(legacy([0, 1, 2, 3, 4], compressed=True), zero_copy=True)
     assert buffer.position == 2
     assert [r.offset for r in buffer.pop_records(9, 1 << 20)] == [2, 3, 4]
 
 
-def test_a_response_is_copied_unless_it_is_ours_alone() -> None:
+def test_a_response_is_copied_unless_zero_copy() -> None:
     shared = bytearray(batch(0, count=2))
     copied, owned = (RecordBuffer(TP, 0, check_crcs=True) for _ in range(2))
     copied.add(shared, zero_copy=False)
@@ -217,38 +217,38 @@ def test_a_response_is_copied_unless_it_is_ours_alone() -> None:
         owned.pop_records(9, 1 << 20)
 
 
-@pytest.mark.parametrize("by", ["pop", "take"])
+@pytest.mark.parametrize("by", ["pop", "pop_records"])
 def test_batches_that_overlap_hand_each_record_out_once(by: str) -> None:
     buffer = RecordBuffer(TP, 0, check_crcs=True)
     data = batch(0, count=5)
     buffer.add(data, zero_copy=True)
     buffer.add(data, zero_copy=True)
-    assert buffer.bytes == len(data), "the same once more is not kept"
+    assert buffer.bytes == len(data), "a batch that was fetched before is not kept"
     buffer.add(batch(3, count=5), zero_copy=True)
-    found = [record.offset for record in buffer.pop_records(100, 1 << 20)] if by == "take" else []
+    found = [record.offset for record in buffer.pop_records(100, 1 << 20)] if by == "pop_records" else []
     while by == "pop" and (buffer.decoded or buffer.advance()):
         found += [record.offset for record in [buffer.pop()] if record is not None]
     assert found == list(range(8))
     assert (buffer.bytes, buffer.position) == (0, 8)
 
 
-def test_a_corrupt_batch_stays_where_it_is_behind_the_good_ones() -> None:
+def test_a_corrupt_batch_stays_in_the_buffer_after_the_good_ones() -> None:
     buffer = RecordBuffer(TP, 0, check_crcs=True)
-    good, bad, behind = batch(0, count=2), corrupt(batch(2, count=2)), batch(4, count=1)
-    buffer.add(good + bad + behind, zero_copy=True)
+    good, bad, after = batch(0, count=2), corrupt(batch(2, count=2)), batch(4, count=1)
+    buffer.add(good + bad + after, zero_copy=True)
     assert [r.offset for r in buffer.pop_records(100, 1 << 20)] == [0, 1]
     for _ in range(2):
         with pytest.raises(CorruptRecordsError, match="orders-3 at offset 2"):
             buffer.pop_records(100, 1 << 20)
         with pytest.raises(CorruptRecordsError):
             buffer.advance()
-    assert (buffer.position, buffer.bytes) == (2, len(bad) + len(behind))
+    assert (buffer.position, buffer.bytes) == (2, len(bad) + len(after))
     buffer.seek(4)
-    buffer.add(behind, zero_copy=True)
+    buffer.add(after, zero_copy=True)
     assert [r.offset for r in buffer.pop_records(100, 1 << 20)] == [4]
 
 
-def test_an_unchecked_crc_lets_a_flipped_value_pass() -> None:
+def test_without_check_crcs_a_changed_value_is_not_detected() -> None:
     buffer = RecordBuffer(TP, 0, check_crcs=False)
     data = bytearray(batch(0, count=1, value=b"abc"))
     data[-2] ^= 0xFF  # the value's last byte; the record's headers follow
@@ -257,8 +257,8 @@ def test_an_unchecked_crc_lets_a_flipped_value_pass() -> None:
 
 
 @pytest.mark.parametrize(("where", "kind"), [(23, "last offset delta"), (57, "record count")])
-def test_impossible_counts_are_told_and_not_passed_over(where: int, kind: str) -> None:
-    """A batch that ends before it begins would pass for an old one and be fetched for ever."""
+def test_impossible_counts_are_an_error(where: int, kind: str) -> None:
+    """A batch that ends before it begins would count as fetched before, and be fetched again without end."""
     data = bytearray(batch(5, count=2))
     struct.pack_into(">i", data, where, -3)
     buffer = RecordBuffer(TP, 5, check_crcs=True)
@@ -267,7 +267,7 @@ def test_impossible_counts_are_told_and_not_passed_over(where: int, kind: str) -
     assert buffer.fetch_offset == 5, kind
 
 
-def test_bytes_that_are_no_batches_are_told_and_what_came_before_is_kept() -> None:
+def test_bytes_without_batches_are_an_error_after_the_good_batches() -> None:
     buffer = RecordBuffer(TP, 0, check_crcs=True)
     nonsense = struct.pack(">qiib", 2, 40, 0, 9) + bytes(60)
     buffer.add(batch(0, count=2) + nonsense, zero_copy=True)
@@ -275,12 +275,14 @@ def test_bytes_that_are_no_batches_are_told_and_what_came_before_is_kept() -> No
     assert [r.offset for r in buffer.pop_records(9, 1 << 20)] == [0, 1]
     with pytest.raises(CorruptRecordsError, match="orders-3: batch at offset 2"):
         buffer.pop_records(9, 1 << 20)
-    assert not buffer, "told once; then it is fetched anew, as the bytes may have been broken on the way"
+    assert not buffer, (
+        "raised once; then it is fetched again, as the bytes may have been damaged on the network"
+    )
 
 
 @given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=8), limit=st.integers(1, 2000))
 @settings(max_examples=60, deadline=None)
-def test_take_stops_at_the_limit_of_bytes_by_whole_batches(sizes: list[int], limit: int) -> None:
+def test_pop_records_stops_at_max_bytes_by_whole_batches(sizes: list[int], limit: int) -> None:
     buffer, base, lengths = RecordBuffer(TP, 0, check_crcs=True), 0, []
     for size in sizes:
         lengths.append(len(batch(base, count=size)))
@@ -292,7 +294,7 @@ def test_take_stops_at_the_limit_of_bytes_by_whole_batches(sizes: list[int], lim
     assert len(buffer.pop_records(10_000, limit)) == sum(sizes[:fitting])
 
 
-def test_repr_shows_where_it_stands() -> None:
+def test_repr_shows_the_position() -> None:
     buffer = RecordBuffer(TP, 0, check_crcs=True)
     buffer.add(batch(0, count=2), zero_copy=True)
     assert repr(buffer) == f"<RecordBuffer orders-3: 2 records, {buffer.bytes} bytes, at 0>"

@@ -1,4 +1,4 @@
-"""Reading from the replica in one's own rack (KIP-392), and leaders that name their heirs (KIP-951)."""
+"""Fetching from the preferred read replica (KIP-392), and leader hints in Fetch responses (KIP-951)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
 @pytest_asyncio.fixture
 async def racks() -> AsyncIterator[EmbeddedCluster]:
-    """Nodes 1 to 3 in racks a to c, each with a replica of `orders-0` and `orders-1`, which node 1 leads."""
+    """Nodes 1 to 3 in racks a to c, each with a replica of `orders-0` and `orders-1`; node 1 is the leader of both."""
     async with EmbeddedCluster(3, host="10.0.0.1", seed=1, racks=("a", "b", "c")) as cluster:
         cluster.create_topic("orders", 2)
         for partition in (0, 1):
@@ -32,18 +32,18 @@ def nodes_asked(brokers: EmbeddedCluster, since: float = 0.0) -> list[int]:
     return [exchange.node_id for exchange in fetches(brokers) if exchange.time >= since]
 
 
-async def test_racks_are_one_for_each_node() -> None:
+async def test_there_must_be_one_rack_per_node() -> None:
     with pytest.raises(ConfigError, match="one for each of 2 nodes"):
         EmbeddedCluster(2, racks=("a",))
 
 
-async def test_records_come_from_the_own_rack(racks: EmbeddedCluster) -> None:
+async def test_records_are_fetched_from_the_own_rack(racks: EmbeddedCluster) -> None:
     fill(racks, "orders", 0, batches=3)
     async with client(racks, rack_id="b") as reader:
         (consumer,) = reader.read("orders", 0)
         start = now()
         assert await read(consumer, 3) == [0, 1, 2]
-        assert now() - start < 0.05, "to be sent on is no failure, and takes no pause"
+        assert now() - start < 0.05, "the move to the replica is no failure, and causes no pause"
         await caught_up(consumer)
         mark = now()
         fill(racks, "orders", 0, batches=2)
@@ -57,7 +57,7 @@ async def test_records_come_from_the_own_rack(racks: EmbeddedCluster) -> None:
 
 
 @pytest.mark.parametrize("rack", ["a", "nowhere", ""])
-async def test_without_a_nearer_replica_the_leader_is_read(racks: EmbeddedCluster, rack: str) -> None:
+async def test_without_a_replica_in_the_rack_the_leader_is_used(racks: EmbeddedCluster, rack: str) -> None:
     fill(racks, "orders", 0, batches=1)
     async with client(racks, rack_id=rack) as reader:
         (consumer,) = reader.read("orders", 0)
@@ -67,8 +67,8 @@ async def test_without_a_nearer_replica_the_leader_is_read(racks: EmbeddedCluste
         assert {exchange.request.rack_id for exchange in fetches(racks)} == {rack}
 
 
-async def test_the_preference_is_a_lease(racks: EmbeddedCluster) -> None:
-    """A leader is asked for its advice again after the interval at which metadata is refreshed."""
+async def test_the_preferred_replica_has_a_lease(racks: EmbeddedCluster) -> None:
+    """The leader is asked again after the metadata refresh interval."""
     async with client(racks, rack_id="b", metadata_refresh_interval=60.0) as reader:
         (consumer,) = reader.read("orders", 0)
         await caught_up(consumer)
@@ -79,7 +79,7 @@ async def test_the_preference_is_a_lease(racks: EmbeddedCluster) -> None:
         assert reader.errors == []
 
 
-async def test_the_lease_is_ten_minutes_where_metadata_is_not_refreshed(racks: EmbeddedCluster) -> None:
+async def test_the_lease_is_ten_minutes_without_periodic_metadata_refreshes(racks: EmbeddedCluster) -> None:
     async with client(racks, rack_id="b", metadata_refresh_interval=0.0) as reader:
         reader.read("orders", 0)
         await asyncio.sleep(599)
@@ -88,7 +88,7 @@ async def test_the_lease_is_ten_minutes_where_metadata_is_not_refreshed(racks: E
         assert nodes_asked(racks).count(1) == 2
 
 
-async def test_what_a_follower_does_not_hold_is_asked_of_the_leader(racks: EmbeddedCluster) -> None:
+async def test_an_offset_that_a_follower_lacks_is_fetched_from_the_leader(racks: EmbeddedCluster) -> None:
     fill(racks, "orders", 0, batches=3)
     async with client(racks, rack_id="b", auto_offset_reset="error") as reader:
         (consumer,) = reader.read("orders", 0)
@@ -99,14 +99,14 @@ async def test_what_a_follower_does_not_hold_is_asked_of_the_leader(racks: Embed
         )
         await asyncio.sleep(2)
         fill(racks, "orders", 0, batches=1)
-        assert await read(consumer, 1) == [3], "the reader's policy is not asked"
+        assert await read(consumer, 1) == [3], "the reset policy is not applied"
         assert nodes_asked(racks).count(1) == 2
 
 
 @pytest.mark.parametrize(
     "code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.KAFKA_STORAGE_ERROR]
 )
-async def test_a_follower_in_trouble_is_left_for_the_leader(racks: EmbeddedCluster, code: ErrorCode) -> None:
+async def test_after_a_followers_error_the_leader_is_used(racks: EmbeddedCluster, code: ErrorCode) -> None:
     async with client(racks, rack_id="b") as reader:
         (consumer,) = reader.read("orders", 0)
         await caught_up(consumer)
@@ -117,7 +117,7 @@ async def test_a_follower_in_trouble_is_left_for_the_leader(racks: EmbeddedClust
         assert nodes_asked(racks).count(1) >= 2
 
 
-async def test_a_dead_follower_is_left_for_the_leader(racks: EmbeddedCluster) -> None:
+async def test_after_a_followers_crash_the_leader_is_used(racks: EmbeddedCluster) -> None:
     async with client(racks, rack_id="b") as reader:
         (consumer,) = reader.read("orders", 0)
         await caught_up(consumer)
@@ -129,7 +129,7 @@ async def test_a_dead_follower_is_left_for_the_leader(racks: EmbeddedCluster) ->
         assert set(nodes_asked(racks, mark)) == {1}
 
 
-async def test_brokers_that_send_to_and_fro_are_asked_with_pauses(racks: EmbeddedCluster) -> None:
+async def test_replicas_that_advise_each_other_are_asked_with_pauses(racks: EmbeddedCluster) -> None:
     async with client(racks, rack_id="b") as reader:
         racks.faults.on("Fetch", node=2, topic="orders", times=None).error(ErrorCode.OFFSET_OUT_OF_RANGE)
         reader.read("orders", 0)
@@ -137,7 +137,7 @@ async def test_brokers_that_send_to_and_fro_are_asked_with_pauses(racks: Embedde
         assert len(nodes_asked(racks)) < 250
 
 
-async def test_a_new_leader_gives_new_advice(racks: EmbeddedCluster) -> None:
+async def test_a_new_leader_may_advise_another_replica(racks: EmbeddedCluster) -> None:
     async with client(racks, rack_id="b") as reader:
         (consumer,) = reader.read("orders", 0)
         await caught_up(consumer)
@@ -150,7 +150,7 @@ async def test_a_new_leader_gives_new_advice(racks: EmbeddedCluster) -> None:
         assert set(nodes_asked(racks, mark)) == {2}
 
 
-async def test_the_position_is_confirmed_by_the_leader_and_no_follower(racks: EmbeddedCluster) -> None:
+async def test_the_position_is_validated_by_the_leader_and_not_by_a_follower(racks: EmbeddedCluster) -> None:
     fill(racks, "orders", 0, batches=8)
     async with client(racks, rack_id="b", auto_offset_reset="earliest") as reader:
         (consumer,) = reader.read("orders", 0)
@@ -163,7 +163,7 @@ async def test_the_position_is_confirmed_by_the_leader_and_no_follower(racks: Em
         assert {e.node_id for e in racks.history.of("OffsetForLeaderEpoch", client_id="reader")} == {3}
 
 
-async def test_a_hint_brings_a_partition_to_its_new_leader_at_once(racks: EmbeddedCluster) -> None:
+async def test_a_leader_hint_moves_a_partition_at_once(racks: EmbeddedCluster) -> None:
     async with client(racks) as reader:
         moved, stays = reader.read("orders", 0, 1)
         await caught_up(moved)
@@ -175,17 +175,17 @@ async def test_a_hint_brings_a_partition_to_its_new_leader_at_once(racks: Embedd
         assert await read(moved, 1) == [0]
         assert await read(stays, 1) == [0]
         assert now() - start < 0.05
-        assert len(racks.history.of("Metadata", client_id="reader")) == metadata, "nobody had to look it up"
-        assert reader.cluster.view.brokers[2].rack == "b", "a hint tells where the new leader stands"
+        assert len(racks.history.of("Metadata", client_id="reader")) == metadata, (
+            "no metadata request was needed"
+        )
+        assert reader.cluster.view.brokers[2].rack == "b", "the hint contains the new leader's rack"
 
 
 # -- followers that are no help ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lease", [0.5, 1.0, 2.0])
-async def test_a_lease_shorter_than_the_retry_backoff_stops_nothing(
-    racks: EmbeddedCluster, lease: float
-) -> None:
+async def test_a_lease_shorter_than_the_retry_backoff_works(racks: EmbeddedCluster, lease: float) -> None:
     """The lease begins with the first fetch from the follower, not with the leader's advice."""
     config = {"retry_backoff": 2.0, "retry_backoff_max": 2.0, "metadata_refresh_interval": lease}
     async with client(racks, rack_id="b", **config) as reader:
@@ -201,10 +201,10 @@ async def test_a_lease_shorter_than_the_retry_backoff_stops_nothing(
 
 @pytest.mark.parametrize("connect", ["accept", "hang"])
 @pytest.mark.parametrize("first", [0, 3])
-async def test_a_follower_that_never_answers_is_left_for_a_minute(
+async def test_a_follower_that_never_answers_is_avoided_for_a_minute(
     racks: EmbeddedCluster, connect: Literal["accept", "hang"], first: int
 ) -> None:
-    """`first` records come from it before it hangs."""
+    """The follower hangs after `first` records."""
     fill(racks, "orders", 0, batches=5)
     network, port = current_network(), racks.nodes[2].port
     if first == 0:
@@ -231,7 +231,7 @@ async def test_a_follower_that_never_answers_is_left_for_a_minute(
 
 
 @pytest.mark.parametrize("code", [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NOT_LEADER_OR_FOLLOWER])
-async def test_a_follower_that_refuses_everything_stops_nothing(
+async def test_a_follower_that_refuses_everything_does_not_stop_fetching(
     racks: EmbeddedCluster, code: ErrorCode
 ) -> None:
     racks.faults.on("Fetch", node=2, topic="orders", times=None).error(code)

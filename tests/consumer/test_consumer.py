@@ -1,4 +1,4 @@
-"""A consumer without a group."""
+"""Consumer: reading partitions without a consumer group."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def brokers() -> AsyncIterator[EmbeddedCluster]:
         yield cluster
 
 
-async def test_one_that_could_not_be_opened_leaves_nothing_open(
+async def test_a_canceled_enter_leaves_nothing_open(
     brokers: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = Consumer(brokers.bootstrap_servers)
@@ -73,7 +73,7 @@ async def test_reads_from_a_time(brokers: EmbeddedCluster, where: datetime | tim
         assert len(brokers.history.of("ListOffsets", client_id="reader")) == (1 if first == 0 else 2)
 
 
-async def test_an_offset_by_number_is_looked_up_nowhere(brokers: EmbeddedCluster) -> None:
+async def test_a_numeric_offset_is_not_looked_up(brokers: EmbeddedCluster) -> None:
     async with Consumer(brokers.bootstrap_servers, ConsumerConfig(client_id="reader")) as consumer:
         await consumer.partition("orders", 0, 3)
         assert brokers.history.of("ListOffsets", client_id="reader") == []
@@ -87,7 +87,7 @@ async def test_names_topics_and_partitions(brokers: EmbeddedCluster) -> None:
             await consumer.partitions("nowhere")
 
 
-async def test_refuses_what_cannot_be_read(brokers: EmbeddedCluster) -> None:
+async def test_refuses_bad_offsets_and_unknown_partitions(brokers: EmbeddedCluster) -> None:
     config = ConsumerConfig(metadata_retry_max=0)
     async with Consumer(brokers.bootstrap_servers, config) as consumer:
         await consumer.partition("orders", 1, 0)
@@ -102,8 +102,8 @@ async def test_refuses_what_cannot_be_read(brokers: EmbeddedCluster) -> None:
             await consumer.partition("nowhere", 0, 0)
 
 
-async def test_two_calls_at_once_for_a_partition_make_one_reader(brokers: EmbeddedCluster) -> None:
-    """Found by review: both passed the check, since looking the offset up lies between it and the reading."""
+async def test_concurrent_calls_for_a_partition_create_one_reader(brokers: EmbeddedCluster) -> None:
+    """Found by review: both passed the check, because the offset lookup happened after it."""
     async with Consumer(brokers.bootstrap_servers) as consumer:
         calls = [consumer.partition("orders", 0, "earliest") for _ in range(2)]
         results = await asyncio.gather(*calls, return_exceptions=True)
@@ -128,8 +128,8 @@ async def test_closing_ends_the_iterators(brokers: EmbeddedCluster) -> None:
     await consumer.aclose()
 
 
-async def test_a_closed_or_unopened_consumer_says_so(brokers: EmbeddedCluster) -> None:
-    """Found by review: on a cluster of its user's a closed consumer took the call, and nothing was ever fetched."""
+async def test_a_consumer_that_is_not_open_raises(brokers: EmbeddedCluster) -> None:
+    """Found by review: a closed consumer on a user's Cluster accepted the call and never fetched anything."""
     async with Cluster(brokers.bootstrap_servers) as cluster:
         consumer = Consumer(cluster)
         with pytest.raises(ClosedError, match="Consumer"):
@@ -138,7 +138,7 @@ async def test_a_closed_or_unopened_consumer_says_so(brokers: EmbeddedCluster) -
             await consumer.partition("orders", 0, 0)
         with pytest.raises(ClosedError, match="Consumer"):
             await consumer.partition("orders", 1, 0)
-        assert cluster.is_open, "it belongs to its user"
+        assert cluster.is_open, "it belongs to the user"
 
 
 async def test_a_partition_that_is_closed_can_be_read_again(brokers: EmbeddedCluster) -> None:
@@ -177,10 +177,10 @@ async def test_interceptors_and_hooks_reach_the_partitions(brokers: EmbeddedClus
     assert hook.bytes > 0
 
 
-async def test_a_fetcher_that_breaks_is_told_to_the_readers(
+async def test_a_fetchers_bug_is_raised_to_the_readers(
     brokers: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A programming error must not leave readers waiting for ever (aiokafka #983)."""
+    """A programming error must not leave readers waiting without end (aiokafka #983)."""
 
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")
@@ -199,7 +199,7 @@ async def test_a_fetcher_that_breaks_is_told_to_the_readers(
 # -- marks, pauses, errors ----------------------------------------------------------------------------------------------
 
 
-async def test_high_water_marks_of_all_that_is_read(brokers: EmbeddedCluster) -> None:
+async def test_high_water_marks_of_all_consumed_partitions(brokers: EmbeddedCluster) -> None:
     async with Consumer(brokers.bootstrap_servers) as consumer:
         assert consumer.high_water_marks() == {}
         for number in (1, 0):
@@ -209,7 +209,7 @@ async def test_high_water_marks_of_all_that_is_read(brokers: EmbeddedCluster) ->
         assert consumer.high_water_marks() == {("orders", 0): 5, ("orders", 1): 0}
 
 
-async def test_pauses(brokers: EmbeddedCluster) -> None:
+async def test_pause_and_resume(brokers: EmbeddedCluster) -> None:
     fill(brokers, "orders", 1, batches=2)
     async with Consumer(brokers.bootstrap_servers) as consumer:
         first, second = [await consumer.partition("orders", number, 0) for number in (0, 1)]
@@ -228,7 +228,7 @@ async def test_pauses(brokers: EmbeddedCluster) -> None:
         assert (await anext(second)).offset == 1
 
 
-async def test_what_heals_is_told_to_each_partition_and_holds_nothing_up(brokers: EmbeddedCluster) -> None:
+async def test_recovered_errors_are_reported_and_delay_nothing(brokers: EmbeddedCluster) -> None:
     config = ConsumerConfig(error_buffer=3)
     async with Consumer(brokers.bootstrap_servers, config) as consumer:
         partition = await consumer.partition("orders", 0, 0)
@@ -242,18 +242,18 @@ async def test_what_heals_is_told_to_each_partition_and_holds_nothing_up(brokers
         task = asyncio.ensure_future(watch())
         brokers.faults.on("Fetch", topic="orders", times=5).error(ErrorCode.KAFKA_STORAGE_ERROR)
         offsets = [(await anext(partition)).offset for _ in range(5)]
-        assert offsets == [0, 1, 2, 3, 4], "although nobody reads the errors of the slow one"
+        assert offsets == [0, 1, 2, 3, 4], "although the slow reader reads no errors"
         assert len(told) == 5
         assert (slow.dropped, quick.dropped) == (2, 0)
         await partition.aclose()
         await task
         assert [repr(error) async for error in slow] == list(map(repr, told[2:])), (
-            "the end comes behind what was not read"
+            "it ends after the unread errors"
         )
         assert [error async for error in partition.errors()] == []
 
 
-async def test_an_error_that_nobody_has_met_is_logged_at_the_end(
+async def test_an_error_that_was_not_raised_is_logged_at_close(
     brokers: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     brokers.faults.on("Fetch", topic="orders").error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -262,11 +262,11 @@ async def test_an_error_that_nobody_has_met_is_logged_at_the_end(
         await asyncio.sleep(1)
         assert partition.error is not None
         caplog.set_level(logging.WARNING)
-    assert "orders-0: closed before its reader has met an error" in caplog.text
+    assert "orders-0: closed before an error was raised to its reader" in caplog.text
     assert "TOPIC_AUTHORIZATION_FAILED" in caplog.text
 
 
-async def test_the_reader_that_is_dropped_counts_no_more(brokers: EmbeddedCluster) -> None:
+async def test_a_dropped_error_reader_does_not_count(brokers: EmbeddedCluster) -> None:
     async with Consumer(brokers.bootstrap_servers) as consumer:
         partition = await consumer.partition("orders", 0, 0)
         error = RuntimeError("test")
@@ -278,7 +278,7 @@ async def test_the_reader_that_is_dropped_counts_no_more(brokers: EmbeddedCluste
         assert not partition.report(error), "so that it is logged again"
 
 
-async def test_a_partition_is_closed_and_opened_again_and_again(brokers: EmbeddedCluster) -> None:
+async def test_a_partition_can_be_closed_and_opened_repeatedly(brokers: EmbeddedCluster) -> None:
     async with Consumer(brokers.bootstrap_servers) as consumer:
         for turn in range(20):
             partition = await consumer.partition("orders", 0, turn % 5)
@@ -288,8 +288,8 @@ async def test_a_partition_is_closed_and_opened_again_and_again(brokers: Embedde
             assert list(consumer.high_water_marks()) == []
 
 
-async def test_stalls_bring_nothing_twice_to_readers_or_interceptors(brokers: EmbeddedCluster) -> None:
-    """sarama's interceptors run twice on the record at which its partition stalls (H3)."""
+async def test_stalls_repeat_no_record_for_readers_or_interceptors(brokers: EmbeddedCluster) -> None:
+    """In sarama interceptors run twice for the record at which a partition stalls."""
     events: list[str] = []
 
     class Stalls:
@@ -314,7 +314,7 @@ async def test_stalls_bring_nothing_twice_to_readers_or_interceptors(brokers: Em
         while len(got) < 1000:
             with contextlib.suppress(TimeoutError):  # a read that is given up takes nothing with it
                 await asyncio.wait_for(anext(partition), 0)
-                raise AssertionError("a read cancelled before its first turn has no record")
+                raise AssertionError("a read that is canceled before its first step returns no record")
             got += [(await anext(partition)).offset for _ in range(13)]
             got += [record.offset for record in await anext(batches)]
             await asyncio.sleep(0.25)  # two periods and a half: the partition stalls

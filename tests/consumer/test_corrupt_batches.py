@@ -1,4 +1,4 @@
-"""Record batches that cannot be read: an error at every read until somebody seeks, or left out and told of."""
+"""Corrupt record batches: an error at every read until a seek, or skipped and reported with `on_corrupt_batch="skip"`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SKIP = ConsumerConfig(on_corrupt_batch="skip")
 
 
 async def all_there(consumer: PartitionConsumer, *, by_batches: bool) -> list[int]:
-    """What can be read at once; CorruptRecordsError comes through."""
+    """Return the offsets that can be read at once; CorruptRecordsError is raised."""
     found: list[int] = []
     if by_batches:
         batches = consumer.batches()
@@ -41,7 +41,7 @@ async def all_there(consumer: PartitionConsumer, *, by_batches: bool) -> list[in
 
 
 @pytest.mark.parametrize("by_batches", [False, True])
-async def test_an_error_is_met_at_every_read_until_one_seeks_past_it(*, by_batches: bool) -> None:
+async def test_a_corrupt_batch_raises_at_every_read_until_a_seek_past_it(*, by_batches: bool) -> None:
     consumer = make_consumer()
     feed(consumer, batch(0, count=2), corrupt(batch(2, count=3)), batch(5, count=2))
     reading = consumer.batches() if by_batches else consumer
@@ -61,7 +61,7 @@ async def test_an_error_is_met_at_every_read_until_one_seeks_past_it(*, by_batch
 @pytest.mark.parametrize("by_batches", [False, True])
 @pytest.mark.parametrize("where", [0, 1, 2])
 @pytest.mark.parametrize("spoil", [corrupt, None])
-async def test_a_batch_is_left_out_and_told_of_once(
+async def test_a_corrupt_batch_is_skipped_and_reported_once(
     where: int, spoil, caplog: pytest.LogCaptureFixture, *, by_batches: bool
 ) -> None:
     consumer = make_consumer(config=SKIP)
@@ -78,24 +78,24 @@ async def test_a_batch_is_left_out_and_told_of_once(
     bad = list(range(bases[where], bases[where] + counts[where]))
     assert found == [offset for offset in range(7) if offset not in bad]
     (error,) = told
-    text = f"orders-3: offsets {bad[0]} to {bad[-1]} are left out"
+    text = f"orders-3: offsets {bad[0]} to {bad[-1]} are skipped"
     assert text in str(error)
-    assert [r.getMessage() for r in caplog.records if "left out" in r.getMessage()] == [str(error)]
+    assert [r.getMessage() for r in caplog.records if "are skipped" in r.getMessage()] == [str(error)]
     assert consumer.fetch_offset == 7
 
 
-async def test_a_batch_that_was_read_in_part_names_what_is_left_out() -> None:
+async def test_a_seek_into_a_corrupt_batch_reports_only_the_offsets_after_it() -> None:
     consumer = make_consumer(4, config=SKIP)
     told: list[Exception] = []
     consumer.on_handled_error = told.append
     feed(consumer, corrupt(batch(2, count=5)), batch(7), high_water_mark=8)
     assert await read(consumer, 1) == [7]
-    assert "offsets 4 to 6 are left out" in str(told[0])
+    assert "offsets 4 to 6 are skipped" in str(told[0])
 
 
 @pytest.mark.parametrize(("last", "hwm"), [(900, 8), (5, 8), (900, 1 << 40)])
-async def test_a_batch_whose_end_cannot_be_believed_is_never_left_out(last: int, hwm: int) -> None:
-    """Its checksum is wrong, so its number of offsets may be: what lies behind it might be left out as well."""
+async def test_a_corrupt_batch_without_a_known_end_is_never_skipped(last: int, hwm: int) -> None:
+    """With a wrong checksum the last offset may be wrong too, and good records after it might be skipped."""
     consumer = make_consumer(config=SKIP)
     data = bytearray(batch(0, count=3))
     struct.pack_into(">i", data, 23, last)
@@ -108,13 +108,13 @@ async def test_a_batch_whose_end_cannot_be_believed_is_never_left_out(last: int,
     assert await read(consumer, 1) == [3]
 
 
-async def test_a_compacted_batch_ends_where_the_next_one_begins() -> None:
+async def test_a_corrupt_compacted_batch_ends_where_the_next_one_begins() -> None:
     consumer = make_consumer(config=SKIP)
     feed(consumer, corrupt(batch(0, [0, 3], last=4)), batch(5), high_water_mark=6)
     assert await read(consumer, 1) == [5]
 
 
-async def test_a_codec_that_is_not_there_is_no_corruption() -> None:
+async def test_an_unsupported_codec_is_not_corruption() -> None:
     consumer = make_consumer(config=SKIP)
     data = bytearray(batch(0, count=3))
     data[22] |= 7
@@ -134,7 +134,7 @@ def spoil(brokers: EmbeddedCluster, index: int, at: int, value: int) -> None:
     kept.chunk.data[kept.position + at] = value
 
 
-async def test_a_reader_that_skips_goes_on_and_hears_of_it(brokers: EmbeddedCluster) -> None:
+async def test_corrupt_batches_are_skipped_and_reported(brokers: EmbeddedCluster) -> None:
     fill(brokers, "orders", 0, batches=5, records=3)
     spoil(brokers, 1, 70, 0xEE)
     spoil(brokers, 4, 70, 0xEE)
@@ -149,20 +149,20 @@ async def test_a_reader_that_skips_goes_on_and_hears_of_it(brokers: EmbeddedClus
         said = [str(await anext(errors)) for _ in range(2)]
         assert ["offsets 3 to 5" in said[0], "offsets 12 to 14" in said[1]] == [True, True]
         assert len(reader.errors) == 2
-        assert len(fetches(brokers)) < 15, "it is not fetched again and again"
+        assert len(fetches(brokers)) < 15, "the corrupt batch is not fetched again and again"
 
 
 @pytest.mark.parametrize("on_corrupt_batch", ["error", "skip"])
-async def test_bytes_that_are_no_batch_are_met_behind_what_came_before(
+async def test_bytes_without_batches_raise_after_the_good_batches(
     brokers: EmbeddedCluster, on_corrupt_batch: str
 ) -> None:
-    """Nobody knows where such a batch ends, so that it is not left out; it is fetched anew, in case it heals."""
+    """The end of such a batch is not known, so it is not skipped; it is fetched again, in case it was damaged on the network."""
     fill(brokers, "orders", 0, batches=3, records=2)
     spoil(brokers, 1, 16, 9)
     async with client(brokers, on_corrupt_batch=on_corrupt_batch) as reader:
         (consumer,) = reader.read("orders", 0)
         await asyncio.sleep(2)
-        assert len(fetches(brokers)) <= 2, "not again before the reader has met it"
+        assert len(fetches(brokers)) <= 2, "not again before the error was raised"
         assert await read(consumer, 2) == [0, 1]
         for _ in range(3):
             with pytest.raises(CorruptRecordsError, match="partition orders-0: batch at offset 2"):
@@ -178,8 +178,8 @@ async def test_bytes_that_are_no_batch_are_met_behind_what_came_before(
 
 
 @pytest.mark.parametrize("by_batch", [False, True])
-async def test_bytes_that_are_no_batch_met_by_a_slow_reader(brokers: EmbeddedCluster, by_batch: bool) -> None:
-    """Found by chance: a reader slow enough to count as stalled met the error, and nothing was fetched any more."""
+async def test_bytes_without_batches_and_a_slow_reader(brokers: EmbeddedCluster, by_batch: bool) -> None:
+    """Found by chance: when the error was raised to a stalled reader, nothing was fetched any more."""
     fill(brokers, "orders", 0, batches=3, records=2)
     spoil(brokers, 1, 16, 9)
     async with client(brokers, max_processing_time=1.0) as reader:
@@ -200,7 +200,7 @@ async def test_bytes_that_are_no_batch_met_by_a_slow_reader(brokers: EmbeddedClu
             assert await read(consumer, 4) == [2, 3, 4, 5]
 
 
-async def test_a_reader_may_seek_past_bytes_that_are_no_batch(brokers: EmbeddedCluster) -> None:
+async def test_a_reader_may_seek_past_bytes_without_batches(brokers: EmbeddedCluster) -> None:
     fill(brokers, "orders", 0, batches=3, records=2)
     spoil(brokers, 1, 16, 9)
     async with client(brokers) as reader:
@@ -217,10 +217,10 @@ async def test_a_reader_may_seek_past_bytes_that_are_no_batch(brokers: EmbeddedC
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("by_batches", [False, True])
-async def test_a_batch_that_holds_too_much_is_met_with_its_place_and_sizes(
+async def test_a_batch_above_the_decompression_limit_raises_with_its_sizes(
     codec: str, *, by_batches: bool
 ) -> None:
-    """A few thousand bytes stand for two million; `max_response_size` is the limit for both."""
+    """A few thousand bytes decompress to two million; `max_response_size` limits both sizes."""
     consumer = make_consumer(config=ConsumerConfig(max_response_size=1_000_000))
     bomb = batch(2, codec=codec, value=bytes(2_000_000))
     feed(consumer, batch(0, count=2), bomb, batch(3, count=2))
@@ -238,7 +238,7 @@ async def test_a_batch_that_holds_too_much_is_met_with_its_place_and_sizes(
         assert consumer.position == 2
 
 
-async def test_a_batch_that_holds_too_much_can_be_left_out() -> None:
+async def test_a_batch_above_the_decompression_limit_can_be_skipped() -> None:
     skipping = ConsumerConfig(max_response_size=1_000_000, on_corrupt_batch="skip")
     consumer = make_consumer(config=skipping)
     told: list[Exception] = []
@@ -247,5 +247,5 @@ async def test_a_batch_that_holds_too_much_can_be_left_out() -> None:
     feed(consumer, batch(0, count=2), bomb, batch(3, count=2), high_water_mark=5)
     assert await read(consumer, 4) == [0, 1, 3, 4]
     (error,) = told
-    assert "offsets 2 to 2 are left out" in str(error)
+    assert "offsets 2 to 2 are skipped" in str(error)
     assert "bytes of zstd hold more than the 1000000 bytes" in str(error)

@@ -1,4 +1,4 @@
-"""Answers that hold only the beginning of a record batch: an error or a pause, never the same request in a loop."""
+"""Responses with only the beginning of a record batch: an error or a pause, but never a busy loop of requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
 
 def cut_to(length: int, partition: int = 0) -> Callable[[Any], Any]:
-    """Cut the records of a partition in a Fetch response off."""
+    """Truncate the records of a partition in a Fetch response."""
 
     def change(response: Any) -> Any:
         for topic in response.responses:
@@ -29,7 +29,7 @@ def cut_to(length: int, partition: int = 0) -> Callable[[Any], Any]:
 
 
 @pytest.mark.parametrize("length", [1, 16, 17, 60, 100])
-async def test_a_batch_cut_short_on_its_way_is_fetched_again_with_pauses(
+async def test_a_batch_cut_on_the_network_is_fetched_again_with_pauses(
     brokers: EmbeddedCluster, length: int
 ) -> None:
     fill(brokers, "orders", 0, batches=1, size=200)
@@ -50,8 +50,8 @@ async def test_a_batch_cut_short_on_its_way_is_fetched_again_with_pauses(
         assert now() - start < 3
 
 
-async def test_what_comes_before_a_cut_batch_is_handed_out(brokers: EmbeddedCluster) -> None:
-    """The end of an answer may always be a batch cut off: that is no error (KIP-74)."""
+async def test_batches_before_a_cut_batch_are_handed_out(brokers: EmbeddedCluster) -> None:
+    """A response may end with an incomplete batch: that is no error (KIP-74)."""
     fill(brokers, "orders", 0, batches=2, size=200)
     brokers.faults.on("Fetch", times=1).mutate(cut_to(300))
     async with client(brokers) as reader:
@@ -60,10 +60,10 @@ async def test_what_comes_before_a_cut_batch_is_handed_out(brokers: EmbeddedClus
         assert reader.errors == []
 
 
-async def test_a_batch_larger_than_the_limit_is_an_error_where_the_broker_does_not_return_it_whole(
+async def test_a_first_batch_above_the_limit_that_the_broker_cuts_is_an_error(
     brokers: EmbeddedCluster,
 ) -> None:
-    """Brokers before KIP-74 did so; `max_partition_fetch_bytes` has to be raised, as with the Java client."""
+    """As brokers before KIP-74 do; `max_partition_fetch_bytes` has to be increased, as with the Java client."""
     fill(brokers, "orders", 0, batches=1, size=5000)
     fill(brokers, "orders", 0, batches=1)
     brokers.faults.on("Fetch", times=None).mutate(cut_to(1000))
@@ -79,31 +79,31 @@ async def test_a_batch_larger_than_the_limit_is_an_error_where_the_broker_does_n
         assert f"orders-0 at offset 0: a record batch of {size} bytes" in str(error)
         assert "max_partition_fetch_bytes" in str(error)
         await asyncio.sleep(60)
-        assert len(fetches(brokers)) < 10, "not asked for again before the reader has met the error"
+        assert len(fetches(brokers)) < 10, "not fetched again before the error was raised"
         brokers.faults.clear()
         consumer.seek(1)
         assert await asyncio.wait_for(read(consumer, 1), 5) == [1]
 
 
-async def test_a_reader_that_passes_over_a_batch_too_large_is_slowed_down(brokers: EmbeddedCluster) -> None:
+async def test_a_reader_that_ignores_a_too_large_batch_is_slowed_down(brokers: EmbeddedCluster) -> None:
     fill(brokers, "orders", 0, batches=1, size=5000)
     brokers.faults.on("Fetch", times=None).mutate(cut_to(1000))
     async with client(brokers, max_partition_fetch_bytes=1000) as reader:
         (consumer,) = reader.read("orders", 0)
 
-        async def pass_over() -> None:
+        async def ignore_errors() -> None:
             while True:
                 with pytest.raises(RecordTooLargeError):
                     await anext(consumer)
 
-        task = asyncio.ensure_future(pass_over())
+        task = asyncio.ensure_future(ignore_errors())
         await asyncio.sleep(60)
         assert 20 <= len(fetches(brokers)) <= 60
         task.cancel()
 
 
-async def test_a_large_batch_behind_another_partitions_waits_for_its_turn(brokers: EmbeddedCluster) -> None:
-    """A broker that cuts it off there returns it whole once it is the first: no error, and no second of delay."""
+async def test_a_large_batch_after_another_partition_waits_for_its_turn(brokers: EmbeddedCluster) -> None:
+    """A broker that cuts it there returns it in full when its partition comes first: no error, and less than a second."""
     for partition in (0, 1):
         brokers.move_leader("orders", partition, 1)
     fill(brokers, "orders", 0, batches=1)

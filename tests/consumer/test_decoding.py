@@ -1,4 +1,4 @@
-"""Large record batches are decoded in a worker thread: the loop goes on, and nothing is lost, twice or out of order."""
+"""Decoding of large record batches in a worker thread: the loop keeps running, and records stay complete and in order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def virtually(function):
 
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What was decoded off the loop."""
+    """The decoding functions that ran in a thread."""
     done: list[object] = []
 
     async def run(function, *args):
@@ -44,7 +44,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 @pytest.fixture
 def slowly(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """As above, and it takes half a minute."""
+    """As `elsewhere`, and decoding takes 30 s."""
     done: list[object] = []
 
     async def run(function, *args):
@@ -69,8 +69,10 @@ async def offsets(consumer: PartitionConsumer, count: int, *, by_batches: bool) 
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-async def test_a_bomb_does_not_stop_the_loop(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only to copy the one value takes all of the interpreter, for some hundredths of a second."""
+async def test_a_huge_compressed_value_does_not_stop_the_loop(
+    codec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only copying the value holds the interpreter lock, for some hundredths of a second."""
     consumer, gaps, threads = make_consumer(), [], set[threading.Thread]()
 
     def decoded(*args: object) -> object:
@@ -101,7 +103,7 @@ async def test_a_bomb_does_not_stop_the_loop(codec: str, monkeypatch: pytest.Mon
 @virtually
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("by_batches", [False, True])
-async def test_order_is_kept_between_small_and_large(
+async def test_small_and_large_batches_stay_in_order(
     elsewhere: list[object], codec: str, *, by_batches: bool
 ) -> None:
     consumer = make_consumer()
@@ -119,7 +121,7 @@ async def test_order_is_kept_between_small_and_large(
 
 @virtually
 @pytest.mark.parametrize("by_batches", [False, True])
-async def test_a_cancelled_read_loses_nothing_and_decodes_nothing_twice(
+async def test_a_canceled_read_loses_nothing_and_decodes_nothing_twice(
     slowly: list[object], *, by_batches: bool
 ) -> None:
     consumer = make_consumer()
@@ -136,7 +138,7 @@ async def test_a_cancelled_read_loses_nothing_and_decodes_nothing_twice(
 
 
 @virtually
-async def test_a_seek_while_a_batch_is_decoded_counts(elsewhere: list[object]) -> None:
+async def test_a_seek_discards_a_batch_being_decoded(elsewhere: list[object]) -> None:
     consumer = make_consumer()
     feed(consumer, batch(0, count=2, codec="zstd", value=LARGE))
     reading = asyncio.create_task(offsets(consumer, 1, by_batches=False))
@@ -149,7 +151,7 @@ async def test_a_seek_while_a_batch_is_decoded_counts(elsewhere: list[object]) -
 
 
 @virtually
-async def test_the_end_while_a_batch_is_decoded_ends_the_read(elsewhere: list[object]) -> None:
+async def test_closing_ends_a_read_that_waits_for_a_thread(elsewhere: list[object]) -> None:
     consumer = make_consumer()
     feed(consumer, batch(0, count=2, codec="zstd", value=LARGE))
     reading = asyncio.create_task(anext(consumer, None))
@@ -162,7 +164,7 @@ async def test_the_end_while_a_batch_is_decoded_ends_the_read(elsewhere: list[ob
 
 @virtually
 @pytest.mark.parametrize("by_batches", [False, True])
-async def test_a_large_batch_that_cannot_be_read_is_an_error_at_every_read(*, by_batches: bool) -> None:
+async def test_a_corrupt_large_batch_raises_at_every_read(*, by_batches: bool) -> None:
     consumer = make_consumer()
     feed(consumer, batch(0), corrupt(batch(1, value=LARGE)), batch(2))
     assert await offsets(consumer, 1, by_batches=by_batches) == [0]
@@ -176,7 +178,7 @@ async def test_a_large_batch_that_cannot_be_read_is_an_error_at_every_read(*, by
 
 
 @virtually
-async def test_a_large_batch_that_cannot_be_read_is_left_out() -> None:
+async def test_a_corrupt_large_batch_can_be_skipped() -> None:
     consumer = make_consumer(config=ConsumerConfig(on_corrupt_batch="skip"))
     feed(consumer, batch(0), corrupt(batch(1, value=LARGE)), batch(2))
     assert await offsets(consumer, 2, by_batches=False) == [0, 2]
@@ -196,7 +198,7 @@ async def test_a_reader_that_waits_for_a_thread_is_not_stalled() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-async def test_what_is_slow(codec: str) -> None:
+async def test_which_batches_are_decoded_in_a_thread(codec: str) -> None:
     def looks_slow(data: bytes) -> bool:
         header = read_batch_header(data)
         assert header is not None
@@ -211,7 +213,7 @@ async def test_what_is_slow(codec: str) -> None:
     looks_slow(bytes(damaged))
 
 
-async def test_an_old_message_set_is_judged_by_its_size() -> None:
+async def test_a_compressed_message_set_is_judged_by_its_compressed_size() -> None:
     for count, slow in ((10, False), (100_000, True)):
         data = legacy(range(count), compressed=True)
         header = read_batch_header(data)

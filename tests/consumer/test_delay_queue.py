@@ -1,4 +1,4 @@
-"""Partitions that wait, each for its own time."""
+"""DelayQueue: partitions become due at their own times."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def partition(number: int) -> PartitionConsumer:
     return PartitionConsumer(tp, 0, ConsumerConfig(), Budget(1, 1), Hooks())
 
 
-async def test_each_is_called_at_its_own_time() -> None:
+async def test_each_partition_is_due_at_its_own_time() -> None:
     waiting, began = DelayQueue(0.0), now()
     for number, pause in ((0, 3.0), (1, 1.0), (2, 2.0)):
         waiting.put(partition(number), pause)
@@ -31,7 +31,7 @@ async def test_each_is_called_at_its_own_time() -> None:
     assert len(waiting) == 0
 
 
-async def test_those_that_are_due_soon_are_called_together() -> None:
+async def test_partitions_due_within_the_window_are_returned_together() -> None:
     waiting = DelayQueue(0.5)
     for number, pause in ((0, 1.0), (1, 1.4), (2, 1.6)):
         waiting.put(partition(number), pause)
@@ -39,7 +39,7 @@ async def test_those_that_are_due_soon_are_called_together() -> None:
     assert repr(waiting) == "<DelayQueue: orders-2>"
 
 
-async def test_one_that_comes_later_and_is_due_sooner_wakes_the_caller() -> None:
+async def test_a_later_put_with_an_earlier_due_time_wakes_the_caller() -> None:
     waiting, began = DelayQueue(0.0), now()
     waiting.put(partition(0), 60.0)
     task = asyncio.ensure_future(waiting.wait_due())
@@ -49,15 +49,15 @@ async def test_one_that_comes_later_and_is_due_sooner_wakes_the_caller() -> None
     assert now() - began == 2.0
 
 
-async def test_one_that_is_discarded_is_not_called() -> None:
+async def test_a_discarded_partition_is_not_returned() -> None:
     waiting = DelayQueue(0.0)
     first, again = partition(0), partition(0)
     waiting.put(first, 1.0)
-    assert not waiting.discard(again), "that one does not wait"
+    assert not waiting.discard(again), "it is not in the queue"
     assert waiting.discard(first)
     assert not waiting.discard(first)
     waiting.put(again, 2.0)
     waiting.put(again, 3.0)
     began = now()
     assert await waiting.wait_due() == [again]
-    assert now() - began == 3.0, "the last word counts"
+    assert now() - began == 3.0, "the last put counts"

@@ -1,4 +1,4 @@
-"""Errors for whoever watches: bounded, counted, never in anybody's way."""
+"""ErrorStream: bounded buffers, counted drops, and no reader delays another."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def numbers(errors: list[Exception]) -> list[int]:
     return [each.args[0] for each in errors]
 
 
-async def test_every_reader_gets_every_error_from_its_beginning_on() -> None:
+async def test_every_reader_gets_every_error_since_its_creation() -> None:
     stream = ErrorStream()
     stream.put(error(0))
     first = stream.reader()
@@ -50,7 +50,7 @@ async def test_a_reader_waits_for_the_next_and_ends_with_the_stream() -> None:
     await asyncio.wait_for(task, 1)
 
 
-async def test_a_full_buffer_loses_its_oldest_and_counts() -> None:
+async def test_a_full_buffer_drops_and_counts_its_oldest_error() -> None:
     stream = ErrorStream()
     slow, quick = stream.reader(), stream.reader()
     for number in range(BUFFER + 10):
@@ -72,7 +72,7 @@ async def test_a_cancelled_read_loses_nothing() -> None:
     assert numbers([await anext(reader)]) == [1]
 
 
-async def test_a_reader_that_is_closed_is_told_nothing_more() -> None:
+async def test_a_closed_reader_gets_no_more_errors() -> None:
     stream = ErrorStream()
     reader, other = stream.reader(), stream.reader()
     stream.put(error(1))

@@ -1,4 +1,4 @@
-"""The pure part of fetching: who is asked for, in which order and words, and what error codes mean."""
+"""Pure functions of fetching: the plan and its order, the Fetch request, and the actions for error codes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ IDS = {name: uuid.UUID(int=number + 1) for number, name in enumerate("abc")}
 
 
 class Partition:
-    """As much of a PartitionConsumer as a plan looks at."""
+    """The part of a PartitionConsumer that a plan uses."""
 
     def __init__(self, tp: TopicPartition, state: str, offset: int = 0, version: int = 0) -> None:
         self.tp, self.fetch_offset, self.version = tp, offset, version
@@ -45,7 +45,7 @@ class Partition:
     st.data(),
     st.floats(0, 5),
 )
-def test_a_plan_asks_for_all_that_want_more_in_the_given_order(names, data, max_wait) -> None:
+def test_a_plan_has_all_fetchable_partitions_in_the_given_order(names, data, max_wait) -> None:
     states = [data.draw(st.sampled_from(["wants", "full", "idle"])) for _ in names]
     consumers = [
         Partition(TopicPartition(*name), state, offset=7 * number, version=number)
@@ -71,7 +71,7 @@ def said(*tps: TopicPartition) -> SessionRequest:
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9)), unique=True, max_size=12))
 @settings(max_examples=20, deadline=None)
-def test_a_request_says_the_plan_in_every_version(version: int, names: list[tuple[str, int]]) -> None:
+def test_a_request_contains_the_plan_in_every_version(version: int, names: list[tuple[str, int]]) -> None:
     tps = [TopicPartition(*name) for name in names]
     config = ConsumerConfig(fetch_min_bytes=3, fetch_max_bytes=9999)
     request = build_fetch_request(said(*tps), config, 0.25, version)
@@ -80,7 +80,7 @@ def test_a_request_says_the_plan_in_every_version(version: int, names: list[tupl
     assert (read.max_wait_ms, read.min_bytes, read.max_bytes) == (250, 3, 9999)
     assert read.isolation_level == 0
     if version >= 7:
-        assert (read.session_id, read.session_epoch) == (0, -1), "a full fetch outside any session"
+        assert (read.session_id, read.session_epoch) == (0, -1), "a full fetch without a session"
         assert read.forgotten_topics_data == []
     # a broker would name a nearer replica and send no records, which only a client that follows it may ask for
     assert read.rack_id == ""
@@ -103,18 +103,18 @@ def test_a_request_says_the_plan_in_every_version(version: int, names: list[tupl
 
 
 @pytest.mark.parametrize(("limit", "buffer", "asked"), [(800, 8000, 800), (9999, 8000, 1000), (9999, 7, 1)])
-def test_no_answer_is_asked_for_that_is_large_beside_the_buffer(limit: int, buffer: int, asked: int) -> None:
+def test_a_response_may_have_an_eighth_of_the_buffer(limit: int, buffer: int, asked: int) -> None:
     config = ConsumerConfig(fetch_max_bytes=limit, buffer_bytes=buffer)
     assert build_fetch_request(SessionRequest(0, -1, {}, []), config, 0.5, 17).max_bytes == asked
 
 
 @pytest.mark.parametrize(("level", "number"), [("read_uncommitted", 0), ("read_committed", 1)])
-def test_the_isolation_level_is_said_by_number(level: Any, number: int) -> None:
+def test_the_isolation_level_is_sent_as_a_number(level: Any, number: int) -> None:
     config = ConsumerConfig(isolation_level=level)
     assert build_fetch_request(SessionRequest(0, -1, {}, []), config, 0.5, 17).isolation_level == number
 
 
-def test_the_versions_tested_are_those_that_are_spoken() -> None:
+def test_all_supported_versions_are_tested() -> None:
     assert API_BY_NAME["Fetch"].versions == (FETCH_VERSIONS.start, FETCH_VERSIONS.stop - 1)
 
 
@@ -135,13 +135,13 @@ def test_a_plan_of_real_consumers() -> None:
         assert plan.partitions[sought.tp] == (sought, 1, PartitionData(40, -1, 50))
         assert plan.max_wait == SHORT_WAIT
         wanting.reserved = 180
-        assert wanting.is_buffer_full, "bytes under way count"
+        assert wanting.is_buffer_full, "in-flight bytes count"
 
     run_virtual(story())
 
 
-def test_actions_are_kafkas() -> None:
-    """Codes that heal by asking anew must not reach the reader, final ones must, and none may be forgotten."""
+def test_actions_are_those_of_kafka() -> None:
+    """Retriable codes must not be raised to the reader, final ones must be, and every code needs an action."""
     assert {code for code, action in FETCH_ACTIONS.items() if action is FetchAction.DELIVER} == {
         ErrorCode.NONE
     }

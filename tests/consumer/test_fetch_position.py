@@ -1,4 +1,4 @@
-"""Where a partition is read: pure state, by topic ids, leader epochs and leases."""
+"""FetchPosition: topic ids, leader epochs, and the lease of the preferred read replica."""
 
 from __future__ import annotations
 
@@ -32,35 +32,35 @@ def preferring() -> FetchPosition:
         (9.9, info(replicas=(LEADER, 3)), LEADER),
         (9.9, None, LEADER),
     ],
-    ids=["within the lease", "the lease is over", "a replica no more", "nothing is known"],
+    ids=["within the lease", "the lease is over", "not a replica", "no metadata"],
 )
-def test_a_preference_holds_for_a_replica_within_its_lease(
+def test_the_preferred_replica_is_used_within_its_lease(
     now: float, known: PartitionInfo | None, node_id: int
 ) -> None:
     position = preferring()
     assert position.select_read_replica(LEADER, now, known) == node_id
-    assert position.select_read_replica(LEADER, 0.0, info()) == node_id, "what was given up stays so"
+    assert position.select_read_replica(LEADER, 0.0, info()) == node_id, "a cleared replica stays cleared"
 
 
-def test_a_preference_can_be_given_up_once() -> None:
+def test_the_preferred_replica_can_be_cleared_once() -> None:
     position = preferring()
     assert position.clear_preferred_replica()
     assert not position.clear_preferred_replica()
     assert position.select_read_replica(LEADER, 0.0, info()) == LEADER
 
 
-def test_the_first_id_is_taken_over_and_another_one_is_another_topic() -> None:
+def test_the_first_topic_id_is_adopted_and_another_one_is_a_recreated_topic() -> None:
     position = FetchPosition()
     assert not position.update_topic_id(NO_UUID)
     assert not position.update_topic_id(OLD)
     assert not position.update_topic_id(OLD)
-    assert not position.update_topic_id(NO_UUID), "an old broker's metadata have no ids"
+    assert not position.update_topic_id(NO_UUID), "old brokers have no topic ids in metadata"
     assert position.update_topic_id(NEW)
     position.seek()
     assert not position.update_topic_id(NEW)
 
 
-def test_it_is_told_which_topic_is_read() -> None:
+def test_on_topic_id_is_called_for_the_adopted_id() -> None:
     told: list[uuid.UUID] = []
     position = FetchPosition()
     position.on_topic_id = told.append
@@ -83,7 +83,7 @@ def test_it_is_told_which_topic_is_read() -> None:
         (6, -1, 5, False),
     ],
 )
-def test_only_a_leader_of_a_later_epoch_has_to_confirm(
+def test_only_a_leader_of_a_later_epoch_has_to_validate(
     fetched: int, valid: int, leader: int, must: bool
 ) -> None:
     position = FetchPosition()

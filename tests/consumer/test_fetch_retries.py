@@ -1,4 +1,4 @@
-"""Failures again and again: their pauses, their rate, and when a reader hears of them; in virtual time."""
+"""Repeated fetch failures in virtual time: pauses, request rate, and when an error is raised to the reader."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.consumer.brokers import caught_up, client, fetches, fill, now, read
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
 
-async def test_an_error_that_stays_is_asked_about_less_and_less(brokers: EmbeddedCluster) -> None:
-    """Found by review: the pause never grew beyond the first one, ten tries a second for ever."""
+async def test_pauses_grow_while_an_error_persists(brokers: EmbeddedCluster) -> None:
+    """Found by review: the pause never grew beyond the first one, which made ten tries a second without end."""
     fault = brokers.faults.on("Fetch", topic="orders", times=None).error(ErrorCode.KAFKA_STORAGE_ERROR)
     async with client(brokers, retry_backoff=0.1, retry_backoff_max=2.0) as reader:
         reader.read("orders", 0)
@@ -36,10 +36,10 @@ async def test_an_error_that_stays_is_asked_about_less_and_less(brokers: Embedde
 
 @pytest.mark.parametrize("code", [code for code in FETCH_ACTIONS if code], ids=lambda code: code.name)
 @pytest.mark.parametrize("policy", ["earliest", "error"])
-async def test_no_error_code_keeps_the_broker_busy(
+async def test_no_error_code_causes_a_busy_loop(
     brokers: EmbeddedCluster, code: ErrorCode, policy: str
 ) -> None:
-    """A broker that answers with an error at once, for a minute, and a reader that passes over everything."""
+    """A broker returns an error at once for a minute, and the reader ignores all errors."""
     fill(brokers, "orders", 0, batches=1)
     brokers.faults.on("Fetch", times=None).error(code)
     async with client(brokers, auto_offset_reset=policy) as reader:
@@ -63,13 +63,13 @@ async def test_no_error_code_keeps_the_broker_busy(
         start = now()
         while consumer.position == 0:
             await asyncio.sleep(0.01)
-        assert now() - start < 3, "it is asked for again as soon as its pause is over"
+        assert now() - start < 3, "it is fetched again as soon as its pause is over"
         consumer.end()
         await task
 
 
-async def test_brokers_that_send_us_to_and_fro_are_asked_with_pauses(brokers: EmbeddedCluster) -> None:
-    """Each knows that it isn't the leader; the metadata name the other one at every turn."""
+async def test_brokers_that_name_each_other_as_leader_are_asked_with_pauses(brokers: EmbeddedCluster) -> None:
+    """Each answers that it is not the leader, and the metadata names the other one each time."""
     brokers.faults.on("Fetch", times=None).error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     async with client(brokers, retry_backoff=0.5) as reader:
         reader.read("orders", 0)
@@ -83,7 +83,9 @@ async def test_brokers_that_send_us_to_and_fro_are_asked_with_pauses(brokers: Em
 
 
 @pytest.mark.parametrize("times", [1, 3])
-async def test_a_reader_hears_of_one_failure_too_many(brokers: EmbeddedCluster, times: int) -> None:
+async def test_retries_exhausted_is_raised_beyond_fetch_retry_max(
+    brokers: EmbeddedCluster, times: int
+) -> None:
     fill(brokers, "orders", 0, batches=2)
     fault = brokers.faults.on("Fetch", times=2 * times + 2).error(ErrorCode.KAFKA_STORAGE_ERROR)
     async with client(brokers, fetch_retry_max=times) as reader:
@@ -91,7 +93,7 @@ async def test_a_reader_hears_of_one_failure_too_many(brokers: EmbeddedCluster, 
         for turn in (1, 2):
             with pytest.raises(RetriesExhausted, match=f"orders-0: {times + 1} tries") as caught:
                 await asyncio.wait_for(anext(consumer), 60)
-            assert fault.hits == turn * (times + 1), "once, and the count begins anew"
+            assert fault.hits == turn * (times + 1), "raised once, and the count starts again"
             assert isinstance(caught.value.__cause__, BrokerError)
             assert caught.value.__cause__.code == ErrorCode.KAFKA_STORAGE_ERROR
         assert await asyncio.wait_for(read(consumer, 2), 10) == [0, 1]
@@ -107,7 +109,7 @@ async def test_successes_in_between_reset_the_count(brokers: EmbeddedCluster) ->
             await asyncio.sleep(1)
 
 
-async def test_a_broker_that_is_away_for_good_exhausts_the_retries_too(brokers: EmbeddedCluster) -> None:
+async def test_a_stopped_broker_exhausts_the_retries(brokers: EmbeddedCluster) -> None:
     async with client(brokers, fetch_retry_max=5) as reader:
         (consumer,) = reader.read("orders", 0)
         await caught_up(consumer)
@@ -117,7 +119,7 @@ async def test_a_broker_that_is_away_for_good_exhausts_the_retries_too(brokers: 
             await asyncio.wait_for(anext(consumer), 600)
 
 
-async def test_a_partition_whose_topic_is_gone_exhausts_them_without_any_fetch(
+async def test_a_deleted_topic_exhausts_the_retries_without_a_fetch(
     brokers: EmbeddedCluster,
 ) -> None:
     fill(brokers, "orders", 0, batches=1)
@@ -130,7 +132,7 @@ async def test_a_partition_whose_topic_is_gone_exhausts_them_without_any_fetch(
             await asyncio.wait_for(anext(gone), 60)
 
 
-async def test_a_function_gives_the_pauses_of_each_partition(brokers: EmbeddedCluster) -> None:
+async def test_fetch_retry_backoff_is_called_for_each_partition(brokers: EmbeddedCluster) -> None:
     asked: list[int] = []
 
     def pause(failures: int) -> float:
@@ -147,7 +149,7 @@ async def test_a_function_gives_the_pauses_of_each_partition(brokers: EmbeddedCl
     assert asked == [0, 1, 2, 3]
 
 
-async def test_a_partition_in_trouble_does_not_lengthen_the_pauses_of_another(
+async def test_a_failing_partition_does_not_lengthen_the_pauses_of_another(
     brokers: EmbeddedCluster,
 ) -> None:
     brokers.create_topic("bad", 1)
@@ -163,7 +165,7 @@ async def test_a_partition_in_trouble_does_not_lengthen_the_pauses_of_another(
         assert now() - start < 0.7
 
 
-async def test_errors_go_to_those_who_read_them_and_else_to_the_log(
+async def test_errors_are_reported_to_readers_or_logged_without_any(
     brokers: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "asyncgroup.consumer")
@@ -179,14 +181,14 @@ async def test_errors_go_to_those_who_read_them_and_else_to_the_log(
             await read(consumer, 1)
             await fault.wait_hit()
             await asyncio.sleep(1)
-            assert ("healing: " in caplog.text) is not watched
+            assert ("recovering: " in caplog.text) is not watched
             if errors is not None:
                 error = await anext(errors)
                 assert isinstance(error, BrokerError)
                 assert error.code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-async def test_the_pauses_begin_anew_after_a_time_of_health(brokers: EmbeddedCluster) -> None:
+async def test_pauses_start_again_after_successful_fetches(brokers: EmbeddedCluster) -> None:
     async with client(brokers, retry_backoff=0.1, retry_backoff_max=2.0) as reader:
         reader.read("orders", 0)
         for _ in range(3):
@@ -199,8 +201,8 @@ async def test_the_pauses_begin_anew_after_a_time_of_health(brokers: EmbeddedClu
         assert sum(gap > 1.5 for gap in gaps) >= 6
 
 
-async def test_a_partition_without_a_leader_holds_no_other_up(brokers: EmbeddedCluster) -> None:
-    """Found by review: one partition's pause was everybody's; a new partition waited for it."""
+async def test_a_leaderless_partition_does_not_delay_others(brokers: EmbeddedCluster) -> None:
+    """Found by review: all partitions shared one pause, and a new partition waited for it."""
     for partition in (0, 1):
         brokers.move_leader("orders", partition, 1)
         fill(brokers, "orders", partition, batches=1)
@@ -216,8 +218,8 @@ async def test_a_partition_without_a_leader_holds_no_other_up(brokers: EmbeddedC
             assert now() - start < 0.05
 
 
-async def test_an_answer_without_news_is_a_success_as_well(brokers: EmbeddedCluster) -> None:
-    """In a fetch session (KIP-227) a partition to which nothing has happened is in no answer."""
+async def test_a_session_response_without_the_partition_is_a_success(brokers: EmbeddedCluster) -> None:
+    """In a fetch session (KIP-227) a response omits partitions without news."""
     async with client(brokers, fetch_retry_max=1, fetch_max_wait=0.2) as reader:
         (consumer,) = reader.read("orders", 0)
         await caught_up(consumer)

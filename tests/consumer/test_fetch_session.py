@@ -1,4 +1,4 @@
-"""The client's half of a fetch session against the embedded broker's half: both must mean the same partitions."""
+"""FetchSession against the embedded broker's fetch sessions: both sides must agree on the partitions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b",
 
 
 class Broker:
-    """A broker that has the session cache only: every partition is answered, with news for those in `news`."""
+    """A broker with nothing but a session cache: each partition is in a response if it has news (`news`) or changed."""
 
     def __init__(self, slots: int = 10) -> None:
         self.sessions = FetchSessions(now=lambda: 0.0, rng=random.Random(3), slots=slots)
@@ -66,7 +66,7 @@ class Broker:
 def exchange(
     session: FetchSession, broker: Broker, wanted: dict[TopicPartition, PartitionData], version: int = 17
 ) -> bool:
-    """One fetch; whether it was answered, and not refused."""
+    """Do one fetch; return whether it succeeded."""
     sent = session.next_request(wanted, version)
     response = broker.ask(build_fetch_request(sent, CONFIG, 0.5, version), version, frozenset({1}))
     if response.error_code:
@@ -82,7 +82,7 @@ def exchange(
     return True
 
 
-def test_a_full_request_first_and_then_only_what_changes() -> None:
+def test_a_full_request_first_and_then_only_changes() -> None:
     session, broker = FetchSession(1), Broker()
     wanted = {A0: want(), B0: want("b")}
     sent = session.next_request(wanted, 17)
@@ -95,11 +95,13 @@ def test_a_full_request_first_and_then_only_what_changes() -> None:
     assert (sent.session_id, sent.epoch, sent.forgotten) == (session.session_id, 1, [(B0, topic_id("b"))])
     session.handle_response(m.FetchResponse(session_id=session.session_id), [])
     sent = session.next_request({A0: want(offset=9), A1: want()}, 17)
-    assert (sent.epoch, sent.wanted, sent.forgotten) == (2, {}, []), "nothing has changed, so nothing is said"
+    assert (sent.epoch, sent.wanted, sent.forgotten) == (2, {}, []), (
+        "nothing has changed, so the request names no partition"
+    )
 
 
 @pytest.mark.parametrize("what", ["offset", "leader epoch", "bytes", "fetched epoch"])
-def test_every_change_of_an_ask_is_told(what: str) -> None:
+def test_every_change_of_a_partition_is_sent(what: str) -> None:
     session, broker = FetchSession(1), Broker()
     assert exchange(session, broker, {A0: want(), A1: want()})
     changed = {
@@ -111,7 +113,7 @@ def test_every_change_of_an_ask_is_told(what: str) -> None:
     assert session.next_request({A0: changed, A1: want()}, 17).wanted == {A0: changed}
 
 
-def test_a_topic_made_anew_replaces_the_old_one() -> None:
+def test_a_recreated_topic_replaces_the_old_one() -> None:
     session, broker = FetchSession(1), Broker()
     assert exchange(session, broker, {A0: want(offset=50)})
     sent = session.next_request({A0: want(age=1)}, 17)
@@ -119,7 +121,7 @@ def test_a_topic_made_anew_replaces_the_old_one() -> None:
     assert sent.forgotten == [(A0, topic_id("a"))]
 
 
-def test_brokers_older_than_sessions_get_full_requests() -> None:
+def test_brokers_without_sessions_get_full_requests() -> None:
     session = FetchSession(1)
     for _ in range(2):
         assert session.next_request({A0: want()}, 6) == sessionless_request({A0: want()})
@@ -135,32 +137,32 @@ def test_brokers_older_than_sessions_get_full_requests() -> None:
         (ErrorCode.INCONSISTENT_TOPIC_ID, True),
     ],
 )
-def test_a_refused_session_begins_anew_once_at_once(code: ErrorCode, *, keeps_id: bool) -> None:
-    """`FetchSessionHandler.handleResponse`: the broker is told which session to drop, if it may still have it."""
+def test_a_refused_session_is_retried_once_in_a_new_one(code: ErrorCode, *, keeps_id: bool) -> None:
+    """As `FetchSessionHandler.handleResponse`: the request names the session to end, if the broker may still have it."""
     session, broker = FetchSession(1), Broker()
     assert exchange(session, broker, {A0: want()})
     known = session.session_id
     session.next_request({A0: want()}, 17)
-    assert session.handle_error(code), "asked again at once"
+    assert session.handle_error(code), "retried at once"
     sent = session.next_request({A0: want()}, 17)
     assert (sent.session_id, sent.epoch, sent.wanted) == (
         known if keeps_id else 0,
         INITIAL_EPOCH,
         {A0: want()},
     )
-    assert not session.handle_error(code), "but not for ever without a pause"
+    assert not session.handle_error(code), "but not again without a pause"
 
 
-def test_other_errors_are_not_asked_again_at_once() -> None:
+def test_other_errors_are_not_retried_at_once() -> None:
     session = FetchSession(1)
     session.next_request({A0: want()}, 17)
     assert not session.handle_error(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
-def test_answers_that_do_not_fit_are_not_used() -> None:
+def test_responses_that_do_not_match_the_request_are_refused() -> None:
     session, broker = FetchSession(1), Broker()
     session.next_request({A0: want(), A1: want()}, 17)
-    with pytest.raises(ProtocolError, match="1 partitions where 2"):
+    with pytest.raises(ProtocolError, match="1 partitions instead of the 2"):
         session.handle_response(m.FetchResponse(session_id=4), [A0])
     assert exchange(session, broker, {A0: want()})
     session.next_request({A0: want()}, 17)
@@ -169,14 +171,14 @@ def test_answers_that_do_not_fit_are_not_used() -> None:
     assert session.next_request({A0: want()}, 17).epoch == INITIAL_EPOCH
 
 
-def test_a_throttled_first_answer_is_empty_and_no_fault() -> None:
+def test_an_empty_first_response_with_throttling_is_no_error() -> None:
     session = FetchSession(1)
     session.next_request({A0: want()}, 17)
     session.handle_response(m.FetchResponse(throttle_time_ms=50), [])
     assert session.next_request({A0: want()}, 17).epoch == INITIAL_EPOCH
 
 
-def test_a_full_cache_means_full_requests_until_there_is_room() -> None:
+def test_a_full_session_cache_means_full_requests_until_there_is_room() -> None:
     session, broker = FetchSession(1), Broker(slots=1)
     other = FetchSession(1)
     assert exchange(other, broker, {B0: want("b")})
@@ -189,7 +191,7 @@ def test_a_full_cache_means_full_requests_until_there_is_room() -> None:
     assert session.epoch == 1
 
 
-def test_epochs_begin_anew_at_one_behind_the_last() -> None:
+def test_after_the_last_epoch_comes_one() -> None:
     session, broker = FetchSession(1), Broker()
     assert exchange(session, broker, {A0: want()})
     session.epoch = 2**31 - 1
@@ -212,8 +214,8 @@ STEPS = st.lists(
 
 @given(steps=STEPS, slots=st.sampled_from([1, 10]))
 @settings(max_examples=250, deadline=None)
-def test_the_broker_reads_just_what_the_client_wants(steps: list[Any], slots: int) -> None:
-    """Whatever is wanted, dropped and sought, and whatever gets lost on the way."""
+def test_the_broker_reads_exactly_the_wanted_partitions(steps: list[Any], slots: int) -> None:
+    """With partitions added, dropped and moved by seeks, and with requests and responses lost."""
     session, broker, age, unknown = FetchSession(1), Broker(slots), 0, 0
     if slots == 1:
         exchange(FetchSession(2), broker, {A0: want()})
@@ -232,12 +234,12 @@ def test_the_broker_reads_just_what_the_client_wants(steps: list[Any], slots: in
                 broker.ask(request, version)
             session.invalidate()
         elif not exchange(session, broker, wanted, version):
-            assert event == "evicted", "nothing else is refused"
-            assert exchange(session, broker, wanted, version), "and a new session heals it"
+            assert event == "evicted", "only an evicted session is refused"
+            assert exchange(session, broker, wanted, version), "a new session succeeds"
         if event not in ("answer lost", "request lost"):
             expected = {
                 (wanted[tp].topic_id if version >= 13 else tp.topic, tp.partition): wanted[tp].offset
                 for tp in wanted
             }
             assert broker.read == expected
-            assert len(broker.sessions) <= 1 + unknown, "no session is left behind that could be named"
+            assert len(broker.sessions) <= 1 + unknown, "no session is left open whose id the client knew"

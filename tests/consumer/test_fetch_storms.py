@@ -1,4 +1,4 @@
-"""A minute of everything that can go wrong with a fetch, by the seed; then each record was handed out once, in order."""
+"""Random tests: a minute of fetch failures of all kinds, by seed; each record must be handed out once, in order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CODES = [
 
 
 async def read_on(consumer: PartitionConsumer, found: list[int], rng: random.Random) -> None:
-    """A reader that passes over errors, and is slow at times; it takes records one by one or in batches."""
+    """A reader that ignores errors and is slow at times; it reads single records or batches."""
     batches = consumer.batches(max_records=7)
     while not consumer.ended:
         try:

@@ -1,4 +1,4 @@
-"""Fetching from an embedded cluster in virtual time: errors, moves, and who must not suffer from them."""
+"""Fetching from an embedded cluster in virtual time: errors and leader changes, without effect on other partitions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 # -- errors -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_final_error_reaches_the_reader_once(brokers: EmbeddedCluster) -> None:
+async def test_a_final_error_is_raised_once(brokers: EmbeddedCluster) -> None:
     fill(brokers, "orders", 0, batches=2)
     brokers.faults.on("Fetch", topic="orders").error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     async with client(brokers) as reader:
@@ -46,7 +46,7 @@ async def test_a_final_error_reaches_the_reader_once(brokers: EmbeddedCluster) -
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     ],
 )
-async def test_a_passing_error_heals_without_the_reader(brokers: EmbeddedCluster, code: ErrorCode) -> None:
+async def test_a_retriable_error_is_not_raised(brokers: EmbeddedCluster, code: ErrorCode) -> None:
     fill(brokers, "orders", 0, batches=2)
     brokers.faults.on("Fetch", topic="orders", times=3).error(code)
     async with client(brokers) as reader:
@@ -55,7 +55,7 @@ async def test_a_passing_error_heals_without_the_reader(brokers: EmbeddedCluster
         assert [error.code for error in reader.errors] == [code] * 3  # type: ignore[attr-defined]
 
 
-async def test_a_connection_that_ends_is_told_once_for_all_its_partitions(brokers: EmbeddedCluster) -> None:
+async def test_a_lost_connection_is_reported_once_for_all_its_partitions(brokers: EmbeddedCluster) -> None:
     for partition in range(PARTITIONS):
         brokers.move_leader("orders", partition, 1)
         fill(brokers, "orders", partition, batches=1)
@@ -67,7 +67,7 @@ async def test_a_connection_that_ends_is_told_once_for_all_its_partitions(broker
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_REQUEST])
-async def test_an_error_of_the_whole_answer_heals_without_the_reader(
+async def test_an_error_of_the_whole_response_is_not_raised(
     brokers: EmbeddedCluster, code: ErrorCode
 ) -> None:
     for partition in (0, 1):
@@ -80,7 +80,7 @@ async def test_an_error_of_the_whole_answer_heals_without_the_reader(
         assert [error.code for error in reader.errors] == [code]  # type: ignore[attr-defined]
 
 
-async def test_bytes_that_are_no_batches_are_told_with_their_partition(brokers: EmbeddedCluster) -> None:
+async def test_bytes_without_batches_raise_an_error_with_the_partition(brokers: EmbeddedCluster) -> None:
     fill(brokers, "orders", 0, batches=1)
     data = brokers.partition("orders", 0).log._batches[0].chunk.data
     magic, data[16] = data[16], 9
@@ -92,7 +92,7 @@ async def test_bytes_that_are_no_batches_are_told_with_their_partition(brokers: 
         assert await asyncio.wait_for(read(consumer, 1), 5) == [0]
 
 
-async def test_metadata_that_cannot_be_had_is_asked_for_again(brokers: EmbeddedCluster) -> None:
+async def test_a_failed_metadata_request_is_repeated(brokers: EmbeddedCluster) -> None:
     brokers.move_leader("orders", 0, 1)
     async with client(brokers) as reader:
         (consumer,) = reader.read("orders", 0)
@@ -109,7 +109,7 @@ async def test_metadata_that_cannot_be_had_is_asked_for_again(brokers: EmbeddedC
 # -- moves --------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_moved_leader_is_followed_without_loss(brokers: EmbeddedCluster) -> None:
+async def test_no_record_is_lost_when_the_leader_moves(brokers: EmbeddedCluster) -> None:
     async with client(brokers) as reader:
         (consumer,) = reader.read("orders", 0)
         found: list[int] = []
@@ -120,8 +120,8 @@ async def test_a_moved_leader_is_followed_without_loss(brokers: EmbeddedCluster)
         assert found == list(range(18))
 
 
-async def test_a_broker_that_names_the_new_leader_spares_the_pause(brokers: EmbeddedCluster) -> None:
-    """KIP-951: the answer says who leads now."""
+async def test_a_leader_hint_avoids_the_pause(brokers: EmbeddedCluster) -> None:
+    """KIP-951: the response names the current leader."""
     brokers.move_leader("orders", 0, 1)
     async with client(brokers, retry_backoff=1.0, retry_backoff_max=2.0) as reader:
         (consumer,) = reader.read("orders", 0)
@@ -133,7 +133,7 @@ async def test_a_broker_that_names_the_new_leader_spares_the_pause(brokers: Embe
         assert now() - start < 0.5
 
 
-async def test_a_node_that_goes_is_left_and_found_again(brokers: EmbeddedCluster) -> None:
+async def test_a_stopped_node_is_used_again_after_its_return(brokers: EmbeddedCluster) -> None:
     brokers.move_leader("orders", 0, 1)
     fill(brokers, "orders", 0, batches=2)
     async with client(brokers) as reader:
@@ -148,7 +148,7 @@ async def test_a_node_that_goes_is_left_and_found_again(brokers: EmbeddedCluster
         assert await asyncio.wait_for(read(consumer, 1), 60) == [4]
 
 
-async def test_a_removed_partition_is_asked_no_more_and_its_answer_is_dropped(
+async def test_a_removed_partition_is_not_fetched_and_its_response_is_dropped(
     brokers: EmbeddedCluster,
 ) -> None:
     async with client(brokers, fetch_max_wait=5.0) as reader:
@@ -166,7 +166,7 @@ async def test_a_removed_partition_is_asked_no_more_and_its_answer_is_dropped(
         assert await read(again, 1) == [0]
 
 
-async def test_a_broker_cut_off_holds_up_its_own_partitions_only(brokers: EmbeddedCluster) -> None:
+async def test_an_unreachable_broker_delays_only_its_own_partitions(brokers: EmbeddedCluster) -> None:
     for partition, node in ((0, 1), (1, 2)):
         brokers.move_leader("orders", partition, node)
         fill(brokers, "orders", partition, batches=1)

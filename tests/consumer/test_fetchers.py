@@ -1,4 +1,4 @@
-"""Fetching from an embedded cluster in virtual time: records come, come fairly, and nobody waits for a parked poll."""
+"""Fetching from an embedded cluster in virtual time: all partitions, fairly, and without waiting for a long poll."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 # -- records come, and come fairly --------------------------------------------------------------------------------------
 
 
-async def test_every_partition_of_every_broker_is_read(brokers: EmbeddedCluster) -> None:
+async def test_every_partition_of_every_broker_is_fetched(brokers: EmbeddedCluster) -> None:
     for partition in range(PARTITIONS):
         fill(brokers, "orders", partition, batches=3, records=5)
     async with client(brokers) as reader:
@@ -29,9 +29,9 @@ async def test_every_partition_of_every_broker_is_read(brokers: EmbeddedCluster)
         assert "6 partitions at 2 brokers" in repr(reader.fetchers)
 
 
-async def test_partitions_come_first_in_turn(brokers: EmbeddedCluster) -> None:
-    """Found by review: answers are filled in the order asked (KIP-74) and that order never changed, so that the first
-    partitions took every answer for as long as they had records.
+async def test_each_partition_comes_first_in_turn(brokers: EmbeddedCluster) -> None:
+    """Found by review: responses are filled in the order of the request (KIP-74), which never changed, so the first
+    partitions filled every response for as long as they had records.
     """
     brokers.create_topic("wide", 4)
     for partition in range(4):
@@ -55,8 +55,10 @@ async def test_partitions_come_first_in_turn(brokers: EmbeddedCluster) -> None:
     assert min(counts) >= 8, f"of the first forty records {counts} came from each"
 
 
-async def test_a_batch_larger_than_an_ask_is_reached_beside_busy_neighbours(brokers: EmbeddedCluster) -> None:
-    """A broker gives an oversized batch to the first partition of a request only."""
+async def test_a_batch_larger_than_the_fetch_size_is_fetched_beside_busy_partitions(
+    brokers: EmbeddedCluster,
+) -> None:
+    """A broker returns an oversized batch only for the first partition of a request."""
     for partition in range(2):
         brokers.move_leader("orders", partition, 1)
     fill(brokers, "orders", 0, batches=200, size=500)
@@ -65,11 +67,11 @@ async def test_a_batch_larger_than_an_ask_is_reached_beside_busy_neighbours(brok
         busy, large = reader.read("orders", 0, 1)
         drain = asyncio.ensure_future(read(busy, 200))
         assert await read(large, 1) == [0]
-        assert not drain.done(), "long before the neighbour has no more"
+        assert not drain.done(), "long before the other partition is read to its end"
         await drain
 
 
-async def test_a_partition_that_nobody_reads_holds_no_other_up(brokers: EmbeddedCluster) -> None:
+async def test_a_partition_without_a_reader_does_not_delay_others(brokers: EmbeddedCluster) -> None:
     for partition in range(2):
         brokers.move_leader("orders", partition, 1)
         fill(brokers, "orders", partition, batches=60, records=10, size=100)
@@ -79,7 +81,7 @@ async def test_a_partition_that_nobody_reads_holds_no_other_up(brokers: Embedded
         assert await read(flowing, 600) == list(range(600))
         assert now() - start < 0.5
         await asyncio.sleep(1)
-        assert stuck.buffered_bytes <= 10_000 + 2000, "its share, and at most a batch above it"
+        assert stuck.buffered_bytes <= 10_000 + 2000, "its share, exceeded by at most one batch"
         assert stuck.stalled
         assert await read(stuck, 600) == list(range(600))
 
@@ -87,7 +89,7 @@ async def test_a_partition_that_nobody_reads_holds_no_other_up(brokers: Embedded
 # -- who waits for a parked poll ----------------------------------------------------------------------------------------
 
 
-async def test_a_partition_added_during_a_parked_poll_is_asked_at_once(brokers: EmbeddedCluster) -> None:
+async def test_a_partition_added_during_a_long_poll_is_fetched_at_once(brokers: EmbeddedCluster) -> None:
     for partition in (0, 1):
         brokers.move_leader("orders", partition, 1)
     fill(brokers, "orders", 1, batches=1)
@@ -100,7 +102,7 @@ async def test_a_partition_added_during_a_parked_poll_is_asked_at_once(brokers: 
         assert now() - start < 0.05
 
 
-async def test_a_partition_resumed_during_a_parked_poll_is_asked_at_once(brokers: EmbeddedCluster) -> None:
+async def test_a_partition_resumed_during_a_long_poll_is_fetched_at_once(brokers: EmbeddedCluster) -> None:
     for partition in (0, 1):
         brokers.move_leader("orders", partition, 1)
     fill(brokers, "orders", 1, batches=1)
@@ -116,10 +118,10 @@ async def test_a_partition_resumed_during_a_parked_poll_is_asked_at_once(brokers
         assert now() - start < 0.05
 
 
-async def test_a_sought_partition_is_asked_at_once_though_its_old_ask_is_parked(
+async def test_after_a_seek_a_partition_is_fetched_at_once_despite_its_long_poll(
     brokers: EmbeddedCluster,
 ) -> None:
-    """Found by review: it was left out until the broker had answered for the old offset, up to fetch_max_wait later."""
+    """Found by review: it was left out until the response for the old offset, up to fetch_max_wait later."""
     fill(brokers, "orders", 0, batches=5)
     async with client(brokers, fetch_max_wait=20.0) as reader:
         (consumer,) = reader.read("orders", 0)
@@ -130,11 +132,11 @@ async def test_a_sought_partition_is_asked_at_once_though_its_old_ask_is_parked(
         assert await read(consumer, 3) == [2, 3, 4]
         assert now() - start < 0.05
         await asyncio.sleep(30)
-        assert consumer.position == 5, "the old answer is not taken for the new one"
+        assert consumer.position == 5, "the response for the old offset is not used"
 
 
-async def test_a_drained_partition_is_asked_at_once(brokers: EmbeddedCluster) -> None:
-    """While a partition is full the others' fetch is parked for a moment only, so that it can be asked for soon."""
+async def test_a_drained_partition_is_fetched_at_once(brokers: EmbeddedCluster) -> None:
+    """While a partition is full, the fetch of the others has a short max_wait, so that it can be fetched soon."""
     for partition in (0, 1):
         brokers.move_leader("orders", partition, 1)
     fill(brokers, "orders", 0, batches=12, size=1000)
@@ -150,7 +152,7 @@ async def test_a_drained_partition_is_asked_at_once(brokers: EmbeddedCluster) ->
         assert now() - start < 1
 
 
-async def test_one_ask_is_under_way_for_a_partition_at_a_time(brokers: EmbeddedCluster) -> None:
+async def test_a_partition_is_in_flight_once_at_a_time(brokers: EmbeddedCluster) -> None:
     for partition in (0, 1):
         brokers.move_leader("orders", partition, 1)
         fill(brokers, "orders", partition, batches=20, size=100)

@@ -71,7 +71,9 @@ async def test_out_of_range_has_a_policy_of_its_own(
         assert resets == [(next_offset, 5)]
         (told,) = reader.errors
         assert isinstance(told, OffsetOutOfRangeError)
-        expected = f"orders-0: offset {offset} is not in the log, which holds 2..5; going on at {next_offset}"
+        expected = (
+            f"orders-0: offset {offset} is not in the log, which holds 2..5; continuing at {next_offset}"
+        )
         assert str(told) == expected
 
 

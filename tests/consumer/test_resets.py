@@ -70,7 +70,7 @@ def test_an_offset_outside_the_log_is_told_with_all_there_is_to_know() -> None:
         str(out_of_range_error(tp, 99, LogRange(5, 20)))
         == "orders-3: offset 99 is not in the log, which holds 5..20"
     )
-    assert str(out_of_range_error(tp, 99, LogRange(5, 20), 5)).endswith("5..20; going on at 5")
+    assert str(out_of_range_error(tp, 99, LogRange(5, 20), 5)).endswith("5..20; continuing at 5")
 
 
 @given(st.integers(0, 2**63 - 1))

@@ -1,4 +1,4 @@
-"""A cluster with one scripted coordinator, as much of it as committing and fetching offsets looks at."""
+"""A fake Cluster with one scripted group coordinator: the part that commits and offset fetches use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from asyncgroup.wire.codec import decode, encode
 __all__ = ["FakeCluster", "answer_commit", "committed_by", "now"]
 
 NEWEST = 10
-"""The newest version of OffsetCommit and OffsetFetch."""
+"""The latest version of OffsetCommit and OffsetFetch."""
 
 Script = Callable[[Any], Awaitable[Any]]
 
@@ -30,7 +30,7 @@ def now() -> float:
 
 
 class FakeCoordinators:
-    """Answers requests by `script(request)`; what it raises is raised. `highest` of its own limits the version."""
+    """Answers requests with `script(request)`, or raises what it raises. Its attribute `highest` limits the version."""
 
     def __init__(self) -> None:
         self.script: Script = answer_commit
@@ -79,7 +79,7 @@ class FakeCoordinators:
 
 
 class FakeCluster:
-    """Stands for a Cluster; `coordinators.script` says how it answers."""
+    """Stands for a Cluster; `coordinators.script` returns the responses."""
 
     def __init__(self, *, hooks: Any = (), **config: Any) -> None:
         self.config = ConsumerConfig(**config)
@@ -90,7 +90,7 @@ class FakeCluster:
         self.refreshes = 0
 
     def topic(self, name: str, topic_id: UUID | None) -> None:
-        """What the metadata says of a topic from now on; None: it is gone."""
+        """Set a topic's id in the metadata; None removes the topic."""
         topics = {key: topic for key, topic in self.view.topics.items() if key != name}
         if topic_id is not None:
             topics[name] = TopicInfo(name, topic_id)
@@ -105,7 +105,7 @@ class FakeCluster:
 
 
 def committed_by(request: m.OffsetCommitRequest) -> dict[TopicPartition, tuple[int, str]]:
-    """What a request commits."""
+    """Return the offset and metadata that a request commits for each partition."""
     return {
         TopicPartition(topic.name, part.partition_index): (
             part.committed_offset,
@@ -119,7 +119,7 @@ def committed_by(request: m.OffsetCommitRequest) -> dict[TopicPartition, tuple[i
 async def answer_commit(
     request: m.OffsetCommitRequest, codes: dict[TopicPartition, int] | int = 0
 ) -> m.OffsetCommitResponse:
-    """The answer of a coordinator: `codes` for single partitions, or one for all."""
+    """Return a coordinator's response: `codes` for single partitions, or one code for all."""
     response = m.OffsetCommitResponse
     topics = []
     for topic in request.topics:

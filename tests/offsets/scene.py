@@ -1,4 +1,4 @@
-"""A committer of three partitions on a fake cluster."""
+"""Test scene: a committer of three partitions on a fake cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b",
 
 
 class Scene:
-    """A manager of three partitions on a fake cluster."""
+    """A committer of three partitions on a fake cluster."""
 
     def __init__(self, *, retry_max: int = 3, **kwargs: Any) -> None:
         self.commits: list[tuple[dict, dict | None]] = []
@@ -38,7 +38,7 @@ class Scene:
         self.commits.append((offsets, error))
 
     def answer(self, *answers: Any) -> None:
-        """Answer one request after the other; the last answer stays. Codes, or an exception to raise."""
+        """Script the responses: error codes, or an exception to raise; the last one is repeated."""
         left = list(answers)
 
         async def script(request: Any) -> Any:

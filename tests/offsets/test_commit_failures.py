@@ -1,4 +1,4 @@
-"""The committer against a scripted coordinator: retries, failures, losses, partitions that come and go."""
+"""Committer against a scripted coordinator: retries, failures, lost memberships, partitions added and dropped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 # -- failures -----------------------------------------------------------------------------------------------------------
 
 
-async def test_partitions_that_fail_are_named_and_the_others_are_committed() -> None:
+async def test_failed_partitions_are_named_and_the_others_are_committed() -> None:
     scene = Scene()
     for marks in scene.marks.values():
         marks.mark(15)
@@ -38,13 +38,13 @@ async def test_partitions_that_fail_are_named_and_the_others_are_committed() -> 
         A1: ErrorCode.OFFSET_METADATA_TOO_LARGE,
         B0: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     }
-    assert len(scene.sent) == 1, "trying again does not help"
+    assert len(scene.sent) == 1, "a retry does not help"
     assert {tp: marks.dirty for tp, marks in scene.marks.items()} == {A0: False, A1: True, B0: True}
     assert set(scene.commits[0][1] or ()) == {A1, B0}
     assert scene.lost == []
 
 
-async def test_only_what_may_heal_is_tried_again_with_the_newest_marks() -> None:
+async def test_only_retriable_errors_are_retried_with_the_newest_marks() -> None:
     scene = Scene()
     for marks in scene.marks.values():
         marks.mark(15)
@@ -56,7 +56,7 @@ async def test_only_what_may_heal_is_tried_again_with_the_newest_marks() -> None
     scene.answer(fail, 0)
     call = asyncio.ensure_future(scene.manager.commit())
     await asyncio.sleep(0.01)
-    assert scene.cluster.refreshes == 1, "perhaps the unknown topic was deleted"
+    assert scene.cluster.refreshes == 1, "the unknown topic may have been deleted"
     scene.marks[A0].mark(16)
     scene.manager.drop(A1)
     with pytest.raises(CommitFailedError) as raised:
@@ -77,7 +77,7 @@ async def test_only_what_may_heal_is_tried_again_with_the_newest_marks() -> None
         BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "coordinator of 'g'"),
     ],
 )
-async def test_retries_are_counted_and_spaced(answer: Any, tries: int) -> None:
+async def test_retries_are_limited_and_have_pauses(answer: Any, tries: int) -> None:
     scene = Scene(retry_max=tries)
     scene.answer(answer)
     scene.marks[A0].mark(11)
@@ -89,11 +89,11 @@ async def test_retries_are_counted_and_spaced(answer: Any, tries: int) -> None:
     assert pause * 0.8 <= now() <= pause * 1.2
     assert scene.marks[A0].dirty, "the next call tries again"
     assert scene.coordinator.marked_unknown == (1 + tries if answer == ErrorCode.NOT_COORDINATOR else 0)
-    assert all(errors for _, errors in scene.commits), "hooks hear of every failure"
+    assert all(errors for _, errors in scene.commits), "hooks are called for every failure"
     assert len(scene.commits) == 1 + tries
 
 
-async def test_retries_begin_anew_with_the_next_call() -> None:
+async def test_the_next_call_retries_as_often_again() -> None:
     scene = Scene(retry_max=1)
     scene.answer(ConnectionLost("gone"), ConnectionLost("gone"), ConnectionLost("gone"), 0)
     scene.marks[A0].mark(11)
@@ -111,8 +111,8 @@ async def test_retries_begin_anew_with_the_next_call() -> None:
         BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "coordinator of 'g'"),
     ],
 )
-async def test_an_error_of_the_request_itself_fails_every_partition(error: Exception) -> None:
-    """Found by review: a closed cluster's error left `commit()` bare, and ended the session's task that commits."""
+async def test_an_error_of_the_whole_request_fails_every_partition(error: Exception) -> None:
+    """Found by review: a closed cluster's error was raised by `commit()` as it is, and ended the session's commit task."""
     scene = Scene()
     scene.answer(error)
     scene.marks[A0].mark(11)
@@ -123,7 +123,7 @@ async def test_an_error_of_the_request_itself_fails_every_partition(error: Excep
     assert len(scene.sent) == 1
 
 
-async def test_an_answer_that_leaves_a_partition_out_is_a_failure() -> None:
+async def test_a_response_without_a_partition_is_a_failure() -> None:
     scene = Scene()
 
     async def silent(request: Any) -> Any:
@@ -152,7 +152,7 @@ async def test_a_lost_membership_stops_everything(code: int) -> None:
     with pytest.raises(CommitFailedError) as raised:
         await scene.manager.commit()
     assert set(raised.value.errors) == {A0, A1, B0}
-    assert len(scene.sent) == 1, "not even what may heal is tried again"
+    assert len(scene.sent) == 1, "not even retriable errors are retried"
     assert now() == 0
     assert [error.code for error in scene.lost] == [code], "told once"
     with pytest.raises(CommitFailedError):
@@ -161,7 +161,7 @@ async def test_a_lost_membership_stops_everything(code: int) -> None:
     assert len(scene.lost) == 1
 
 
-async def test_a_loss_heard_of_elsewhere_ends_the_retries() -> None:
+async def test_mark_lost_ends_the_retries() -> None:
     scene = Scene()
     scene.answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     scene.marks[A0].mark(11)
@@ -174,10 +174,10 @@ async def test_a_loss_heard_of_elsewhere_ends_the_retries() -> None:
         await call
     assert repr(raised.value.errors) == repr({A0: cause})
     assert len(scene.sent) == 1
-    assert scene.lost == [], "whoever said so knows it"
+    assert scene.lost == [], "the caller of mark_lost knows already"
 
 
-async def test_nothing_marked_is_nothing_lost() -> None:
+async def test_without_marks_a_lost_membership_raises_nothing() -> None:
     scene = Scene()
     scene.manager.mark_lost(MemberLost("expelled"))
     await scene.manager.commit()
@@ -186,7 +186,7 @@ async def test_nothing_marked_is_nothing_lost() -> None:
 # -- partitions come and go ---------------------------------------------------------------------------------------------
 
 
-async def test_a_dropped_partition_takes_its_marks_along() -> None:
+async def test_a_dropped_partition_loses_its_marks() -> None:
     scene = Scene()
     scene.marks[A0].mark(11)
     scene.manager.drop(A0)
@@ -201,7 +201,7 @@ async def test_a_dropped_partition_takes_its_marks_along() -> None:
     assert again.next_offset == 50
 
 
-async def test_a_partition_dropped_and_back_during_a_commit_is_not_taken_for_the_old_one() -> None:
+async def test_a_partition_dropped_and_managed_again_during_a_commit_stays_dirty() -> None:
     scene = Scene()
     gate = asyncio.Event()
 
@@ -221,7 +221,7 @@ async def test_a_partition_dropped_and_back_during_a_commit_is_not_taken_for_the
     assert again.dirty
 
 
-async def test_a_partition_is_managed_once() -> None:
+async def test_a_partition_cannot_be_managed_twice() -> None:
     with pytest.raises(ConfigError, match="'a-0'"):
         Scene().manager.manage(A0, 0)
 
@@ -232,7 +232,7 @@ REFUSED = sorted(code for code, action in COMMIT_ACTIONS.items() if action is Co
 
 
 @pytest.mark.parametrize("code", REFUSED)
-async def test_a_refusal_that_does_not_count_is_tried_again(code: int) -> None:
+async def test_a_refusal_that_is_not_final_is_retried(code: int) -> None:
     asked: list[tuple[int | None, float]] = []
 
     async def is_final(lookup: int | None, sent_at: float) -> bool:
@@ -254,7 +254,7 @@ async def test_a_refusal_that_does_not_count_is_tried_again(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", REFUSED)
-async def test_a_refusal_that_counts_is_final(code: int) -> None:
+async def test_a_final_refusal_ends_the_membership(code: int) -> None:
     async def is_final(_lookup: int | None, _sent_at: float) -> bool:
         return True
 
@@ -267,8 +267,8 @@ async def test_a_refusal_that_counts_is_final(code: int) -> None:
     assert len(scene.sent) == 1
 
 
-async def test_a_loss_that_the_check_found_out_is_told_by_it_alone() -> None:
-    """The heartbeat was refused as well, and has ended the session: nothing more is sent, nothing reported twice."""
+async def test_a_loss_found_by_is_final_is_not_reported_twice() -> None:
+    """A refused heartbeat has ended the session already: nothing more is sent, and `on_lost` is not called."""
 
     async def is_final(_lookup: int | None, _sent_at: float) -> bool:
         scene.manager.mark_lost(MemberLost("a heartbeat was refused"))

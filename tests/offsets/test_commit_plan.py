@@ -1,4 +1,4 @@
-"""The pure part of committing: the request, and what error codes ask for."""
+"""Pure functions of committing: the OffsetCommit request, and the actions for error codes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.offsets.fakes import committed_by
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
 
-def test_a_request_is_in_order_and_whole() -> None:
+def test_a_request_has_all_fields_in_sorted_order() -> None:
     offsets = {B0: CommittedOffset(5, "x", 3), A1: CommittedOffset(1), A0: CommittedOffset(2)}
     request = build_commit(9, "g", MemberIdentity("m", 4, None), offsets, {})
     assert list(committed_by(request)) == [A0, A1, B0]
@@ -23,7 +23,7 @@ def test_a_request_is_in_order_and_whole() -> None:
     assert (request.group_id, request.member_id, request.generation_id_or_member_epoch) == ("g", "m", 4)
 
 
-def test_topics_are_named_by_id_from_version_10_on() -> None:
+def test_topics_are_identified_by_id_from_version_10_on() -> None:
     old, new, b = uuid4(), uuid4(), uuid4()
     offsets = {A0: CommittedOffset(5), A1: CommittedOffset(1), B0: CommittedOffset(2)}
     ids = {A0: old, A1: new, B0: b}
@@ -36,7 +36,7 @@ def test_topics_are_named_by_id_from_version_10_on() -> None:
             assert [(t.topic_id, len(t.partitions)) for t in seen.topics] == [(old, 1), (new, 1), (b, 1)]
 
 
-def test_retention_is_said_where_it_can_be() -> None:
+def test_retention_is_sent_in_versions_that_have_it() -> None:
     for version in range(2, 11):
         for retention in (None, 0.5, 3600.0):
             request = build_commit(
@@ -47,8 +47,8 @@ def test_retention_is_said_where_it_can_be() -> None:
             assert seen.retention_time_ms == (round((retention or 0) * 1000) if said else -1)
 
 
-def test_every_retriable_code_of_a_commit_is_thought_of() -> None:
-    """By Kafka's `ConsumerCoordinator.OffsetCommitResponseHandler`."""
+def test_every_code_of_kafkas_commit_handler_has_an_action() -> None:
+    """Compared with Kafka's `ConsumerCoordinator.OffsetCommitResponseHandler`."""
     kinds = {
         action: {ErrorCode(code) for code, kind in COMMIT_ACTIONS.items() if kind is action}
         for action in CommitAction
@@ -69,4 +69,4 @@ def test_every_retriable_code_of_a_commit_is_thought_of() -> None:
         ErrorCode.UNKNOWN_TOPIC_ID,
     }
     assert ErrorCode.STALE_MEMBER_EPOCH in kinds[CommitAction.RETRY]
-    assert kinds[CommitAction.FAIL] == set(), "what is not listed fails"
+    assert kinds[CommitAction.FAIL] == set(), "codes that are not listed fail"

@@ -1,9 +1,9 @@
-"""Any order of marks, resets, answers, lost answers, cancellations and losses of claims against a model of the coordinator.
+"""Marks, resets, responses, lost responses, cancellations and lost claims in any order, against a model of the coordinator.
 
-- What is clean is what the coordinator holds.
-- Nothing that was marked is forgotten: once brokers answer again, one commit brings everything over.
-- Nothing is committed that was not marked, nor for a claim that was lost before the request went out.
-- One request is under way at a time.
+- A mark that is not dirty is what the coordinator holds.
+- No mark is forgotten: once brokers answer again, one commit commits all of them.
+- Nothing is committed that was not marked, or whose claim was lost before the request was sent.
+- At most one request is in flight.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ STEPS = st.one_of(
 
 
 class World:
-    """The committer, the coordinator, and what ought to be."""
+    """The committer, the coordinator, and the expected state."""
 
     def __init__(self) -> None:
         self.cluster = FakeCluster(retry_backoff=0.1, retry_backoff_max=0.5)
@@ -75,7 +75,7 @@ class World:
             for part in topic.partitions:
                 tp = TopicPartition(topic.name, part.partition_index)
                 value = (part.committed_offset, part.committed_metadata, part.committed_leader_epoch)
-                assert value in self.marked[tp], "nobody marked that, or the claim was lost"
+                assert value in self.marked[tp], "it was not marked, or the claim was lost"
                 if not codes.get(TPS.index(tp)):
                     self.stored[tp] = value
         await asyncio.sleep(pause / 10)
@@ -122,7 +122,7 @@ async def live(steps: list[Any]) -> None:
             await world.committer.commit()
         world.answers.clear()
     world.check()
-    assert not any(world.committer.of(*tp).dirty for tp in TPS), "nothing is forgotten"
+    assert not any(world.committer.of(*tp).dirty for tp in TPS), "all marks are committed"
     for result in await asyncio.gather(*world.calls, return_exceptions=True):
         assert result is None or isinstance(result, (CommitFailedError, asyncio.CancelledError)), result
     await world.committer.aclose()

@@ -1,4 +1,4 @@
-"""The committer against a scripted coordinator: what goes out, one request at a time, callers that are cancelled."""
+"""Committer against a scripted coordinator: requests, one at a time, and canceled callers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 # -- what goes out ------------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_marked_is_committed_and_nothing_else() -> None:
+async def test_only_marks_are_committed() -> None:
     scene = Scene()
     await scene.manager.commit()
     assert scene.sent == []
@@ -33,12 +33,12 @@ async def test_what_is_marked_is_committed_and_nothing_else() -> None:
     assert scene.sent == [{A1: (12, "text"), B0: (11, "")}]
     assert scene.coordinator.lanes == {GROUP_LANE}
     await scene.manager.commit()
-    assert len(scene.sent) == 1, "it is clean now"
+    assert len(scene.sent) == 1, "no mark is dirty now"
     assert scene.commits == [({A1: (12, "text", -1), B0: (11, "", -1)}, None)]
     assert repr(scene.manager) == "<Committer 'g': 3 partitions, 0 to commit>"
 
 
-async def test_the_identity_is_asked_for_at_each_request() -> None:
+async def test_the_identity_is_read_for_each_request() -> None:
     names = iter("ABCD")
     scene = Scene(identity=lambda: MemberIdentity(next(names), 7, "inst"))
     scene.answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 0)
@@ -52,7 +52,7 @@ async def test_the_identity_is_asked_for_at_each_request() -> None:
 
 
 @pytest.mark.parametrize("version", range(2, 10))
-async def test_every_version_by_name(version: int) -> None:
+async def test_every_version_with_topic_names(version: int) -> None:
     scene = Scene()
     scene.coordinator.version = version
     scene.marks[A0].mark(11, "m")
@@ -63,7 +63,7 @@ async def test_every_version_by_name(version: int) -> None:
 # -- one at a time ------------------------------------------------------------------------------------------------------
 
 
-async def test_one_request_is_under_way_and_the_newest_marks_win() -> None:
+async def test_one_request_at_a_time_with_the_newest_marks() -> None:
     scene = Scene()
     gate = asyncio.Event()
 
@@ -87,7 +87,7 @@ async def test_one_request_is_under_way_and_the_newest_marks_win() -> None:
     assert not any(marks.dirty for marks in scene.marks.values())
 
 
-async def test_marks_during_a_commit_stay_due() -> None:
+async def test_marks_made_during_a_commit_stay_dirty() -> None:
     scene = Scene()
 
     async def script(request: Any) -> Any:
@@ -97,13 +97,13 @@ async def test_marks_during_a_commit_stay_due() -> None:
     scene.coordinator.script = script
     scene.marks[A0].mark(11)
     await scene.manager.commit()
-    assert len(scene.sent) == 1, "marks that came later are the next call's"
+    assert len(scene.sent) == 1, "later marks are left to the next call"
     assert scene.marks[A0].dirty
     await scene.manager.commit()
     assert scene.sent[-1] == {A0: (12, "")}
 
 
-async def test_a_cancelled_commit_is_finished_all_the_same() -> None:
+async def test_a_request_is_finished_though_its_caller_is_canceled() -> None:
     scene = Scene()
 
     async def slow(request: Any) -> Any:
@@ -115,10 +115,10 @@ async def test_a_cancelled_commit_is_finished_all_the_same() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(5):
             await scene.manager.commit()
-    assert scene.marks[A0].dirty, "nobody knows yet"
+    assert scene.marks[A0].dirty, "the response has not arrived"
     scene.marks[A0].mark(12)
     await scene.manager.commit()
-    assert scene.coordinator.most_under_way == 1, "the next one waits for it"
+    assert scene.coordinator.most_under_way == 1, "the next request waits for it"
     assert now() == 20
     assert scene.sent == [{A0: (11, "")}, {A0: (12, "")}]
     assert not scene.marks[A0].dirty
@@ -143,7 +143,7 @@ async def test_one_of_several_callers_is_cancelled() -> None:
     assert len(scene.sent) == 1
 
 
-async def test_closing_gives_up_what_is_under_way() -> None:
+async def test_closing_cancels_the_request_in_flight() -> None:
     scene = Scene()
 
     async def never(_: Any) -> Any:
@@ -165,7 +165,7 @@ async def test_closing_gives_up_what_is_under_way() -> None:
     assert scene.marks[A0].dirty
 
 
-async def test_a_bug_reaches_those_who_wait_and_the_next_call_works() -> None:
+async def test_a_bug_is_raised_to_the_callers_and_the_next_call_works() -> None:
     scene = Scene()
     scene.answer(ZeroDivisionError("a bug"), 0)
     scene.marks[A0].mark(11)
@@ -175,8 +175,8 @@ async def test_a_bug_reaches_those_who_wait_and_the_next_call_works() -> None:
     assert not scene.marks[A0].dirty
 
 
-async def test_what_happens_while_the_coordinator_is_looked_up_is_taken_in() -> None:
-    """Marks of lost claims are not committed, and newer marks are."""
+async def test_changes_during_the_coordinator_lookup_are_sent() -> None:
+    """Marks of lost claims are dropped, and newer marks are committed."""
     scene = Scene()
     found = asyncio.Event()
 
@@ -198,7 +198,7 @@ async def test_what_happens_while_the_coordinator_is_looked_up_is_taken_in() -> 
     assert not scene.marks[A0].dirty
 
 
-async def test_a_member_lost_while_the_coordinator_is_looked_up_commits_nothing() -> None:
+async def test_a_member_lost_during_the_coordinator_lookup_commits_nothing() -> None:
     scene = Scene()
     found = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""The envelope in a commit's metadata: user text, topic id, and what must never be taken for one."""
+"""The envelope in a commit's metadata: user text, topic id, and strings that must not be taken for an envelope."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ offsets = st.integers(0, 2**63 - 1)
 
 
 @given(st.text(max_size=200), ids, offsets)
-def test_what_was_encoded_is_read_back(text: str, topic_id: UUID, offset: int) -> None:
+def test_encoded_metadata_decodes_to_the_same(text: str, topic_id: UUID, offset: int) -> None:
     raw = encode_metadata(TP, offset, CommitMetadata(text, topic_id))
     assert raw.startswith("asyncgroup/1:")
     assert decode_metadata(TP, offset, raw) == (text, topic_id)
@@ -34,13 +34,13 @@ def test_what_was_encoded_is_read_back(text: str, topic_id: UUID, offset: int) -
     st.text(max_size=100)
     | st.from_regex(r"asyncgroup/[0-9]:[0-9a-f]{8}:(id=[\w-]{22};)?(t=.*)?", fullmatch=True)
 )
-def test_text_of_a_user_is_never_taken_for_ours(text: str) -> None:
+def test_a_users_text_is_never_taken_for_an_envelope(text: str) -> None:
     assert decode_metadata(TP, 7, text) == (text, m.NO_UUID)
     assert encode_metadata(TP, 7, CommitMetadata(text)) == text
     assert decode_metadata(TP, 7, encode_metadata(TP, 7, CommitMetadata(text, ID))) == (text, ID)
 
 
-def test_an_envelope_of_another_place_is_text() -> None:
+def test_an_envelope_of_another_partition_or_offset_is_text() -> None:
     raw = encode_metadata(TP, 7, CommitMetadata("mine", ID))
     for tp, offset in ((TP, 8), (TopicPartition("orders", 4), 7), (TopicPartition("order", 3), 7)):
         assert decode_metadata(tp, offset, raw) == (raw, m.NO_UUID)
@@ -48,13 +48,13 @@ def test_an_envelope_of_another_place_is_text() -> None:
 
 
 def test_the_format_does_not_change() -> None:
-    """What is stored in groups must stay readable."""
+    """Envelopes that are stored in groups must stay readable."""
     raw = "asyncgroup/1:df5ac0f0:id=_u0AAAAAAAAAAAAAAAAAAQ;t=done; id=none;"
     assert encode_metadata(TP, 7, CommitMetadata("done; id=none;", ID)) == raw
     assert decode_metadata(TP, 7, raw) == ("done; id=none;", ID)
 
 
-def test_fields_of_a_later_release_are_skipped() -> None:
+def test_unknown_fields_are_skipped() -> None:
     import zlib
 
     body = "window=abc=;id=_u0AAAAAAAAAAAAAAAAAAQ;new=;t=text"
@@ -62,7 +62,7 @@ def test_fields_of_a_later_release_are_skipped() -> None:
     assert decode_metadata(TP, 7, f"asyncgroup/1:{crc:08x}:{body}") == ("text", ID)
 
 
-def test_the_brokers_limit_is_kept() -> None:
+def test_the_brokers_size_limit_is_kept() -> None:
     room = MAX_METADATA - len(encode_metadata(TP, 7, CommitMetadata("x", ID))) + 1
     for text in ("x" * room, "é" * (room // 2)):
         assert len(encode_metadata(TP, 7, CommitMetadata(text, ID)).encode()) <= MAX_METADATA
@@ -83,7 +83,7 @@ def test_the_bridges_metadata_stays_readable() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_a_committer_sends_topic_ids_only_where_asked() -> None:
+async def test_a_committer_sends_topic_ids_only_if_configured() -> None:
     for with_topic_ids in (False, True):
         scene = Scene(with_topic_ids=with_topic_ids)
         scene.answer(0)

@@ -1,4 +1,4 @@
-"""Committed offsets: one request in every version, retries, errors that name what they are about."""
+"""Fetching committed offsets: one request in every version, retries, errors that name group and partition."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def response_to(
     code: int = 0,
     codes: dict[TopicPartition, int] | None = None,
 ) -> Any:
-    """What a broker answers that holds STORED, read back from the bytes of that version."""
+    """Return the response of a broker that holds STORED, encoded and decoded in the version."""
     response = m.OffsetFetchResponse
     grouped = version >= 8
     asked = request.groups[0].topics if grouped else request.topics
@@ -63,7 +63,10 @@ def response_to(
 
 
 def cluster_that(*answers: Any, version: int = 9, **config: Any) -> FakeCluster:
-    """Answers with each of `answers` in turn, the last one for ever: keyword arguments of `response_to`, or an error."""
+    """Return a cluster that answers with each of `answers` in turn and repeats the last one.
+
+    An answer is the keyword arguments of `response_to`, or an error to raise.
+    """
     cluster, left = FakeCluster(**config), list(answers)
     cluster.coordinators.version = version
 
@@ -82,7 +85,7 @@ async def fetched(cluster: FakeCluster) -> dict[TopicPartition, CommittedOffset]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_one_request_for_all_in_every_version(version: int) -> None:
+async def test_one_request_for_all_partitions_in_every_version(version: int) -> None:
     cluster = cluster_that({}, version=version)
     found = await fetched(cluster)
     expected = STORED if version >= 5 else {tp: c._replace(leader_epoch=-1) for tp, c in STORED.items()}
@@ -123,28 +126,28 @@ async def test_errors_of_the_group_name_it(version: int) -> None:
         (BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "coordinator of 'g'"), 1),
     ],
 )
-async def test_what_passes_is_tried_again(trouble: Any, forgotten: int) -> None:
+async def test_retriable_errors_are_retried(trouble: Any, forgotten: int) -> None:
     cluster = cluster_that(trouble, trouble, {})
     assert await fetched(cluster) == STORED
     assert cluster.coordinators.marked_unknown == 2 * forgotten
 
 
 @pytest.mark.parametrize("tries", [0, 2])
-async def test_and_given_up_after_the_configured_tries(tries: int) -> None:
+async def test_retries_end_after_metadata_retry_max(tries: int) -> None:
     cluster = cluster_that({"code": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}, metadata_retry_max=tries)
     with pytest.raises(BrokerError, match="COORDINATOR_LOAD_IN_PROGRESS"):
         await fetched(cluster)
     assert len(cluster.coordinators.requests) == 1 + tries
 
 
-async def test_a_version_that_nobody_shares_is_told_at_once() -> None:
+async def test_an_unsupported_version_is_raised_at_once() -> None:
     cluster = cluster_that(UnsupportedVersionError("none"))
     with pytest.raises(UnsupportedVersionError):
         await fetched(cluster)
     assert len(cluster.coordinators.requests) == 1
 
 
-async def test_the_manager_asks_on_the_lane_of_the_group() -> None:
+async def test_the_manager_uses_the_group_lane() -> None:
     cluster = cluster_that({})
     manager = Committer(cluster, "g")  # type: ignore[arg-type]
     assert await manager.fetch(TPS) == STORED
@@ -175,31 +178,33 @@ def cut_partition(response: Any) -> None:
     [(cut_group, 9), (cut_group, 8), (cut_other_group, 9)]
     + [(cut, version) for cut in (cut_topics, cut_partition) for version in (1, 7, 8, 9)],
 )
-async def test_what_an_answer_leaves_out_is_not_taken_for_nothing_committed(cut: Any, version: int) -> None:
-    """It is asked again: where nothing is committed the broker says so, with an offset of -1."""
+async def test_a_missing_partition_is_not_taken_for_one_without_a_commit(cut: Any, version: int) -> None:
+    """The request is repeated: a broker returns offset -1 for a partition without a committed offset."""
     cluster = cluster_that({}, version=version)
     script = cluster.coordinators.script
 
-    async def spoilt(request: Any) -> Any:
+    async def incomplete(request: Any) -> Any:
         response = await script(request)
         if len(cluster.coordinators.requests) < 3:
             cut(response)
         return response
 
-    cluster.coordinators.script = spoilt
+    cluster.coordinators.script = incomplete
     assert set(await fetched(cluster)) == set(STORED)
     assert len(cluster.coordinators.requests) == 3
 
 
-async def test_an_answer_that_always_leaves_something_out_is_an_error() -> None:
+async def test_a_response_that_stays_incomplete_is_an_error() -> None:
     cluster = cluster_that({}, version=9, metadata_retry_max=1)
     script = cluster.coordinators.script
 
-    async def spoilt(request: Any) -> Any:
+    async def incomplete(request: Any) -> Any:
         response = await script(request)
         cut_partition(response)
         return response
 
-    cluster.coordinators.script = spoilt
-    with pytest.raises(MalformedResponse, match="committed offsets of group 'g': nothing is said of a-"):
+    cluster.coordinators.script = incomplete
+    with pytest.raises(
+        MalformedResponse, match="committed offsets of group 'g': the response does not contain a-"
+    ):
         await fetched(cluster)

@@ -1,4 +1,4 @@
-"""OffsetManager alone, over the embedded broker in virtual time."""
+"""OffsetManager with the embedded broker in virtual time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def manager(cluster: EmbeddedCluster, hooks: tuple[object, ...] = (), **config: 
 
 
 def committed(cluster: EmbeddedCluster, tp: TopicPartition = T0) -> tuple[int, str, int] | None:
-    """What the coordinator holds."""
+    """Return the committed offset that the coordinator holds."""
     found = cluster.group("g").offsets.get(tp)
     return None if found is None else (found.offset, found.metadata, found.leader_epoch)
 
@@ -56,7 +56,7 @@ def now() -> float:
 # -- managing -----------------------------------------------------------------------------------------------------------
 
 
-async def test_marks_of_one_manager_are_the_start_of_the_next() -> None:
+async def test_the_next_manager_begins_at_the_committed_offset() -> None:
     async with broker() as cluster:
         async with manager(cluster, auto_commit=False) as offsets:
             marks = await offsets.manage("t", 0)
@@ -76,7 +76,7 @@ async def test_marks_of_one_manager_are_the_start_of_the_next() -> None:
         assert {e.version for e in cluster.history.of(COMMIT, "OffsetFetch")} == {10}
 
 
-async def test_many_partitions_are_looked_up_by_one_request() -> None:
+async def test_many_partitions_are_looked_up_in_one_request() -> None:
     async with broker() as cluster, manager(cluster) as offsets:
         managed = await offsets.manage_all([T1, ("t", 0)])
         assert list(managed) == [T1, T0]
@@ -84,7 +84,7 @@ async def test_many_partitions_are_looked_up_by_one_request() -> None:
         assert offsets.of("t", 1) is managed[T1]
 
 
-async def test_a_partition_is_managed_once() -> None:
+async def test_a_partition_cannot_be_managed_twice() -> None:
     async with broker() as cluster, manager(cluster) as offsets:
         both = [asyncio.ensure_future(offsets.manage("t", 0)) for _ in range(2)]
         first, second = await asyncio.gather(*both, return_exceptions=True)
@@ -97,7 +97,7 @@ async def test_a_partition_is_managed_once() -> None:
             offsets.of("t", 1)
 
 
-async def test_what_does_not_exist_is_not_managed() -> None:
+async def test_an_unknown_partition_cannot_be_managed() -> None:
     async with broker() as cluster, manager(cluster, allow_auto_topic_creation=False) as offsets:
         with pytest.raises(BrokerError, match="partition t-3: UNKNOWN_TOPIC_OR_PARTITION"):
             await offsets.manage_all([T0, ("t", 3)])
@@ -108,7 +108,7 @@ async def test_what_does_not_exist_is_not_managed() -> None:
         await offsets.manage("t", 0)
 
 
-async def test_released_partitions_are_committed_and_free() -> None:
+async def test_released_partitions_are_committed_and_can_be_managed_again() -> None:
     async with broker() as cluster, manager(cluster, auto_commit_interval=1000.0) as offsets:
         first = await offsets.manage("t", 0)
         first.mark(5)
@@ -125,7 +125,9 @@ async def test_released_partitions_are_committed_and_free() -> None:
         (await offsets.manage("t", 1)).mark(7, "x" * 5000)
         (await offsets.manage("t", 2)).mark(7)
         await offsets.release("t", 2)
-        assert committed(cluster, TopicPartition("t", 2)) == (7, "", -1), "the failure is another one's"
+        assert committed(cluster, TopicPartition("t", 2)) == (7, "", -1), (
+            "the failure concerns another partition"
+        )
     async with broker() as cluster, manager(cluster, auto_commit=False) as offsets:
         (await offsets.manage("t", 0)).mark(5)
         await offsets.release("t", 0)
@@ -134,7 +136,7 @@ async def test_released_partitions_are_committed_and_free() -> None:
             await offsets.release("t", 0)
 
 
-async def test_records_mark_with_their_epoch() -> None:
+async def test_marks_of_records_have_their_leader_epoch() -> None:
     async with broker() as cluster, manager(cluster, auto_commit=False) as offsets:
         marks = await offsets.manage("t", 0)
         marks.mark_record(Record("t", 0, 41, leader_epoch=6), "done")
@@ -142,7 +144,7 @@ async def test_records_mark_with_their_epoch() -> None:
         assert committed(cluster) == (42, "done", 6)
         marks.mark(43)
         await offsets.commit()
-        assert committed(cluster) == (43, "", -1), "an epoch goes with its own mark only"
+        assert committed(cluster) == (43, "", -1), "a mark without an epoch commits none"
         assert await offsets.fetch([T0, ("t", 1)]) == {T0: (43, "", -1)}
 
 
@@ -159,7 +161,7 @@ async def test_new_marks_are_committed_at_the_interval() -> None:
         commits = cluster.history.of(COMMIT)
         assert [round(e.time - begin) for e in commits] == [2, 4, 6, 8]
         await asyncio.sleep(10)
-        assert len(cluster.history.of(COMMIT)) == 5, "nothing new, no request"
+        assert len(cluster.history.of(COMMIT)) == 5, "no request without new marks"
 
 
 async def test_the_last_marks_are_committed_at_close() -> None:
@@ -171,7 +173,7 @@ async def test_the_last_marks_are_committed_at_close() -> None:
         assert len(cluster.history.of(COMMIT)) == 1
 
 
-async def test_nothing_is_flushed_without_auto_commit() -> None:
+async def test_nothing_is_committed_at_close_without_auto_commit() -> None:
     async with broker() as cluster:
         async with manager(cluster, auto_commit=False) as offsets:
             (await offsets.manage("t", 0)).mark(5)
@@ -180,7 +182,9 @@ async def test_nothing_is_flushed_without_auto_commit() -> None:
 
 
 @pytest.mark.parametrize("tries", [0, 3])
-async def test_the_flush_is_tried_so_often(tries: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_last_commit_is_retried_commit_retry_max_times(
+    tries: int, caplog: pytest.LogCaptureFixture
+) -> None:
     async with broker() as cluster:
         cluster.faults.on(COMMIT, times=None).error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         async with manager(cluster, auto_commit_interval=1000.0, commit_retry_max=tries) as offsets:
@@ -189,8 +193,8 @@ async def test_the_flush_is_tried_so_often(tries: int, caplog: pytest.LogCapture
         assert "t-0: commit of t-0 at 5 by group 'g': COORDINATOR_LOAD_IN_PROGRESS" in caplog.text
 
 
-async def test_a_commit_that_was_given_up_and_comes_late_is_undone_at_close(network: Network) -> None:
-    """A broker keeps an order only within a connection: the old request is served behind the newer one."""
+async def test_a_late_unanswered_commit_is_overwritten_at_close(network: Network) -> None:
+    """Brokers keep the order only within a connection: the old request is processed after the newer one."""
     async with broker() as cluster:
         async with manager(cluster, auto_commit_interval=0.5, request_timeout=1.0) as offsets:
             marks = await offsets.manage("t", 0)
@@ -202,11 +206,13 @@ async def test_a_commit_that_was_given_up_and_comes_late_is_undone_at_close(netw
             await asyncio.sleep(1.5)
             assert committed(cluster) == (7, "", -1)
             await asyncio.sleep(2.0)
-            assert committed(cluster) == (5, "", -1), "by the request that was given up"
+            assert committed(cluster) == (5, "", -1), "by the unanswered request"
         assert committed(cluster) == (7, "", -1)
 
 
-async def test_a_flush_without_an_answer_ends_at_close_timeout(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_last_commit_without_a_response_ends_at_close_timeout(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with broker() as cluster:
         cluster.faults.on(COMMIT, times=None).delay(1000.0)
         async with manager(cluster, auto_commit_interval=1000.0, close_timeout=3.0) as offsets:
@@ -216,7 +222,7 @@ async def test_a_flush_without_an_answer_ends_at_close_timeout(caplog: pytest.Lo
         assert "the last commit took too long" in caplog.text
 
 
-async def test_automatic_commits_that_fail_are_told_and_go_on(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_automatic_commits_are_reported_and_continue(caplog: pytest.LogCaptureFixture) -> None:
     told: list[set[TopicPartition]] = []
 
     class Hook:
@@ -234,8 +240,8 @@ async def test_automatic_commits_that_fail_are_told_and_go_on(caplog: pytest.Log
     assert caplog.text.count("GROUP_AUTHORIZATION_FAILED") == 2
 
 
-async def test_a_deleted_topic_ends_in_one_error(caplog: pytest.LogCaptureFixture) -> None:
-    """sarama #1095, #793: a loop of commits, for ever."""
+async def test_a_deleted_topic_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    """In sarama commits are repeated without end (#1095, #793)."""
     async with broker() as cluster, manager(cluster, allow_auto_topic_creation=False) as offsets:
         cluster.create_topic("other", 1)
         marks, other = await offsets.manage("t", 0), await offsets.manage("other", 0)
@@ -253,13 +259,13 @@ async def test_a_deleted_topic_ends_in_one_error(caplog: pytest.LogCaptureFixtur
             await offsets.commit()
 
 
-async def test_a_topic_made_anew_gets_none_of_the_old_ones_marks() -> None:
+async def test_marks_are_not_committed_to_a_recreated_topic() -> None:
     async with broker() as cluster, manager(cluster, auto_commit=False) as offsets:
         marks = await offsets.manage("t", 0)
         marks.mark(500)
         cluster.delete_topic("t")
         cluster.create_topic("t", 3)
-        with pytest.raises(CommitFailedError, match="deleted and made anew") as raised:
+        with pytest.raises(CommitFailedError, match="deleted and recreated") as raised:
             await offsets.commit()
         assert set(raised.value.errors) == {T0}
         assert committed(cluster) is None
@@ -271,7 +277,7 @@ async def test_a_topic_made_anew_gets_none_of_the_old_ones_marks() -> None:
         assert committed(cluster) == (1, "", -1)
 
 
-async def test_a_group_with_members_refuses_and_takes_commits_again_when_they_are_gone() -> None:
+async def test_a_group_refuses_commits_while_it_has_members() -> None:
     async with broker() as cluster, manager(cluster, auto_commit=False) as offsets:
         marks = await offsets.manage("t", 0)
         marks.mark(5)
@@ -299,13 +305,13 @@ async def test_managing_waits_for_open_transactions() -> None:
     async with broker() as cluster, manager(cluster) as offsets:
         fault = cluster.faults.on("OffsetFetch", times=10).error(ErrorCode.UNSTABLE_OFFSET_COMMIT)
         await offsets.manage("t", 0)
-        assert fault.hits == 10, "more than the tries of other errors"
+        assert fault.hits == 10, "more often than other errors are retried"
         assert all(e.request.require_stable for e in cluster.history.of("OffsetFetch"))
         await offsets.fetch([T1])
         assert not cluster.history.of("OffsetFetch")[-1].request.require_stable
 
 
-async def test_but_not_for_ever() -> None:
+async def test_managing_waits_at_most_a_minute_for_open_transactions() -> None:
     async with broker() as cluster, manager(cluster) as offsets:
         cluster.faults.on("OffsetFetch", times=None).error(ErrorCode.UNSTABLE_OFFSET_COMMIT)
         begin = now()
@@ -321,17 +327,17 @@ async def test_but_not_for_ever() -> None:
 async def test_a_shared_cluster_stays_open() -> None:
     async with broker() as cluster, Cluster(cluster.bootstrap_servers) as shared:
         alone = OffsetManager(shared, "g")
-        assert await alone.fetch([T0]) == {}, "looking needs no more than an open Cluster"
+        assert await alone.fetch([T0]) == {}, "fetch needs only an open Cluster"
         async with OffsetManager(shared, "g") as offsets:
             (await offsets.manage("t", 0)).mark(5)
         assert shared.is_open
         assert committed(cluster) == (5, "", -1)
-        assert "t" not in shared._topics, "it is not asked for any more"
+        assert "t" not in shared._topics, "its metadata is not tracked any more"
         with pytest.raises(ConfigError, match="hooks"):
             OffsetManager(shared, "g", hooks=[object()])
 
 
-async def test_calls_outside_of_its_life() -> None:
+async def test_calls_before_opening_and_after_closing() -> None:
     async with broker() as cluster:
         offsets = manager(cluster)
         for call in (offsets.commit(), offsets.manage("t", 0), offsets.release("t", 0)):
@@ -348,7 +354,7 @@ async def test_calls_outside_of_its_life() -> None:
         assert committed(cluster) is None
 
 
-async def test_cancelled_while_it_opens_it_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_canceled_enter_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
     async with broker() as cluster:
         offsets = manager(cluster)
 
@@ -361,11 +367,11 @@ async def test_cancelled_while_it_opens_it_leaves_nothing_open(monkeypatch: pyte
         assert not offsets.cluster.is_open
 
 
-async def test_closed_without_being_opened() -> None:
+async def test_closing_without_opening() -> None:
     await OffsetManager("10.0.0.9:9092", "g").aclose()
 
 
-async def test_nobody_there() -> None:
+async def test_no_broker_answers() -> None:
     offsets = OffsetManager("10.0.0.9:9092", "g", ConsumerConfig(connect_timeout=1.0))
     with pytest.raises(NoBrokersError):
         await offsets.__aenter__()
@@ -375,7 +381,7 @@ async def test_nobody_there() -> None:
         OffsetManager("10.0.0.9:9092", "g", "auto_commit")  # type: ignore[arg-type]
 
 
-async def test_cancelled_while_it_closes_it_closes_nevertheless() -> None:
+async def test_a_canceled_close_is_completed() -> None:
     async with broker() as cluster:
         cluster.faults.on(COMMIT).delay(5.0)
         offsets = await manager(cluster, auto_commit_interval=1000.0).__aenter__()
@@ -393,7 +399,7 @@ async def test_cancelled_while_it_closes_it_closes_nevertheless() -> None:
 async def test_older_brokers(
     high: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Retention goes out up to version 4, epochs from 6 on, ids from 10 on."""
+    """Versions up to 4 have the retention time, from 6 on leader epochs, from 10 on topic ids."""
     offer = [
         m.ApiVersionsResponse.ApiVersion(
             api.api_key, api.min_version, high if api.api_key in (8, 9) else api.max_version

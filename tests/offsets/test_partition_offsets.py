@@ -1,4 +1,4 @@
-"""Marks of one partition: forwards by marks, backwards by resets, dirty until just that was committed."""
+"""PartitionOffsets: marks move forwards, resets backwards, and a mark is dirty until exactly it was committed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EPOCHS = st.integers(-1, 2)
 
 
 class Marks(RuleBasedStateMachine):
-    """`broker` is what the coordinator has; a commit is under way between two of the rules."""
+    """`broker` is the coordinator's offset; a commit is in flight between `send` and one of the results."""
 
     @initialize(offset=st.integers(-1, 12), text=TEXTS)
     def begin(self, offset: int, text: str) -> None:
@@ -61,8 +61,8 @@ class Marks(RuleBasedStateMachine):
     def refuse_for_good(self) -> None:
         before, value = self.marks.dirty, self.under_way.pop()
         self.marks.reject(value)
-        assert self.marks.dirty == before, "explicit commits try again"
-        assert self.marks.rejected <= (value == self.value), "another mark is not meant"
+        assert self.marks.dirty == before, "explicit commits retry it"
+        assert self.marks.rejected <= (value == self.value), "a newer mark is not rejected"
 
     @invariant()
     def clean_means_committed(self) -> None:
@@ -99,7 +99,7 @@ def test_a_mark_during_a_commit_stays_dirty() -> None:
     assert not marks.dirty
 
 
-def test_another_text_at_the_same_offset_is_no_news_for_a_mark_but_for_a_reset() -> None:
+def test_new_metadata_at_the_same_offset_is_ignored_by_mark_but_not_by_reset() -> None:
     marks = PartitionOffsets(5, "old")
     marks.mark(5, "new")
     assert (marks.metadata, marks.dirty) == ("old", False)
@@ -109,7 +109,7 @@ def test_another_text_at_the_same_offset_is_no_news_for_a_mark_but_for_a_reset()
     assert marks.dirty
 
 
-def test_rebase_counts_from_where_reading_goes_on_but_only_behind_the_logs_end() -> None:
+def test_rebase_moves_marks_only_from_beyond_the_logs_end() -> None:
     marks = PartitionOffsets(50, "text")
     marks.rebase(0, 60)
     assert (marks.next_offset, marks.metadata, marks.dirty) == (50, "text", False)
@@ -119,7 +119,7 @@ def test_rebase_counts_from_where_reading_goes_on_but_only_behind_the_logs_end()
     assert marks.dirty
 
 
-def test_a_mark_never_carries_the_epoch_of_an_older_one() -> None:
+def test_a_mark_never_has_the_epoch_of_an_older_mark() -> None:
     marks = PartitionOffsets(5, "", 3)
     marks.mark_record(Record("t", 0, 6, leader_epoch=4), "text")
     assert marks.value == (7, "text", 4)
@@ -133,7 +133,7 @@ def test_a_mark_never_carries_the_epoch_of_an_older_one() -> None:
 
 
 @pytest.mark.parametrize("name", ["mark", "reset"])
-def test_what_the_wire_cannot_say_does_not_get_in(name: str) -> None:
+def test_values_that_cannot_be_encoded_are_refused(name: str) -> None:
     marks = PartitionOffsets(5)
     for offset in (-1, 2**63, "7", 1.5, None):
         with pytest.raises(ConfigError, match="offset="):
@@ -147,7 +147,7 @@ def test_what_the_wire_cannot_say_does_not_get_in(name: str) -> None:
     assert not marks.dirty
 
 
-def test_a_rejected_mark_is_free_again_with_the_next_one() -> None:
+def test_the_next_mark_is_not_rejected() -> None:
     marks = PartitionOffsets(5)
     marks.mark(6)
     marks.reject(marks.value)
@@ -164,7 +164,7 @@ def test_a_rejected_mark_is_free_again_with_the_next_one() -> None:
 
 def test_values() -> None:
     assert CommittedOffset(7) == (7, "", -1)
-    assert MemberIdentity() == ("", -1, None), "a consumer outside any group protocol"
+    assert MemberIdentity() == ("", -1, None), "a consumer that is not a group member"
     marks = PartitionOffsets(3)
     assert repr(marks) == "<PartitionOffsets 3>"
     marks.mark(4)

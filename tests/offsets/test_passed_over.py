@@ -1,4 +1,4 @@
-"""Marks and the offsets with nothing to handle: transaction markers, aborted records."""
+"""Marks at ranges without records to hand out: transaction markers and aborted records."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 from asyncgroup.offsets.partition_offsets import CommittedOffset, PartitionOffsets
 
 
-def test_a_mark_that_reaches_it_goes_on_to_its_end():
+def test_a_mark_that_reaches_the_range_moves_to_its_end():
     marks = PartitionOffsets(0)
     marks.skip_range(5, 8, leader_epoch=3)
     assert (marks.next_offset, marks.dirty) == (0, False)
@@ -19,7 +19,7 @@ def test_a_mark_that_reaches_it_goes_on_to_its_end():
     assert marks.next_offset == 9
 
 
-def test_it_may_come_after_the_mark():
+def test_the_range_may_follow_the_mark():
     marks = PartitionOffsets(0)
     marks.mark(5, "five", 2)
     marks.committed(CommittedOffset(5, "five", 2))
@@ -32,13 +32,13 @@ def test_it_may_come_after_the_mark():
     assert (marks.next_offset, marks.dirty) == (10, True)
 
 
-def test_a_start_at_a_marker_is_behind_it_at_once():
+def test_a_committed_offset_at_a_marker_moves_past_it():
     marks = PartitionOffsets(5)
     marks.skip_range(5, 6)
     assert (marks.next_offset, marks.dirty) == (6, True)
 
 
-def test_what_was_passed_over_counts_no_more_when_reading_begins_elsewhere():
+def test_the_range_is_forgotten_after_a_seek():
     marks = PartitionOffsets(0)
     marks.skip_range(5, 8)
     marks.skip_range(3, 3)  # a seek to 3
@@ -51,7 +51,7 @@ def test_what_was_passed_over_counts_no_more_when_reading_begins_elsewhere():
 
 
 @given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 20), st.lists(st.integers(0, 25), max_size=8))
-def test_no_mark_goes_beyond_what_is_done(first, start, length, made):
+def test_no_mark_goes_beyond_what_was_processed(first, start, length, made):
     """The next offset is the highest mark, or the end of a range that this mark lies in."""
     marks = PartitionOffsets(first)
     marks.skip_range(start, start + length)

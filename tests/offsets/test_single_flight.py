@@ -1,4 +1,4 @@
-"""Work that is shared, and that those who wait for it cannot stop."""
+"""SingleFlight: callers share a run, and canceled callers do not stop it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
 
 class Work:
-    """Takes a second; counts its runs and gives their number."""
+    """Takes a second, and returns the number of the run."""
 
     def __init__(self) -> None:
         self.begun = self.ended = 0
@@ -25,7 +25,7 @@ class Work:
         return self.ended
 
 
-async def test_callers_of_a_moment_share_a_run_and_later_ones_the_next() -> None:
+async def test_concurrent_callers_share_a_run_and_later_ones_the_next() -> None:
     work = Work()
     flights = SingleFlight("flights", work)
     first = [asyncio.ensure_future(flights()) for _ in range(3)]
@@ -35,7 +35,7 @@ async def test_callers_of_a_moment_share_a_run_and_later_ones_the_next() -> None
     assert await flights() == 3
 
 
-async def test_a_run_without_anybody_left_goes_on() -> None:
+async def test_a_run_without_callers_continues() -> None:
     work = Work()
     flights = SingleFlight("flights", work)
     call = asyncio.ensure_future(flights())
@@ -47,7 +47,7 @@ async def test_a_run_without_anybody_left_goes_on() -> None:
     assert repr(flights) == "<SingleFlight flights: idle>"
 
 
-async def test_closing_ends_the_run_and_all_who_wait() -> None:
+async def test_closing_ends_the_run_and_all_waits() -> None:
     work = Work()
     flights = SingleFlight("flights", work)
     calls = [asyncio.ensure_future(flights())]
@@ -65,8 +65,8 @@ async def test_closing_ends_the_run_and_all_who_wait() -> None:
     assert repr(flights) == "<SingleFlight flights: closed>"
 
 
-async def test_closed_before_the_first_run_began() -> None:
-    """A task that is cancelled before its first step never gets to tell those who wait."""
+async def test_closing_before_the_first_run_has_begun() -> None:
+    """A task that is canceled before its first step cannot set the callers' result itself."""
     flights = SingleFlight("flights", Work())
     call = asyncio.ensure_future(flights())
     await asyncio.sleep(0)

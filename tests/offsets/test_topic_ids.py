@@ -1,4 +1,4 @@
-"""Topics deleted and made anew under marks, and marks that are refused for good."""
+"""Topics that are deleted or recreated while they have marks, and marks that are refused for good."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OLD, NEW, B_ID = UUID(int=1), UUID(int=2), UUID(int=3)
 
 
 class Broker:
-    """A coordinator that knows topics by id and name; its cluster's metadata says so when it is refreshed."""
+    """A coordinator with topic ids and names; the cluster learns of changes at a metadata refresh."""
 
     def __init__(self, **options: Any) -> None:
         self.topics = {"a": OLD, "b": B_ID}
@@ -70,7 +70,7 @@ class Broker:
 
 
 async def failures(broker: Broker, *, retry_rejected: bool = True) -> dict[TopicPartition, str]:
-    """What one commit raises, by name."""
+    """Return the error names that one commit raises, by partition."""
     try:
         await broker.committer.commit(retry_rejected=retry_rejected)
     except CommitFailedError as error:
@@ -78,7 +78,7 @@ async def failures(broker: Broker, *, retry_rejected: bool = True) -> dict[Topic
     return {}
 
 
-async def test_ids_are_used_when_all_are_known_and_the_broker_can() -> None:
+async def test_topic_ids_are_used_if_all_are_known_and_the_broker_supports_them() -> None:
     broker = Broker()
     a, b = broker.manage(A0), broker.manage(B0)
     a.mark(5)
@@ -91,7 +91,7 @@ async def test_ids_are_used_when_all_are_known_and_the_broker_can() -> None:
     assert not b.dirty
 
 
-async def test_names_are_used_where_the_id_is_unknown() -> None:
+async def test_names_are_used_for_unknown_topic_ids() -> None:
     broker = Broker()
     broker.cluster.topic("b", None)
     a, b = broker.manage(A0), broker.manage(B0)
@@ -109,8 +109,8 @@ async def test_names_are_used_where_the_id_is_unknown() -> None:
     assert not b.dirty
 
 
-async def test_a_topic_without_an_id_takes_none_from_the_others() -> None:
-    """Found by a storm: by name the old topic's mark went to the new one, whose first records were left out for it."""
+async def test_a_topic_without_an_id_does_not_make_the_others_use_names() -> None:
+    """Found by a random test: by name the old topic's mark was committed to the new one, whose first records were skipped."""
     broker = Broker()
     broker.cluster.topic("b", None)
     a, b = broker.manage(A0), broker.manage(B0)
@@ -122,7 +122,7 @@ async def test_a_topic_without_an_id_takes_none_from_the_others() -> None:
     assert broker.committed == {("b", B_ID, 0): 6}
 
 
-async def test_a_loss_is_the_answer_for_topics_with_and_without_ids() -> None:
+async def test_a_lost_membership_fails_topics_with_and_without_ids() -> None:
     lost: list[BrokerError] = []
     broker = Broker(on_lost=lost.append)
     broker.cluster.topic("b", None)
@@ -135,7 +135,7 @@ async def test_a_loss_is_the_answer_for_topics_with_and_without_ids() -> None:
     assert len(lost) == 1
 
 
-async def test_a_partition_may_go_between_the_requests() -> None:
+async def test_a_partition_may_be_dropped_between_the_two_requests() -> None:
     broker = Broker()
     broker.cluster.topic("b", None)
     a, b = broker.manage(A0), broker.manage(B0)
@@ -151,7 +151,7 @@ async def test_a_partition_may_go_between_the_requests() -> None:
     assert [topic.topic_id for _, request in broker.coordinator.requests for topic in request.topics] == [OLD]
 
 
-async def test_an_id_that_the_broker_learns_of_late_is_tried_again() -> None:
+async def test_a_topic_id_that_the_broker_does_not_know_yet_is_retried() -> None:
     broker = Broker()
     a = broker.manage(A0)
     a.mark(5)
@@ -163,8 +163,8 @@ async def test_an_id_that_the_broker_learns_of_late_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize("version", [9, 10])
-async def test_marks_of_a_topic_made_anew_are_dropped_with_an_error(version: int) -> None:
-    """By name they would have been committed to the new topic, whose records nobody has read."""
+async def test_marks_of_a_recreated_topic_are_dropped_with_an_error(version: int) -> None:
+    """By name they would have been committed to the new topic, whose records were not read."""
     broker = Broker()
     broker.coordinator.version = version
     a, b = broker.manage(A0), broker.manage(B0)
@@ -173,7 +173,7 @@ async def test_marks_of_a_topic_made_anew_are_dropped_with_an_error(version: int
     broker.topics["a"] = NEW
     if version < 10:  # only the metadata can tell then
         broker.describe()
-    with pytest.raises(CommitFailedError, match=r"a-0: .*deleted and made anew") as raised:
+    with pytest.raises(CommitFailedError, match=r"a-0: .*deleted and recreated") as raised:
         await broker.committer.commit()
     assert set(raised.value.errors) == {A0}
     assert broker.committed == {("b", B_ID, 0): 6}
@@ -183,7 +183,7 @@ async def test_marks_of_a_topic_made_anew_are_dropped_with_an_error(version: int
     assert await failures(broker) == {}, "it was dropped"
     a.mark(51)
     assert await failures(broker, retry_rejected=False) == {A0: "UNKNOWN_TOPIC_ID"}, (
-        "the next mark is no better"
+        "the next mark is dropped as well"
     )
     broker.committer.drop(A0)
     broker.manage(A0).mark(3)
@@ -192,8 +192,8 @@ async def test_marks_of_a_topic_made_anew_are_dropped_with_an_error(version: int
 
 
 @pytest.mark.parametrize("version", [9, 10])
-async def test_a_deleted_topic_ends_in_an_error_and_is_left_alone(version: int) -> None:
-    """sarama #1095, #793: commits that go on for ever."""
+async def test_a_deleted_topic_is_reported_once_and_not_committed_again(version: int) -> None:
+    """In sarama commits are repeated without end (#1095, #793)."""
     name = "UNKNOWN_TOPIC_ID" if version >= 10 else "UNKNOWN_TOPIC_OR_PARTITION"
     broker = Broker(retry_max=2)
     broker.coordinator.version = version
@@ -208,10 +208,10 @@ async def test_a_deleted_topic_ends_in_an_error_and_is_left_alone(version: int) 
         b.mark(offset)
         assert await failures(broker, retry_rejected=False) == {}
     assert broker.committed["b", B_ID, 0] == 9
-    assert len(broker.coordinator.requests) == 6, "not one of them named the topic again"
+    assert len(broker.coordinator.requests) == 6, "none of them contained the topic again"
     a.mark(6)
-    assert await failures(broker, retry_rejected=False) == {A0: name}, "reported once a mark"
-    assert await failures(broker) == {A0: name}, "who asks gets the truth"
+    assert await failures(broker, retry_rejected=False) == {A0: name}, "reported once per mark"
+    assert await failures(broker) == {A0: name}, "an explicit commit raises it again"
     broker.topics["a"] = OLD
     assert await failures(broker) == {}
     assert broker.committed["a", OLD, 0] == 6
@@ -226,11 +226,11 @@ async def test_an_automatic_and_an_explicit_commit_that_share_a_request() -> Non
     assert a.rejected
     b.mark(1)
     both = await asyncio.gather(failures(broker), failures(broker, retry_rejected=False))
-    assert both == [{A0: "UNKNOWN_TOPIC_ID"}] * 2, "the truth for both"
+    assert both == [{A0: "UNKNOWN_TOPIC_ID"}] * 2, "both calls raise it"
     assert len(broker.coordinator.requests) == 2
 
 
-async def test_a_mark_during_the_last_try_is_not_rejected() -> None:
+async def test_a_mark_made_during_the_last_try_is_not_rejected() -> None:
     broker = Broker(retry_max=0)
     a = broker.manage(A0)
     a.mark(5)
@@ -247,7 +247,7 @@ async def test_a_mark_during_the_last_try_is_not_rejected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "parks"),
+    ("code", "rejects"),
     [
         (ErrorCode.OFFSET_METADATA_TOO_LARGE, True),
         (ErrorCode.INVALID_COMMIT_OFFSET_SIZE, True),
@@ -257,20 +257,20 @@ async def test_a_mark_during_the_last_try_is_not_rejected() -> None:
         (ErrorCode.UNKNOWN_MEMBER_ID, False),  # no membership of ours is lost: the group has members now
     ],
 )
-async def test_which_refusals_are_final(code: ErrorCode, parks: bool) -> None:
+async def test_which_error_codes_reject_a_mark(code: ErrorCode, rejects: bool) -> None:
     broker = Broker()
     a = broker.manage(A0)
     a.mark(5)
     broker.coordinator.script = lambda request: answer_commit(request, code)
     assert await failures(broker, retry_rejected=False) == {A0: code.name}
     assert len(broker.coordinator.requests) == 1
-    assert (a.rejected, a.dirty) == (parks, True)
+    assert (a.rejected, a.dirty) == (rejects, True)
     broker.coordinator.script = broker.answer
     assert await failures(broker) == {}
     assert broker.committed["a", OLD, 0] == 5
 
 
-async def test_retention_that_cannot_be_said_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_retention_without_effect_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     broker = Broker(retention=60.0)
     a = broker.manage(A0)
     broker.coordinator.version = 4
@@ -284,14 +284,16 @@ async def test_retention_that_cannot_be_said_is_told_once(caplog: pytest.LogCapt
             assert await failures(broker) == {}
     assert broker.coordinator.requests[0][1].retention_time_ms == 60_000
     (said,) = caplog.messages
-    assert said.startswith("offset_retention=60.0 has no effect: only OffsetCommit 2 to 4 can say it")
+    assert said.startswith(
+        "offset_retention=60.0 has no effect: only OffsetCommit versions 2 to 4 have a retention time"
+    )
 
 
 # -- looking offsets up -------------------------------------------------------------------------------------------------
 
 
 class Stored:
-    """A coordinator that has an offset for topic `a` under one id."""
+    """A coordinator with a committed offset for topic `a` with one id."""
 
     def __init__(self, topic_id: UUID) -> None:
         self.topic_id = topic_id
@@ -310,7 +312,7 @@ class Stored:
         return response(groups=[response.OffsetFetchResponseGroup("g", topics)])
 
 
-async def test_offsets_are_asked_for_by_id() -> None:
+async def test_offsets_are_requested_by_topic_id() -> None:
     cluster = FakeCluster()
     cluster.topic("a", OLD)
     stored = cluster.coordinators.script = Stored(OLD)
@@ -319,7 +321,7 @@ async def test_offsets_are_asked_for_by_id() -> None:
     assert (stored.requests[0].groups[0].topics or ())[0].topic_id == OLD
 
 
-async def test_an_id_that_is_history_is_looked_up_again() -> None:
+async def test_an_outdated_topic_id_is_refreshed() -> None:
     cluster = FakeCluster()
     cluster.topic("a", OLD)
     cluster.refreshed = lambda: cluster.topic("a", NEW)
@@ -328,7 +330,7 @@ async def test_an_id_that_is_history_is_looked_up_again() -> None:
     assert (len(stored.requests), cluster.refreshes) == (2, 1)
 
 
-async def test_a_refresh_that_fails_is_one_try_less_and_no_more() -> None:
+async def test_a_failed_refresh_only_uses_up_one_try() -> None:
     def fail() -> None:
         raise NoBrokersError("nobody answers")
 
@@ -348,7 +350,7 @@ async def test_a_refresh_that_fails_is_one_try_less_and_no_more() -> None:
     assert len(stored.requests) == 2
 
 
-async def test_an_id_that_nobody_ever_knows_ends_in_an_error() -> None:
+async def test_a_topic_id_that_stays_unknown_ends_in_an_error() -> None:
     cluster = FakeCluster(metadata_retry_max=2)
     cluster.topic("a", uuid4())
     stored = cluster.coordinators.script = Stored(NEW)

@@ -79,7 +79,7 @@ async def test_an_offset_outside_the_log(
                 partition.seek(4)
                 assert (await anext(partition)).offset == 4
                 return
-            assert f"holds 2..5; going on at {offset}" in str(await anext(errors))
+            assert f"holds 2..5; continuing at {offset}" in str(await anext(errors))
             if offset < 5:
                 assert (await anext(partition)).offset == offset
 

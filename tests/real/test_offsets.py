@@ -135,7 +135,7 @@ async def test_a_topic_made_anew_gets_none_of_the_old_ones_marks(
         await admin.delete_topic(topic)
         await deleted(admin, topic)
         await admin.create_topic(topic, 2)
-        with pytest.raises(CommitFailedError, match="deleted and made anew"):
+        with pytest.raises(CommitFailedError, match="deleted and recreated"):
             await offsets.commit()
         await offsets.release(topic, 0)
         assert (await offsets.manage(topic, 0)).next_offset == -1

@@ -160,7 +160,7 @@ async def test_a_topic_made_anew_under_a_session_gets_no_mark_of_the_old_one(env
         while not isinstance(error := await anext(errors), CommitFailedError):
             pass
         assert "orders-0: commit of orders-0 at 500" in str(error)
-        assert "deleted and made anew" in str(error)
+        assert "deleted and recreated" in str(error)
         await handler.until("claim 0@0", times=2)
         assert committed(env) == {}
         await env.produce(2, [0])

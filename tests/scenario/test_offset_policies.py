@@ -72,7 +72,7 @@ async def test_out_of_range_has_a_policy_of_its_own(env: VirtualEnvironment):
         assert handler.calls.count("record 0@0") == 1
         told = await anext(errors)
         assert isinstance(told, OffsetOutOfRangeError)
-        assert str(told) == "orders-0: offset 1000 is not in the log, which holds 0..5; going on at 0"
+        assert str(told) == "orders-0: offset 1000 is not in the log, which holds 0..5; continuing at 0"
 
 
 async def test_a_handler_hears_of_exhausted_retries(env: VirtualEnvironment):
