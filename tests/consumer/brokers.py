@@ -35,7 +35,7 @@ def fill(
         for _ in range(records):
             assert builder.append(1000, b"k", b"v" * size)
         place.log.append(builder.build(), place.leader_epoch)
-    brokers.nodes[place.leader].appended(place)
+    brokers.nodes[place.leader].complete_delayed_operations(place)
 
 
 class Client:

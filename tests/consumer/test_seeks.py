@@ -28,7 +28,7 @@ def stamped(brokers: EmbeddedCluster, partition: int, *timestamps: int) -> None:
         builder = BatchBuilder("none", 1 << 30)
         assert builder.append(timestamp, b"k", b"v")
         place.log.append(builder.build(), place.leader_epoch)
-    brokers.nodes[place.leader].appended(place)
+    brokers.nodes[place.leader].complete_delayed_operations(place)
 
 
 def lookups(brokers: EmbeddedCluster) -> int:

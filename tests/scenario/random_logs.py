@@ -109,7 +109,7 @@ class RandomLogs:
             self.empty[tp].update(offsets)
 
     def _wake(self, place: Partition) -> None:
-        next(iter(self.cluster.nodes.values())).appended(place)
+        next(iter(self.cluster.nodes.values())).complete_delayed_operations(place)
 
     # --- losing -------------------------------------------------------------------------------------------------
 

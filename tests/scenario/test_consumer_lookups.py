@@ -39,7 +39,7 @@ def write(env: VirtualEnvironment, tp: TopicPartition, *timestamps: int) -> None
         builder = BatchBuilder("none", 1 << 30)
         assert builder.append(timestamp, None, b"v")
         place.log.append(builder.build(), place.leader_epoch)
-    env.cluster.nodes[place.leader].appended(place)
+    env.cluster.nodes[place.leader].complete_delayed_operations(place)
 
 
 def asked(env: VirtualEnvironment, api: str = "ListOffsets") -> int:

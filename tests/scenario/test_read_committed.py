@@ -48,7 +48,7 @@ class Transactions:
         self._sequences[partition] = first + len(values)
         data = transactional(*values, producer_id=self.producer.id, epoch=self.producer.epoch, sequence=first)
         place.log.append(data, place.leader_epoch)
-        self._cluster.nodes[place.leader].appended(place)
+        self._cluster.nodes[place.leader].complete_delayed_operations(place)
 
     def add_offset(self, group_id: str, partition: int, offset: int) -> None:
         """An offset of a group, inside the transaction."""

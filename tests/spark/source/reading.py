@@ -55,7 +55,7 @@ def fill(
     for base in range(first, first + count, per_batch):
         data = batch(base, min(per_batch, first + count - base), **how)
         place.log.append(data, place.leader_epoch)
-    cluster.nodes[place.leader].appended(place)
+    cluster.nodes[place.leader].complete_delayed_operations(place)
 
 
 def part(start: int, end: int, partition: int = 0, topic: str = TOPIC) -> OffsetRange:

@@ -231,11 +231,11 @@ def test_read_committed_ends_before_an_open_transaction(kafka_server: KafkaServe
         place = cluster.partition(TOPIC, 0)
         writers.append(Writer(place.log, 1))
         writers[0].write(b"a", b"b")
-        cluster.nodes[1].appended(place)
+        cluster.nodes[1].complete_delayed_operations(place)
 
     def commit(cluster: EmbeddedCluster) -> None:
         writers[0].commit()
-        cluster.nodes[1].appended(cluster.partition(TOPIC, 0))
+        cluster.nodes[1].complete_delayed_operations(cluster.partition(TOPIC, 0))
 
     produce(kafka_server, 3)
     kafka_server.call(write)

@@ -95,7 +95,7 @@ async def test_an_open_transaction_is_waited_for(brokers: EmbeddedCluster) -> No
     async def commit_later() -> None:
         await asyncio.sleep(20)
         writer.commit()
-        brokers.nodes[1].appended(brokers.partition(TOPIC, 0))
+        brokers.nodes[1].complete_delayed_operations(brokers.partition(TOPIC, 0))
 
     committing = asyncio.create_task(commit_later())
     async with worker(brokers, config={"isolation_level": "read_committed"}) as one:
