@@ -91,7 +91,9 @@ async def test_retries_exhausted_is_raised_beyond_fetch_retry_max(
     async with client(brokers, fetch_retry_max=times) as reader:
         (consumer,) = reader.read("orders", 0)
         for turn in (1, 2):
-            with pytest.raises(RetriesExhausted, match=f"orders-0: {times + 1} tries") as caught:
+            with pytest.raises(
+                RetriesExhausted, match=f"orders-0: {times + 1} fetch attempts failed"
+            ) as caught:
                 await asyncio.wait_for(anext(consumer), 60)
             assert fault.hits == turn * (times + 1), "raised once, and the count starts again"
             assert isinstance(caught.value.__cause__, BrokerError)
@@ -128,7 +130,7 @@ async def test_a_deleted_topic_exhausts_the_retries_without_a_fetch(
         (consumer,) = reader.read("orders", 0)
         assert await read(consumer, 1) == [0]
         gone = reader.fetchers._consumers[("gone", 0)]
-        with pytest.raises(RetriesExhausted, match=r"gone-0: 4 tries .*LEADER_NOT_AVAILABLE"):
+        with pytest.raises(RetriesExhausted, match=r"gone-0: 4 fetch attempts .*LEADER_NOT_AVAILABLE"):
             await asyncio.wait_for(anext(gone), 60)
 
 
