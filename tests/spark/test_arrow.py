@@ -1,4 +1,4 @@
-"""Records as Arrow: without an object for each they are what they are record by record."""
+"""Records as Arrow data, without an object per record, equal those converted record by record."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pa = pytest.importorskip("pyarrow")
 
 
 def row_by_row(records: Sequence[Record], *, include_headers: bool) -> Any:
-    """The plain way: a value at a time."""
+    """Convert records one value at a time."""
     rows = list(records)
     columns = [
         [r.key for r in rows],
@@ -46,7 +46,7 @@ def taken(*data: bytes, offset: int = 0, most: int = 10_000) -> LazyRecords:
 
 
 def rebased(data: Sequence[bytes]) -> list[bytes]:
-    """Batches one behind the other, as in a log."""
+    """Give batches consecutive offsets, as in a log."""
     from asyncgroup.wire.records import assign_offsets, read_batch_header
 
     found, offset = [], 7
@@ -67,7 +67,9 @@ def rebased(data: Sequence[bytes]) -> list[bytes]:
     most=st.integers(1, 60),
     headers=st.booleans(),
 )
-def test_a_fetched_batch_equals_the_plain_way(data: list[bytes], skip: int, most: int, headers: bool) -> None:
+def test_a_fetched_batch_equals_the_simple_conversion(
+    data: list[bytes], skip: int, most: int, headers: bool
+) -> None:
     records = taken(*rebased(data), offset=7 + skip, most=most)
     if not records:
         return
@@ -97,7 +99,7 @@ def test_a_fetched_batch_equals_the_plain_way(data: list[bytes], skip: int, most
     ),
     st.booleans(),
 )
-def test_records_of_any_partitions_equal_the_plain_way(records: list[Record], headers: bool) -> None:
+def test_records_of_any_partitions_equal_the_simple_conversion(records: list[Record], headers: bool) -> None:
     got = Batch("t", 0, records).to_arrow(include_headers=headers)
     got.validate(full=True)
     assert got.equals(row_by_row(records, include_headers=headers))
@@ -109,13 +111,13 @@ def test_old_message_sets() -> None:
     assert got.equals(row_by_row(records, include_headers=False))
 
 
-def test_nothing_is_a_batch_without_rows() -> None:
+def test_no_records_are_a_batch_without_rows() -> None:
     for headers in (False, True):
         made = RecordColumns(include_headers=headers).to_arrow()
         assert (made.num_rows, made.schema) == (0, arrow_schema(include_headers=headers))
 
 
-def test_the_schema_is_the_one_that_spark_makes() -> None:
+def test_the_schema_equals_sparks() -> None:
     types = pytest.importorskip("pyspark.sql.pandas.types")
     from asyncgroup.spark.schema import frame_schema
 
@@ -127,14 +129,14 @@ def test_the_schema_is_the_one_that_spark_makes() -> None:
         assert theirs.field(theirs.names[-1]).type == made.schema.field(made.schema.names[-1]).type
 
 
-def test_no_object_is_made_for_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What this way is for; `LazyRecords` decodes by `read_batch` otherwise."""
+def test_no_object_is_created_for_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`read_batch`, by which `LazyRecords` otherwise decodes, is not called."""
     monkeypatch.setattr("asyncgroup.consumer.lazy_records.read_batch", None)
     records = taken(batch(0, count=50), batch(50, count=50, codec="lz4"))
     assert Batch(*TP, records, (0, 99), -1).to_arrow().column("offset").to_pylist() == list(range(100))
 
 
-def test_a_time_beyond_all_times_is_told_with_its_place() -> None:
+def test_a_timestamp_out_of_range_is_reported_with_its_offset() -> None:
     records = [Record("t", 3, offset, 1000) for offset in range(5)]
     records[3].timestamp = 1 << 62
     with pytest.raises(
@@ -145,7 +147,7 @@ def test_a_time_beyond_all_times_is_told_with_its_place() -> None:
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("t", 3, 3)
 
 
-def test_corrupt_content_is_told_with_its_place() -> None:
+def test_corrupt_content_is_reported_with_its_offset() -> None:
     from tests.wire.batches import with_valid_crc
 
     data = bytearray(batch(5, count=2))
@@ -180,7 +182,7 @@ def gathered(rows: int, *, size: int = 0) -> ArrowBatches:
 
 
 @pytest.mark.parametrize("rows", [0, 1, 3_999, TARGET_ROWS, MAX_ROWS, MAX_ROWS + 1, 5 * MAX_ROWS + 3])
-def test_batches_are_cut_evenly(rows: int) -> None:
+def test_batches_are_split_evenly(rows: int) -> None:
     made = gathered(rows)
     sizes = [cut.num_rows for cut in made.flush()]
     assert sum(sizes) == rows
@@ -190,7 +192,7 @@ def test_batches_are_cut_evenly(rows: int) -> None:
     assert repr(gathered(3)) == "<ArrowBatches: 3 rows collected>"
 
 
-def test_when_a_batch_is_cut() -> None:
+def test_sizes_of_a_full_batch() -> None:
     assert not gathered(TARGET_ROWS - 1).is_full
     assert gathered(TARGET_ROWS).is_full
     assert gathered(1, size=TARGET_BYTES).is_full

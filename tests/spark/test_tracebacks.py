@@ -1,4 +1,4 @@
-"""What Spark shows of an error: the message, and hardly a line before it."""
+"""Spark shows the message of an error with few other lines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def deep(levels: int, error: Exception) -> None:
 
 
 def shown(call: Callable[[], object]) -> list[str]:
-    """The lines that pyspark sends to the JVM (`pyspark.util.handle_worker_exception`)."""
+    """Return the lines that pyspark sends to the JVM (`pyspark.util.handle_worker_exception`)."""
     with pytest.raises(Exception) as caught:
         call()
     return "".join(traceback.format_exception(caught.value)).splitlines()
@@ -34,7 +34,7 @@ def shown(call: Callable[[], object]) -> list[str]:
 
 @pytest.fixture
 def logged() -> Iterator[io.StringIO]:
-    """What a plain handler writes of the log; pyspark gives pytest's own ones another format."""
+    """The log as written by a plain handler; pyspark changes the format of pytest's handlers."""
     text, log = io.StringIO(), logging.getLogger("asyncgroup.spark")
     handler, level = logging.StreamHandler(text), log.level
     handler.setFormatter(logging.Formatter())
@@ -45,7 +45,7 @@ def logged() -> Iterator[io.StringIO]:
     log.removeHandler(handler)
 
 
-def test_our_errors_come_without_the_way_to_them(logged: io.StringIO) -> None:
+def test_errors_of_asyncgroup_have_no_traceback(logged: io.StringIO) -> None:
     lines = shown(lambda: without_traceback(deep)(5, AsyncGroupError("what is wrong")))
     assert lines[-1] == "asyncgroup.errors.AsyncGroupError: what is wrong"
     assert CAUSE not in lines
@@ -54,12 +54,12 @@ def test_our_errors_come_without_the_way_to_them(logged: io.StringIO) -> None:
     assert ", in deep" in logged.getvalue()
 
 
-def test_other_errors_come_with_all_of_it() -> None:
+def test_other_errors_keep_their_traceback() -> None:
     lines = shown(lambda: without_traceback(deep)(5, KeyError("a mistake of ours")))
     assert CAUSE in lines
 
 
-def test_rows_pass_until_there_is_an_error() -> None:
+def test_rows_are_passed_until_an_error() -> None:
     def rows() -> Iterator[int]:
         yield from (1, 2)
         deep(5, AsyncGroupError("no more"))
@@ -74,7 +74,7 @@ def test_an_option_is_named_within_a_few_lines() -> None:
         {"subscribe": "a", "kafka.bootstrap.servers": "x:1", "startingOffset": "earliest"}
     )
     lines = shown(source.schema)
-    # pytest's frames and those of this file stand before; Spark has one of its own instead
+    # preceded by frames of pytest and this file; in Spark by one frame of its own
     ours = [line for line in lines if "asyncgroup/spark" in line]
     assert len(ours) == 1
     assert lines[-1].endswith(
@@ -84,8 +84,8 @@ def test_an_option_is_named_within_a_few_lines() -> None:
         source.schema()
 
 
-def test_spark_still_sees_the_signature() -> None:
-    """It tells by the number of parameters whether `latestOffset` takes a limit."""
+def test_the_signature_is_kept() -> None:
+    """Spark finds out by the number of parameters whether `latestOffset` takes a limit."""
     assert list(inspect.signature(AsyncGroupStreamReader.latestOffset).parameters) == [
         "self",
         "start",

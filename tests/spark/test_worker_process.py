@@ -1,4 +1,4 @@
-"""A Python worker of Spark after its first task."""
+"""Garbage collection in a Python worker of Spark after its first task."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ assert gc.get_freeze_count() == frozen
 """
 
 
-def test_what_is_loaded_is_looked_at_no_more() -> None:
+def test_loaded_objects_are_frozen_once() -> None:
     subprocess.run([sys.executable, "-c", TASK], check=True, timeout=60)
 
 
-def test_another_process_is_left_alone() -> None:
+def test_nothing_is_frozen_outside_a_task() -> None:
     before = gc.get_freeze_count()
     freeze_heap()
     assert gc.get_freeze_count() == before

@@ -10,5 +10,5 @@ from tests.spark.bridge.fakes import LoopJobs
 
 @pytest.fixture
 def loop_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls of the function as steps of the event loop."""
+    """Run calls of the function as steps of the event loop (`LoopJobs`)."""
     monkeypatch.setattr(foreach_batch, "SparkJobs", LoopJobs)

@@ -1,4 +1,4 @@
-"""Stand-ins for Spark, sessions and claims: what the bridge uses of them, and nothing else."""
+"""Fakes of Spark, sessions and claims with only what the bridge uses of them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class FakeContext:
 
 
 class FakeSpark:
-    """A session whose DataFrames are the Arrow tables they are made of."""
+    """A session whose DataFrames are the Arrow tables from which they are created."""
 
     def __init__(self) -> None:
         self.sparkContext = FakeContext()
@@ -64,9 +64,9 @@ class FakeSpark:
 
 
 class LoopJobs:
-    """Calls of a function as steps of the event loop, for virtual time: `fn` says how many seconds a call takes, or raises.
+    """A replacement of `SparkJobs` for virtual time: `fn` runs on the event loop; it returns the seconds of the call, or raises.
 
-    A call that is interrupted ends `CANCEL_SECONDS` later. Put in the place of `SparkJobs`.
+    An interrupted call ends after `CANCEL_SECONDS`.
     """
 
     CANCEL_SECONDS = 0.5
@@ -97,7 +97,7 @@ class LoopJobs:
 
 
 class FakeClaim:
-    """A claim that hands out what `feed` gave it."""
+    """A claim that yields the records passed to `feed`."""
 
     def __init__(self, partition: int, initial_offset: int = 0, initial_metadata: str = "") -> None:
         self.topic, self.partition = TOPIC, partition
@@ -165,7 +165,7 @@ class FakeClaim:
 
 
 class FakeSession:
-    """A session that keeps marks and commits; `refusals` are raised by the next commits, one each."""
+    """A session that records marks and commits; the next commits raise `refusals`, one each."""
 
     def __init__(self, *claims: FakeClaim) -> None:
         self.claims = list(claims)

@@ -1,4 +1,4 @@
-"""A ForeachBatch over fake claims, and what its tests need around it."""
+"""Test harness: a ForeachBatch with fake Spark, session and claims."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLOSED = GroupClosed("closed")
 
 
 class Rig:
-    """A ForeachBatch with one session over fake claims; `calls` holds what `fn` was called with."""
+    """A ForeachBatch with one session and fake claims; `calls` has the arguments of `fn`'s calls."""
 
     def __init__(
         self, *partitions: int, fn: Callable[[Any, BatchId], None] | None = None, **limits: Any
@@ -67,7 +67,7 @@ class Rig:
 
 
 def gate() -> tuple[threading.Event, threading.Event, Callable[[Any, BatchId], None]]:
-    """A function that says when it began and waits until it is let go."""
+    """Return an event set when the function starts, an event that lets it return, and the function."""
     begun, go = threading.Event(), threading.Event()
 
     def fn(_df: Any, _batch_id: BatchId) -> None:

@@ -1,4 +1,4 @@
-"""A group of two: ForeachBatch, and Java's own consumer."""
+"""ForeachBatch in a group with a Java consumer."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Seen:
 
 @pytest.mark.asyncio
 async def test_partitions_are_shared_with_a_member_in_java(java_tools: JavaTools, tmp_path: Path) -> None:
-    """It comes, takes half of the partitions, reads what is in them and goes; no record is read twice or not at all."""
+    """The Java member joins, gets half of the partitions, reads their records and leaves; each record is read once."""
     settings, ours = tmp_path / "consumer.properties", Seen()
     settings.write_text("heartbeat.interval.ms=100\nfetch.max.wait.ms=100\n")
     async with EmbeddedCluster(nodes=3) as cluster:

@@ -1,4 +1,4 @@
-"""The bridge with a session of Spark Connect: tags of the client in place of the SparkContext's job tags."""
+"""The bridge with Spark Connect, which has session tags in place of the SparkContext's job tags."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.spark.bridge.fakes import FakeClaim, FakeSession
 
 
 class ConnectSession:
-    """What the bridge uses of `pyspark.sql.connect.session.SparkSession`."""
+    """A fake with what the bridge uses of `pyspark.sql.connect.session.SparkSession`."""
 
     def __init__(self) -> None:
         self.tags: set[str] = set()
@@ -88,7 +88,7 @@ async def test_operations_of_an_interrupted_batch_are_interrupted_by_their_tag()
     assert session.marks == {}
 
 
-async def test_a_stopped_session_is_said() -> None:
+async def test_a_stopped_session_raises_spark_unavailable() -> None:
     spark = ConnectSession()
     spark.is_stopped = True
     claim = FakeClaim(0)
@@ -139,7 +139,7 @@ spark.stop()
 @pytest.mark.soak
 @pytest.mark.timeout(400)
 async def test_a_connect_server_of_this_process() -> None:
-    """`remote("local[2]")`, as `configure` sets it up; the port is a free one."""
+    """`remote("local[2]")`, as set up by `configure`, on a free port."""
     pytest.importorskip("grpc_status", reason="Spark Connect needs pyspark[connect]")
     environment = {key: value for key, value in os.environ.items() if key != "PYSPARK_PYTHON"}
     run = subprocess.run(

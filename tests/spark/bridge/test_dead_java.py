@@ -1,4 +1,4 @@
-"""A Java that is killed in the midst of a batch: the run ends at once, with the true reason."""
+"""The JVM is killed during a batch: the run ends at once, with an error that says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ForeachBatch over fake claims: what becomes of a batch when claims end, are lost or cancelled."""
+"""ForeachBatch with fake claims: the running batch when claims end, are lost or cancelled."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REBALANCED = Rebalanced("rebalance")
 LOST = MemberLost("lost")
 
 
-async def test_at_a_rebalance_the_batch_under_way_is_committed_and_what_is_gathered_dropped() -> None:
+async def test_a_rebalance_commits_the_running_batch_and_drops_queued_records() -> None:
     begun, go, fn = gate()
     rig = Rig(0, 1, fn=fn, max_rows=10)
     rig.claims[0].feed(0, 30)
@@ -45,7 +45,7 @@ async def test_at_a_rebalance_the_batch_under_way_is_committed_and_what_is_gathe
     rig.assert_nothing_left()
 
 
-async def test_a_claim_that_is_revoked_alone_leaves_the_others_at_work() -> None:
+async def test_other_claims_continue_after_one_is_revoked() -> None:
     begun, go, fn = gate()
     rig = Rig(0, 1, fn=fn, max_rows=10)
     rig.claims[0].feed(0, 20)
@@ -77,7 +77,7 @@ async def test_a_lost_member_marks_nothing_and_its_jobs_are_cancelled() -> None:
     rig.assert_nothing_left()
 
 
-async def test_a_session_lost_while_it_drains_is_noticed() -> None:
+async def test_a_session_lost_during_the_drain_interrupts_the_batch() -> None:
     def fn(_df: Any, _batch_id: BatchId) -> None:
         assert rig.spark.sparkContext.cancelled.wait(10)
 
@@ -94,7 +94,7 @@ async def test_a_session_lost_while_it_drains_is_noticed() -> None:
     rig.assert_nothing_left()
 
 
-async def test_a_cancelled_claim_waits_for_its_thread_and_the_others_get_their_records_again() -> None:
+async def test_a_cancelled_claim_waits_for_the_thread_and_the_others_get_their_records_again() -> None:
     cancelled = 0
 
     def fn(_df: Any, batch_id: BatchId) -> None:
@@ -134,7 +134,7 @@ async def test_a_cancelled_claim_waits_for_its_thread_and_the_others_get_their_r
         (HandlerFailed("another claim"), asyncio.CancelledError),
     ],
 )
-async def test_a_batch_that_is_given_no_more_time_is_an_error_only_for_a_rebalance(
+async def test_an_interrupted_batch_is_an_error_only_after_a_rebalance(
     cause: SessionEnd, raised: type[BaseException]
 ) -> None:
     def fn(_df: Any, _batch_id: BatchId) -> None:
@@ -158,8 +158,10 @@ async def test_a_batch_that_is_given_no_more_time_is_an_error_only_for_a_rebalan
     rig.assert_nothing_left()
 
 
-async def test_a_failure_that_meets_a_cancellation_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise nobody would hear of it, and the other claims would wait for ever."""
+async def test_a_failure_at_the_same_time_as_a_cancellation_is_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise the error would be lost, and the other claims would wait indefinitely."""
 
     def fn(_df: Any, _batch_id: BatchId) -> None:
         raise LookupError("no such warehouse")
@@ -180,7 +182,7 @@ async def test_a_failure_that_meets_a_cancellation_is_raised(monkeypatch: pytest
     rig.assert_nothing_left()
 
 
-async def test_cancelled_during_the_commit_the_claim_ends_and_the_mark_stays() -> None:
+async def test_cancellation_during_the_commit_ends_the_claim_and_keeps_the_mark() -> None:
     rig = Rig(0)
     for _ in range(100):
         rig.session.refusals.append(refusal(0, RequestTimedOut("no answer")))

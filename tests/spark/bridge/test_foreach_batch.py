@@ -1,4 +1,4 @@
-"""ForeachBatch over fake claims: order, commits, failures, arguments."""
+"""ForeachBatch with fake claims: order, commits, failures, arguments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.spark.bridge.rig import CLOSED, Rig, gate, refusal, tp
 pytestmark = pytest.mark.asyncio
 
 
-# -- the ordinary way ----------------------------------------------------------------------------------------------------
+# -- without failures ----------------------------------------------------------------------------------------------------
 
 
 async def test_records_of_all_claims_make_one_frame_and_are_committed() -> None:
@@ -69,7 +69,7 @@ async def test_the_next_batch_starts_only_after_the_commit() -> None:
     await rig.finish()
 
 
-async def test_claims_gather_while_fn_runs_and_stop_when_two_batches_wait() -> None:
+async def test_claims_queue_records_while_fn_runs_until_two_batches_are_queued() -> None:
     begun, go, fn = gate()
     rig = Rig(0, fn=fn, max_rows=10)
     rig.claims[0].feed(0, 100)
@@ -83,7 +83,7 @@ async def test_claims_gather_while_fn_runs_and_stop_when_two_batches_wait() -> N
     await rig.finish()
 
 
-async def test_max_wait_lets_a_batch_grow() -> None:
+async def test_a_batch_collects_records_for_max_wait() -> None:
     rig = Rig(0, max_wait=0.2)
     rig.claims[0].feed(0, 1)
     rig.start()
@@ -94,7 +94,7 @@ async def test_max_wait_lets_a_batch_grow() -> None:
     await rig.finish()
 
 
-async def test_a_range_starts_at_the_committed_offset_also_where_the_log_has_gaps() -> None:
+async def test_a_range_starts_at_the_last_commit_even_if_the_log_has_a_gap() -> None:
     rig = Rig(0)
     rig.claims[0].position = 5
     rig.claims[0].feed(8, 2)
@@ -110,10 +110,8 @@ async def test_a_range_starts_at_the_committed_offset_also_where_the_log_has_gap
     ("back", "delivered"),
     [(0, [*range(5)]), (40, [*range(40, 45)]), (45, [*range(40, 50)]), (55, [*range(40, 60)])],
 )
-async def test_a_reader_that_goes_back_leaves_nothing_of_what_it_had_read_from_there_on(
-    back: int, delivered: list[int]
-) -> None:
-    """It was told to, or the log was truncated: a range over both would hold offsets that nobody has read."""
+async def test_a_backward_seek_drops_queued_records_from_there_on(back: int, delivered: list[int]) -> None:
+    """Also after a truncation of the log: a range over both would include offsets that were not read."""
     rig = Rig(0, max_wait=0.2)
     rig.claims[0].position = 40
     for start, count in ((40, 10), (50, 10), (back, 5)):
@@ -128,7 +126,7 @@ async def test_a_reader_that_goes_back_leaves_nothing_of_what_it_had_read_from_t
     await rig.finish()
 
 
-async def test_an_interrupted_batch_comes_again_up_to_where_its_reader_went_back() -> None:
+async def test_an_interrupted_batch_is_redelivered_up_to_a_backward_seek() -> None:
     begun, go, fn = gate()
     rig = Rig(0, 1, fn=fn, max_wait=0.1)
     rig.claims[0].position = 40
@@ -149,7 +147,7 @@ async def test_an_interrupted_batch_comes_again_up_to_where_its_reader_went_back
     await rig.finish()
 
 
-async def test_a_batch_that_is_interrupted_after_its_reader_went_back_does_not_come_again() -> None:
+async def test_a_batch_interrupted_after_a_backward_seek_is_not_redelivered() -> None:
     def fn(_df: Any, batch_id: BatchId) -> None:
         if batch_id == 0:
             assert rig.spark.sparkContext.cancelled.wait(10)
@@ -172,7 +170,7 @@ async def test_a_batch_that_is_interrupted_after_its_reader_went_back_does_not_c
     await rig.finish()
 
 
-async def test_headers_come_on_request() -> None:
+async def test_headers_are_optional() -> None:
     rig = Rig(0, include_headers=True)
     rig.claims[0].feed(0, 1)
     rig.start()
@@ -181,7 +179,7 @@ async def test_headers_come_on_request() -> None:
     await rig.finish()
 
 
-async def test_numbers_go_on_over_sessions() -> None:
+async def test_batch_numbers_continue_over_sessions() -> None:
     rig = Rig(0)
     for session in range(2):
         rig.claims = [FakeClaim(0, initial_offset=session)]
@@ -196,7 +194,7 @@ async def test_numbers_go_on_over_sessions() -> None:
 # -- failures ------------------------------------------------------------------------------------------------------------
 
 
-async def test_an_exception_of_fn_leaves_one_claim_as_itself_and_nothing_is_committed() -> None:
+async def test_one_claim_raises_the_exception_of_fn_unchanged_and_nothing_is_committed() -> None:
     def fn(_df: Any, batch_id: BatchId) -> None:
         if batch_id == 1:
             raise LookupError("no such warehouse")
@@ -221,7 +219,7 @@ async def test_an_exception_of_fn_leaves_one_claim_as_itself_and_nothing_is_comm
 @pytest.mark.parametrize(
     "error", [StopIteration("x"), SystemExit(3), ValueError("x"), asyncio.CancelledError("x")]
 )
-async def test_any_kind_of_exception_comes_through(error: BaseException) -> None:
+async def test_any_kind_of_exception_is_raised(error: BaseException) -> None:
     def fn(_df: Any, _batch_id: BatchId) -> None:
         raise error
 
@@ -234,7 +232,7 @@ async def test_any_kind_of_exception_comes_through(error: BaseException) -> None
     rig.assert_nothing_left()
 
 
-async def test_an_exception_of_fn_is_raised_also_where_spark_has_gone_with_it() -> None:
+async def test_an_exception_of_fn_is_raised_even_if_the_job_tag_cannot_be_removed() -> None:
     def fn(_df: Any, _batch_id: BatchId) -> None:
         rig.spark.sparkContext.tags.clear()
         raise LookupError("Java is gone")
@@ -248,8 +246,8 @@ async def test_an_exception_of_fn_is_raised_also_where_spark_has_gone_with_it() 
 
 
 @pytest.mark.parametrize("on_error", ["raise", Retry(times=50)])
-async def test_a_java_that_ends_in_a_batch_ends_the_run_at_once(on_error: Any) -> None:
-    """Whatever py4j made of it; trying again would meet the same end."""
+async def test_a_jvm_that_ends_during_a_batch_ends_the_run_at_once(on_error: Any) -> None:
+    """The original exception is the cause; there is no retry, which would fail as well."""
 
     def refuse() -> None:
         raise ConnectionRefusedError(111, "Connection refused")
@@ -273,7 +271,7 @@ async def test_a_java_that_ends_in_a_batch_ends_the_run_at_once(on_error: Any) -
     rig.assert_nothing_left()
 
 
-async def test_a_batch_whose_function_stops_spark_is_done_and_the_next_one_fails() -> None:
+async def test_a_batch_whose_function_stops_spark_is_committed_and_the_next_one_fails() -> None:
     def fn(_df: Any, _batch_id: BatchId) -> None:
         rig.spark.sparkContext.tags.clear()
         rig.spark.sparkContext._jsc = None
@@ -287,7 +285,7 @@ async def test_a_batch_whose_function_stops_spark_is_done_and_the_next_one_fails
     rig.assert_nothing_left()
 
 
-async def test_a_java_that_is_gone_is_called_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_jvm_that_does_not_answer_raises_spark_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_tag: str) -> None:
         raise ConnectionRefusedError(111, "Connection refused")
 
@@ -300,7 +298,7 @@ async def test_a_java_that_is_gone_is_called_by_its_name(monkeypatch: pytest.Mon
     rig.assert_nothing_left()
 
 
-async def test_an_error_of_the_claims_iterator_is_raised_after_the_batch_under_way() -> None:
+async def test_an_error_of_the_claims_iterator_is_raised_after_the_running_batch() -> None:
     begun, go, fn = gate()
     rig = Rig(0, fn=fn)
     rig.claims[0].feed(0, 5)
@@ -316,7 +314,7 @@ async def test_an_error_of_the_claims_iterator_is_raised_after_the_batch_under_w
     rig.assert_nothing_left()
 
 
-async def test_a_commit_that_heals_is_tried_again_before_the_next_batch() -> None:
+async def test_a_retriable_commit_error_is_retried_before_the_next_batch() -> None:
     rig = Rig(0, max_rows=5)
     rig.session.refusals.append(refusal(0, RequestTimedOut("no answer")))
     rig.session.refusals.append(refusal(0, BrokerError(ErrorCode.REBALANCE_IN_PROGRESS, "commit")))
@@ -331,7 +329,7 @@ async def test_a_commit_that_heals_is_tried_again_before_the_next_batch() -> Non
     await rig.finish()
 
 
-async def test_a_commit_that_cannot_heal_is_raised() -> None:
+async def test_a_final_commit_error_is_raised() -> None:
     rig = Rig(0, max_rows=5)
     rig.session.refusals.append(refusal(0, BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "commit")))
     rig.claims[0].feed(0, 10)
@@ -342,7 +340,7 @@ async def test_a_commit_that_cannot_heal_is_raised() -> None:
     rig.assert_nothing_left()
 
 
-async def test_whatever_else_a_commit_raises_comes_through() -> None:
+async def test_other_errors_of_a_commit_are_raised() -> None:
     def over() -> None:
         raise UsageError("the session is over")
 
@@ -355,7 +353,7 @@ async def test_whatever_else_a_commit_raises_comes_through() -> None:
     rig.assert_nothing_left()
 
 
-async def test_a_refused_commit_of_somebody_elses_partition_is_not_ours() -> None:
+async def test_a_commit_error_of_another_partition_is_ignored() -> None:
     rig = Rig(0)
     rig.session.refusals.append(refusal(7, BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "commit")))
     rig.claims[0].feed(0, 5)
@@ -390,7 +388,7 @@ async def test_bad_limits_are_refused(limits: dict[str, Any], key: str) -> None:
         ({"start_from": 7}, "start_from=7.*a sync function"),
     ],
 )
-async def test_bad_wishes_are_refused(options: dict[str, Any], words: str) -> None:
+async def test_bad_options_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         Rig(0, **options)
 

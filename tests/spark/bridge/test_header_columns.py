@@ -1,4 +1,4 @@
-"""Header columns on their way into a DataFrame: every cut and every mix of headers that Spark's conversion must take."""
+"""Header columns of DataFrames: Spark's conversion works for any split of batches and any mix of headers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def batch(start: int, count: int, mix: Mix, partition: int = 0) -> Any:
 
 
 def as_spark_converts(batches: Sequence[Any]) -> Any:
-    """What `createDataFrame` makes of a table before Java sees it; needs no Java."""
+    """Convert a table as `createDataFrame` does before the JVM gets it; needs no Java."""
     from pyspark.sql.pandas.types import _check_arrow_table_timestamps_localize
 
     schema = frame_schema(include_headers=True)
@@ -63,7 +63,7 @@ def check(chunks: list[Any], cores: int) -> None:
 
 @pytest.mark.parametrize("name", MIXES)
 @pytest.mark.parametrize("cores", [1, 2, 7])
-def test_every_mix_of_headers_is_taken_by_sparks_conversion(name: str, cores: int) -> None:
+def test_sparks_conversion_accepts_every_mix_of_headers(name: str, cores: int) -> None:
     check([batch(0, 6_001, MIXES[name])], cores)
 
 
@@ -73,13 +73,13 @@ def test_every_mix_of_headers_is_taken_by_sparks_conversion(name: str, cores: in
     st.integers(1, 8),
     st.integers(0, 40),
 )
-def test_every_cut_of_pieces_is_taken_by_sparks_conversion(
+def test_sparks_conversion_accepts_every_split_of_batches(
     shapes: list[tuple[int, str]], cores: int, skipped: int
 ) -> None:
     chunks, start = [], 0
     for count, name in shapes:
         made = batch(start, count, MIXES[name])
-        # a piece may be a view already: what was before an offset, or behind it
+        # a batch may be a view already, of the rows before or after an offset
         chunks.append(made.slice(min(skipped, count - 1)))
         start += count
     check(chunks, cores)

@@ -1,4 +1,4 @@
-"""ForeachBatch in real groups in virtual time: rebalances, closes and losses in the middle of a batch, retries."""
+"""ForeachBatch in consumer groups in virtual time: rebalances, closes and lost members during a batch, retries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.spark.bridge.virtual import (
 
 pytestmark = [pytest.mark.asyncio, *IN_VIRTUAL_TIME]
 
-# -- rebalances, closes and losses in the middle of a batch --------------------------------------------------------------
+# -- rebalances, closes and lost members during a batch ------------------------------------------------------------------
 
 
 async def test_a_batch_that_ends_within_the_rebalance_timeout_is_committed(
@@ -76,7 +76,7 @@ async def test_a_batch_that_outlasts_the_rebalance_timeout_is_cancelled_and_the_
         assert "raised by consume_claim of numbers-" in caught.value.__notes__[0]
         assert committed(virtual_kafka) == {}
         assert first_handler.statistics().interrupted == 1
-        # the other one gets all of it
+        # the other member gets all records
         await first.aclose()
         await until(lambda: sum(committed(virtual_kafka).values()) == 40)
         await second.aclose()
@@ -84,7 +84,7 @@ async def test_a_batch_that_outlasts_the_rebalance_timeout_is_cancelled_and_the_
     assert quick.values == list(range(40))
 
 
-async def test_what_is_gathered_but_not_begun_is_dropped_at_a_rebalance(virtual_kafka: VirtualKafka) -> None:
+async def test_queued_records_are_dropped_at_a_rebalance(virtual_kafka: VirtualKafka) -> None:
     await produce(virtual_kafka, 40)
     sink = Sink(lambda call: 5.0 if call == 1 else 0.1)
     first, first_handler = member(virtual_kafka, sink, max_rows=5)
@@ -95,7 +95,7 @@ async def test_what_is_gathered_but_not_begun_is_dropped_at_a_rebalance(virtual_
         await until(lambda: first_handler.statistics().queued_rows >= 10)
         runs.append(asyncio.create_task(second.run("numbers", second_handler)))
         await until(lambda: virtual_kafka.group(GROUP).state == "PreparingRebalance")
-        # the session is told at the next heartbeat, and its queue is empty long before its batch ends
+        # the session learns of it by the next heartbeat; its queue is then empty long before its batch ends
         await until(lambda: first_handler.statistics().queued_rows == 0)
         assert first_handler.statistics().running is not None
         assert len(sink.calls) == 1
@@ -121,7 +121,9 @@ async def test_a_close_waits_for_the_batch_and_then_interrupts_it_without_an_err
     assert handler.statistics().interrupted == 1
 
 
-async def test_a_close_has_its_time_also_where_no_commit_is_answered(virtual_kafka: VirtualKafka) -> None:
+async def test_a_close_takes_no_longer_than_close_timeout_if_no_commit_is_answered(
+    virtual_kafka: VirtualKafka,
+) -> None:
     await produce(virtual_kafka, 8)
     held = virtual_kafka.faults.on("OffsetCommit", times=None).hold()
     sink = Sink()
@@ -137,7 +139,7 @@ async def test_a_close_has_its_time_also_where_no_commit_is_answered(virtual_kaf
     held.cancel()
 
 
-async def test_a_lost_member_interrupts_its_batch_and_joins_anew(virtual_kafka: VirtualKafka) -> None:
+async def test_a_lost_member_interrupts_its_batch_and_rejoins(virtual_kafka: VirtualKafka) -> None:
     await produce(virtual_kafka, 40)
     sink = Sink(lambda call: 1_000.0 if call == 1 else 0.1)
     group, handler = member(virtual_kafka, sink)
@@ -149,12 +151,14 @@ async def test_a_lost_member_interrupts_its_batch_and_joins_anew(virtual_kafka: 
         await until(lambda: sum(committed(virtual_kafka).values()) == 40)
         await group.aclose()
         await run
-    assert [int(batch_id) for _, batch_id in sink.calls] == [0, 1], "no number is given twice"
+    assert [int(batch_id) for _, batch_id in sink.calls] == [0, 1], "no number is used twice"
     assert sink.values == list(range(40))
 
 
-async def test_a_topic_that_is_deleted_during_a_batch_holds_up_no_other(virtual_kafka: VirtualKafka) -> None:
-    """Of its offsets none can be committed any more, however long one tries."""
+async def test_a_topic_deleted_during_a_batch_does_not_block_other_topics(
+    virtual_kafka: VirtualKafka,
+) -> None:
+    """The offsets of a deleted topic cannot be committed, even with retries."""
     virtual_kafka.create_topic("others", 1)
     await produce(virtual_kafka, 8)
     async with Producer(virtual_kafka.bootstrap_servers) as producer:
@@ -175,7 +179,7 @@ async def test_a_topic_that_is_deleted_during_a_batch_holds_up_no_other(virtual_
 # -- on_error ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_failed_batch_is_tried_again_with_the_same_ranges_and_number(
+async def test_a_failed_batch_is_retried_with_the_same_ranges_and_number(
     virtual_kafka: VirtualKafka,
 ) -> None:
     await produce(virtual_kafka, 8)
@@ -196,14 +200,14 @@ async def test_a_failed_batch_is_tried_again_with_the_same_ranges_and_number(
     tries = sink.calls[:4]
     assert len({(int(batch_id), batch_id.ranges) for _, batch_id in tries}) == 1
     gaps = [later[0] - earlier[0] for earlier, later in itertools.pairwise(tries)]
-    # doubled, spread by a fifth; longer than the session timeout: heartbeats went on
+    # doubled, with 20 % jitter; longer than the session timeout in total, so heartbeats continued
     for gap, pause in zip(gaps, (10, 20, 30), strict=True):
         assert gap == pytest.approx(pause, rel=0.21)
     assert sum(gaps) > CONFIG.session_timeout
     assert sink.values == list(range(12))
 
 
-async def test_when_the_tries_are_used_up_the_last_exception_comes_out(virtual_kafka: VirtualKafka) -> None:
+async def test_the_last_exception_is_raised_after_the_last_retry(virtual_kafka: VirtualKafka) -> None:
     await produce(virtual_kafka, 8)
     sink = Sink(raises_until(100, OSError("the warehouse is closed")))
     group, handler = member(virtual_kafka, sink, on_error=Retry(times=2))
@@ -216,7 +220,7 @@ async def test_when_the_tries_are_used_up_the_last_exception_comes_out(virtual_k
     assert committed(virtual_kafka) == {}
 
 
-async def test_a_rebalance_ends_the_tries_and_the_batch_is_delivered_to_the_next_owners(
+async def test_a_rebalance_ends_the_retries_and_the_next_owners_get_the_batch(
     virtual_kafka: VirtualKafka,
 ) -> None:
     await produce(virtual_kafka, 8)
@@ -240,7 +244,7 @@ async def test_a_rebalance_ends_the_tries_and_the_batch_is_delivered_to_the_next
 
 
 @pytest.mark.parametrize("is_cancelled", [True, False], ids=["cancelled", "closed"])
-async def test_nobody_waits_for_the_next_try_at_the_end(
+async def test_a_close_or_cancellation_does_not_wait_for_the_next_retry(
     virtual_kafka: VirtualKafka, is_cancelled: bool
 ) -> None:
     await produce(virtual_kafka, 8)

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("include_headers", [False, True])
-def test_a_frame_looks_like_sparks_kafka_source(spark: SparkSession, include_headers: bool) -> None:
+def test_a_frame_has_the_schema_and_values_of_sparks_kafka_source(
+    spark: SparkSession, include_headers: bool
+) -> None:
     rows = [
         Record("t", 3, 7, 1_700_000_000_123, 1, None, b"v", [("h", b"1"), ("n", None)]),
         Record("t", 3, 9, -1, -1, b"k", None),
@@ -75,10 +77,10 @@ def test_a_frame_has_a_partition_per_core_and_leaves_the_settings_alone(spark: S
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("is_promoted", [False, True])
-async def test_java_keeps_nothing_of_batches_that_are_done(
+async def test_the_jvm_keeps_nothing_of_finished_batches(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, is_promoted: bool
 ) -> None:
-    """Also of slow ones, during which Python's collector has taken their objects for old."""
+    """Nor of slow ones, whose Python objects have been promoted to an older generation of the garbage collector."""
     held: list[weakref.ref[Any]] = []
     monkeypatch.setattr(jobs, "MAX_UNCOLLECTED_BYTES", 1)
 
@@ -129,7 +131,7 @@ async def test_batches_reach_a_sink_that_overwrites_by_range(spark: SparkSession
         await asyncio.gather(*tasks)
 
     await deliver((0, 0, 100), (1, 0, 50))
-    # delivered again with another end, and from there on
+    # redelivered with another end, then continued from there
     await deliver((0, 0, 60), (1, 0, 70))
     await deliver((0, 60, 100))
     found = await asyncio.to_thread(
@@ -159,13 +161,13 @@ async def test_the_spark_job_of_a_lost_member_is_cancelled(spark: SparkSession) 
 
 
 def endless_job(spark: SparkSession) -> None:
-    """Of many tasks: Spark gives a cancelled job no more of them, but one that runs goes on to its end."""
+    """Run a job of many tasks: Spark starts no more tasks of a cancelled job, but finishes the running ones."""
     rows = spark.range(0, 10**11, 1, 10_000).selectExpr("id % 7 as x")
     rows.write.format("noop").mode("overwrite").save()
 
 
 @pytest.mark.asyncio
-async def test_the_spark_job_that_outlasts_a_rebalance_is_cancelled_and_its_rows_come_again(
+async def test_a_spark_job_that_outlasts_a_rebalance_is_cancelled_and_its_rows_redelivered(
     spark: SparkSession,
 ) -> None:
     begun = threading.Event()
@@ -204,7 +206,7 @@ async def test_the_spark_job_that_outlasts_a_rebalance_is_cancelled_and_its_rows
 
 
 @pytest.mark.asyncio
-async def test_a_batch_that_fails_in_spark_is_tried_again_with_the_same_rows(spark: SparkSession) -> None:
+async def test_a_batch_that_fails_in_spark_is_retried_with_the_same_rows(spark: SparkSession) -> None:
     seen: list[tuple[int, tuple[Any, ...], int]] = []
 
     def store(df: Any, batch_id: BatchId) -> None:
@@ -228,7 +230,7 @@ async def test_a_batch_that_fails_in_spark_is_tried_again_with_the_same_rows(spa
 
 
 @pytest.mark.asyncio
-async def test_an_error_inside_spark_comes_through_as_itself(spark: SparkSession) -> None:
+async def test_an_error_of_spark_is_raised_unchanged(spark: SparkSession) -> None:
     from pyspark.errors import AnalysisException
 
     def wrong(df: Any, _batch_id: BatchId) -> None:

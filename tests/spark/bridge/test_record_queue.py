@@ -1,4 +1,4 @@
-"""The pure parts: batch ids, ranges, and what goes into a batch."""
+"""Batch ids, ranges, and the queue from which batches are made."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def spans(chunks: list[Chunk]) -> list[tuple[int, int, int]]:
 # -- batch ids -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_id_is_an_int_that_knows_its_ranges() -> None:
+def test_a_batch_id_is_an_int_with_ranges() -> None:
     ranges = (OffsetRange("a", 0, 5, 9), OffsetRange("a", 1, 0, 3))
     batch_id = BatchId(7, ranges)
     assert batch_id == 7
@@ -45,15 +45,15 @@ def test_a_batch_id_survives_copying(clone: Any) -> None:
     assert (cloned, cloned.ranges) == (3, (OffsetRange("a", 0, 5, 9),))
 
 
-def test_ranges_join_the_pieces_of_a_partition_and_are_sorted() -> None:
+def test_consecutive_chunks_become_one_range_and_ranges_are_sorted() -> None:
     chunks = [chunk(1, 40), chunk(0, 0), chunk(0, 10, 5), chunk(1, 50)]
     assert chunk_ranges(chunks) == (OffsetRange(TOPIC, 0, 0, 15), OffsetRange(TOPIC, 1, 40, 60))
 
 
-# -- the gatherer --------------------------------------------------------------------------------------------------------
+# -- the queue -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_takes_pieces_of_all_partitions_in_order_of_arrival() -> None:
+def test_a_batch_has_chunks_of_all_partitions_in_order_of_arrival() -> None:
     queue = RecordQueue(1_000, 1 << 30)
     for each in (chunk(0, 0), chunk(1, 0), chunk(0, 10)):
         queue.put(each)
@@ -61,7 +61,7 @@ def test_a_batch_takes_pieces_of_all_partitions_in_order_of_arrival() -> None:
     assert (queue.rows, queue.bytes, queue.oldest) == (0, 0, None)
 
 
-def test_a_batch_keeps_to_its_limits_and_the_rest_waits() -> None:
+def test_a_batch_respects_max_rows_and_the_rest_stays_queued() -> None:
     queue = RecordQueue(25, 1 << 30)
     for start in (0, 10, 20):
         queue.put(chunk(0, start, at=float(start)))
@@ -72,7 +72,7 @@ def test_a_batch_keeps_to_its_limits_and_the_rest_waits() -> None:
     assert spans(queue.pop_batch()) == [(0, 20, 30)]
 
 
-def test_bytes_are_a_limit_as_well() -> None:
+def test_a_batch_respects_max_bytes() -> None:
     one = chunk(0, 0)
     queue = RecordQueue(1_000, one.bytes + 1)
     queue.put(one)
@@ -80,24 +80,24 @@ def test_bytes_are_a_limit_as_well() -> None:
     assert spans(queue.pop_batch()) == [(0, 0, 10)]
 
 
-def test_a_piece_larger_than_the_limits_makes_a_batch_alone() -> None:
+def test_a_chunk_larger_than_the_limits_is_a_batch_of_its_own() -> None:
     queue = RecordQueue(5, 1)
     queue.put(chunk(0, 0))
     queue.put(chunk(1, 0))
     assert spans(queue.pop_batch()) == [(0, 0, 10)]
 
 
-def test_a_full_gatherer_still_takes_a_first_piece_of_every_partition() -> None:
+def test_a_full_queue_accepts_a_first_chunk_of_every_partition() -> None:
     queue = RecordQueue(10, 1 << 30)
     queue.put(chunk(0, 0))
     assert queue.is_full
-    assert queue.accepts(TopicPartition(TOPIC, 0)), "two batches may wait"
+    assert queue.accepts(TopicPartition(TOPIC, 0)), "two batches may be queued"
     queue.put(chunk(0, 10))
     assert not queue.accepts(TopicPartition(TOPIC, 0))
     assert queue.accepts(TopicPartition(TOPIC, 1))
 
 
-def test_dropped_and_dead_partitions_leave_nothing_behind() -> None:
+def test_chunks_of_dropped_and_dead_partitions_are_removed() -> None:
     queue = RecordQueue(1_000, 1 << 30)
     for partition in (0, 1, 2):
         queue.put(chunk(partition, 0))
@@ -107,7 +107,7 @@ def test_dropped_and_dead_partitions_leave_nothing_behind() -> None:
     assert (queue.rows, queue.oldest) == (0, None)
 
 
-def test_what_is_put_back_comes_first_again() -> None:
+def test_requeued_chunks_come_first() -> None:
     queue = RecordQueue(1_000, 1 << 30)
     queue.put(chunk(0, 0))
     taken = [*queue.pop_batch()]
@@ -121,7 +121,7 @@ def test_what_is_put_back_comes_first_again() -> None:
     st.integers(1, 60),
     st.lists(st.booleans(), max_size=40),
 )
-def test_every_record_is_taken_once_in_the_order_of_its_partition(
+def test_every_record_is_in_one_batch_in_the_order_of_its_partition(
     puts: list[tuple[int, int]], max_rows: int, takes: list[bool]
 ) -> None:
     queue = RecordQueue(max_rows, 1 << 30)

@@ -1,4 +1,4 @@
-"""Where a ForeachBatch begins: numbers that count on from commits, offsets that the sink knows."""
+"""The start of a ForeachBatch: batch numbers continued from commits, start offsets from the sink."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.spark.bridge.virtual import (
 pytestmark = [pytest.mark.asyncio, *IN_VIRTUAL_TIME]
 
 
-async def test_numbers_go_on_where_the_last_owner_of_a_partition_has_stopped(
+async def test_batch_numbers_continue_after_those_of_the_last_owner(
     virtual_kafka: VirtualKafka,
 ) -> None:
     await produce(virtual_kafka, 40)
@@ -41,14 +41,14 @@ async def test_numbers_go_on_where_the_last_owner_of_a_partition_has_stopped(
     last = max(map(from_metadata, found.values()), key=lambda each: each.number if each else -1)
     assert last == (numbers[-1], 10)
 
-    # another handler, as after a restart
+    # a new handler, as after a restart
     await produce(virtual_kafka, 4, start=40)
     again = Sink()
     await run_until(virtual_kafka, again, lambda: sum(committed(virtual_kafka).values()) == 44)
     assert int(again.calls[0][1]) == numbers[-1] + 1
 
 
-async def test_metadata_of_strangers_is_no_trouble(virtual_kafka: VirtualKafka) -> None:
+async def test_metadata_of_other_programs_is_ignored(virtual_kafka: VirtualKafka) -> None:
     await produce(virtual_kafka, 8)
     async with OffsetManager(virtual_kafka.bootstrap_servers, GROUP) as manager:
         for partition, text in enumerate(["foreachBatch/1:99@1", "foreachBatch/9:1e9", "by hand", ""]):
@@ -61,7 +61,7 @@ async def test_metadata_of_strangers_is_no_trouble(virtual_kafka: VirtualKafka) 
 
 
 class UnluckySink(Sink):
-    """Stores the batch of number `bad`, and then fails."""
+    """A sink that fails after it has stored the batch with the number `bad`."""
 
     bad = 1
 
@@ -72,10 +72,10 @@ class UnluckySink(Sink):
         return took
 
 
-async def test_a_range_that_comes_again_starts_where_it_did_before_whatever_the_group_has_passed_over(
+async def test_a_redelivered_range_has_the_same_start_after_transaction_markers(
     virtual_kafka: VirtualKafka,
 ) -> None:
-    """Groups commit beyond a transaction's marker; a sink that overwrites by the start must not notice."""
+    """Committed offsets are after a transaction's marker; for sinks that overwrite by the start, ranges must not change."""
     topic = SimpleNamespace(cluster=virtual_kafka, topic="numbers")
     writer, sink = Transactions(topic), UnluckySink()  # type: ignore[arg-type]  # all that it asks for
     writer.write(0, b"0", b"1")
@@ -103,7 +103,7 @@ async def test_the_leader_epoch_is_committed_with_the_offset(virtual_kafka: Virt
 
 
 class SinkWithOffsets(Sink):
-    """Stores its offsets; `stored` is where it says it is."""
+    """A sink that stores its offsets; `stored` are the offsets that it returns."""
 
     def __init__(self, stored: dict[int, int]) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class SinkWithOffsets(Sink):
         return {tp: self.stored[tp.partition] for tp in partitions if tp.partition in self.stored}
 
 
-async def test_a_session_starts_where_the_sink_is_ahead_of_the_group_or_behind_it(
+async def test_a_session_starts_at_the_sinks_offsets_before_or_after_the_groups(
     virtual_kafka: VirtualKafka,
 ) -> None:
     await produce(virtual_kafka, 40)
@@ -130,13 +130,13 @@ async def test_a_session_starts_where_the_sink_is_ahead_of_the_group_or_behind_i
     for _, batch_id in sink.calls:
         for part in batch_id.ranges:
             starts.setdefault(part.partition, part.start)
-    assert starts == {0: 2, 1: 8, 2: 5, 3: 2}, "where the sink says, or where the last batch ended"
+    assert starts == {0: 2, 1: 8, 2: 5, 3: 2}, "at the sink's offset, or where the last batch ended"
     assert {int(batch_id) for _, batch_id in sink.calls} >= {8}
     assert committed(virtual_kafka) == dict.fromkeys(range(4), 10)
 
 
-async def test_a_sink_behind_the_group_takes_the_commit_back(virtual_kafka: VirtualKafka) -> None:
-    """Otherwise the group would start beyond rows that the sink has lost, were it asked in another way."""
+async def test_a_smaller_offset_of_the_sink_resets_the_committed_offset(virtual_kafka: VirtualKafka) -> None:
+    """Otherwise a program that uses the committed offset would skip rows that the sink has lost."""
     await produce(virtual_kafka, 8)
     async with OffsetManager(virtual_kafka.bootstrap_servers, GROUP) as manager:
         for partition in range(4):
@@ -158,7 +158,7 @@ async def test_a_sink_behind_the_group_takes_the_commit_back(virtual_kafka: Virt
         (StopIteration("odd"), "raised StopIteration"),
     ],
 )
-async def test_a_sink_that_cannot_say_where_it_is_ends_the_session(
+async def test_invalid_start_offsets_end_the_session(
     virtual_kafka: VirtualKafka, answer: Any, words: str
 ) -> None:
     def start_from(_partitions: object) -> Any:

@@ -1,4 +1,4 @@
-"""Members that come, go and are lost, batches that fail, take long or for ever: in virtual time, from a seed."""
+"""Random test in virtual time: members join, leave and are lost, batches fail, take long or never end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.kafka(topics={"numbers": 4})]
 
 
 class WatchedJobs(LoopJobs):
-    """Sees to it that no partition is with two functions at once, and that none is begun beyond its commit."""
+    """Checks that no partition is processed by two calls at once, and that each batch starts where the last one ended."""
 
     kafka: VirtualKafka
     busy: set[TopicPartition] = set()
@@ -41,7 +41,7 @@ class WatchedJobs(LoopJobs):
         ends = {partition: batch.end for partition, batch in last.items() if batch is not None}
         assert [(part, ends.get(part.partition, 0)) for part in batch_id.ranges] == [
             (part, part.start) for part in batch_id.ranges
-        ], "a batch begins where the one before it ended, of which the commit tells"
+        ], "a batch starts where the one before it ended, according to the commit"
         self.busy.update(mine)
         try:
             yield
@@ -56,7 +56,7 @@ class WatchedJobs(LoopJobs):
 
 
 class Weather:
-    """How long calls take and what befalls members, all from one seed."""
+    """Random durations of calls and events of members, from one seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -68,7 +68,7 @@ class Weather:
         return 1_000.0 if luck > 0.97 else self.random.uniform(0.01, 5.0)
 
     async def life(self, kafka: VirtualKafka, sink: Sink, end: asyncio.Event) -> str:
-        """One member: how it ended."""
+        """Run one member; return how it ended."""
         policy = Retry(times=self.random.randint(1, 5), backoff=self.random.choice([0.1, 2.0, 20.0]))
         group, handler = member(kafka, sink, max_rows=self.random.randint(5, 200), on_error=policy)
         handler.random.seed(self.random.random())
@@ -95,7 +95,7 @@ class Weather:
         return "closed"
 
     async def write(self, kafka: VirtualKafka) -> None:
-        """All records, in transactions: behind each one lies a marker, which members pass over."""
+        """Write all records, in transactions: after each there is a marker, which members skip."""
         writer = Transactions(SimpleNamespace(cluster=kafka, topic="numbers"))  # type: ignore[arg-type]
         numbers = iter(range(RECORDS))
         while part := [b"%d" % number for number in itertools.islice(numbers, self.random.randint(1, 60))]:
@@ -108,7 +108,7 @@ class Weather:
 @pytest.mark.parametrize(
     "seed", [*range(4), *(pytest.param(n, marks=pytest.mark.soak) for n in range(4, 200))]
 )
-async def test_every_record_is_stored_once_whatever_the_weather(
+async def test_every_record_is_stored_once(
     virtual_kafka: VirtualKafka, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr(foreach_batch, "SparkJobs", WatchedJobs)

@@ -1,4 +1,4 @@
-"""The pure parts of the bridge: numbers and their metadata, retries, cuts of frames, statistics."""
+"""Batch numbers and their metadata, retries, sizes of frames, statistics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.spark.bridge.fakes import TOPIC, records
 
 
 @given(st.integers(0, 10**18 - 1), st.integers(0, 2**63 - 1))
-def test_a_batch_comes_back_from_its_metadata(number: int, end: int) -> None:
+def test_metadata_round_trip(number: int, end: int) -> None:
     metadata = to_metadata(number, end)
     assert from_metadata(metadata) == (number, end)
     assert len(check_metadata(metadata)) <= 53
@@ -49,14 +49,14 @@ def test_a_batch_comes_back_from_its_metadata(number: int, end: int) -> None:
         '{"batch": 7}',
     ],
 )
-def test_what_others_commit_is_no_number(strange: str) -> None:
+def test_metadata_of_other_programs_is_no_batch_number(strange: str) -> None:
     assert from_metadata(strange) is None
     numbers = BatchNumbers()
     numbers.observe(strange)
     assert numbers.next() == 0
 
 
-def test_numbers_count_on_from_the_largest_that_was_found_and_never_back() -> None:
+def test_numbers_continue_after_the_largest_found_and_never_decrease() -> None:
     numbers = BatchNumbers()
     for metadata in (to_metadata(6, 0), "by hand", to_metadata(41, 0), to_metadata(3, 0)):
         numbers.observe(metadata)
@@ -81,18 +81,18 @@ def test_retries_back_off_and_end() -> None:
         assert middle * 0.8 <= pause <= middle * 1.2
 
 
-def test_only_the_kinds_named_are_tried_again() -> None:
+def test_only_the_listed_exceptions_are_retried() -> None:
     policy = Retry(only=(OSError,))
     assert pauses(policy, ConnectionResetError("gone"))[0] is not None
     assert pauses(policy, ValueError("wrong")) == [None]
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
-def test_what_is_no_exception_is_never_tried_again(error: BaseException) -> None:
+def test_only_exceptions_are_retried(error: BaseException) -> None:
     assert pauses(Retry(), error) == [None]
 
 
-def test_without_a_policy_nothing_is_tried_again() -> None:
+def test_without_a_policy_nothing_is_retried() -> None:
     assert pauses("raise", OSError("no")) == [None]
 
 
@@ -115,7 +115,7 @@ def test_a_bad_policy_is_refused(arguments: dict[str, Any], key: str) -> None:
 
 
 @given(st.lists(st.integers(1, 9_000), min_size=1, max_size=12), st.integers(1, 16))
-def test_a_frame_is_cut_into_even_parts_that_hold_every_row_in_order(counts: list[int], cores: int) -> None:
+def test_a_frame_is_split_into_even_parts_with_every_row_in_order(counts: list[int], cores: int) -> None:
     chunks, start = [], 0
     for count in counts:
         offsets = pa.array(range(start, start + count), pa.int64())
@@ -128,7 +128,7 @@ def test_a_frame_is_cut_into_even_parts_that_hold_every_row_in_order(counts: lis
     assert len(parts) <= max(1, 2 * start / wanted)
 
 
-def test_large_rows_are_cut_finer_and_large_pieces_are_not_copied() -> None:
+def test_large_rows_make_more_parts_and_large_batches_are_not_copied() -> None:
     values = list(records(0, 0, 12_000))
     for record in values:
         record.value = b"v" * 2_000
@@ -142,7 +142,7 @@ def test_large_rows_are_cut_finer_and_large_pieces_are_not_copied() -> None:
 # -- statistics ----------------------------------------------------------------------------------------------------------
 
 
-def test_statistics_tell_what_was_and_what_is() -> None:
+def test_statistics_have_totals_and_the_current_state() -> None:
     metrics = BridgeMetrics()
     metrics.record_call(0.25, 1.5)
     metrics.record_failure(OSError("the warehouse\nis closed"), 10.0)
@@ -161,7 +161,7 @@ def test_statistics_tell_what_was_and_what_is() -> None:
     assert now.as_dict()["last_batch"] == {"number": 7, "ranges": ["a-0[5, 9)"]}
 
 
-def test_statistics_of_a_bridge_that_never_worked() -> None:
+def test_statistics_without_any_batch() -> None:
     now = BridgeMetrics().snapshot(0, 0, None, 5.0)
     assert (now.running, now.running_for, now.last_error, now.last_error_age) == (None, None, None, None)
     assert str(now) == "0 batches, 0 rows, 0 bytes; 0.0 s in the function"

@@ -1,4 +1,4 @@
-"""ForeachBatch in real consumer groups on an embedded cluster; only Spark itself is a stand-in."""
+"""ForeachBatch in consumer groups on an embedded cluster, with a fake Spark."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONFIG = ConsumerConfig(auto_offset_reset="earliest", heartbeat_interval=0.1, se
 
 @pytest_asyncio.fixture
 async def broker() -> AsyncIterator[EmbeddedCluster]:
-    """A cluster with a topic `numbers` of four partitions, the records 0 … RECORDS - 1 in it."""
+    """A cluster with a topic `numbers` of four partitions with the records 0 … RECORDS - 1."""
     async with EmbeddedCluster(2) as cluster:
         cluster.create_topic("numbers", 4)
         async with Producer(cluster.bootstrap_servers) as producer:
@@ -39,7 +39,7 @@ async def broker() -> AsyncIterator[EmbeddedCluster]:
 
 
 class Sink:
-    """Overwrites by (partition, start), as every sink should; `calls` counts the batches of all members."""
+    """A sink that overwrites by (partition, start); `calls` counts the batches of all members."""
 
     def __init__(self, before: Callable[[BatchId], None] = lambda _: None) -> None:
         self.files: dict[tuple[int, int], list[int]] = {}
@@ -76,10 +76,10 @@ def committed(broker: EmbeddedCluster) -> int:
     return sum(found.offset for found in broker.group("sink").offsets.values())
 
 
-async def test_no_object_is_made_for_a_record(
+async def test_no_object_is_created_for_a_record(
     broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the wire to the table that Spark gets a record is a place in columns."""
+    """Records are decoded into columns; no Record object exists between the wire and the table for Spark."""
 
     def made(*_: object) -> None:
         raise AssertionError("an object for a record")
@@ -95,7 +95,7 @@ async def test_no_object_is_made_for_a_record(
     assert sink.numbers == Counter(range(RECORDS))
 
 
-async def test_members_come_and_go_and_every_record_is_stored_once(broker: EmbeddedCluster) -> None:
+async def test_every_record_is_stored_once_while_members_join_and_leave(broker: EmbeddedCluster) -> None:
     pace = threading.Semaphore(0)
     sink = Sink(lambda _: pace.acquire(timeout=10))
     first, first_handler = member(broker, sink)
@@ -105,7 +105,7 @@ async def test_members_come_and_go_and_every_record_is_stored_once(broker: Embed
         pace.release(5)
         await until(lambda: sink.calls == 5)
         runs.append(asyncio.create_task(second.run("numbers", second_handler)))
-        # the first member is in the middle of a batch when it is asked to give partitions up
+        # the first member is processing a batch when partitions are revoked
         await until(lambda: broker.group("sink").state == "PreparingRebalance")
         pace.release(10)
         await until(lambda: len(broker.group("sink").members) == 2 and sink.calls >= 12)
@@ -117,10 +117,10 @@ async def test_members_come_and_go_and_every_record_is_stored_once(broker: Embed
         await second.aclose()
         await asyncio.gather(*runs)
     assert sink.numbers == Counter(range(RECORDS))
-    assert sum(len(rows) for rows in sink.files.values()) == RECORDS, "no range was ever delivered again"
+    assert sum(len(rows) for rows in sink.files.values()) == RECORDS, "no range was delivered twice"
 
 
-async def test_an_exception_of_fn_leaves_run_as_itself_and_loses_nothing(broker: EmbeddedCluster) -> None:
+async def test_run_raises_an_exception_of_fn_unchanged_and_no_record_is_lost(broker: EmbeddedCluster) -> None:
     def fail(batch_id: BatchId) -> None:
         if batch_id == 3:
             raise LookupError("the warehouse is closed")
@@ -138,7 +138,7 @@ async def test_an_exception_of_fn_leaves_run_as_itself_and_loses_nothing(broker:
     assert repr(handler).endswith("no session>")
     assert not [t for t in threading.enumerate() if t.name.startswith("asyncgroup-")]
 
-    # whoever comes next goes on right there
+    # the next member continues there
     sink = Sink()
     sink.files.update(failing.files)
     group, handler = member(broker, sink)
@@ -150,7 +150,7 @@ async def test_an_exception_of_fn_leaves_run_as_itself_and_loses_nothing(broker:
     assert sink.numbers == Counter(range(RECORDS))
 
 
-async def test_a_lost_member_commits_nothing_and_its_batch_comes_again(broker: EmbeddedCluster) -> None:
+async def test_a_lost_member_commits_nothing_and_its_batch_is_redelivered(broker: EmbeddedCluster) -> None:
     spark = FakeSpark()
     begun = threading.Event()
 
@@ -173,8 +173,8 @@ async def test_a_lost_member_commits_nothing_and_its_batch_comes_again(broker: E
     assert sink.numbers == Counter(range(RECORDS))
 
 
-async def test_a_loop_around_run_goes_on_after_an_interrupted_batch(broker: EmbeddedCluster) -> None:
-    """The README's loop: the group stays open, and what was interrupted is delivered again."""
+async def test_a_loop_around_run_continues_after_an_interrupted_batch(broker: EmbeddedCluster) -> None:
+    """The loop of the README: the group stays open, and the interrupted batch is redelivered."""
     spark, begun, interruptions = FakeSpark(), threading.Event(), 0
 
     def first_call_outlasts_the_rebalance(_batch_id: BatchId) -> None:

@@ -1,6 +1,6 @@
-"""What the tests of ForeachBatch in virtual time have in common: members of one group, and a sink for them.
+"""Helpers of the tests of ForeachBatch in virtual time: members of one group, and a sink.
 
-Calls of the function are steps of the loop here (`LoopJobs`): each takes as many seconds as the test says.
+Calls of the function run on the event loop (`LoopJobs`); the test sets their duration.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ IN_VIRTUAL_TIME = (
     pytest.mark.usefixtures("loop_jobs"),
     pytest.mark.kafka(topics={"numbers": 4}),
 )
-"""The scene: a topic of four partitions, calls that are steps of the loop."""
+"""Markers of these tests: virtual time, a topic of four partitions, calls that run on the event loop."""
 
 
 class Sink:
-    """A sink that overwrites by (partition, start); `seconds(call)` says how long the n-th call takes, or raises."""
+    """A sink that overwrites by (partition, start); `seconds(n)` returns the duration of the n-th call, or raises."""
 
     def __init__(self, seconds: Callable[[int], float] = lambda _: 0.1) -> None:
         self.seconds = seconds
@@ -87,7 +87,7 @@ async def until(is_so: Callable[[], bool], limit: float = 600.0) -> None:
 async def run_until(
     kafka: VirtualKafka, sink: Any, is_so: Callable[[], bool], **options: Any
 ) -> ForeachBatch:
-    """One member from its beginning until something is so, closed then."""
+    """Run one member until `is_so()`, then close it."""
     group, handler = member(kafka, sink, **options)
     async with group:
         run = asyncio.create_task(group.run("numbers", handler))

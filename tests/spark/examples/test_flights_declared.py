@@ -29,7 +29,7 @@ NEEDED = ("grpc", "grpc_status", "yaml", "zstandard", "google.protobuf")
 
 
 def missing() -> str:
-    """Packages that `spark-pipelines` needs and that are not here."""
+    """Return the packages that `spark-pipelines` needs and that are not installed."""
 
     def is_here(name: str) -> bool:
         try:
@@ -41,7 +41,7 @@ def missing() -> str:
 
 
 def prepared(place: Path, servers: str) -> Path:
-    """A copy of the directory with places of its own; returns the specification."""
+    """Copy the directory, with storage of its own; return the specification."""
     for source in DEFINITIONS.iterdir():
         if source.is_file():
             text = source.read_text(encoding="utf-8")
@@ -51,7 +51,7 @@ def prepared(place: Path, servers: str) -> Path:
 
 
 async def run(spec: Path) -> tuple[int | None, str]:
-    """`spark-pipelines run`; returns its exit code and what it has said."""
+    """Run `spark-pipelines run`; return its exit code and output."""
     import pyspark
 
     require_spark()
@@ -64,7 +64,7 @@ async def run(spec: Path) -> tuple[int | None, str]:
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_CONF_DIR": str(spec.parent),
-            "SPARK_TESTING": "1",  # the only way to a free port in place of 15002
+            "SPARK_TESTING": "1",  # the only way to use a free port in place of 15002
         },
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
@@ -94,7 +94,7 @@ def known() -> list[Flight]:
 @pytest.mark.asyncio
 @pytest.mark.timeout(1_000)
 @pytest.mark.skipif(bool(missing()), reason=f"pip install 'asyncgroup[pipelines]': no {missing()}")
-async def test_declared_it_gives_what_the_csv_says_in_two_runs(spark: SparkSession, tmp_path: Path) -> None:
+async def test_the_results_of_two_runs_equal_those_of_the_csv(spark: SparkSession, tmp_path: Path) -> None:
     from asyncgroup.spark.examples.flights.events import heartbeat
 
     flights = await asyncio.to_thread(known)
@@ -108,7 +108,7 @@ async def test_declared_it_gives_what_the_csv_says_in_two_runs(spark: SparkSessi
                     await producer.enqueue("flights", flight.value, key=flight.carrier.encode())
                 await producer.flush()
                 if part[-1] is flights[-1]:
-                    # beside the flights, since the flows have no limit: all of it is one batch, where nothing is late
+                    # produced concurrently with the flights: the flows have no limit, so one batch has all rows, and none is late
                     last = max(flight.scheduled for flight in flights)
                     await producer.send("flights", heartbeat(60 * (last + 30 * 24 * 60)))
                 code, said = await run(spec)

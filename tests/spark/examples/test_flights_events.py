@@ -1,4 +1,4 @@
-"""The flights pipeline's decoder: whole batches of JSON, and what is wrong in one row stays in that row."""
+"""The decoder of the flights pipeline: it decodes whole batches of JSON; an invalid value affects only its own row."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ BAD: list[bytes | None] = [
     b'{"row":1}\n{"row":2}',
     b'{"row":1} trailing',
 ]
-"""Values that are no flight, and each a trap for a parser that reads all values at once."""
+"""Values that are not flights, each difficult for a parser that reads all values at once."""
 
 
 def rows(*values: bytes | None) -> list[dict[str, Any]]:
@@ -55,7 +55,7 @@ def rows(*values: bytes | None) -> list[dict[str, Any]]:
     return found
 
 
-def test_flights_are_what_json_says() -> None:
+def test_flights_equal_the_json() -> None:
     flights = list(itertools.islice(read_flights(find_data()), 2_000))
     for flight, row in zip(flights, rows(*(flight.value for flight in flights)), strict=True):
         value = json.loads(flight.value)
@@ -64,30 +64,30 @@ def test_flights_are_what_json_says() -> None:
         assert scheduled.timestamp() == 60 * flight.scheduled
 
 
-def test_no_values_are_no_rows() -> None:
+def test_no_values_give_no_rows() -> None:
     assert rows() == []
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_a_bad_value_is_a_row_of_nulls_between_its_neighbours(bad: bytes | None) -> None:
+def test_an_invalid_value_is_a_row_of_nulls(bad: bytes | None) -> None:
     assert rows(GOOD, bad, GOOD) == [ROW, NOTHING, ROW]
 
 
 @given(st.lists(st.sampled_from([GOOD, b"{}", b'{"row":\n7}', heartbeat(86_400), *BAD]), max_size=12))
-def test_a_row_depends_on_its_own_value_alone(values: list[bytes | None]) -> None:
+def test_a_row_depends_only_on_its_own_value(values: list[bytes | None]) -> None:
     assert rows(*values) == [row for value in values for row in rows(value)]
 
 
 @given(st.lists(st.binary(max_size=12), max_size=8))
-def test_any_bytes_are_a_row_each(values: list[bytes]) -> None:
+def test_any_bytes_give_one_row_each(values: list[bytes]) -> None:
     assert len(rows(*values)) == len(values)
 
 
-def test_a_slice_is_decoded_as_what_it_holds() -> None:
+def test_a_slice_is_decoded_without_the_rest() -> None:
     values = pa.array([b"no JSON", GOOD, GOOD, b"no JSON"], pa.binary()).slice(1, 2)
     assert decode(values).to_pylist() == [ROW, ROW]
 
 
-def test_a_heartbeat_is_a_time_and_nothing_else() -> None:
+def test_a_heartbeat_has_only_a_time() -> None:
     time = datetime(2014, 1, 31, 4, 59, tzinfo=UTC)
     assert rows(heartbeat(int(time.timestamp()))) == [{**NOTHING, "scheduled": time}]

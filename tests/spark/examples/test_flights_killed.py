@@ -1,4 +1,4 @@
-"""The flights pipeline as a program of its own, which is killed and started again."""
+"""The flights pipeline as a program that is killed and restarted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FLIGHTS = 30_000
 
 
 class Program:
-    """The pipeline's program: a process group with a Spark of its own."""
+    """The pipeline's program: a process group with its own Spark."""
 
     def __init__(self, servers: str, output: Path) -> None:
         self._arguments = [
@@ -50,18 +50,18 @@ class Program:
         )
 
     async def killed_at(self, batches: int) -> None:
-        """Run it until it has told of so many batches, and kill it and its JVM in the midst of the next."""
+        """Run it until it has printed this number of batches, and kill it and its JVM during the next one."""
         process = await self.start()
         assert process.stdout is not None
         try:
             while f"batches={batches}," not in (line := (await process.stdout.readline()).decode()):
-                assert line, "it ended by itself"
+                assert line, "the program ended by itself"
         finally:
             os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
 
     async def done(self) -> None:
-        """Run it to its end."""
+        """Run it to the end."""
         process = await self.start()
         try:
             await process.communicate()
@@ -83,7 +83,9 @@ def results(spark: SparkSession, servers: str, output: Path) -> PipelineFigures:
 @pytest.mark.soak
 @pytest.mark.asyncio
 @pytest.mark.timeout(1_100)
-async def test_killed_twice_it_gives_what_the_csv_says(spark: SparkSession, tmp_path: Path) -> None:
+async def test_the_results_after_two_kills_equal_those_of_the_csv(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     from asyncgroup.spark.examples.flights.events import heartbeat
 
     known = in_order(itertools.islice(read_flights(find_data()), FLIGHTS))

@@ -1,4 +1,4 @@
-"""The flights pipeline on Spark and the embedded cluster: what comes out is what the CSV says, however it was run."""
+"""The flights pipeline with Spark and the embedded cluster: its results equal those computed from the CSV."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LIMIT = 400.0
 FLIGHTS = 8_000
 LATE = {"row": 0, "carrier": "UA", "dep_delay": 3, "time_hour": "2012-12-01T10:00:00Z", "minute": 0}
-"""Of a time that the watermark has passed already when it comes."""
+"""A flight whose event time is older than the watermark when it comes."""
 
 
 def flights() -> list[Flight]:
@@ -38,15 +38,15 @@ def flights() -> list[Flight]:
 
 
 class Driver:
-    """What Spark does, called in threads."""
+    """Runs Spark's operations in threads."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
         self.pipeline, self.session = pipeline, pipeline.session(spark)
         self.dropped = Counter[str]()
-        """Rows that came too late, by query, over all starts."""
+        """Rows older than the watermark by query, over all starts."""
 
     def run(self) -> dict[str, QueryProgress]:
-        """Both queries to the topic's end; on a busy machine Spark may need several starts for that."""
+        """Run both queries to the topic's end; on a busy machine this may need several starts."""
         from pyspark.errors import StreamingQueryException
 
         from asyncgroup.spark.examples.flights.pipeline import is_worker_timeout
@@ -76,7 +76,7 @@ class Driver:
         return figures(self.pipeline.delays(self.session), self.pipeline.streaks(self.session))
 
     def in_one_batch(self) -> PipelineFigures:
-        """The same functions over the same records, as a batch."""
+        """Compute the results with the same functions in a batch query."""
         from asyncgroup.spark.examples.flights import delays, events
 
         read = self.session.read.format("asyncgroup").options(
@@ -94,7 +94,7 @@ class Driver:
 
 
 def forget_the_last_commit(checkpoint: Path) -> int:
-    """As a crash between the writing of a batch and Spark's note that it was written; returns the batch."""
+    """Simulate a crash between the writing of a batch and Spark's record of its completion; return the batch."""
     commits = [place for place in (checkpoint / "commits").iterdir() if place.name.isdigit()]
     last = max(commits, key=lambda place: int(place.name))
     last.unlink()
@@ -104,7 +104,7 @@ def forget_the_last_commit(checkpoint: Path) -> int:
 
 @pytest.fixture(autouse=True)
 def first_session_again(spark: SparkSession) -> Iterator[None]:
-    """A pipeline has a session of its own, which pyspark then takes for the active one of the whole process."""
+    """Restore the active session: pyspark makes the pipeline's own session active for the whole process."""
     yield
     spark.createDataFrame([], "nothing int")
 
@@ -112,10 +112,10 @@ def first_session_again(spark: SparkSession) -> Iterator[None]:
 @pytest.mark.soak
 @pytest.mark.asyncio
 @pytest.mark.timeout(480)
-async def test_the_results_are_those_of_the_csv_also_after_a_crash(
+async def test_the_results_equal_those_of_the_csv_also_after_a_crash(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The demonstration has both queries stop, go on and agree with the CSV in ordinary runs (`test_whole_demo`)."""
+    """Runs without a crash, in which both queries stop and continue, are tested with the demo (`test_whole_demo`)."""
     from asyncgroup.spark.examples.flights.events import heartbeat
     from asyncgroup.spark.examples.flights.pipeline import Pipeline
 
@@ -146,9 +146,9 @@ async def test_the_results_are_those_of_the_csv_also_after_a_crash(
         assert found.streaks
         for name, progress in second.items():
             assert progress.records == FLIGHTS + 2
-            assert driver.dropped[name] == 1, "the one that came late"
+            assert driver.dropped[name] == 1, "the late flight"
             assert progress.batches > replayed[name] + 1
-        # the group that each query commits to shows what it has done, its last batch too
+        # the offsets in the group of each query include its last batch
         for name in second:
             committed = cluster.group(f"flights-pipeline-{name}").offsets
             assert sum(each.offset for each in committed.values()) == FLIGHTS + 2

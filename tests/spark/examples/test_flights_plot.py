@@ -1,4 +1,4 @@
-"""The plot of the flights pipeline, read as the XML that it is."""
+"""The plot of the flights pipeline, parsed as XML."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def words(picture: ElementTree.Element) -> list[str]:
     return [each.text or "" for each in picture.iter(f"{SVG}text")]
 
 
-def test_lines_are_where_the_axes_say() -> None:
+def test_lines_fit_the_axes() -> None:
     picture = drawn(
         [HourOfDay("UA", 6, 100, 0), HourOfDay("UA", 8, 100, 1_000), HourOfDay("UA", 9, 100, 500)]
     )
@@ -54,23 +54,23 @@ def test_all_carriers_together_are_weighted_by_their_flights() -> None:
     assert points(picture, "all carriers")[0][1] == pytest.approx(heights["10 min"], abs=0.11)
 
 
-def test_names_are_text_and_not_markup() -> None:
+def test_names_are_escaped() -> None:
     picture = drawn([HourOfDay("AT", 6, 100, 500)])
     assert "AT&T <Air>" in words(picture)
     assert "(100 departures)" in " ".join(words(picture))
 
 
-def test_hours_with_few_flights_of_a_carrier_have_no_point_of_its_own() -> None:
+def test_hours_with_few_flights_of_a_carrier_have_no_point() -> None:
     picture = drawn([HourOfDay("UA", 6, 100, 500), HourOfDay("UA", 7, 2, 900), HourOfDay("AT", 7, 29, 0)])
     assert len(points(picture, "United Air Lines")) == 1
     assert len(points(picture, "all carriers")) == 2
     assert "AT&T <Air>" not in words(picture)
 
 
-def test_names_do_not_lie_on_one_another() -> None:
+def test_names_do_not_overlap() -> None:
     picture = drawn([HourOfDay(f"C{n}", hour, 100, 100 * n) for n in range(12) for hour in (6, 7)])
     ends = [float(each.get("y", "")) for each in picture.iter(f"{SVG}text") if each.get("class") == "name"]
-    assert len(ends) == 7  # six carriers and all together
+    assert len(ends) == 7  # six carriers and the line of all carriers
     assert min(b - a for a, b in itertools.pairwise(ends)) >= 16.9
 
 
@@ -81,6 +81,6 @@ def test_negative_and_huge_delays_fit() -> None:
 
 
 @pytest.mark.parametrize("rows", [[], [HourOfDay("UA", 6, 0, 0)]])
-def test_nothing_to_draw_is_an_error(rows: list[HourOfDay]) -> None:
+def test_no_departures_are_an_error(rows: list[HourOfDay]) -> None:
     with pytest.raises(ValueError, match="no departures"):
         delay_by_hour_svg(rows, NAMES)

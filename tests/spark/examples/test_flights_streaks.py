@@ -1,4 +1,4 @@
-"""The stateful processor of the flights pipeline: streaks are those of the event times, whatever the batches were."""
+"""The stateful processor of the flights pipeline: streaks depend on event times, not on batches."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ Flight = tuple[int, int | None, int | None]
 
 
 def departures(*delays: int | None, start: int = 1) -> list[Flight]:
-    """A flight every minute from `start` on."""
+    """Return a flight for every minute from `start` on."""
     return [((start + n) * MINUTE, start + n, delay) for n, delay in enumerate(delays)]
 
 
 class Simulated:
-    """Spark's tester for one processor; rows in lists instead of frames."""
+    """Spark's tester of a processor, with rows as lists instead of frames."""
 
     def __init__(self) -> None:
         self._tester = TwsTester(
@@ -65,7 +65,7 @@ def streak(row: Any) -> tuple[str, int, int, int, int]:
     return row.carrier, row.first_ms // MINUTE, row.last_ms // MINUTE, row.flights, row.delay_sum
 
 
-def test_a_streak_comes_out_when_the_watermark_has_passed_its_end() -> None:
+def test_a_streak_is_emitted_when_the_watermark_has_passed_its_end() -> None:
     test = simulated()
     late = departures(*[LATE_MINUTES] * MIN_STREAK_FLIGHTS, 0)
     assert test.test("UA", late) == []
@@ -82,7 +82,7 @@ def test_a_streak_comes_out_when_the_watermark_has_passed_its_end() -> None:
     assert test.peekValueState("streak", "UA") is None
 
 
-def test_one_that_goes_on_is_kept_until_it_ends() -> None:
+def test_an_open_streak_is_kept_until_it_ends() -> None:
     test = simulated()
     test.test("UA", departures(*[20] * 8))
     assert test.setWatermark(8 * MINUTE) == []
@@ -93,26 +93,26 @@ def test_one_that_goes_on_is_kept_until_it_ends() -> None:
 
 
 @pytest.mark.parametrize("delay", [LATE_MINUTES - 1, 0, -10])
-def test_a_departure_in_time_ends_it(delay: int) -> None:
+def test_a_punctual_departure_ends_a_streak(delay: int) -> None:
     going, ended = fold_departures(DelayStreak(0, 9, MIN_STREAK_FLIGHTS, 500), [Departure(10, 1, delay)])
     assert (going, ended) == (None, [DelayStreak(0, 9, MIN_STREAK_FLIGHTS, 500)])
 
 
-def test_a_short_one_is_not_worth_telling() -> None:
+def test_short_streaks_are_not_emitted() -> None:
     assert fold_departures(DelayStreak(0, 9, MIN_STREAK_FLIGHTS - 1, 500), [Departure(10, 1, 0)]) == (
         None,
         [],
     )
 
 
-def test_cancelled_flights_neither_end_it_nor_count() -> None:
+def test_cancelled_flights_neither_end_a_streak_nor_count() -> None:
     test = simulated()
     test.test("UA", departures(*[15, None] * MIN_STREAK_FLIGHTS, 0))
     (found,) = test.setWatermark(100 * MINUTE)
     assert streak(found) == ("UA", 1, 2 * MIN_STREAK_FLIGHTS - 1, MIN_STREAK_FLIGHTS, MIN_STREAK_FLIGHTS * 15)
 
 
-def test_carriers_do_not_touch_each_other() -> None:
+def test_carriers_are_independent() -> None:
     test = simulated()
     for carrier in ("UA", "HA"):
         test.test(carrier, departures(*[15] * 6))
@@ -127,7 +127,7 @@ def test_heartbeats_have_no_carrier_and_no_streak() -> None:
 
 
 def plainly(rows: list[Flight]) -> list[tuple[str, int, int, int, int]]:
-    """All rows sorted and grouped; a streak that nothing has ended is not known."""
+    """Compute the streaks from all sorted rows; without streaks that have not ended."""
     left = sorted((at // MINUTE, delay) for at, _, delay in rows if delay is not None)
     runs = [(late, list(run)) for late, run in groupby(left, lambda each: each[1] >= LATE_MINUTES)]
     return [
@@ -143,8 +143,10 @@ DELAYS = st.lists(
 
 
 @given(DELAYS, st.randoms(use_true_random=False), st.integers(1, 30))
-def test_order_and_batches_make_no_difference(delays: list[int | None], random: Any, disorder: int) -> None:
-    """Rows come up to `disorder` minutes late, in batches of any size; the watermark follows as Spark moves it."""
+def test_streaks_do_not_depend_on_order_and_batches(
+    delays: list[int | None], random: Any, disorder: int
+) -> None:
+    """Rows come up to `disorder` minutes late, in batches of any size; the watermark advances as in Spark."""
     rows = departures(*delays)
     arriving = sorted(rows, key=lambda row: row[0] + random.randrange(disorder) * MINUTE)
     test, found, newest, watermark = simulated(), [], 0, 0

@@ -1,4 +1,4 @@
-"""Frames as the bridge hands them over."""
+"""DataFrames like those that the bridge passes to sinks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from asyncgroup.spark.schema import frame_schema
 def batch_frame(
     spark: SparkSession, ranges: Sequence[OffsetRange], *, number: int = 0, word: str = "v"
 ) -> tuple[DataFrame, BatchId]:
-    """A batch with a row for each offset of each range: key None, value `<word><offset>`."""
+    """Return a batch with a row for each offset of each range: key None, value `<word><offset>`."""
     stamp = datetime(2026, 1, 1, tzinfo=UTC)
     rows = [
         (None, f"{word}{offset}".encode(), part.topic, part.partition, offset, stamp, 0)

@@ -1,6 +1,6 @@
-"""A member that stores batches as Parquet until it is killed: `python -m tests.spark.sink.killed_member SERVERS PATH`.
+"""A program that stores batches as Parquet until it is killed: `python -m tests.spark.sink.killed_member SERVERS PATH`.
 
-Says `stored` after each batch.
+Prints `stored` after each batch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sinks in a database that drops the connection: before and after each statement, and around the commit."""
+"""Sinks in a database that drops the connection before or after any statement or the commit."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ Store = Callable[[BatchId], None]
 
 
 class DroppedError(Exception):
-    """The server has closed the connection."""
+    """Raised by a connection that the server has closed."""
 
 
 class Server:
-    """A database whose connections end after `steps` steps, all told; -1: never."""
+    """A database that closes its connections after `steps` steps in total; -1: never."""
 
     def __init__(self, path: Path) -> None:
         self._path, self.steps = path, -1
 
     def connect(self) -> Connection:
         connection = sqlite3.connect(self._path)
-        connection.execute("PRAGMA synchronous = OFF")  # nobody pulls the plug
+        connection.execute("PRAGMA synchronous = OFF")  # from here on connections work
         return Connection(self, connection)
 
     def rows(self) -> list[tuple[int, int]]:
@@ -46,7 +46,7 @@ class Server:
 
 
 class Connection:
-    """A connection, or a cursor of it (`of`), each call of which counts; of one that is dropped even `rollback` fails."""
+    """A connection, or a cursor (`of`), that counts calls as steps; after it was dropped even `rollback` fails."""
 
     def __init__(self, server: Server, connection: sqlite3.Connection, of: Any = None) -> None:
         self._server, self._connection, self._of = server, connection, of or connection
@@ -97,10 +97,10 @@ def merging(server: Server) -> Store:
 
 
 @pytest.mark.parametrize("sink", [with_offsets, merging])
-def test_each_row_is_stored_once_wherever_the_connection_is_dropped(
+def test_each_row_is_stored_once_if_the_connection_is_dropped_at_any_step(
     tmp_path: Path, sink: Callable[[Server], Store]
 ) -> None:
-    """A batch that failed is delivered again; nobody knows whether it had been committed."""
+    """A failed batch is redelivered, whether it had been committed or not."""
     for steps in itertools.count():
         server = Server(tmp_path / f"{steps}.db")
         with contextlib.closing(server.connect()) as connection:

@@ -1,4 +1,4 @@
-"""kill -9 of a real member with its Spark, at any moment of storing and compacting; then every row is there once."""
+"""A member and its Spark are killed (kill -9) at any moment of storing and compacting; each row is stored once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KILLS = 4
 
 
 class MemberProcess:
-    """A member in a process of its own; `stored` counts its batches."""
+    """A member in another process; `stored` counts its batches."""
 
     def __init__(self, server: KafkaServer, path: Path) -> None:
         command = [
@@ -76,7 +76,7 @@ def wait_committed(server: KafkaServer) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_a_member_is_killed_again_and_again(
+def test_a_member_is_killed_repeatedly(
     spark: SparkSession, kafka_server: KafkaServer, tmp_path: Path
 ) -> None:
     rng = random.Random(20260101)

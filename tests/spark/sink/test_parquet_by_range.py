@@ -38,7 +38,7 @@ def test_batches_are_stored_and_replaced(spark: SparkSession, tmp_path: Path) ->
     first = [part(0, 30), part(7, 9, 1), part(5, 6, 0, "_123"), part(0, 4, 3, "123")]
     store(*batch_frame(spark, first))
     store(*batch_frame(spark, [part(30, 40), part(9, 12, 1)]))
-    # not committed, and delivered again: once longer, once shorter
+    # not committed, and redelivered: once longer, once shorter
     again = [part(30, 50), part(9, 11, 1)]
     store(*batch_frame(spark, again, word="new"))
     rest = Counter({("orders", 1, 11, "v11"): 1})
@@ -87,7 +87,7 @@ def test_compaction(spark: SparkSession, tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("topic=*/partition=0/*"))) == 2
 
 
-def test_columns_that_come_later_survive(spark: SparkSession, tmp_path: Path) -> None:
+def test_columns_added_later_are_read(spark: SparkSession, tmp_path: Path) -> None:
     ParquetByRange(spark, tmp_path)(*batch_frame(spark, [part(0, 10)]))
 
     def more(df: DataFrame) -> DataFrame:
@@ -95,7 +95,7 @@ def test_columns_that_come_later_survive(spark: SparkSession, tmp_path: Path) ->
 
     store = ParquetByRange(spark, str(tmp_path), transform=more, compact_after=1)
     store(*batch_frame(spark, [part(10, 20)]))
-    store(*batch_frame(spark, [part(15, 30)]))  # overlaps: the range before counts in part
+    store(*batch_frame(spark, [part(15, 30)]))  # it overlaps: the range before is then read in part
     store(*batch_frame(spark, [part(30, 40)]))
     assert list(tmp_path.glob("topic=orders/partition=0/offsets=0-30.v3.*"))
     frame = ParquetByRange.read(spark, str(tmp_path))
@@ -105,7 +105,7 @@ def test_columns_that_come_later_survive(spark: SparkSession, tmp_path: Path) ->
 
 
 class FailingFiles(HadoopFiles):
-    """Fails at the nth change of the file system."""
+    """A file system whose nth change fails."""
 
     def __init__(self, spark: SparkSession, path: str, changes: int) -> None:
         super().__init__(spark, path)
@@ -130,7 +130,7 @@ class FailingFiles(HadoopFiles):
 
 
 def test_every_failure_of_the_file_system(spark: SparkSession, tmp_path: Path) -> None:
-    """A second delivery breaks off at its first change, at its second one, …; `test_range_store` has the long stories."""
+    """A redelivery fails at its first change, at its second one, and so on; `test_range_store` has longer sequences."""
     ParquetByRange(spark, str(tmp_path / "first"))(*batch_frame(spark, [part(0, 4)]))
     again = batch_frame(spark, [part(0, 6)])
     for changes in range(10):
@@ -148,7 +148,7 @@ def test_every_failure_of_the_file_system(spark: SparkSession, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("column", ["topic", "offset"])
-def test_columns_that_are_missing_are_named(spark: SparkSession, tmp_path: Path, column: str) -> None:
+def test_missing_columns_are_named(spark: SparkSession, tmp_path: Path, column: str) -> None:
     store = ParquetByRange(spark, str(tmp_path), transform=lambda df: df.drop(column))
     with pytest.raises(ConfigError, match=f"missing: {column}"):
         store(*batch_frame(spark, [part(0, 1)]))
@@ -163,7 +163,7 @@ def test_rows_of_no_range_are_refused(spark: SparkSession, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("path", ["", "/data/[1]", "/data/{a,b}", "/data/*", "/data/a\\b", "/data/12:30"])
 def test_paths_that_hadoop_would_not_list(spark: SparkSession, path: str) -> None:
-    """Rows that are not listed where they were written would be taken for none."""
+    """Rows in a directory that is not listed would be ignored."""
     with pytest.raises(ConfigError, match="path="):
         ParquetByRange(spark, path)
 

@@ -1,4 +1,4 @@
-"""Which stored ranges count, which can go, and which should be joined: against plain re-statements."""
+"""Rules for stored ranges (used, unused, to be joined), compared with simple models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def stored(start: int, end: int, version: int = 1, token: str = "0", *, partitio
 
 @st.composite
 def layouts(draw: st.DrawFn) -> list[StoredRange]:
-    """Ranges that overlap in any way, each with a name of its own."""
+    """Generate ranges that overlap in any way, with unique names."""
     cuts = st.integers(0, 12)
     made = []
     for number in range(draw(st.integers(0, 8))):
@@ -35,7 +35,7 @@ def layouts(draw: st.DrawFn) -> list[StoredRange]:
 
 
 def painted(ranges: list[StoredRange]) -> dict[tuple[int, int], StoredRange]:
-    """The range that counts at each (partition, offset), painted one over the other."""
+    """Return the valid range of each (partition, offset), by painting them in order of version."""
     canvas = {}
     for each in sorted(ranges, key=lambda each: (each.version, each.token)):
         for offset in range(each.start, each.end):
@@ -63,7 +63,7 @@ def test_each_offset_is_read_once_from_its_highest_version(ranges: list[StoredRa
 
 
 @given(layouts(), st.data())
-def test_what_is_hidden_can_go_in_any_order(ranges: list[StoredRange], data: st.DataObject) -> None:
+def test_unused_ranges_can_be_removed_in_any_order(ranges: list[StoredRange], data: st.DataObject) -> None:
     hidden = unused_ranges(ranges)
     gone = data.draw(st.permutations(hidden))[: data.draw(st.integers(0, len(hidden)))]
     left = [each for each in ranges if each not in gone]
@@ -72,7 +72,9 @@ def test_what_is_hidden_can_go_in_any_order(ranges: list[StoredRange], data: st.
 
 
 @given(layouts(), st.integers(0, 12), st.integers(1, 12))
-def test_a_delivery_counts_wherever_it_goes(ranges: list[StoredRange], start: int, size: int) -> None:
+def test_a_new_range_is_valid_for_all_of_its_offsets(
+    ranges: list[StoredRange], start: int, size: int
+) -> None:
     ranges = [each for each in ranges if each.partition == 0]
     new = stored(start, start + size, next_version(ranges, start, start + size), "ff")
     replaced = ranges_replaced_by(new, ranges)
@@ -121,7 +123,7 @@ def test_names() -> None:
         assert StoredRange.parse(other) is None
 
 
-def test_a_second_delivery_that_is_cut_differently() -> None:
+def test_a_redelivery_with_other_ranges() -> None:
     first = [stored(0, 100, 1, "a"), stored(100, 150, 1, "b")]
     longer = stored(0, 150, next_version(first, 0, 150), "c")
     assert ranges_replaced_by(longer, first) == first
@@ -136,7 +138,7 @@ def test_a_second_delivery_that_is_cut_differently() -> None:
     assert ranges_replaced_by(rest, [*first, shorter]) == [first[0]]
 
 
-def test_a_late_zombie_hides_no_row() -> None:
+def test_a_late_write_of_a_fenced_member_hides_no_row() -> None:
     committed = [stored(0, 100, 1, "a"), stored(100, 200, 1, "b")]
     zombie = stored(0, 60, next_version(committed, 0, 60), "c")
     assert ranges_replaced_by(zombie, committed) == []
@@ -152,7 +154,7 @@ def test_the_last_range_is_not_known_to_be_committed() -> None:
     assert plan_compactions([], lambda _: 1, 100) == plan_compactions(ranges[:1], lambda _: 1, 100) == []
 
 
-def test_gaps_end_a_merge_and_large_ranges_stay() -> None:
+def test_gaps_end_a_compaction_and_large_ranges_are_left_alone() -> None:
     ranges = [stored(0, 10), stored(10, 20), stored(25, 30), stored(30, 40), stored(40, 50), stored(50, 60)]
     sizes = {each: 100 if each.start == 30 else 1 for each in ranges}
     compactions = plan_compactions(ranges, sizes.__getitem__, 100)
@@ -161,8 +163,8 @@ def test_gaps_end_a_merge_and_large_ranges_stay() -> None:
     ]
 
 
-def test_a_row_is_written_again_a_logarithmic_number_of_times() -> None:
-    """Ranges of one unit come in, 20 of them make a compaction due."""
+def test_a_row_is_rewritten_a_logarithmic_number_of_times() -> None:
+    """Ranges of size 1 are added; after each 20 of them there is a compaction."""
     ranges: list[StoredRange] = []
     sizes: dict[StoredRange, int] = {}
     written = 0

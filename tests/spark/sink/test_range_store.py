@@ -1,4 +1,4 @@
-"""A directory of ranges through deliveries, second deliveries, zombies, compactions, and a kill at every step."""
+"""RangeStore with redeliveries, late writes of fenced members, compactions, and a kill at every step."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from asyncgroup.spark.sink.range_store import Partitions, RangeStore, staged_nam
 
 
 class KilledError(BaseException):
-    """kill -9: nothing after it happens."""
+    """Raised in place of a kill -9: no step after it is executed."""
 
 
 class MemoryFiles:
-    """A file system as Hadoop's: each directory holds rows (offsets) in several files. Dies when `steps` is used up."""
+    """A model of Hadoop's file system: directories with rows (offsets) in several files. Raises Killed after `steps` steps."""
 
     has_atomic_rename = True
 
@@ -53,7 +53,7 @@ class MemoryFiles:
 
     def rename(self, name: str, target: str) -> None:
         self.step()
-        assert target not in self.directories, "nothing may be renamed onto something"
+        assert target not in self.directories, "the target of a rename must not exist"
         if name not in self.directories:
             raise StorageError(name)
         self.directories[target] = self.directories.pop(name)
@@ -77,7 +77,7 @@ class MemoryFiles:
     def age(self, name: str) -> float:
         return self.ages.get(name, 0.0)
 
-    # --- what Spark does ----------------------------------------------------------------------------------------
+    # --- writes by Spark ----------------------------------------------------------------------------------------
 
     def write(self, name: str, rows: Sequence[int]) -> None:
         self.directories[name] = []
@@ -99,7 +99,7 @@ class MemoryFiles:
 
 
 class Sink:
-    """A store whose rows are the offsets, two of each third of them, and none of every fourth batch of ten."""
+    """A store whose rows are offsets: two rows for every third offset, none for the offsets 30 to 39, 70 to 79, …."""
 
     def __init__(self, files: MemoryFiles, tokens: itertools.count[int], target: int = 12) -> None:
         self.files = files
@@ -126,7 +126,7 @@ def rows_up_to(end: int) -> Counter[int]:
 
 
 def check(files: MemoryFiles, committed: dict[int, int]) -> None:
-    """Committed rows are there, each as often as it was written; later ones not more often."""
+    """Check that committed rows are there as often as they were written, and others not more often."""
     for partition, end in committed.items():
         seen = files.seen("t", partition)
         assert {row: count for row, count in seen.items() if row < end} == rows_up_to(end)
@@ -148,13 +148,13 @@ actions = st.lists(
 
 @settings(max_examples=100)
 @given(actions)
-def test_a_kill_at_any_step_neither_doubles_nor_loses_a_row(
+def test_a_kill_at_any_step_neither_duplicates_nor_loses_a_row(
     plan: list[tuple[str, tuple[int, int], int]],
 ) -> None:
     files, tokens = MemoryFiles(), itertools.count()
     committed = {0: 0, 1: 0}
     for action, lengths, steps in plan:
-        sink = Sink(files, tokens)  # a restart: nothing is remembered
+        sink = Sink(files, tokens)  # a restart: the state in memory is lost
         ranges = [
             OffsetRange("t", partition, start, start + length)
             for (partition, start), length in zip(committed.items(), lengths, strict=True)
@@ -190,8 +190,8 @@ def test_a_kill_at_any_step_neither_doubles_nor_loses_a_row(
     assert not files.children(STAGING)
 
 
-def test_every_step_of_one_story() -> None:
-    """Three batches, the last one delivered twice and cut differently, then a compaction: killed at step 1, 2, 3, …"""
+def test_a_kill_at_every_step_of_one_sequence() -> None:
+    """Three batches, the last one redelivered with another end, then a compaction: killed at step 1, 2, 3, …"""
 
     def story(sink: Sink, committed: dict[int, int]) -> None:
         for start in (0, 20):
@@ -209,7 +209,7 @@ def test_every_step_of_one_story() -> None:
             story(Sink(files, tokens, target=1_000), committed)
         except KilledError:
             check(files, committed)
-            # the next process goes on from the commit
+            # the next process continues from the commit
             files.steps, sink = -1, Sink(files, tokens, target=1_000)
             sink.deliver(OffsetRange("t", 0, committed[0], 60))
             check(files, {0: 60})
@@ -222,7 +222,7 @@ def test_every_step_of_one_story() -> None:
     assert [(each.start, each.end) for each in files.ranges()] == [(0, 40), (40, 55)]
 
 
-def test_joined_ranges_stay_for_readers_that_have_begun() -> None:
+def test_joined_ranges_are_kept_for_readers_that_have_started() -> None:
     sink = Sink(MemoryFiles(), itertools.count(), target=1_000)
     for start in range(0, 50, 10):
         sink.deliver(OffsetRange("t", 0, start, start + 10))
@@ -234,7 +234,7 @@ def test_joined_ranges_stay_for_readers_that_have_begun() -> None:
     assert len(sink.files.ranges()) == 2
 
 
-def test_only_what_came_since_the_last_compaction_makes_the_next_one_due() -> None:
+def test_only_new_ranges_count_for_the_next_compaction() -> None:
     sink = Sink(MemoryFiles(), itertools.count(), target=15)
     joins = 0
 
@@ -249,7 +249,7 @@ def test_only_what_came_since_the_last_compaction_makes_the_next_one_due() -> No
     assert sink.files.seen("t", 0) == rows_up_to(600)
 
 
-def test_a_failed_compaction_is_no_failure_of_the_batch(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_compaction_does_not_fail_the_batch(caplog: pytest.LogCaptureFixture) -> None:
     sink = Sink(MemoryFiles(), itertools.count())
 
     def fails(slices: Sequence[RangeSlice], staging: str) -> None:
@@ -261,7 +261,7 @@ def test_a_failed_compaction_is_no_failure_of_the_batch(caplog: pytest.LogCaptur
     assert sink.files.seen("t", 0) == rows_up_to(30)
 
 
-def test_where_renaming_is_copying_nothing_is_joined() -> None:
+def test_nothing_is_joined_without_atomic_rename() -> None:
     files = MemoryFiles()
     files.has_atomic_rename = False
     sink = Sink(files, itertools.count())
@@ -272,7 +272,7 @@ def test_where_renaming_is_copying_nothing_is_joined() -> None:
         sink.store.compact(sink.join)
 
 
-def test_vacuum_leaves_deliveries_under_way() -> None:
+def test_vacuum_keeps_staging_directories_in_use() -> None:
     files = MemoryFiles()
     sink = Sink(files, itertools.count())
     files.directories |= {"_staging/old/x": [1], "_staging/new/x": [1]}
@@ -281,7 +281,7 @@ def test_vacuum_leaves_deliveries_under_way() -> None:
     assert list(files.directories) == ["_staging/new/x"]
 
 
-def test_a_write_that_fails_leaves_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_write_leaves_nothing(caplog: pytest.LogCaptureFixture) -> None:
     sink = Sink(MemoryFiles(), itertools.count())
 
     def fails(staging: str) -> None:
@@ -297,14 +297,14 @@ def test_a_write_that_fails_leaves_nothing(caplog: pytest.LogCaptureFixture) -> 
     assert "could not be removed" in caplog.text
 
 
-def test_a_delivery_during_a_compaction_wins() -> None:
+def test_a_batch_stored_during_a_compaction_wins() -> None:
     sink = Sink(MemoryFiles(), itertools.count(), target=1_000)
     for start in range(0, 50, 10):
         sink.deliver(OffsetRange("t", 0, start, start + 10))
 
     def slow(slices: Sequence[RangeSlice], staging: str) -> None:
         sink.join(slices, staging)
-        sink.deliver(OffsetRange("t", 0, 5, 15))  # the group was rewound
+        sink.deliver(OffsetRange("t", 0, 5, 15))  # the group's offsets were reset
 
     assert sink.store.compact(slow) == 0
     assert not sink.files.children(STAGING)

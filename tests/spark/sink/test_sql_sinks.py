@@ -43,7 +43,7 @@ def table_rows(df: DataFrame) -> DataFrame:
 
 @pytest.fixture
 def connect(tmp_path: Path) -> Callable[[], sqlite3.Connection]:
-    """Opens a database with an empty table `orders`."""
+    """Return a function that connects to a database with an empty table `orders`."""
     opens = functools.partial(sqlite3.connect, str(tmp_path / "db"), timeout=60.0)
     with transaction(opens) as connection:
         connection.execute(
@@ -82,7 +82,7 @@ def test_statements() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"paramstyle": "named"}, {"upsert": "merge"}])
-def test_dialects_that_there_are_not(wrong: dict[str, Any]) -> None:
+def test_unknown_dialects(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         Dialect(**wrong)
 
@@ -97,16 +97,16 @@ def test_a_transaction_is_rolled_back_and_closed(connect: Callable[[], sqlite3.C
 
 
 class Gone(sqlite3.Connection):
-    """A connection that its server has closed."""
+    """A connection that the server has closed."""
 
     def rollback(self) -> None:
         raise sqlite3.ProgrammingError("no rollback on a closed connection")
 
 
-def test_a_connection_that_is_gone_does_not_hide_what_went_wrong(
+def test_a_closed_connection_does_not_hide_the_error(
     connect: Callable[[], sqlite3.Connection], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """`Retry(only=…)` goes by the kind of the error."""
+    """`Retry(only=…)` depends on the type of the error."""
     with (
         pytest.raises(sqlite3.OperationalError, match="the server has gone"),
         transaction(functools.partial(connect, factory=Gone)),
@@ -115,7 +115,7 @@ def test_a_connection_that_is_gone_does_not_hide_what_went_wrong(
     assert "no rollback on a closed connection" in caplog.text
 
 
-def test_a_connection_that_commits_each_statement_is_refused(
+def test_a_connection_with_autocommit_is_refused(
     connect: Callable[[], sqlite3.Connection],
 ) -> None:
     class Automatic(sqlite3.Connection):
@@ -130,7 +130,9 @@ def test_a_connection_that_commits_each_statement_is_refused(
 
 
 @pytest.mark.parametrize("upsert", ["on_conflict", "delete_insert"])
-def test_merging_twice_is_merging_once(connect: Callable[[], sqlite3.Connection], upsert: Any) -> None:
+def test_merging_twice_has_the_same_result_as_once(
+    connect: Callable[[], sqlite3.Connection], upsert: Any
+) -> None:
     merger = DbApiMerge(connect, "orders", Dialect(upsert=upsert), chunk_rows=7)
     rows = [("orders", 0, offset, f"v{offset}") for offset in range(20)]
     merger.merge(COLUMNS, KEYS, iter(rows))
@@ -140,7 +142,7 @@ def test_merging_twice_is_merging_once(connect: Callable[[], sqlite3.Connection]
 
 
 @pytest.mark.parametrize("upsert", ["on_conflict", "delete_insert"])
-def test_of_rows_with_the_same_keys_the_last_one_stays(tmp_path: Path, upsert: Any) -> None:
+def test_the_last_of_rows_with_the_same_keys_wins(tmp_path: Path, upsert: Any) -> None:
     connect = functools.partial(sqlite3.connect, str(tmp_path / "db"))
     with transaction(connect) as connection:
         connection.execute(f"CREATE TABLE t (k{' PRIMARY KEY' if upsert == 'on_conflict' else ''}, v)")
@@ -184,7 +186,7 @@ def test_upsert_checks_its_arguments(spark: SparkSession, connect: Callable[[], 
     st.dictionaries(st.integers(0, 3), st.integers(0, 20)),
     st.lists(st.tuples(st.integers(0, 20), st.integers(1, 10)), max_size=4),
 )
-def test_moves_take_each_record_once(at: dict[int, int], lengths: list[tuple[int, int]]) -> None:
+def test_planned_updates_store_each_record_once(at: dict[int, int], lengths: list[tuple[int, int]]) -> None:
     ranges = [part(start, start + length, n) for n, (start, length) in enumerate(lengths)]
     stored = {TopicPartition("orders", partition): offset for partition, offset in at.items()}
     try:
@@ -208,13 +210,15 @@ def offsets_sink(connect: Callable[[], Any], table: Any = "orders", **options: A
     return store
 
 
-def test_rows_and_offsets_go_together(spark: SparkSession, connect: Callable[[], sqlite3.Connection]) -> None:
+def test_rows_and_offsets_are_stored_together(
+    spark: SparkSession, connect: Callable[[], sqlite3.Connection]
+) -> None:
     store = offsets_sink(connect)
     partitions = [TopicPartition("orders", n) for n in range(3)]
     assert store.start_offsets(partitions) == {}
     store(*batch_frame(spark, [part(0, 10), part(5, 9, 1)]))
     assert store.start_offsets(partitions) == {partitions[0]: 10, partitions[1]: 9}
-    # all of it again, as after a crash before the commit in Kafka; then a cut that overlaps
+    # redelivered, as after a crash before the commit in Kafka; then a batch that overlaps
     store(*batch_frame(spark, [part(0, 10), part(5, 9, 1)], word="again"))
     store(*batch_frame(spark, [part(0, 15), part(5, 8, 1)], word="new"))
     assert stored(connect) == expected(part(0, 10)) + expected(part(10, 15), word="new") + expected(
@@ -233,7 +237,7 @@ def test_a_gap_is_an_error(spark: SparkSession, connect: Callable[[], sqlite3.Co
     assert stored(connect) == expected(part(0, 5))
 
 
-def test_a_failure_takes_back_everything(
+def test_a_failure_rolls_back_everything(
     spark: SparkSession, connect: Callable[[], sqlite3.Connection]
 ) -> None:
     sums: list[int] = []
@@ -254,7 +258,7 @@ def test_a_failure_takes_back_everything(
 
 
 def test_a_zombie_is_fenced(spark: SparkSession, connect: Callable[[], sqlite3.Connection]) -> None:
-    """While its transaction is under way, another member stores the same offsets."""
+    """During its transaction, another member stores the same offsets."""
 
     class Late(sqlite3.Connection):
         def cursor(self, *args: Any) -> Any:
@@ -282,7 +286,7 @@ def test_a_zombie_is_fenced(spark: SparkSession, connect: Callable[[], sqlite3.C
     assert stored(connect) == expected(part(0, 8))
 
 
-def test_the_number_of_sparks_own_foreach_batch_will_not_do(
+def test_a_batch_id_of_sparks_own_foreach_batch_is_refused(
     connect: Callable[[], sqlite3.Connection],
 ) -> None:
     store = OffsetsInSink(connect, "orders", name="to-db")
@@ -290,7 +294,7 @@ def test_the_number_of_sparks_own_foreach_batch_will_not_do(
         store(None, 7)  # type: ignore[arg-type]
 
 
-def test_moves_by_hand() -> None:
+def test_examples_of_planned_updates() -> None:
     tp = TopicPartition("orders", 0)
     assert plan_updates({}, [part(3, 5)]) == [OffsetUpdate(None, part(3, 5))]
     assert plan_updates({tp: 4}, [part(3, 5), part(0, 1, 1)]) == [

@@ -1,4 +1,4 @@
-"""The ready sinks behind a live consumer group: a member that dies between storing and committing does no harm."""
+"""The sinks with a consumer group: rows are stored once even if a member dies between storing and committing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Rows = list[tuple[int, int, str]]
 
 @pytest_asyncio.fixture
 async def broker() -> AsyncIterator[EmbeddedCluster]:
-    """A cluster with a topic `numbers`, whose values are `<partition>-<offset>`."""
+    """A cluster with a topic `numbers` with the values `<partition>-<offset>`."""
     async with EmbeddedCluster() as cluster:
         cluster.create_topic("numbers", PARTITIONS)
         async with Producer(cluster.bootstrap_servers) as producer:
@@ -46,11 +46,11 @@ EXPECTED: Rows = sorted(
 
 
 class CrashError(Exception):
-    """The member is gone, after a batch was stored and before it was committed."""
+    """Raised in place of a crash, after a batch was stored and before it was committed."""
 
 
 class Member:
-    """Calls a sink; sees the last record come in, or dies after batch `crash_after`."""
+    """Calls a sink; notices the last record, or raises after the batch `crash_after`."""
 
     def __init__(self, sink: Any, crash_after: int | None) -> None:
         self._sink, self._crash_after = sink, crash_after
@@ -72,7 +72,7 @@ class Member:
 
 
 async def consume(broker: EmbeddedCluster, spark: SparkSession, sink: Any) -> None:
-    """Two lives: one ends between storing and committing, with batches cut in another way than in the second."""
+    """Run two members: the first crashes between storing and committing; the second one has batches of another size."""
     async with asyncio.timeout(COMMIT_WAIT):
         with pytest.raises(CrashError):
             async with ConsumerGroup(broker.bootstrap_servers, "store", CONFIG) as group:
@@ -124,7 +124,9 @@ async def test_upsert(broker: EmbeddedCluster, spark: SparkSession, tmp_path: Pa
 
 
 async def test_offsets_in_the_sink(broker: EmbeddedCluster, spark: SparkSession, tmp_path: Path) -> None:
-    connect = make_table(tmp_path, "")  # no key: a row that is stored twice is there twice
+    connect = make_table(
+        tmp_path, ""
+    )  # the table has no key, so a row that is stored twice would be there twice
     sink = OffsetsInSink(connect, "numbers", name="store", transform=table_rows)
     sink.create_offsets_table()
     await consume(broker, spark, sink)

@@ -1,4 +1,4 @@
-"""The writers in this process: what they check, what they write, and what they tell the driver."""
+"""The writers, run in this process: checks, written records, commit messages to the driver."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 @pytest.fixture
 def own_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[ProducerCache]:
-    """The producers of an executor that begins and ends with the test."""
+    """A producer cache for this test only, as of a new executor."""
     own = ProducerCache()
     monkeypatch.setattr("asyncgroup.spark.sink.writer.producer_cache", own)
     yield own
@@ -51,7 +51,7 @@ def own_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[ProducerCache]:
 
 
 def schema_of(columns: str) -> StructType:
-    """`value string, key binary` as a schema; Spark's own parser wants a session."""
+    """Parse a schema such as `value string, key binary`; Spark's own parser needs a session."""
     pairs = (column.split(" ", 1) for column in columns.split(", "))
     return StructType([StructField(name, TYPES[kind]) for name, kind in pairs])
 
@@ -91,7 +91,7 @@ def test_options() -> None:
         (SERVERS | {"kafka.transactional.id": "x"}, "kafka.transactional.id"),
     ],
 )
-def test_options_that_will_not_do(options: dict[str, str], words: str) -> None:
+def test_options_that_are_refused(options: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         write_settings(options)
 
@@ -130,8 +130,8 @@ TLS = SERVERS | {"kafka.security.protocol": "SSL"}
         (TLS | {"kafka.ssl.ca.location": __file__}, "^kafka.ssl.ca.location=.*readable PEM"),
     ],
 )
-def test_security_that_will_not_do_is_named_and_never_shown(options: dict[str, str], words: str) -> None:
-    """On the driver, when the query is made; not by each task."""
+def test_refused_security_options_are_named_without_their_values(options: dict[str, str], words: str) -> None:
+    """On the driver, when the query is created; not in each task."""
     with pytest.raises(ConfigError, match=words) as caught:
         write_settings(options)
     assert "hunter2" not in f"{caught.value!r} {vars(caught.value)}"
@@ -163,18 +163,18 @@ def test_a_password_is_not_shown() -> None:
         ("Value string", "t", "no column 'value'"),
     ],
 )
-def test_columns_that_will_not_do(schema: str, topic: str | None, words: str) -> None:
+def test_columns_that_are_refused(schema: str, topic: str | None, words: str) -> None:
     options = SERVERS if topic is None else SERVERS | {"topic": topic}
     for stream in (True, False):
         with pytest.raises(ConfigError, match=words):
             make_writer(options, schema_of(schema), stream=stream)
 
 
-def test_columns_that_will_do() -> None:
+def test_columns_that_are_accepted() -> None:
     schema = schema_of(
         "value binary, key string, topic int, partition int, headers headers, timestamp string"
     )
-    options = SERVERS | {"topic": "t"}  # wins over the column, whatever that is
+    options = SERVERS | {"topic": "t"}  # the option wins over the column, whose type is not checked then
     assert isinstance(make_writer(options, schema, stream=True, overwrite=True), StreamWriter)
     with pytest.raises(ConfigError, match="save mode='overwrite' is not allowed: append"):
         make_writer(options, schema, stream=False, overwrite=True)
@@ -210,7 +210,9 @@ def batch_of(numbers: range, **columns: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"value": [str(number) for number in numbers]} | columns)
 
 
-def test_a_task_tells_where_its_records_are(kafka_server: KafkaServer, own_cache: ProducerCache) -> None:
+def test_a_commit_message_has_the_offsets_of_the_records(
+    kafka_server: KafkaServer, own_cache: ProducerCache
+) -> None:
     kafka_server.create_topic("orders", 2)
     writer = writer_for(kafka_server, "value string, partition int", topic="orders")
     batches = [
@@ -232,7 +234,7 @@ def test_a_task_tells_where_its_records_are(kafka_server: KafkaServer, own_cache
     assert repr(own_cache) == "<ProducerCache: 1 open>"
 
 
-def test_producers_are_kept_by_their_options(
+def test_producers_are_cached_by_their_options(
     kafka_server: KafkaServer, own_cache: ProducerCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kafka_server.create_topic("orders", 1)
@@ -250,7 +252,7 @@ def test_producers_are_kept_by_their_options(
     assert repr(own_cache) == "<ProducerCache: 1 open>"
 
 
-def test_a_row_that_is_no_record_ends_the_task_and_its_producer(
+def test_an_invalid_row_fails_the_task_and_closes_its_producer(
     kafka_server: KafkaServer, own_cache: ProducerCache
 ) -> None:
     kafka_server.create_topic("orders", 1)
@@ -264,7 +266,7 @@ def test_a_row_that_is_no_record_ends_the_task_and_its_producer(
     assert message.ranges == (WrittenRange("orders", 0, left, left + 1, 2),)
 
 
-def test_what_the_source_raises_is_raised(kafka_server: KafkaServer, own_cache: ProducerCache) -> None:
+def test_an_error_of_the_input_is_raised(kafka_server: KafkaServer, own_cache: ProducerCache) -> None:
     kafka_server.create_topic("orders", 1)
 
     def broken() -> Iterator[pa.RecordBatch]:
@@ -276,7 +278,7 @@ def test_what_the_source_raises_is_raised(kafka_server: KafkaServer, own_cache: 
     assert repr(own_cache) == "<ProducerCache: 0 open>"
 
 
-def test_records_that_are_refused_fail_the_task(kafka_server: KafkaServer, own_cache: ProducerCache) -> None:
+def test_refused_records_fail_the_task(kafka_server: KafkaServer, own_cache: ProducerCache) -> None:
     kafka_server.create_topic("orders", 1)
     writer = writer_for(kafka_server, "value string", topic="orders")
     fault = kafka_server.faults.on("Produce", topic="orders", error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -290,14 +292,12 @@ def test_records_that_are_refused_fail_the_task(kafka_server: KafkaServer, own_c
     assert writer.write(iter([batch_of(range(3))])).ranges == (WrittenRange("orders", 0, 0, 2, 3),)
 
 
-def test_a_broker_that_is_gone_for_a_while_is_waited_for(
-    kafka_server: KafkaServer, own_cache: ProducerCache
-) -> None:
+def test_a_broker_restart_is_waited_for(kafka_server: KafkaServer, own_cache: ProducerCache) -> None:
     kafka_server.create_topic("orders", 1)
     writer = writer_for(kafka_server, "value string", topic="orders")
     writer.write(iter([batch_of(range(3))]))
     node = kafka_server.leader("orders", 0)
-    kafka_server.stop_node(node)  # the kept connection ends while nobody looks
+    kafka_server.stop_node(node)  # the cached connection is closed while no loop runs
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield batch_of(range(3, 5))
@@ -308,7 +308,7 @@ def test_a_broker_that_is_gone_for_a_while_is_waited_for(
     assert [int(record.value or b"") for record in kafka_server.records("orders")] == list(range(7))
 
 
-def test_brokers_that_are_away_when_a_task_begins(
+def test_unreachable_brokers_at_the_start_of_a_task(
     kafka_server: KafkaServer, own_cache: ProducerCache, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     kafka_server.create_topic("orders", 1)
@@ -335,11 +335,11 @@ def test_brokers_that_are_away_when_a_task_begins(
     own.close()
 
 
-# --- the place for transactions ---------------------------------------------------------------------------------------
+# --- delivery guarantees ----------------------------------------------------------------------------------------------
 
 
 class Recorded:
-    """A delivery that has something to end."""
+    """A guarantee with receipts that the driver must commit or abort."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
@@ -359,7 +359,7 @@ class Recorded:
         self.calls.append(("abort", receipts, batch_id))
 
 
-def test_the_driver_gets_what_tasks_have_left_open(
+def test_the_driver_gets_the_receipts_of_all_tasks(
     kafka_server: KafkaServer, own_cache: ProducerCache
 ) -> None:
     kafka_server.create_topic("orders", 1)
@@ -379,7 +379,7 @@ def test_the_driver_gets_what_tasks_have_left_open(
     ]
 
 
-def test_at_least_once_has_nothing_to_end() -> None:
+def test_at_least_once_has_no_receipts() -> None:
     writer = make_writer(SERVERS | {"topic": "t"}, schema_of("value string"), stream=True)
     writer.commit([], 0)
     writer.abort([None], 0)

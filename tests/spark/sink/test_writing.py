@@ -1,4 +1,4 @@
-"""format("asyncgroup") as a sink in a real Spark, beside a broker in a thread."""
+"""The sink format("asyncgroup") with a real Spark and a broker in a thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(600)  # the first jobs of a Spark on a busy mac
 
 @pytest.fixture(scope="module")
 def spark_with_sink(spark: SparkSession) -> SparkSession:
-    """The session; it knows our format."""
+    """The session, with the format registered."""
     register(spark)
     return spark
 
@@ -50,7 +50,9 @@ def test_rows_become_records(spark_with_sink: SparkSession, kafka_server: KafkaS
     assert not kafka_server.records("others")
 
 
-def test_what_will_not_do_is_said(spark_with_sink: SparkSession, kafka_server: KafkaServer) -> None:
+def test_invalid_columns_and_options_are_reported(
+    spark_with_sink: SparkSession, kafka_server: KafkaServer
+) -> None:
     df = spark_with_sink.range(3)
     number, text = F.col("id").alias("value"), F.lit("x").alias("value")
     with pytest.raises(PySparkException, match="column 'value' has the type bigint"):
@@ -91,10 +93,10 @@ def test_streams(spark_with_sink: SparkSession, kafka_server: KafkaServer, tmp_p
 
 
 @pytest.mark.soak
-def test_records_are_those_of_sparks_own_sink(
+def test_records_equal_those_of_sparks_own_sink(
     spark_with_kafka: SparkSession, spark_with_sink: SparkSession, kafka_server: KafkaServer
 ) -> None:
-    """The same rows by both sinks: keys go to the same partitions, and the same columns are refused."""
+    """Both sinks write the same rows: keys go to the same partitions, and the same columns are refused."""
     df = spark_with_kafka.range(0, 300, numPartitions=2).select(
         F.when(F.col("id") % 5 > 0, F.concat(F.lit("schlüssel-"), F.col("id") % 50)).alias("key"),
         F.when(F.col("id") % 7 > 0, F.col("id").cast("string").cast("binary")).alias("value"),

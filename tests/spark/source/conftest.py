@@ -1,4 +1,4 @@
-"""Brokers and queries for the tests of the source's parts."""
+"""Fixtures of brokers and queries for the tests of the source."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def brokers() -> AsyncIterator[EmbeddedCluster]:
 
 @pytest.fixture
 def query(kafka_server: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Queries]:
-    """Makes queries that ask for partitions each time."""
+    """Create queries that look up partitions at each call."""
     monkeypatch.setattr(broker_lookups, "METADATA_MAX_AGE", 0.0)
     monkeypatch.setattr(broker_lookups, "METADATA_AGE_FACTOR", 0)
     queries = Queries(kafka_server)

@@ -1,4 +1,4 @@
-"""What the tests of the driver's half share: settings, records, a plain look at a group."""
+"""Helpers of the tests of the driver: settings, records, a group's offsets."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def tp(partition: int, topic: str = TOPIC) -> TopicPartition:
 
 
 def offsets(*by_partition: int, topic: str = TOPIC) -> dict[TopicPartition, int]:
-    """Offsets of the topic's partitions 0, 1, …"""
+    """Return offsets of the topic's partitions 0, 1, …"""
     return {tp(number, topic): offset for number, offset in enumerate(by_partition)}
 
 
 def settings(kafka: KafkaServer, **options: Any) -> ReadSettings:
-    """Of a query that reads all of the topic, quick to try again."""
+    """Return settings of a query that reads the whole topic, with short pauses between retries."""
     defaults: dict[str, Any] = {
         "bootstrap_servers": kafka.bootstrap_servers,
         "config": ConsumerConfig(retry_backoff=0.02, retry_backoff_max=0.1),
@@ -45,7 +45,7 @@ def produce(
     size: int = 1,
     at: int | None = None,
 ) -> None:
-    """So many more records; `at` is their timestamp in ms."""
+    """Produce `count` more records; `at` is their timestamp in ms."""
 
     async def send() -> None:
         async with Producer(kafka.bootstrap_servers) as producer:
@@ -57,12 +57,12 @@ def produce(
 
 
 def committed(kafka: KafkaServer, group: str) -> dict[TopicPartition, int]:
-    """What the group has committed."""
+    """Return the group's committed offsets."""
     return {place: value.offset for place, value in kafka.group(group).offsets.items()}
 
 
 class Queries:
-    """Queries of one test, ended with it."""
+    """The queries of one test, stopped at its end."""
 
     def __init__(self, kafka: KafkaServer) -> None:
         self._kafka = kafka
@@ -73,6 +73,6 @@ class Queries:
         return self._running[-1]
 
     def end(self) -> None:
-        """End them all."""
+        """Stop all queries."""
         for progress in self._running:
             progress.stop()

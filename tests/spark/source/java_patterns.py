@@ -1,4 +1,4 @@
-"""Names of topics and patterns of Java, for `test_patterns` and `test_beside_spark`."""
+"""Topic names and Java patterns, for `test_patterns` and `test_beside_spark`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ NAMES: Final = (
 )
 
 DIFFER: Final = (
-    # Java's alone
+    # only in Java
     *("[a-z&&[^b]]", "[a[bc]]", "[[:alpha:]]", "[a&&b]", r"\R", r"\X", r"\G", r"\v", r"\cA", r"\b{g}", r"\p{InGreek}"),
     *("(?x)a b", "(?d)a", "(?u)a", "(?U)a", "a(?i)b", "(?-i)a", "(?i)(?s)a", "(?)a", "(?<=o.*)r", r"[\P{L}]"),
     *("a{2}{3}", r"\1", r"\8", r"[\w-z]", "^*", "$+"),
-    # Python's alone
+    # only in Python
     *("(?P<x>a)", "(?P=x)", "(?#c)a", "(a)?(?(1)a)", "a{,3}", "a{", "{", r"\N", r"\y"),
-    # nobody's
+    # in neither
     *("[a", "(a", "a)", "*a", "a**", "a{2,1}", "[z-a]", "[a--b]", "[a--]", "(?<1x>a)", "(?", "(?i", "a\\", r"\p{Foo}", r"\k<x>", "[]", "[^]"),
 )  # fmt: skip
 """Patterns that are refused."""

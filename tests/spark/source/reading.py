@@ -1,4 +1,4 @@
-"""Logs to be read by ranges, and a reader that is driven by hand, as a worker process drives it."""
+"""Helpers that fill logs, and read ranges step by step like a worker process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def batch(
     keys: int = 1 << 30,
     first_key: int = 0,
 ) -> bytes:
-    """A record batch with records numbered from `first` on, their keys repeating after `keys` of them."""
+    """Return a record batch with records numbered from `first` on, whose keys repeat after `keys` records."""
     builder = BatchBuilder(codec, 1 << 30)
     for number in range(first, first + count):
         told = [("n", b"%d" % number)] if headers and number % 2 else []
@@ -59,29 +59,29 @@ def fill(
 
 
 def part(start: int, end: int, partition: int = 0, topic: str = TOPIC) -> OffsetRange:
-    """A range."""
+    """Return a range of the topic."""
     return OffsetRange(topic, partition, start, end)
 
 
 def settings(servers: str, *, config: dict[str, Any] | None = None, **options: Any) -> ReadSettings:
-    """What a query has asked for."""
+    """Return the settings of a query."""
     return ReadSettings(servers, ConsumerConfig(**(config or {})), Subscribe((TOPIC,)), Earliest(), **options)
 
 
 class Worker:
-    """A worker process's half, on the test's own loop; `steps` counts the waits."""
+    """A worker on the test's own loop; `steps` counts the waits."""
 
     def __init__(self, servers: str, **options: Any) -> None:
         self.settings = settings(servers, **options)
         self.home = WorkerCluster(self.settings)
         self.topic_ids: TopicIds = {}
-        """Of which topics the ranges are, as the driver would say."""
+        """The topic ids of the ranges, as passed by the driver."""
         self.steps = 0
 
     async def batches(
         self, *ranges: OffsetRange, between: Callable[[int], Any] | None = None
     ) -> AsyncIterator[Any]:
-        """The Arrow batches; `between(number)` is called, and awaited, after each wait."""
+        """Return the Arrow batches; `between(number)` is awaited after each wait."""
         home = self.home
         await home.open(self.settings.poll_timeout)
         home.mark_used(asyncio.get_running_loop().time())
@@ -106,17 +106,17 @@ class Worker:
     async def rows(
         self, *ranges: OffsetRange, between: Callable[[int], Any] | None = None
     ) -> list[dict[str, Any]]:
-        """All rows."""
+        """Return all rows."""
         return [row async for made in self.batches(*ranges, between=between) for row in made.to_pylist()]
 
     async def offsets(self, *ranges: OffsetRange, between: Callable[[int], Any] | None = None) -> list[int]:
-        """All offsets, of one partition."""
+        """Return all offsets of ranges of one partition."""
         return [row["offset"] for row in await self.rows(*ranges, between=between)]
 
 
 @asynccontextmanager
 async def worker(cluster: EmbeddedCluster, **options: Any) -> AsyncIterator[Worker]:
-    """A worker of a cluster, closed at the end."""
+    """Open a worker, and close it at the end."""
     one = Worker(cluster.bootstrap_servers, **options)
     try:
         yield one
@@ -125,7 +125,7 @@ async def worker(cluster: EmbeddedCluster, **options: Any) -> AsyncIterator[Work
 
 
 def by_partition(rows: Iterable[dict[str, Any]]) -> dict[int, list[int]]:
-    """Offsets of rows, by partition, in the order in which they came."""
+    """Return the offsets of rows by partition, in the order of the rows."""
     found: dict[int, list[int]] = {}
     for row in rows:
         found.setdefault(row["partition"], []).append(row["offset"])
@@ -133,16 +133,16 @@ def by_partition(rows: Iterable[dict[str, Any]]) -> dict[int, list[int]]:
 
 
 def fetches(cluster: EmbeddedCluster) -> int:
-    """How many Fetch requests have come."""
+    """Return the number of Fetch requests that the brokers have received."""
     return len(cluster.history.of("Fetch"))
 
 
 def topic_ids(cluster: EmbeddedCluster) -> TopicIds:
-    """The ids that the topic's partitions have now."""
+    """Return the present topic ids of the topic's partitions."""
     topic = cluster._shared.controller.topics[TOPIC]
     return {TopicPartition(TOPIC, number): topic.id for number in range(len(topic.partitions))}
 
 
 def now() -> float:
-    """The loop's time."""
+    """Return the loop's time."""
     return asyncio.get_running_loop().time()

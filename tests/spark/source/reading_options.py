@@ -1,4 +1,4 @@
-"""Reading options with as little to write as can be, and offsets as Spark prints them."""
+"""Short functions for reading options, and Spark's text of offsets."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ SERVERS: Final = {"kafka.bootstrap.servers": "one:9092,two:9092"}
 
 
 def read(stream: bool = True, /, **options: Any) -> ReadSettings:
-    """The settings of a query that subscribes to `a` unless it is told otherwise; `_` stands for a dot in a name."""
+    """Return the settings of a query that subscribes to `a` by default; `_` stands for a dot in option names."""
     named = {name.replace("_", "."): value for name, value in options.items()}
     return read_settings(SERVERS | {"subscribe": "a"} | named, stream=stream)
 
 
 def refused(stream: bool = True, /, **options: Any) -> str:
-    """The text of the error."""
+    """Return the text of the error."""
     with pytest.raises(OptionError) as caught:
         read(stream, **options)
     assert isinstance(caught.value, ValueError)
@@ -36,5 +36,5 @@ def refused(stream: bool = True, /, **options: Any) -> str:
 
 
 def dumps(offsets: Mapping[TopicPartition, int]) -> str:
-    """The JSON that Spark prints, byte for byte: without spaces."""
+    """Return the JSON as Spark writes it, without spaces."""
     return json.dumps(dump(offsets), separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""Batch queries of `format("asyncgroup")` in a real Spark."""
+"""Batch queries of `format("asyncgroup")` with a real Spark."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def frame(spark: SparkSession, kafka: KafkaServer, **options: Any) -> DataFrame:
 
 
 def planned(kafka: KafkaServer, **options: Any) -> dict[TopicPartition, tuple[int, int]]:
-    """The range of each partition, as the planner finds it."""
+    """Return the planned range of each partition."""
     given = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": TOPIC} | options
     reader = AsyncGroupReader(read_settings(given, stream=False))
     ranges = [piece for partition in reader.partitions() for piece in partition.value]
@@ -58,7 +58,7 @@ def test_all_of_a_topic(spark: SparkSession, kafka_server: KafkaServer) -> None:
     )
 
 
-def test_rows_and_columns_are_those_of_sparks_own_source(
+def test_rows_and_columns_equal_those_of_sparks_own_source(
     spark_with_kafka: SparkSession, kafka_server: KafkaServer
 ) -> None:
     kafka_server.create_topic("stamped", 1, configs={"message.timestamp.type": "LogAppendTime"})
@@ -160,7 +160,7 @@ def test_starts_and_ends(
     assert found.get(TopicPartition(TOPIC, 1)) == second
 
 
-def test_where_the_group_is(kafka_server: KafkaServer) -> None:
+def test_starting_at_the_groups_offsets(kafka_server: KafkaServer) -> None:
     produce(kafka_server, 10)
 
     async def commit() -> None:
@@ -196,9 +196,7 @@ def test_where_the_group_is(kafka_server: KafkaServer) -> None:
         ({"startingTimestamp": "9999"}, "ASYNCGROUP_NO_OFFSET_AT_TIMESTAMP"),
     ],
 )
-def test_starts_and_ends_that_do_not_fit(
-    kafka_server: KafkaServer, options: dict[str, str], code: str
-) -> None:
+def test_starts_after_ends_are_refused(kafka_server: KafkaServer, options: dict[str, str], code: str) -> None:
     produce(kafka_server, 5, at=990)
     produce(kafka_server, 5, at=1000)
     with pytest.raises(SourceError) as caught:
@@ -206,7 +204,7 @@ def test_starts_and_ends_that_do_not_fit(
     assert caught.value.code == code
 
 
-def test_ranges_are_packed_into_tasks(kafka_server: KafkaServer) -> None:
+def test_ranges_are_combined_in_tasks(kafka_server: KafkaServer) -> None:
     produce(kafka_server, 30)
     produce(kafka_server, 10, partition=1)
     given = {"kafka.bootstrap.servers": kafka_server.bootstrap_servers, "subscribe": TOPIC}

@@ -1,4 +1,4 @@
-"""The pure parts of the source against Spark's own Kafka source in the JVM, called directly: no query, no broker."""
+"""Functions of the source compared with those of Spark's own Kafka source in the JVM; without queries and brokers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ JVM_ERROR: Final = (
 
 
 class Theirs:
-    """Spark's classes, by what they do."""
+    """Calls Spark's classes in the JVM."""
 
     def __init__(self, spark: Any) -> None:
         self.jvm, self._gateway = spark._jvm, spark.sparkContext._gateway
@@ -46,7 +46,7 @@ class Theirs:
         return self.jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap(given)
 
     def plan(self, options: Mapping[str, str], *, stream: bool) -> None:
-        """What Spark does with options before it asks a broker."""
+        """Do with options what Spark does before it contacts a broker."""
         given = self._options(options)
         scan = self.kafka.KafkaSourceProvider().getTable(given).newScanBuilder(given).build()
         if stream:
@@ -185,7 +185,7 @@ def test_the_same_options_are_refused(theirs):
         read_settings(A, stream=True)
 
 
-def test_the_same_options_are_taken(theirs):
+def test_the_same_options_are_accepted(theirs):
     for stream, options in TAKEN:
         given = SERVERS | {name: value for name, value in options.items() if value is not None}
         theirs.plan(given, stream=stream)
@@ -211,7 +211,7 @@ def test_durations_and_sizes(theirs):
 # --- plans ------------------------------------------------------------------------------------------------------------
 
 
-def test_ranges_are_split_alike(theirs):
+def test_ranges_are_split_equally(theirs):
     rng = random.Random(21)
     for _ in range(25):
         starts = [rng.choice([0, rng.randint(0, 10**6), 2**53 + 1]) for _ in range(rng.randint(0, 6))]
@@ -227,7 +227,7 @@ def test_ranges_are_split_alike(theirs):
         assert split(ranges, least, most) == theirs.split(ranges, least, most), (ranges, least, most)
 
 
-def test_batches_are_limited_alike(theirs):
+def test_batches_are_limited_equally(theirs):
     rng = random.Random(22)
     for _ in range(100):
         partitions = [TopicPartition("t", number) for number in range(rng.randint(1, 6))]
@@ -238,7 +238,7 @@ def test_batches_are_limited_alike(theirs):
         assert rate_limit(limit, start, end) == theirs.rate_limit(limit, start, end), (limit, start, end)
 
 
-def test_offsets_are_printed_alike_to_the_byte(theirs):
+def test_offsets_are_written_byte_for_byte_equally(theirs):
     rng = random.Random(23)
     for _ in range(60):
         topics = [
@@ -254,7 +254,7 @@ def test_offsets_are_printed_alike_to_the_byte(theirs):
         assert ours == theirs.printed(theirs.offsets(ours))
 
 
-def test_patterns_find_the_same_names(theirs):
+def test_patterns_match_the_same_names(theirs):
     for pattern in PATTERNS:
         try:
             compiled = java_pattern(pattern)

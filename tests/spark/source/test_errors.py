@@ -1,4 +1,4 @@
-"""Coded errors: Spark's codes, texts that say all, exceptions that survive the way out of a process."""
+"""Errors with codes: Spark's codes, complete texts, pickling."""
 
 from __future__ import annotations
 
@@ -66,15 +66,15 @@ SPARK_CODES = {
     "RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET": None,
     "UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET": None,
 }
-"""What `kafka-error-conditions.json` of Spark 4.2.0 has of a source, and SPARK-58774 adds; the sink's KAFKA_NULL_TOPIC_IN_DATA is not here."""
+"""The conditions of a source in `kafka-error-conditions.json` of Spark 4.2.0 and SPARK-58774; without the sink's KAFKA_NULL_TOPIC_IN_DATA."""
 
 
-def test_the_codes_are_sparks_and_others_are_marked_as_ours():
+def test_codes_are_sparks_or_begin_with_asyncgroup():
     ours = {code: condition for code, condition in CONDITIONS.items() if code.startswith("ASYNCGROUP_")}
     assert {code: CONDITIONS[code].sql_state for code in CONDITIONS.keys() - ours.keys()} == SPARK_CODES
 
 
-def test_every_condition_has_an_error_and_every_error_is_tried_here():
+def test_every_condition_has_an_error_and_every_error_is_tested_here():
     assert {error.code for error in EVERY} == CONDITIONS.keys()
     made_by = {
         name
@@ -85,7 +85,7 @@ def test_every_condition_has_an_error_and_every_error_is_tried_here():
 
 
 @pytest.mark.parametrize("error", EVERY, ids=lambda error: error.code)
-def test_a_text_begins_with_its_code_and_names_its_parameters(error):
+def test_a_text_begins_with_the_code_and_contains_the_parameters(error):
     text = str(error)
     assert text.startswith(f"[{error.code}] ")
     assert text.endswith(f"SQLSTATE: {error.sql_state}" if error.sql_state else ".")
@@ -104,7 +104,7 @@ def test_errors_survive_pickling(error):
     assert isinstance(again, AsyncGroupError)
 
 
-def test_kinds():
+def test_error_classes():
     assert isinstance(EVERY[0], errors.DataLossError)
     assert {error.code for error in EVERY if isinstance(error, errors.DataLossError)} == {
         *(code for code in CONDITIONS if code.startswith("KAFKA_DATA_LOSS.")),
@@ -113,14 +113,14 @@ def test_kinds():
     assert isinstance(errors.mismatched_start_and_end([A0], [A1]), ValueError)
 
 
-def test_long_lists_are_cut():
+def test_long_lists_are_shortened():
     text = str(errors.partitions_deleted(MANY))
     assert "a-0, a-1, a-2" in text
     assert "a-19, and 980 more, which" in text
     assert len(text) < 600
 
 
-def test_braces_in_a_reason_are_only_braces():
+def test_braces_in_a_reason_are_kept():
     text = str(errors.commit_failed("g{0}", "{reason} {nonsense"))
     assert "{reason} {nonsense" in text
     assert "g{0}" in text

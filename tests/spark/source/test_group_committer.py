@@ -1,4 +1,4 @@
-"""The offsets of a query in its group, without Spark."""
+"""Commits of a query's offsets to its group, without Spark."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def query(kafka: KafkaServer, **options: Any) -> Iterator[StreamProgress]:
 
 
 class Idle(Handler):
-    """Takes part in a group and reads nothing."""
+    """A handler that reads nothing."""
 
     async def consume_claim(self, session: Any, claim: Any) -> None:
         await claim.wait_ended()
@@ -49,7 +49,7 @@ class Idle(Handler):
 
 @contextlib.contextmanager
 def member(kafka: KafkaServer) -> Iterator[None]:
-    """A live member of the group, on a thread of its own."""
+    """Run a member of the group, on another thread."""
     left = threading.Event()
 
     async def live() -> None:
@@ -72,14 +72,14 @@ def member(kafka: KafkaServer) -> Iterator[None]:
         assert not thread.is_alive()
 
 
-def test_every_finished_batch_is_committed_the_last_one_too(kafka_server: KafkaServer) -> None:
+def test_every_finished_batch_is_committed_including_the_last_one(kafka_server: KafkaServer) -> None:
     produce(kafka_server, 10)
     with query(kafka_server, max_offsets_per_trigger=6) as progress:
         start = progress.initial_offsets()
         first = progress.next_end(start)
         assert committed(kafka_server, GROUP) == offsets(
             0, 0
-        )  # lag tools see the query before its first batch is done
+        )  # lag tools see the query before its first batch is finished
         last = progress.next_end(first)
         assert committed(kafka_server, GROUP) == first == offsets(6, 0)
         assert progress.next_end(last) == last
@@ -87,7 +87,7 @@ def test_every_finished_batch_is_committed_the_last_one_too(kafka_server: KafkaS
     assert kafka_server.group(GROUP).state == "Empty"
 
 
-def test_nothing_is_committed_twice_but_from_time_to_time(kafka_server: KafkaServer) -> None:
+def test_commits_are_repeated_only_after_the_commit_interval(kafka_server: KafkaServer) -> None:
     def count() -> int:
         return len(kafka_server.history.of("OffsetCommit"))
 
@@ -98,27 +98,29 @@ def test_nothing_is_committed_twice_but_from_time_to_time(kafka_server: KafkaSer
         assert count() == 1
     with query(kafka_server, commit_interval=0.05) as progress:
         before = count()
-        for _ in range(8):  # an idle query waits 0.3 s in these
+        for _ in range(8):  # these calls take 0.3 s, as the query is idle
             progress.next_end(start)
         assert count() >= before + 2
 
 
 @pytest.mark.parametrize("options", [{"commit_offsets": False}, {"group_id": None}])
-def test_nothing_is_committed_where_nobody_asked(kafka_server: KafkaServer, options: dict[str, Any]) -> None:
+def test_nothing_is_committed_without_a_group_or_with_commits_off(
+    kafka_server: KafkaServer, options: dict[str, Any]
+) -> None:
     progress = StreamProgress(settings(kafka_server, **{"group_id": GROUP} | options))
     progress.next_end(progress.initial_offsets())
     progress.stop()
     assert kafka_server.groups == []
 
 
-def test_a_new_checkpoint_goes_on_where_the_group_is(kafka_server: KafkaServer) -> None:
+def test_a_new_checkpoint_starts_at_the_groups_offsets(kafka_server: KafkaServer) -> None:
     produce(kafka_server, 10)
     with query(kafka_server, max_offsets_per_trigger=6) as progress:
         progress.next_end(progress.next_end(progress.initial_offsets()))
     with query(kafka_server, starting=FromGroup("error")) as progress:
         start = progress.initial_offsets()
         assert start == offsets(6, 0)
-        assert progress.next_end(start) == start  # the first batch writes the start down
+        assert progress.next_end(start) == start  # the first batch stores the start
         assert progress.tasks(start, start) == []
         assert progress.next_end(start) == offsets(10, 0)
 
@@ -166,7 +168,7 @@ def test_a_member_that_joins_later(
         assert committed(kafka_server, GROUP) == offsets(5, 0)
 
 
-def test_an_older_checkpoint_takes_the_group_back_with_a_warning(
+def test_an_older_checkpoint_resets_the_groups_offsets_with_a_warning(
     kafka_server: KafkaServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     produce(kafka_server, 10)
@@ -188,7 +190,7 @@ def test_an_older_checkpoint_takes_the_group_back_with_a_warning(
         {"disconnect": "after"},
     ],
 )
-def test_what_heals_is_tried_again(kafka_server: KafkaServer, fault: dict[str, Any]) -> None:
+def test_retriable_errors_are_retried(kafka_server: KafkaServer, fault: dict[str, Any]) -> None:
     produce(kafka_server, 5)
     with query(kafka_server, commit_failure="fail") as progress:
         end = progress.next_end(progress.initial_offsets())
@@ -197,7 +199,7 @@ def test_what_heals_is_tried_again(kafka_server: KafkaServer, fault: dict[str, A
         assert committed(kafka_server, GROUP) == offsets(5, 0)
 
 
-def test_a_coordinator_that_answers_nothing_holds_up_no_batch(
+def test_a_coordinator_that_does_not_answer_delays_no_batch(
     kafka_server: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_committer, "COMMIT_WAIT", 0.05)
@@ -214,7 +216,7 @@ def test_a_coordinator_that_answers_nothing_holds_up_no_batch(
 
 
 @pytest.mark.parametrize("failure", ["warn", "fail"])
-def test_commits_that_go_on_failing(
+def test_commits_that_keep_failing(
     kafka_server: KafkaServer,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
@@ -235,7 +237,7 @@ def test_commits_that_go_on_failing(
 
 
 @pytest.mark.kafka(topics={TOPIC: 2, "other": 1})
-def test_a_topic_that_goes_is_not_committed_any_more(kafka_server: KafkaServer) -> None:
+def test_a_deleted_topic_is_not_committed_any_more(kafka_server: KafkaServer) -> None:
     with query(kafka_server, strategy=Subscribe((TOPIC, "other")), fail_on_data_loss=False) as progress:
         end = progress.next_end(progress.initial_offsets())
         kafka_server.delete_topic("other")
@@ -246,7 +248,7 @@ def test_a_topic_that_goes_is_not_committed_any_more(kafka_server: KafkaServer) 
     assert committed(kafka_server, GROUP) == offsets(3, 0)
 
 
-def test_a_query_that_ends_while_it_commits(
+def test_a_query_that_stops_during_a_commit(
     kafka_server: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_committer, "COMMIT_WAIT", 0.05)
@@ -258,7 +260,7 @@ def test_a_query_that_ends_while_it_commits(
 
 
 @pytest.mark.parametrize("failure", ["warn", "fail"])
-def test_a_group_that_may_not_be_used(
+def test_a_group_without_authorization(
     kafka_server: KafkaServer, caplog: pytest.LogCaptureFixture, failure: str
 ) -> None:
     for api in ("DescribeGroups", "OffsetFetch", "OffsetCommit"):
@@ -276,7 +278,7 @@ def test_a_group_that_may_not_be_used(
             assert "GROUP_AUTHORIZATION_FAILED" in caplog.text
 
 
-def test_a_topic_made_anew_is_committed_from_its_start(kafka_server: KafkaServer) -> None:
+def test_a_recreated_topic_is_committed_from_its_start(kafka_server: KafkaServer) -> None:
     produce(kafka_server, 5)
     with query(kafka_server, fail_on_data_loss=False) as progress:
         end = progress.next_end(progress.initial_offsets())
@@ -288,7 +290,7 @@ def test_a_topic_made_anew_is_committed_from_its_start(kafka_server: KafkaServer
         again = progress.next_end(end)
         assert (
             committed(kafka_server, GROUP) == {}
-        )  # what was done of the old topic means nothing in the new one
+        )  # offsets of the old topic are meaningless for the new one
         progress.tasks(end, again)
         last = progress.next_end(again)
         assert committed(kafka_server, GROUP) == offsets(0, 0)

@@ -1,4 +1,4 @@
-"""Who is in a group, by the answers of brokers to two questions."""
+"""The members of a group, from responses to DescribeGroups and ConsumerGroupDescribe."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NONE: dict[str, Any] = {"error_code": ErrorCode.GROUP_ID_NOT_FOUND}
 
 
 class Coordinators:
-    """Answers what it was given, and remembers what was asked."""
+    """A fake cluster that returns given responses and records requests."""
 
     def __init__(self, *answers: Any) -> None:
         self._answers = list(answers)

@@ -1,4 +1,4 @@
-"""What the options say about starts and ends becomes offsets."""
+"""Resolving the options for starts and ends to offsets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FIRST, LAST = offsets(10, 20), offsets(100, 200)
 
 
 class Log:
-    """Partition 0 from 10 to 100, partition 1 from 20 to 200; a record's timestamp is its offset. 0 has a commit."""
+    """Partition 0 has the offsets 10 to 100, partition 1 20 to 200; timestamps equal offsets; only 0 has a commit."""
 
     async def assigned(self) -> Iterable[TopicPartition]:
         return {tp(1), tp(0)}
@@ -76,7 +76,9 @@ async def test_each_kind_of_start(limit: OffsetLimit, wanted: dict[TopicPartitio
         (FromGroup("error"), "ASYNCGROUP_NO_COMMITTED_OFFSET", "orders-1"),
     ],
 )
-async def test_what_does_not_fit_is_an_error_with_a_code(limit: OffsetLimit, code: str, names: str) -> None:
+async def test_limits_that_do_not_fit_raise_errors_with_codes(
+    limit: OffsetLimit, code: str, names: str
+) -> None:
     with pytest.raises(SourceError) as caught:
         await found(limit)
     assert caught.value.code == code
@@ -84,13 +86,13 @@ async def test_what_does_not_fit_is_an_error_with_a_code(limit: OffsetLimit, cod
 
 
 @pytest.mark.asyncio
-async def test_an_end_by_time_that_no_record_has_is_the_logs_end() -> None:
+async def test_an_ending_timestamp_after_all_records_is_the_end_of_the_log() -> None:
     assert await found(AtTimestamp(150), "end") == offsets(100, 150)
     with pytest.raises(SourceError, match="end offsets"):
         await found(ByTimestamp(offsets(1)), "end")
 
 
-def test_which_starts_another_process_would_find_again() -> None:
+def test_reproducible_starts() -> None:
     assert is_reproducible(Earliest())
     assert is_reproducible(Specific(offsets(5, -2)))
     assert not any(

@@ -1,4 +1,4 @@
-"""`kafka.*`: what reaches the client, what is refused, and that no secret shows."""
+"""`kafka.*`: configuration of the client, refused properties, hidden secrets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required userna
 
 
 def read(**properties: str) -> KafkaOptions:
-    """`_` stands for a dot."""
+    """Read properties; `_` stands for a dot."""
     return read_kafka(SERVERS | {name.replace("_", "."): value for name, value in properties.items()})
 
 
@@ -33,7 +33,7 @@ def refused(properties: dict[str, str]) -> str:
     return str(caught.value)
 
 
-def test_what_the_client_gets():
+def test_the_configuration_of_the_client():
     kafka = read(
         isolation_level="read_committed",
         client_rack="eu-1",
@@ -54,14 +54,14 @@ def test_what_the_client_gets():
     assert config.max_partition_fetch_bytes == 70000
 
 
-def test_nothing_is_committed_or_reset_or_created_by_the_client_itself():
+def test_the_client_commits_resets_and_creates_nothing_by_itself():
     config = read().config
     assert (config.auto_commit, config.auto_offset_reset) == (False, "error")
     assert config.allow_auto_topic_creation is False
     assert read(allow_auto_create_topics="true").config.allow_auto_topic_creation is True
 
 
-def test_the_size_of_a_fetch_is_kafkas_unless_it_is_ours():
+def test_fetch_bytes_default_to_kafkas_property():
     assert read().fetch_bytes is None
     assert read(fetch_message_max_bytes="70000").fetch_bytes == 70000
     options = {
@@ -91,7 +91,7 @@ def test_the_size_of_a_fetch_is_kafkas_unless_it_is_ours():
         ),
     ],
 )
-def test_security_reaches_the_executors_and_never_shows(properties, security):
+def test_security_settings_reach_the_executors_and_are_never_shown(properties, security):
     prefixed = {f"kafka.{name}": value for name, value in (SERVERS | properties).items()}
     settings = read_settings(prefixed | {"subscribe": "a"}, stream=True)
     assert settings.config.security == security
@@ -139,7 +139,7 @@ def test_security_reaches_the_executors_and_never_shows(properties, security):
         (SERVERS | {"session.timeout.ms": "soon"}, ["kafka.session.timeout.ms='soon'"]),
     ],
 )
-def test_what_is_refused(properties, words):
+def test_refused_properties(properties, words):
     text = refused(properties)
     assert all(word in text for word in words), text
 
@@ -154,15 +154,15 @@ def test_what_is_refused(properties, words):
         "interceptor.classes",
     ],
 )
-def test_what_sparks_source_refuses_whatever_its_value(name):
+def test_properties_refused_with_any_value(name):
     for value in ("", "false", "earliest"):
         assert refused(SERVERS | {name: value}).startswith(
             f"kafka.{name}={value!r} is not allowed: leave it out"
         )
 
 
-def test_membership_means_nothing():
-    """Spark's own advice for queries with a group id is a very short session timeout."""
+def test_properties_of_members_have_no_effect():
+    """Spark's documentation recommends a very short session timeout for queries with a group id."""
     quick = read(
         session_timeout_ms="100",
         heartbeat_interval_ms="50",
@@ -173,7 +173,7 @@ def test_membership_means_nothing():
     assert quick == read()
 
 
-def test_a_producers_properties_are_warned_of():
+def test_producer_properties_cause_a_warning():
     kafka = read(acks="all", linger_ms="5", transactional_id="t", enable_idempotence="true")
     assert kafka._replace(warnings=()) == read()
     assert kafka.warnings == tuple(
@@ -182,7 +182,7 @@ def test_a_producers_properties_are_warned_of():
     )
 
 
-def test_what_only_javas_client_knows_is_warned_of(caplog):
+def test_properties_of_javas_client_only_cause_a_warning(caplog):
     with caplog.at_level(logging.WARNING, "asyncgroup"):
         kafka = read(receive_buffer_bytes="65536", max_poll_records="500")
     assert kafka._replace(warnings=()) == read()
@@ -191,12 +191,12 @@ def test_what_only_javas_client_knows_is_warned_of(caplog):
         "kafka.max.poll.records has no effect on the source: tasks fetch by bytes (fetchBytes)"
     )
     assert second.startswith("kafka.receive.buffer.bytes has no effect on the source: ")
-    assert caplog.records == [], "options are read several times for a query, and logged once"
+    assert caplog.records == [], "options are read several times for a query, but warnings are logged once"
 
 
 @pytest.mark.parametrize("value", ["true", "TRUE"])
 def test_delegation_tokens_are_refused(value):
-    """Without the extension `tokenauth` of SCRAM (KIP-48) the broker would only say that authentication failed."""
+    """They need the SCRAM extension `tokenauth` (KIP-48); without it the broker only reports failed authentication."""
     module = "org.apache.kafka.common.security.scram.ScramLoginModule"
     sasl = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-256"}
     jaas = f'{module} required username="id" password="{SECRET}" tokenauth={value};'
@@ -206,8 +206,8 @@ def test_delegation_tokens_are_refused(value):
     read_kafka(SERVERS | sasl | {"sasl.jaas.config": jaas.replace(value, "false")})
 
 
-def test_settings_for_executors_carry_their_secrets_on_purpose() -> None:
-    """Executors connect with them; a configuration by itself refuses to be pickled (`asyncgroup.secret`)."""
+def test_settings_for_executors_are_pickled_with_secrets() -> None:
+    """Executors need them for connecting; a configuration by itself cannot be pickled (`asyncgroup.secret`)."""
     options = {
         "kafka.bootstrap.servers": "a:1",
         "subscribe": "t",

@@ -1,4 +1,4 @@
-"""How much a batch takes: shares, delays, bytes."""
+"""Limits of a batch: shares, delays, bytes."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def offsets(*values: int) -> dict[TopicPartition, int]:
         (10, (0, 0), (90, 10), (9, 1)),
         (10, (50, 0), (140, 10), (59, 1)),
         (10, (0, 0), (1000, 1), (9, 1)),  # the small one is not starved: 0.01 becomes 1
-        (1, (0, 0), (10, 10), (1, 1)),  # nor is any other
-        (7, (0, 0), (10, 10), (3, 3)),  # 3.5 is cut
-        (100, (0, 0), (10, 20), (10, 20)),  # never behind the end
+        (1, (0, 0), (10, 10), (1, 1)),  # nor are any others
+        (7, (0, 0), (10, 10), (3, 3)),  # 3.5 is rounded down
+        (100, (0, 0), (10, 20), (10, 20)),  # never after the end
         (10, (5, 5), (5, 5), (5, 5)),
-        (10, (5, 9), (5, 4), (5, 4)),  # went backwards: passed on
+        (10, (5, 9), (5, 4), (5, 4)),  # went back: keeps its end
         (LONG, (0, 0), (LONG, 5), (LONG, 5)),
         (LONG, (LONG - 5, 0), (LONG, 10), (LONG, 10)),
     ],
 )
-def test_examples_worked_by_hand(limit, start, end, expected):
+def test_computed_examples(limit, start, end, expected):
     assert rate_limit(limit, offsets(*start), offsets(*end)) == offsets(*expected)
 
 
@@ -45,12 +45,12 @@ def test_new_partitions_start_at_their_first_offset():
     start, end = offsets(0), offsets(100, 200)
     assert rate_limit(10, start, end, {TPS[1]: 100}) == offsets(5, 105)
     assert rate_limit(10, start, end, {TPS[1]: 200}) == offsets(10, 200)
-    # without it nobody knows how much there is, and it is left to the planner
+    # without it the number of offsets is unknown, and the partition keeps its end
     assert rate_limit(10, start, end) == offsets(10, 200)
 
 
 def restated(limit: int, start: dict, end: dict, new: dict) -> dict:
-    """Spark's rule in other words."""
+    """A simple implementation of Spark's rule."""
     known = {tp: (start[tp] if tp in start else new[tp]) for tp in end if tp in start or tp in new}
     backlog = {tp: end[tp] - begin for tp, begin in known.items() if end[tp] > begin}
     everything = float(sum(backlog.values()))
@@ -86,9 +86,9 @@ def test_any_offsets():
 # --- delays -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_waits_for_enough_offsets_but_not_for_ever():
+def test_a_batch_is_delayed_until_it_has_enough_offsets_or_max_delay():
     delay = TriggerDelay(10, max_delay=60.0)
-    assert not delay.delays(offsets(1), offsets(0), now=1000.0)  # the first one never waits
+    assert not delay.delays(offsets(1), offsets(0), now=1000.0)  # the first one is never delayed
     assert delay.delays(offsets(5), offsets(1), now=1001.0)
     assert delay.delays(offsets(10), offsets(1), now=1059.0)
     assert not delay.delays(offsets(11), offsets(1), now=1059.5)  # enough
@@ -113,7 +113,7 @@ def test_no_delay_at_all():
 # --- bytes ------------------------------------------------------------------------------------------------------------
 
 
-def test_sizes_are_running_means():
+def test_sizes_are_moving_averages():
     sizes = BytesPerOffset()
     assert sizes.mean(TPS[0]) is None
     sizes.observe(TPS[0], 1000, 10)
@@ -129,7 +129,7 @@ def test_sizes_are_running_means():
     assert sizes.mean(TPS[0]) == pytest.approx(30.0)
 
 
-def test_what_says_nothing_is_not_observed():
+def test_empty_observations_are_ignored():
     sizes = BytesPerOffset()
     sizes.observe(TPS[0], 100, 0)
     sizes.observe(TPS[0], -1, 10)
@@ -147,7 +147,7 @@ def test_a_limit_in_bytes():
     assert byte_limit(11_000, offsets(900), offsets(1000, 1000), {TPS[1]: 900}, sizes) == end
 
 
-def test_without_any_knowledge_a_batch_is_as_small_as_it_can_be():
+def test_without_known_sizes_each_partition_gets_one_offset():
     assert byte_limit(10**9, offsets(0, 5), offsets(10, 5), None, BytesPerOffset()) == offsets(1, 5)
 
 
@@ -178,7 +178,7 @@ def test_bytes_of_any_offsets():
             assert found == end
 
 
-# --- all together -----------------------------------------------------------------------------------------------------
+# --- all limits -------------------------------------------------------------------------------------------------------
 
 
 def admission(**changes: float | None) -> TriggerLimits:
@@ -191,7 +191,7 @@ def test_no_limits():
     assert admission().end_offsets(offsets(0), offsets(50, 60), None, now=0.0) == offsets(50, 60)
 
 
-def test_the_smaller_of_both_upper_limits():
+def test_the_smaller_of_both_maximums():
     both = admission(max_offsets_per_trigger=100, max_bytes_per_trigger=1000)
     both.sizes.observe(TPS[0], 100, 1)
     both.sizes.observe(TPS[1], 1, 1)
@@ -202,7 +202,7 @@ def test_the_smaller_of_both_upper_limits():
     assert both.end_offsets(offsets(0, 0), offsets(1000, 1000), None, now=0.0) == offsets(50, 50)
 
 
-def test_lower_and_upper_limit_as_sparks_composite():
+def test_minimum_and_maximum_like_sparks_composite():
     both = admission(min_offsets_per_trigger=10, max_offsets_per_trigger=20, max_trigger_delay=60.0)
     assert both.end_offsets(offsets(0), offsets(5), None, now=0.0) == offsets(5)
     assert both.end_offsets(offsets(5), offsets(9), None, now=1.0) == offsets(5)

@@ -1,4 +1,4 @@
-"""Spark's JSON of offsets, there and back; and JSON that means harm, or nothing."""
+"""Parsing and writing Spark's JSON of offsets; invalid JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.spark.source.reading_options import dumps
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
 
-def test_there():
+def test_parse():
     assert parse('{"b":{"0":-2},"a":{"1":-1,"0":23}}') == {A0: 23, A1: -1, B0: -2}
     assert list(parse('{"b":{"0":1},"a":{"10":1,"9":1}}')) == [("a", 9), ("a", 10), ("b", 0)]
     assert parse({"a": {"0": 5}}) == {A0: 5}
@@ -22,14 +22,14 @@ def test_there():
     assert parse("{}") == parse('{"a":{}}') == {}
 
 
-def test_back():
+def test_dump():
     assert dump({B0: 1, A1: 2, A0: 3}) == {"a": {"0": 3, "1": 2}, "b": {"0": 1}}
     assert dumps({B0: 1, A1: 2, A0: 3}) == '{"a":{"0":3,"1":2},"b":{"0":1}}'
     assert dumps({}) == "{}"
 
 
-def test_the_order_is_that_of_sparks_maps():
-    """Written down from Spark 4.2.0: its maps list topics and partitions by the slots of their hashes."""
+def test_the_order_equals_that_of_sparks_maps():
+    """Expected texts were produced with Spark 4.2.0, whose maps order topics and partitions by the slots of their hashes."""
     names = [f"t{number}" for number in range(12)]
     printed = json.loads(dumps({TopicPartition(name, 0): 1 for name in names}))
     assert list(printed) == ["t4", "t5", "t6", "t7", "t8", "t9", "t10", "t11", "t0", "t1", "t2", "t3"]
@@ -60,17 +60,17 @@ THIRTY_TWO = [
     "payments", "carriers", "zones", "airports", "alerts", "invoices",
     "delays", "weather", "clicks", "orders", "flights",
 ]  # fmt: skip
-"""The order of topics in tables of so many slots."""
+"""The order of topics in tables by number of slots."""
 
 
 @pytest.mark.parametrize(("last", "printed"), [(1, SIXTEEN), (2, THIRTY_TWO)])
 def test_the_order_of_topics(last, printed):
-    """The map of eleven topics doubles when the last one is put into it for its second partition."""
+    """The table with eleven topics doubles when the last topic is put again for its second partition."""
     offsets = {TopicPartition(topic, 0): 1 for topic in SIXTEEN} | {TopicPartition("zones", last - 1): 1}
     assert list(json.loads(dumps(offsets))) == printed
 
 
-def test_there_and_back_with_any_offsets():
+def test_round_trip_of_any_offsets():
     rng = random.Random(11)
     for _ in range(60):
         topics = [
@@ -92,7 +92,7 @@ def test_offsets_of_whole_topics():
     assert parse_limits(text) == ({B0: 5}, {"a": -2, "c": -1})
     for wrong in (text, '{"a":"5"}'):
         with pytest.raises(ValueError, match="must be an object"):
-            parse(wrong)  # in a checkpoint there is no such thing
+            parse(wrong)  # not allowed in a checkpoint
 
 
 def test_partitions():
@@ -116,7 +116,7 @@ HARMFUL = [
 
 
 @pytest.mark.parametrize("text", HARMFUL, ids=lambda text: text[:30])
-def test_what_is_no_json_of_offsets(text):
+def test_invalid_json_of_offsets(text):
     with pytest.raises(ValueError) as caught:
         parse(text)
     assert type(caught.value) is ValueError
@@ -127,6 +127,6 @@ def test_what_is_no_json_of_offsets(text):
 @pytest.mark.parametrize(
     "text", ["", "[0]", '{"a":{"0":1}}', '{"a":0}', '{"a":[0.5]}', '{"a":["0"]}', '{"a":[true]}', '{"a":[-1]}', '{"a":[2147483648]}', '{"a":[null]}']
 )  # fmt: skip
-def test_what_is_no_json_of_partitions(text):
+def test_invalid_json_of_partitions(text):
     with pytest.raises(ValueError):
         parse_partitions(text)

@@ -1,4 +1,4 @@
-"""What options become; all without Spark and without a broker. What is refused: `test_refused_options`."""
+"""Settings from options, without Spark and brokers. Refused options: `test_refused_options`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_defaults_are_those_of_sparks_source():
+def test_defaults_equal_those_of_sparks_source():
     settings = read()
     assert settings.bootstrap_servers == "one:9092,two:9092"
     assert settings.strategy == Subscribe(("a",))
@@ -48,14 +48,14 @@ def test_the_defaults_are_those_of_sparks_source():
     assert read(False).starting == Earliest()
 
 
-def test_our_own_defaults():
+def test_defaults_of_additional_options():
     settings = read()
     assert settings.group_id is settings.tasks is settings.max_bytes_per_trigger is None
     assert (settings.commit_offsets, settings.commit_failure, settings.commit_interval) == (True, "warn", 60)
     assert settings.fetch_bytes == 4 * 1024 * 1024
 
 
-def test_small_partitions_are_packed_on_request(monkeypatch):
+def test_small_partitions_are_combined_on_request(monkeypatch):
     monkeypatch.setattr(planner, "usable_cores", lambda: 3)
     settings = read(tasks=" Auto")
     assert settings.tasks == "auto"
@@ -112,7 +112,7 @@ def test_names_with_dots():
     )
 
 
-def test_names_count_in_any_case_and_the_later_wins():
+def test_names_are_case_insensitive_and_the_later_one_wins():
     options = {
         "KAFKA.bootstrap.SERVERS": "x:1",
         "SUBSCRIBE": "a",
@@ -124,7 +124,7 @@ def test_names_count_in_any_case_and_the_later_wins():
     assert settings.starting == Earliest()
 
 
-def test_values_that_are_no_text_and_options_that_are_none():
+def test_values_that_are_not_strings_and_options_that_are_none():
     options: dict[str, Any] = {"includeHeaders": True, "minPartitions": 3, "maxTriggerDelay": None}
     settings = read(**options)
     assert (settings.include_headers, settings.min_partitions, settings.max_trigger_delay) == (True, 3, 900.0)
@@ -138,12 +138,12 @@ def test_values_that_are_no_text_and_options_that_are_none():
         ({"assign": '{"a":[1,0,1],"b":[]}'}, Assign((A0, A1))),
     ],
 )
-def test_what_is_read(option, strategy):
+def test_strategies(option, strategy):
     assert read(**({"subscribe": None} | option)).strategy == strategy
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_settings_go_to_the_executors(stream):
+def test_settings_can_be_pickled(stream):
     settings = read(
         stream, startingOffsets='{"a":{"0":5,"1":-2}}', kafka_group_id="g", kafka_client_rack="r1"
     )
@@ -152,7 +152,7 @@ def test_settings_go_to_the_executors(stream):
     assert again.config.rack_id == "r1"
 
 
-def test_headers_alone():
+def test_reading_include_headers_alone():
     assert read_include_headers({"INCLUDEHEADERS": "true"}) is True
     assert read_include_headers({"subscribe": "a"}) is False
     with pytest.raises(OptionError, match=r"includeHeaders='1'.*true or false"):
@@ -202,7 +202,7 @@ def test_offsets_of_the_group():
         ({"kafka.group.id": " "}, ["kafka.group.id", "not empty"]),
     ],
 )
-def test_options_about_groups_that_do_not_fit(options, words):
+def test_invalid_group_options_are_refused(options, words):
     text = refused(**options)
     assert all(word in text for word in words), text
 
@@ -256,19 +256,19 @@ def test_offsets_of_whole_topics():
         (False, {"endingOffsets": '{"a":"earliest"}'}),
     ],
 )
-def test_offsets_of_whole_topics_that_do_not_fit(stream, options):
+def test_offsets_of_whole_topics_that_are_not_read(stream, options):
     name, value = list(options.items())[-1]
     assert refused(stream, **options).startswith(f"{name}={value!r} is not allowed")
 
 
-def test_ends_that_are_not_known_yet_are_not_compared():
+def test_unknown_ends_are_not_compared():
     settings = read(False, startingOffsets='{"a":{"0":5}}', endingOffsets='{"a":{"0":-1}}')
     assert (settings.starting, settings.ending) == (Specific({A0: 5}), Specific({A0: -1}))
     read(False, startingOffsets='{"a":{"0":-2}}', endingOffsets='{"a":{"0":0}}')
     read(False, startingTimestamp="9", endingTimestamp="5")
 
 
-def test_an_end_at_its_start_is_an_empty_range():
+def test_an_end_equal_to_the_start_is_an_empty_range():
     read(False, startingOffsets='{"a":{"0":5}}', endingOffsets='{"a":{"0":5}}')
     settings = read(
         False, startingOffsetsByTimestamp='{"a":{"0":0}}', endingOffsetsByTimestamp='{"a":{"0":0}}'

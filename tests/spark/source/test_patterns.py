@@ -1,4 +1,4 @@
-"""Java's regular expressions in Python's: the same names are found, or the pattern is refused; Java itself is asked in
+"""Translated Java patterns match the same names, or are refused. They are compared with Java itself in
 `test_beside_spark`."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ def found(pattern: str) -> list[str]:
     return [name for name in NAMES if java_pattern(pattern).search(name)]
 
 
-def test_a_pattern_is_looked_for_anywhere_as_spark_does():
+def test_a_pattern_is_searched_anywhere_in_a_name_as_in_spark():
     assert found("orders") == ["orders", "old-orders-2"]
     assert found("^orders$") == ["orders"]
 
@@ -36,7 +36,7 @@ def test_examples(pattern, expected):
 
 
 @pytest.mark.parametrize("pattern", DIFFER)
-def test_what_python_would_read_otherwise_is_refused(pattern):
+def test_patterns_with_another_meaning_in_python_are_refused(pattern):
     with pytest.raises(ValueError, match="a regular expression") as caught:
         java_pattern(pattern)
     assert type(caught.value) is ValueError

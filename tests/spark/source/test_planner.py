@@ -1,4 +1,4 @@
-"""The ranges of a batch, and what is noticed as lost."""
+"""Planned ranges and detected losses of a batch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def codes(losses: list[SourceError]) -> list[str]:
     return [loss.code.removeprefix("KAFKA_DATA_LOSS.") for loss in losses]
 
 
-def test_a_range_for_each_partition_with_news() -> None:
+def test_a_range_for_each_partition_with_new_records() -> None:
     found = plan_batch(offsets(5, 7, 0), offsets(9, 7, 3), {})
     assert found.ranges == reads((0, 5, 9), (2, 0, 3))
     assert found.losses == []
@@ -38,13 +38,13 @@ def test_a_new_partition_begins_at_its_start() -> None:
     assert found.losses == []
 
 
-def test_a_new_partition_that_lost_its_beginning() -> None:
+def test_a_new_partition_without_its_first_records() -> None:
     found = plan_batch(offsets(5), offsets(5, 4), {tp(1): 2})
     assert found.ranges == reads((1, 2, 4))
     assert codes(found.losses) == ["ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO"]
 
 
-def test_a_new_partition_that_is_gone_again() -> None:
+def test_a_new_partition_that_was_deleted_again() -> None:
     found = plan_batch(offsets(5), offsets(6, 4), {})
     assert found.ranges == reads((0, 5, 6))
     assert codes(found.losses) == ["INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS"]
@@ -54,7 +54,7 @@ def test_a_new_partition_that_is_gone_again() -> None:
     ("group_id", "code"),
     [(None, "PARTITIONS_DELETED"), ("g", "PARTITIONS_DELETED_AND_GROUP_ID_CONFIG_PRESENT")],
 )
-def test_partitions_that_are_gone(group_id: str | None, code: str) -> None:
+def test_deleted_partitions(group_id: str | None, code: str) -> None:
     found = plan_batch(offsets(5, 7), offsets(9), {}, group_id=group_id)
     assert found.ranges == reads((0, 5, 9))
     assert codes(found.losses) == [code]
@@ -67,15 +67,15 @@ def test_offsets_that_go_back() -> None:
     assert codes(found.losses) == ["PARTITION_OFFSET_CHANGED"]
 
 
-def test_the_first_batch_again_may_start_behind_its_end() -> None:
-    """Its start was looked up anew: the log's end, say, which is further by now."""
+def test_a_repeated_first_batch_may_start_after_its_end() -> None:
+    """Its start was looked up again; if it is the end of the log, it is greater by now."""
     found = plan_batch(offsets(50, 7), offsets(20, 9), {}, replays_first=True)
     assert found.ranges == reads((1, 7, 9))
     assert found.losses == []
 
 
 @given(PLACES, PLACES, PLACES)
-def test_no_offset_is_read_twice_or_left_out_without_a_word(
+def test_no_offset_is_read_twice_or_skipped_without_a_loss(
     start: dict[TopicPartition, int], end: dict[TopicPartition, int], earliest: dict[TopicPartition, int]
 ) -> None:
     new = {place: offset for place, offset in earliest.items() if place in end and place not in start}
@@ -110,7 +110,7 @@ def test_no_offset_is_read_twice_or_left_out_without_a_word(
         ),
     ],
 )
-def test_available_now_ends_where_it_was_to_end(
+def test_a_batch_of_available_now_ends_within_the_offsets_found_at_its_start(
     end: dict[TopicPartition, int], latest: dict[TopicPartition, int], code: str
 ) -> None:
     check_available_now(offsets(9, 9), offsets(9, 9), offsets(9, 9))
@@ -119,11 +119,11 @@ def test_available_now_ends_where_it_was_to_end(
     assert caught.value.code == code
 
 
-def test_a_batch_from_before_available_now_may_know_fewer_partitions() -> None:
+def test_a_batch_planned_before_available_now_may_have_fewer_partitions() -> None:
     check_available_now(offsets(9, 9), offsets(5), offsets(9, 9), replayed=True)
 
 
-def test_tasks_are_split_and_packed() -> None:
+def test_ranges_are_split_and_combined_in_tasks() -> None:
     settings = ReadSettings(
         "h:1", ConsumerConfig(), Subscribe((TOPIC,)), Earliest(), max_records_per_partition=10, tasks=2
     )

@@ -1,4 +1,4 @@
-"""A streaming query's offsets, from call to call, without Spark."""
+"""The offsets of a streaming query over several calls, without Spark."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def test_limits_of_rows(kafka_server: KafkaServer, query: Queries) -> None:
     assert progress.next_end(end, limited=False) == offsets(30, 10)
 
 
-def test_a_batch_waits_for_enough_rows(kafka_server: KafkaServer, query: Queries) -> None:
+def test_a_batch_is_delayed_until_it_has_enough_rows(kafka_server: KafkaServer, query: Queries) -> None:
     produce(kafka_server, 5)
     progress = query(min_offsets_per_trigger=10, max_trigger_delay=600.0)
     first = progress.next_end(progress.initial_offsets())
-    assert first == offsets(5, 0)  # the first batch never waits
+    assert first == offsets(5, 0)  # the first batch is never delayed
     produce(kafka_server, 9)
     assert progress.next_end(first) == first
     produce(kafka_server, 1)
@@ -81,7 +81,7 @@ def test_limits_of_bytes(kafka_server: KafkaServer, query: Queries) -> None:
     assert all(80 <= size <= 105 for size in sizes[:-1]), sizes
 
 
-def test_the_first_batch_of_a_start_that_moves_only_writes_it_down(
+def test_the_first_batch_of_a_start_that_is_not_reproducible_is_empty(
     kafka_server: KafkaServer, query: Queries, caplog: pytest.LogCaptureFixture
 ) -> None:
     produce(kafka_server, 10)
@@ -90,7 +90,7 @@ def test_the_first_batch_of_a_start_that_moves_only_writes_it_down(
     produce(kafka_server, 5)
     assert progress.next_end(start) == start
     assert ranges(progress, start, start) == []
-    # killed before the first batch was done, and started again after a while: Spark does the batch again
+    # killed before the first batch was finished, and restarted later: Spark repeats the batch
     produce(kafka_server, 5)
     again = query(starting=Latest())
     assert again.initial_offsets() == offsets(20, 0)
@@ -110,7 +110,9 @@ def test_trigger_once_reads_in_its_first_batch(kafka_server: KafkaServer, query:
     assert progress.next_end(progress.initial_offsets(), limited=False) == offsets(10, 0)
 
 
-def test_available_now_reads_up_to_where_it_began(kafka_server: KafkaServer, query: Queries) -> None:
+def test_available_now_reads_up_to_the_offsets_found_at_its_start(
+    kafka_server: KafkaServer, query: Queries
+) -> None:
     produce(kafka_server, 10)
     progress = query(max_offsets_per_trigger=6, min_offsets_per_trigger=5)
     progress.prepare_available_now()
@@ -119,7 +121,9 @@ def test_available_now_reads_up_to_where_it_began(kafka_server: KafkaServer, que
     assert first == offsets(6, 0)
     assert ranges(progress, progress.initial_offsets(), first) == [OffsetRange(TOPIC, 0, 0, 6)]
     last = progress.next_end(first)
-    assert last == offsets(10, 0) == progress.latest  # four more, fewer than it would wait for otherwise
+    assert (
+        last == offsets(10, 0) == progress.latest
+    )  # four more, fewer than the minimum that would otherwise apply
     assert ranges(progress, first, last) == [OffsetRange(TOPIC, 0, 6, 10)]
     assert progress.next_end(last) == last
 
@@ -129,7 +133,7 @@ def test_available_now_reads_up_to_where_it_began(kafka_server: KafkaServer, que
     [Latest(), Specific(offsets(-1, 0)), Specific({}, {TOPIC: -1}), AtTimestamp(2**62, "latest")],
 )
 def test_available_now_from_the_end(kafka_server: KafkaServer, query: Queries, starting: Any) -> None:
-    """What comes between the trigger's beginning and the question for the start belongs to the next run."""
+    """Records produced between the start of the trigger and the lookup of the query's start belong to the next run."""
     produce(kafka_server, 5)
     progress = query(starting=starting)
     progress.prepare_available_now()
@@ -144,7 +148,7 @@ def test_available_now_from_the_end(kafka_server: KafkaServer, query: Queries, s
     assert progress.next_end(start) == start
 
 
-def test_available_now_notices_a_topic_that_goes(kafka_server: KafkaServer, query: Queries) -> None:
+def test_available_now_detects_a_deleted_topic(kafka_server: KafkaServer, query: Queries) -> None:
     produce(kafka_server, 10)
     progress = query()
     progress.prepare_available_now()
@@ -169,7 +173,7 @@ def test_new_partitions_are_read_from_their_start(kafka_server: KafkaServer, que
 
 
 @pytest.mark.parametrize("fail", [True, False])
-def test_a_topic_that_is_deleted(
+def test_a_deleted_topic(
     kafka_server: KafkaServer, query: Queries, caplog: pytest.LogCaptureFixture, fail: bool
 ) -> None:
     kafka_server.create_topic("other", 1)
@@ -189,10 +193,10 @@ def test_a_topic_that_is_deleted(
 
 
 @pytest.mark.parametrize("rows", [3, 8])
-def test_a_topic_made_anew_is_read_from_its_start(
+def test_a_recreated_topic_is_read_from_its_start(
     kafka_server: KafkaServer, query: Queries, rows: int
 ) -> None:
-    """Also where the new one has more records by now than were read of the old one, which Spark's source cannot tell."""
+    """Also if the new topic has more records than were read of the old one, which Spark's source does not detect."""
     produce(kafka_server, 5)
     strict, lenient = query(), query(fail_on_data_loss=False)
     starts = [progress.next_end(progress.initial_offsets()) for progress in (strict, lenient)]
@@ -210,7 +214,7 @@ def test_a_topic_made_anew_is_read_from_its_start(
     assert lenient.next_end(last) == last
 
 
-def test_a_log_that_lost_its_end_goes_on_from_there(kafka_server: KafkaServer, query: Queries) -> None:
+def test_a_truncated_log_is_read_from_its_new_end(kafka_server: KafkaServer, query: Queries) -> None:
     produce(kafka_server, 6)
     produce(kafka_server, 4)
     progress = query(fail_on_data_loss=False)
@@ -224,7 +228,7 @@ def test_a_log_that_lost_its_end_goes_on_from_there(kafka_server: KafkaServer, q
 
 
 def test_read_committed_ends_before_an_open_transaction(kafka_server: KafkaServer, query: Queries) -> None:
-    """A task that was to read on would wait for the transaction to end, and fail if that takes too long."""
+    """A task that reads further would wait for the end of the transaction, and fail if that takes too long."""
     writers: list[Writer] = []
 
     def write(cluster: EmbeddedCluster) -> None:
@@ -257,7 +261,7 @@ def test_assigned_partitions_only(kafka_server: KafkaServer, query: Queries) -> 
     assert ranges(progress, start, end) == [OffsetRange(TOPIC, 1, 2, 4)]
 
 
-def test_a_pattern_finds_topics_as_they_come(kafka_server: KafkaServer, query: Queries) -> None:
+def test_a_pattern_finds_new_topics(kafka_server: KafkaServer, query: Queries) -> None:
     progress = query(strategy=SubscribePattern("^ord"))
     start = progress.initial_offsets()
     assert start == offsets(0, 0)
@@ -269,7 +273,7 @@ def test_a_pattern_finds_topics_as_they_come(kafka_server: KafkaServer, query: Q
 
 @pytest.mark.kafka(topics={TOPIC: 2}, unknown_topics=True)
 @pytest.mark.parametrize("available_now", [False, True])
-def test_a_topic_that_was_never_there_is_an_error(
+def test_a_topic_that_has_never_existed_is_an_error(
     kafka_server: KafkaServer, query: Queries, available_now: bool
 ) -> None:
     progress = query(strategy=Subscribe((TOPIC, "nowhere")))
@@ -284,10 +288,10 @@ def test_a_topic_that_was_never_there_is_an_error(
 
 @pytest.mark.kafka(topics={TOPIC: 2}, unknown_topics=True)
 @pytest.mark.parametrize("available_now", [False, True])
-def test_a_checkpoint_may_know_topics_that_are_gone(
+def test_a_checkpoint_may_have_deleted_topics(
     kafka_server: KafkaServer, query: Queries, available_now: bool
 ) -> None:
-    """Then a missing topic is a loss, and no mistake in the options."""
+    """A missing topic is then a data loss, not an error of the options."""
     progress = query(strategy=Subscribe((TOPIC, "gone")), fail_on_data_loss=False)
     if available_now:
         progress.prepare_available_now()
@@ -297,10 +301,10 @@ def test_a_checkpoint_may_know_topics_that_are_gone(
     assert progress.tasks(start, end) == []
 
 
-def test_an_idle_query_costs_little(
+def test_an_idle_query_makes_few_requests(
     kafka_server: KafkaServer, query: Queries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark asks all the time; the brokers are asked twenty times a second, and for metadata once."""
+    """Spark calls all the time; offsets are requested twenty times a second, metadata once a second."""
     monkeypatch.setattr(broker_lookups, "METADATA_MAX_AGE", 60.0)
     progress = query()
     start = progress.next_end(progress.initial_offsets())

@@ -1,6 +1,6 @@
-"""A query against any history of its topics: what it reads, however often it is started again.
+"""A query with random histories of its topics and random restarts reads every record once.
 
-The brokers are a model; the query's whole state is the real one. A batch is "read" by taking the ranges of its tasks.
+The brokers are a model, the query's state is real. A batch is read by collecting the ranges of its tasks.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from asyncgroup.spark.source.settings import (
 )
 
 Place = tuple[UUID, int, int]
-"""A record: its topic's id, its partition, its offset."""
+"""A record: topic id, partition, offset."""
 
 TOPICS = ("a", "b")
 
 
 class Brokers:
-    """Topics by name: an id, and the first offset and the end of each partition."""
+    """A model of brokers: topics by name, each with an id, and the first offset and the end of each partition."""
 
     def __init__(self) -> None:
         self.topics: dict[str, tuple[UUID, list[tuple[int, int]]]] = {}
@@ -57,7 +57,7 @@ class Brokers:
             first, end = parts[partition]
             parts[partition] = (first, end + count)
 
-    # --- what `BrokerLookups` answers -----------------------------------------------------------------------------
+    # --- methods of `BrokerLookups` -------------------------------------------------------------------------------
 
     @property
     def topic_ids(self) -> dict[TopicPartition, UUID]:
@@ -86,7 +86,7 @@ class Brokers:
 
 
 class Client:
-    """In place of a `BrokerClient`."""
+    """A replacement of `BrokerClient`."""
 
     def __init__(self, brokers: Brokers, loop: asyncio.AbstractEventLoop) -> None:
         self._brokers, self._loop = brokers, loop
@@ -102,7 +102,7 @@ class Client:
 
 
 class Query:
-    """A query with its checkpoint: `done` is the end of the last finished batch, None before the first."""
+    """A query with a checkpoint: `done` is the end of the last finished batch, None before the first."""
 
     def __init__(
         self, brokers: Brokers, loop: asyncio.AbstractEventLoop, starting: OffsetLimit, limit: int | None
@@ -122,12 +122,12 @@ class Query:
         self.restart()
 
     def restart(self) -> None:
-        """In another process, which knows what stands in the checkpoint."""
+        """Restart the query in another process, which only has the checkpoint."""
         self._progress = StreamProgress(self._settings)
         self._progress._client = Client(self._brokers, self._loop)  # type: ignore[assignment]
 
     def batch(self, *, crash: bool = False) -> bool:
-        """One batch, or with a `crash` two attempts at it by two processes; whether there was anything to do."""
+        """Run one batch, or with a `crash` two attempts by two processes; return whether there was one."""
         start = self._progress.initial_offsets() if self.done is None else self.done
         end = self._progress.next_end(start)
         if self.done is not None and end == start:
@@ -183,7 +183,7 @@ def change(brokers: Brokers, what: str, name: str, *numbers: int) -> None:
 def test_every_record_is_read_once(
     starting: OffsetLimit, steps: list[tuple[Any, ...]], limit: int | None
 ) -> None:
-    """Also of topics that come, grow, and are made anew; only a process that knew the old topic can tell a new one."""
+    """Also of topics that are created, grow, and are recreated; a process detects that if it knew the old topic."""
     loop = asyncio.new_event_loop()
     pauses, module.IDLE_PAUSES = module.IDLE_PAUSES, (0.0, 0.0)  # type: ignore[misc]
     share, module.IDLE_PAUSE_FACTOR = module.IDLE_PAUSE_FACTOR, 0  # type: ignore[misc]
@@ -197,7 +197,7 @@ def test_every_record_is_read_once(
         first_id = brokers.topics["a"][0]
         for what, *rest in steps:
             if what in ("crash", "restart"):
-                query.catch_up()  # what a process knows of topics made anew is in the checkpoint by then
+                query.catch_up()  # by then the recreated topics that a process has detected are in the checkpoint
                 if what == "restart":
                     query.restart()
                     query.batch()

@@ -1,4 +1,4 @@
-"""What a streaming query must not take for a loss, read twice, or be held up by: without Spark."""
+"""Situations that must not cause a reported loss, duplicates or delays of a streaming query; without Spark."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def ranges(progress: StreamProgress, start: Any, end: Any) -> list[OffsetRange]:
 
 
 @pytest.mark.parametrize("starting", [Earliest(), Latest()], ids=["earliest", "latest"])
-def test_the_first_batch_is_done_again_when_there_are_more_partitions(
+def test_the_first_batch_is_repeated_when_there_are_more_partitions(
     kafka_server: KafkaServer, query: Queries, starting: Any
 ) -> None:
-    """A driver died in its first batch, and its topics grew: the new partitions are of the next batch, and no loss."""
+    """The driver died in its first batch, and its topics grew: new partitions belong to the next batch, without a loss."""
     produce(kafka_server, 5)
     options = {"starting": starting, "strategy": SubscribePattern("orders.*")}
     died = query(**options)
@@ -51,10 +51,10 @@ def test_the_first_batch_is_done_again_when_there_are_more_partitions(
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_partition_that_comes_later_is_no_matter_of_the_fallback(
+def test_the_fallback_does_not_apply_to_partitions_added_later(
     kafka_server: KafkaServer, query: Queries, restart: bool
 ) -> None:
-    """`groupFallback=latest` is about where a query begins; what is added to its topics afterwards is all of it new."""
+    """`groupFallback=latest` applies to the start of a query; partitions added later are read from their start."""
     options = {"starting": FromGroup("latest"), "group_id": "reports"}
     produce(kafka_server, 4)
     progress = query(**options)
@@ -71,11 +71,11 @@ def test_a_partition_that_comes_later_is_no_matter_of_the_fallback(
     assert ranges(progress, start, end) == [OffsetRange(TOPIC, 2, 0, 2)]
 
 
-# --- topics that are gone, or only seem to be -------------------------------------------------------------------------
+# --- topics that are deleted, or seem to be ---------------------------------------------------------------------------
 
 
 def forget_topics(response: Any) -> Any:
-    """As a broker answers that has just started."""
+    """Answer like a broker that has just started."""
     for topic in response.topics:
         topic.error_code, topic.partitions = 3, []
     return response
@@ -83,10 +83,10 @@ def forget_topics(response: Any) -> Any:
 
 @pytest.mark.parametrize("available_now", [False, True])
 @pytest.mark.parametrize("fail", [True, False])
-def test_a_broker_that_knows_of_no_topic_for_a_moment(
+def test_a_broker_that_temporarily_does_not_know_the_topics(
     kafka_server: KafkaServer, query: Queries, fail: bool, available_now: bool
 ) -> None:
-    """To believe it would end the query, or have it read all of the topic a second time."""
+    """Otherwise the query would fail, or read the whole topic a second time."""
     produce(kafka_server, 5)
     progress = query(fail_on_data_loss=fail)
     start = offsets(3, 0)
@@ -102,10 +102,10 @@ def test_a_broker_that_knows_of_no_topic_for_a_moment(
 
 
 @pytest.mark.parametrize("fail", [True, False])
-def test_a_topic_made_anew_between_the_plan_and_its_tasks(
+def test_a_topic_recreated_between_the_plan_and_its_tasks(
     kafka_server: KafkaServer, query: Queries, monkeypatch: pytest.MonkeyPatch, fail: bool
 ) -> None:
-    """Its records are not read in place of the old ones: the next batches read them from the start, each once."""
+    """The new records are not read in place of the old ones; the next batches read them from the start, each once."""
     monkeypatch.setattr(range_answers, "GONE_AFTER", 0.1)
     reader = AsyncGroupStreamReader(settings(kafka_server, fail_on_data_loss=fail))
     made: list[bool] = []
@@ -138,12 +138,12 @@ def test_a_topic_made_anew_between_the_plan_and_its_tasks(
         workers.close()
 
 
-# --- brokers that are not there ---------------------------------------------------------------------------------------
+# --- unavailable brokers ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("api", ["DescribeGroups", "OffsetFetch"])
 @pytest.mark.parametrize("fault", [{"disconnect": "before"}, {"error": "COORDINATOR_NOT_AVAILABLE"}])
-def test_a_coordinator_out_of_reach_ends_no_query(
+def test_an_unreachable_coordinator_does_not_fail_a_query(
     kafka_server: KafkaServer,
     query: Queries,
     monkeypatch: pytest.MonkeyPatch,
@@ -151,7 +151,7 @@ def test_a_coordinator_out_of_reach_ends_no_query(
     fault: dict[str, Any],
     api: str,
 ) -> None:
-    """With commitFailure=warn: nothing but its commits needs the coordinator."""
+    """With commitFailure=warn: only the commits need the coordinator."""
     monkeypatch.setattr(retry_policy, "API_TIMEOUT", 0.2)
     produce(kafka_server, 5)
     progress = query(group_id="reports")
@@ -165,7 +165,7 @@ def test_a_coordinator_out_of_reach_ends_no_query(
     assert committed(kafka_server, "reports") == offsets(5, 0)
 
 
-def test_a_coordinator_that_is_silent_holds_no_records_back(
+def test_a_coordinator_that_does_not_answer_delays_no_records(
     kafka_server: KafkaServer, query: Queries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_committer, "INITIAL_WAIT", 0.1)
@@ -182,10 +182,10 @@ def test_a_coordinator_that_is_silent_holds_no_records_back(
     assert committed(kafka_server, "reports") == offsets(5, 0)
 
 
-def test_connections_that_ended_between_two_calls_are_not_used(
+def test_connections_closed_between_two_calls_are_not_used(
     kafka_server: KafkaServer, query: Queries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A trigger may come once an hour, and brokers close connections that are idle for ten minutes."""
+    """There may be one trigger an hour, and brokers close connections that are idle for ten minutes."""
     monkeypatch.setattr(broker_lookups, "METADATA_MAX_AGE", 60.0)
     failures: list[BaseException] = []
 
@@ -203,7 +203,7 @@ def test_connections_that_ended_between_two_calls_are_not_used(
 
 
 @pytest.mark.parametrize("api", ["DescribeGroups", "ListOffsets"])
-def test_spark_ends_a_query_that_waits_for_an_answer(
+def test_spark_stops_a_query_that_waits_for_a_response(
     kafka_server: KafkaServer, query: Queries, api: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_committer, "COMMIT_WAIT", 0.1)

@@ -1,4 +1,4 @@
-"""A streaming query's offsets while brokers fail, answer oddly or not at all; without Spark."""
+"""The offsets of a streaming query while brokers fail, answer incorrectly or not at all; without Spark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.spark.source.driver_support import TOPIC, Queries, offsets, produce
 pytestmark = pytest.mark.kafka(topics={TOPIC: 2})
 
 
-def test_an_end_that_goes_back_for_a_moment_is_asked_for_again(
+def test_an_end_that_temporarily_goes_back_is_looked_up_again(
     kafka_server: KafkaServer, query: Queries
 ) -> None:
     def stale(response: Any) -> Any:
@@ -31,7 +31,7 @@ def test_an_end_that_goes_back_for_a_moment_is_asked_for_again(
     assert progress.next_end(start) == start
 
 
-def test_nobody_at_the_address(
+def test_no_broker_at_the_address(
     kafka_server: KafkaServer, query: Queries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retry_policy, "API_TIMEOUT", 0.3)
@@ -40,7 +40,7 @@ def test_nobody_at_the_address(
         query().initial_offsets()
 
 
-def test_what_is_forbidden_is_not_tried_again(kafka_server: KafkaServer, query: Queries) -> None:
+def test_authorization_errors_are_not_retried(kafka_server: KafkaServer, query: Queries) -> None:
     progress = query()
     fault = kafka_server.faults.on("ListOffsets", times=None, error="TOPIC_AUTHORIZATION_FAILED")
     with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
@@ -48,8 +48,10 @@ def test_what_is_forbidden_is_not_tried_again(kafka_server: KafkaServer, query: 
     assert fault.hits == 1
 
 
-def test_what_nobody_calls_retriable_is_tried_a_few_times(kafka_server: KafkaServer, query: Queries) -> None:
-    """As Spark's source does (`fetchOffset.numRetries`): topics that come and go give odd errors for a moment."""
+def test_errors_that_are_not_retriable_are_retried_a_few_times(
+    kafka_server: KafkaServer, query: Queries
+) -> None:
+    """As by Spark's source (`fetchOffset.numRetries`): topics being created or deleted temporarily give various errors."""
     progress = query(offset_retries=3)
     fault = kafka_server.faults.on("ListOffsets", times=2, error="UNKNOWN_SERVER_ERROR")
     assert progress.initial_offsets() == offsets(0, 0)
@@ -57,7 +59,7 @@ def test_what_nobody_calls_retriable_is_tried_a_few_times(kafka_server: KafkaSer
 
 
 @pytest.mark.kafka(nodes=3, topics={TOPIC: 2})
-def test_leaders_move_connections_break_and_the_query_goes_on(
+def test_the_query_continues_after_leader_changes_and_broken_connections(
     kafka_server: KafkaServer, query: Queries
 ) -> None:
     produce(kafka_server, 5)
@@ -68,7 +70,7 @@ def test_leaders_move_connections_break_and_the_query_goes_on(
         {"disconnect": "before"},
         {"error": "LEADER_NOT_AVAILABLE"},
     ):
-        # more often than an error that nobody calls retriable would be tried again
+        # more often than an error that is not retriable would be retried
         kafka_server.faults.on("ListOffsets", times=8, **fault)
         assert progress.next_end(end) == end
     kafka_server.stop_node(kafka_server.leader(TOPIC, 0))
@@ -77,7 +79,7 @@ def test_leaders_move_connections_break_and_the_query_goes_on(
 
 
 @pytest.mark.kafka(nodes=3, topics={TOPIC: 2, "other": 1})
-def test_the_other_partitions_do_not_wait_for_one_without_a_leader(
+def test_other_partitions_do_not_wait_for_one_without_a_leader(
     kafka_server: KafkaServer,
     query: Queries,
     caplog: pytest.LogCaptureFixture,
@@ -103,7 +105,7 @@ def test_the_other_partitions_do_not_wait_for_one_without_a_leader(
     assert progress.next_end(end) == offsets(2, 3)
 
 
-def test_a_query_that_was_stopped_is_over(kafka_server: KafkaServer, query: Queries) -> None:
+def test_a_stopped_query_raises_closed_error(kafka_server: KafkaServer, query: Queries) -> None:
     progress = query()
     progress.initial_offsets()
     progress.stop()

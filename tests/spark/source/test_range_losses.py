@@ -1,4 +1,4 @@
-"""Ranges whose records are not there, or cannot be read: in virtual time."""
+"""Ranges whose records are missing or cannot be read; in virtual time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def delete_before(brokers: EmbeddedCluster, offset: int) -> None:
     brokers.partition(TOPIC, 0).log.delete_records(offset)
 
 
-async def test_the_log_begins_behind_the_start(
+async def test_the_log_starts_after_the_start_of_the_range(
     brokers: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(brokers, 100)
@@ -48,11 +48,11 @@ async def test_records_are_deleted_while_they_are_read(brokers: EmbeddedCluster)
     async with worker(brokers, fail_on_data_loss=False, fetch_bytes=20_000) as one:
         found = await one.offsets(part(0, 300), between=delete)
     assert found[-50:] == list(range(250, 300))
-    assert found[:-50] == list(range(len(found) - 50)), "what was fetched already is not lost"
+    assert found[:-50] == list(range(len(found) - 50)), "records that are already fetched are not lost"
     assert 50 < len(found) < 250
 
 
-async def test_a_start_behind_the_end_does_not_rewind(brokers: EmbeddedCluster) -> None:
+async def test_a_start_after_the_end_of_the_log_does_not_reset_the_offset(brokers: EmbeddedCluster) -> None:
     fill(brokers, 10)
     async with worker(brokers) as one:
         with pytest.raises(DataLossError, match=LOSS + r".*\[20, 30\).*\[0, 10\)"):
@@ -63,7 +63,7 @@ async def test_a_start_behind_the_end_does_not_rewind(brokers: EmbeddedCluster) 
 
 
 async def test_the_log_ends_before_the_range(brokers: EmbeddedCluster) -> None:
-    """It may only look so, as a new leader's high watermark comes late: after a while the leader says what it holds."""
+    """A new leader's high watermark may only be late: after a while the leader is asked for the end of its log."""
     fill(brokers, 10)
     async with worker(brokers, poll_timeout=30.0) as one:
         with pytest.raises(DataLossError, match=LOSS + r".*\[10, 12\).*ends at 10"):
@@ -91,7 +91,7 @@ async def test_a_late_high_watermark_is_waited_for(brokers: EmbeddedCluster) -> 
 
 
 async def test_a_truncated_log(brokers: EmbeddedCluster) -> None:
-    """What came after the cut is another log's: with failOnDataLoss nobody may take it for the old one's."""
+    """Records after the truncation are others: with failOnDataLoss they must not be read as those of the range."""
     fill(brokers, 300, size=300)
 
     def cut(step: int) -> None:
@@ -104,7 +104,7 @@ async def test_a_truncated_log(brokers: EmbeddedCluster) -> None:
             await one.offsets(part(0, 300), between=cut)
 
 
-async def test_a_truncated_log_is_read_on_where_that_is_allowed(brokers: EmbeddedCluster) -> None:
+async def test_a_truncated_log_is_read_further_without_fail_on_data_loss(brokers: EmbeddedCluster) -> None:
     fill(brokers, 300, size=300)
 
     def cut(step: int) -> None:
@@ -120,17 +120,17 @@ async def test_a_deleted_topic(brokers: EmbeddedCluster) -> None:
     fill(brokers, 10)
     async with worker(brokers) as one, worker(brokers, fail_on_data_loss=False) as careless:
         assert await one.offsets(part(0, 5)) == await careless.offsets(part(0, 5)) == [0, 1, 2, 3, 4]
-        await asyncio.sleep(100)  # leftovers grow old
+        await asyncio.sleep(100)  # records fetched ahead expire
         brokers.delete_topic(TOPIC)
         with pytest.raises(DataLossError, match=LOSS + ".*no such partition"):
             await one.offsets(part(5, 10))
         assert await careless.offsets(part(5, 10)) == []
         assert await careless.rows(part(5, 10), part(5, 6, 1)) == []
-    assert TOPIC not in brokers._shared.controller.topics, "asking for it must not make it anew"
+    assert TOPIC not in brokers._shared.controller.topics, "a metadata request must not recreate the topic"
     assert now() < 160
 
 
-async def test_a_deleted_topic_and_little_patience(brokers: EmbeddedCluster) -> None:
+async def test_a_deleted_topic_with_a_short_poll_timeout(brokers: EmbeddedCluster) -> None:
     fill(brokers, 10)
     async with worker(brokers, fail_on_data_loss=False, poll_timeout=3.0) as one:
         assert await one.offsets(part(0, 10)) == list(range(10))
@@ -139,7 +139,7 @@ async def test_a_deleted_topic_and_little_patience(brokers: EmbeddedCluster) -> 
     assert now() < 5
 
 
-async def test_a_topic_made_anew_under_the_reader(brokers: EmbeddedCluster) -> None:
+async def test_a_topic_recreated_while_it_is_read(brokers: EmbeddedCluster) -> None:
     fill(brokers, 300, size=300)
 
     def renew(step: int) -> None:
@@ -153,8 +153,8 @@ async def test_a_topic_made_anew_under_the_reader(brokers: EmbeddedCluster) -> N
             await one.offsets(part(0, 300), between=renew)
 
 
-async def test_nothing_of_a_namesake_is_read_in_a_topics_place(brokers: EmbeddedCluster) -> None:
-    """The driver begins at its start, as soon as it knows of it: what was read of it here would come twice."""
+async def test_nothing_is_read_of_a_recreated_topic_in_place_of_the_old_one(brokers: EmbeddedCluster) -> None:
+    """The driver plans to read the new topic from its start: records read here would be duplicates."""
     fill(brokers, 300, size=300)
 
     def renew(step: int) -> None:
@@ -170,8 +170,8 @@ async def test_nothing_of_a_namesake_is_read_in_a_topics_place(brokers: Embedded
 
 
 @pytest.mark.parametrize("aware", [True, False], ids=["in its metadata", "nowhere yet"])
-async def test_a_topic_made_anew_after_the_plan(brokers: EmbeddedCluster, aware: bool) -> None:
-    """Whether the worker has known the old one, the new one, or none: it reads the one that was planned for, or nothing."""
+async def test_a_topic_recreated_after_the_plan(brokers: EmbeddedCluster, aware: bool) -> None:
+    """Whether the worker's metadata has the old topic, the new one, or none: it reads only the topic of the plan."""
     fill(brokers, 100)
     async with worker(brokers) as strict, worker(brokers, fail_on_data_loss=False) as lenient:
         strict.topic_ids = lenient.topic_ids = topic_ids(brokers)
@@ -189,7 +189,7 @@ async def test_a_topic_made_anew_after_the_plan(brokers: EmbeddedCluster, aware:
     assert now() < 60
 
 
-async def test_what_is_left_over_of_a_topic_is_not_its_namesakes(brokers: EmbeddedCluster) -> None:
+async def test_records_fetched_ahead_are_not_used_for_a_recreated_topic(brokers: EmbeddedCluster) -> None:
     fill(brokers, 10)
     async with worker(brokers) as one:
         one.topic_ids = topic_ids(brokers)
@@ -202,8 +202,8 @@ async def test_what_is_left_over_of_a_topic_is_not_its_namesakes(brokers: Embedd
     assert now() < 5
 
 
-async def test_records_that_vanish_between_the_offset_and_the_answer(brokers: EmbeddedCluster) -> None:
-    """The log's start has moved on, and the first record of the answer lies behind the offset asked for."""
+async def test_records_deleted_between_the_lookup_and_the_fetch_response(brokers: EmbeddedCluster) -> None:
+    """The log start offset has increased, and the response's first record is after the fetch offset."""
     fill(brokers, 100)
 
     def jump(response: object) -> None:
@@ -224,8 +224,8 @@ async def test_records_that_vanish_between_the_offset_and_the_answer(brokers: Em
     assert await read(fail=False) == list(range(30, 100))
 
 
-async def test_a_topic_made_anew_between_tasks_is_no_loss(brokers: EmbeddedCluster) -> None:
-    """A worker's metadata may be older than the plan of the batch: the topic's id alone proves nothing."""
+async def test_a_topic_recreated_between_tasks_is_no_loss(brokers: EmbeddedCluster) -> None:
+    """A worker's metadata may be older than the batch's plan: another topic id alone does not mean a deleted topic."""
     fill(brokers, 10)
     async with worker(brokers) as one:
         assert await one.offsets(part(0, 10)) == list(range(10))
@@ -236,11 +236,11 @@ async def test_a_topic_made_anew_between_tasks_is_no_loss(brokers: EmbeddedClust
     assert now() < 5
 
 
-# --- batches that cannot be read --------------------------------------------------------------------------------------
+# --- corrupt batches --------------------------------------------------------------------------------------------------
 
 
 def damage(response: object, offset: int = 30) -> None:
-    """Turn a byte of the batch at `offset` over."""
+    """Invert a byte of the batch at `offset`."""
     for topic in response.responses:  # type: ignore[attr-defined]
         for data in topic.partitions:
             records = bytearray(data.records or b"")
@@ -250,7 +250,9 @@ def damage(response: object, offset: int = 30) -> None:
                 data.records = bytes(records)
 
 
-async def test_damage_on_the_way_heals(brokers: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_batch_corrupted_in_transit_is_fetched_again(
+    brokers: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     fill(brokers, 100)
     brokers.faults.on("Fetch").mutate(damage)
     async with worker(brokers) as one:
@@ -258,8 +260,10 @@ async def test_damage_on_the_way_heals(brokers: EmbeddedCluster, caplog: pytest.
     assert "fetched once more" in caplog.text
 
 
-async def test_damage_while_the_next_fetch_is_under_way(brokers: EmbeddedCluster) -> None:
-    """What was asked for ahead lies behind the damage: to take it in would pass over what is between."""
+async def test_a_batch_corrupted_in_transit_while_the_next_fetch_is_in_flight(
+    brokers: EmbeddedCluster,
+) -> None:
+    """The in-flight fetch is for records after the corrupt batch: using its response would skip records."""
     fill(brokers, 600, size=300)
     brokers.faults.on("Fetch").mutate(damage)
     async with worker(brokers, fetch_bytes=20_000) as one:
@@ -277,7 +281,7 @@ async def test_a_corrupt_batch(brokers: EmbeddedCluster) -> None:
         assert await one.offsets(part(0, 100)) == [*range(30), *range(40, 100)]
 
 
-async def test_a_time_beyond_all_times(brokers: EmbeddedCluster) -> None:
+async def test_a_timestamp_out_of_range(brokers: EmbeddedCluster) -> None:
     place = brokers.partition(TOPIC, 0)
     builder = BatchBuilder()
     for time in (1, 1 << 61):
@@ -289,8 +293,8 @@ async def test_a_time_beyond_all_times(brokers: EmbeddedCluster) -> None:
         assert await one.offsets(part(0, 1)) == [0]
 
 
-async def test_errors_are_those_of_the_table(brokers: EmbeddedCluster) -> None:
-    """An unknown code that does not heal ends the task; nothing loops."""
+async def test_error_codes_are_mapped_to_actions(brokers: EmbeddedCluster) -> None:
+    """An unknown code that is not retriable fails the task, without endless retries."""
     fill(brokers, 10)
     brokers.faults.on("Fetch").error(ErrorCode.INVALID_REQUEST)
     async with worker(brokers) as one:
@@ -298,7 +302,7 @@ async def test_errors_are_those_of_the_table(brokers: EmbeddedCluster) -> None:
             await one.offsets(part(0, 10))
 
 
-async def test_a_reader_that_is_left_disturbs_nobody(brokers: EmbeddedCluster) -> None:
+async def test_an_abandoned_reader_does_not_affect_the_next_one(brokers: EmbeddedCluster) -> None:
     fill(brokers, 1000, size=300)
     async with worker(brokers, fetch_bytes=20_000) as one:
         batches = one.batches(part(0, 1000))

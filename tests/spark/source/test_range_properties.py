@@ -1,4 +1,4 @@
-"""Ranges are read exactly: whatever ranges of whatever logs, in virtual time."""
+"""Random ranges of random logs are read exactly; in virtual time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.spark.source.reading import TOPIC, by_partition, fill, part, worker
 @rules(max_examples=40)
 @given(data=st.data())
 def test_any_ranges_of_any_logs(data: st.DataObject) -> None:
-    """Batches of all sizes, small fetches, several ranges at once, some of one partition."""
+    """With batches of all sizes, small fetches, and several ranges at once, some of the same partition."""
     logs = data.draw(st.lists(st.lists(st.integers(1, 30), max_size=12), min_size=1, max_size=3))
     ranges = []
     for number, sizes in enumerate(logs):

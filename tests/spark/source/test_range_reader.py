@@ -1,4 +1,4 @@
-"""Ranges are read exactly, whatever the log is made of, and little else is fetched: in virtual time."""
+"""Ranges are read exactly from various logs, and few other bytes are fetched; in virtual time."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.spark.source.reading import TOPIC, by_partition, fetches, fill, now, 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual(max_virtual_time=86_400)]
 
 
-# --- what is read -----------------------------------------------------------------------------------------------------
+# --- records read -----------------------------------------------------------------------------------------------------
 
 
-async def test_rows_are_the_records_of_the_log(brokers: EmbeddedCluster) -> None:
+async def test_rows_equal_the_records_of_the_log(brokers: EmbeddedCluster) -> None:
     fill(brokers, 100, headers=True)
     async with worker(brokers, include_headers=True) as one:
         rows = await one.rows(part(13, 87))
@@ -30,14 +30,14 @@ async def test_rows_are_the_records_of_the_log(brokers: EmbeddedCluster) -> None
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-async def test_every_codec_and_place_of_the_ends(brokers: EmbeddedCluster, codec: str) -> None:
+async def test_every_codec_and_position_of_start_and_end(brokers: EmbeddedCluster, codec: str) -> None:
     fill(brokers, 50, per_batch=10, codec=codec)
     async with worker(brokers) as one:
         for start, end in [(0, 50), (0, 1), (49, 50), (10, 20), (9, 21), (13, 17), (20, 20)]:
             assert await one.offsets(part(start, end)) == list(range(start, end)), (start, end)
 
 
-async def test_nothing_is_asked_for_nothing() -> None:
+async def test_empty_ranges_make_no_request() -> None:
     assert list(read_ranges(settings("127.0.0.1:1"), [part(5, 5), part(7, 6)])) == []
     assert list(read_ranges(settings("127.0.0.1:1"), [])) == []
 
@@ -64,7 +64,7 @@ async def test_gaps_of_compaction_and_markers_at_the_ends(brokers: EmbeddedClust
     async with worker(brokers) as one:
         assert await one.offsets(part(0, 109)) == [*left, 100, 101, 103, 104, 106, 107]
         assert await one.offsets(part(0, 50)) == [offset for offset in left if offset < 50]
-        assert await one.offsets(part(102, 103)) == [], "a marker alone"
+        assert await one.offsets(part(102, 103)) == [], "only a transaction marker"
         assert await one.offsets(part(1, left[0])) == []
 
 
@@ -83,7 +83,7 @@ async def test_transactions(brokers: EmbeddedCluster) -> None:
         assert await one.offsets(part(0, 8)) == [0, 1, 2, 4, 6]
         assert await careful.offsets(part(0, 8)) == [2, 4, 6]
         assert await careful.offsets(part(1, 5)) == [2, 4]
-        # what is left over of aborted transactions must not come back
+        # aborted records that were fetched ahead must not be returned
         assert await careful.offsets(part(5, 8)) == [6]
 
 
@@ -127,7 +127,7 @@ async def test_many_small_rows_make_batches_of_thousands(brokers: EmbeddedCluste
     assert all(4_000 <= size <= 10_000 for size in sizes[:-1])
 
 
-async def test_a_huge_batch_is_cut(brokers: EmbeddedCluster) -> None:
+async def test_a_huge_batch_is_split(brokers: EmbeddedCluster) -> None:
     fill(brokers, 25_000, per_batch=25_000, size=8, codec="lz4")
     async with worker(brokers) as one:
         sizes = [made.num_rows async for made in one.batches(part(1, 24_999))]
@@ -135,7 +135,7 @@ async def test_a_huge_batch_is_cut(brokers: EmbeddedCluster) -> None:
     assert all(4_000 <= size <= 10_000 for size in sizes)
 
 
-# --- what is fetched --------------------------------------------------------------------------------------------------
+# --- fetches ----------------------------------------------------------------------------------------------------------
 
 
 def fetched_bytes(cluster: EmbeddedCluster) -> list[int]:
@@ -159,22 +159,22 @@ async def test_little_is_fetched_beyond_the_end() -> None:
             assert sum(sizes) < whole / 2 * 1.2
             brokers.history.clear()
             assert len(await one.offsets(part(20_000, 20_100))) == 100
-            assert sum(fetched_bytes(brokers)) < 100_000, "the size of a row is known by now"
+            assert sum(fetched_bytes(brokers)) < 100_000, "the mean size of records is known by now"
 
 
-async def test_what_was_fetched_beyond_the_end_is_not_fetched_again(brokers: EmbeddedCluster) -> None:
+async def test_records_fetched_after_the_end_are_not_fetched_again(brokers: EmbeddedCluster) -> None:
     fill(brokers, 1000, per_batch=7)
     async with worker(brokers) as one:
         assert await one.offsets(part(3, 500)) == list(range(3, 500))
         asked = fetches(brokers)
         assert await one.offsets(part(500, 900)) == list(range(500, 900))
         assert fetches(brokers) == asked
-        assert await one.offsets(part(10, 20)) == list(range(10, 20)), "another place"
+        assert await one.offsets(part(10, 20)) == list(range(10, 20)), "other offsets"
         assert fetches(brokers) == asked + 1
         assert await one.offsets(part(900, 1000)) == list(range(900, 1000))
 
 
-async def test_leftovers_grow_old(brokers: EmbeddedCluster) -> None:
+async def test_records_fetched_ahead_expire(brokers: EmbeddedCluster) -> None:
     fill(brokers, 100)
     async with worker(brokers) as one:
         await one.offsets(part(0, 50))
@@ -197,14 +197,14 @@ async def test_the_next_fetch_is_sent_before_the_last_is_read(brokers: EmbeddedC
     assert seen[:3] == [2, 3, 4]
 
 
-async def test_the_next_range_is_asked_for_before_the_last_is_read() -> None:
+async def test_the_next_range_is_requested_before_the_last_is_read() -> None:
     async with EmbeddedCluster(history_payloads=True) as brokers:
         brokers.create_topic(TOPIC, 2)
         for number in range(2):
             fill(brokers, 100, partition=number, per_batch=100, size=1000)
 
         def asked() -> list[int]:
-            """The partition of each Fetch."""
+            """Return the partition of each Fetch."""
             return [
                 part.partition
                 for exchange in brokers.history.of("Fetch")
@@ -221,4 +221,6 @@ async def test_the_next_range_is_asked_for_before_the_last_is_read() -> None:
 
             rows = await one.rows(part(0, 100), part(0, 100, 1), between=look)
         assert by_partition(rows) == {0: list(range(100)), 1: list(range(100))}
-        assert seen[0] == [0, 1], "the first range was decoded while the second one was on its way"
+        assert seen[0] == [0, 1], (
+            "the first range was decoded while the fetch of the second one was in flight"
+        )

@@ -1,4 +1,4 @@
-"""Tasks that read ranges while leaders move, nodes die and answers are lost: each row once, whatever the seed."""
+"""Random test: tasks read each row once while leaders move, nodes die and responses are lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FAULTS = (
 
 
 def write(cluster: EmbeddedCluster, rng: random.Random) -> dict[int, list[int]]:
-    """Logs of many kinds; the offsets of committed records, by partition."""
+    """Write logs of many kinds; return the offsets of committed records by partition."""
     committed: dict[int, list[int]] = {}
     for number in range(PARTITIONS):
         log = cluster.partition(TOPIC, number).log
@@ -57,7 +57,7 @@ def write(cluster: EmbeddedCluster, rng: random.Random) -> dict[int, list[int]]:
 
 
 async def disturb(cluster: EmbeddedCluster, rng: random.Random) -> None:
-    """Something goes wrong every few milliseconds, for a while; in the end all nodes stand."""
+    """Inject a fault every few milliseconds, for a while; start all nodes at the end."""
     for _ in range(40):
         await asyncio.sleep(rng.expovariate(50))
         number, node = rng.randrange(PARTITIONS), rng.randrange(1, 4)
@@ -82,7 +82,7 @@ async def disturb(cluster: EmbeddedCluster, rng: random.Random) -> None:
 
 
 def some_ranges(cluster: EmbeddedCluster, rng: random.Random) -> list[OffsetRange]:
-    """Ranges of all partitions, some cut in two."""
+    """Return ranges of all partitions, some split in two."""
     found = []
     for number in rng.sample(range(PARTITIONS), PARTITIONS):
         end = cluster.partition(TOPIC, number).log.end_offset

@@ -1,4 +1,4 @@
-"""Ranges are read whatever happens to brokers and connections meanwhile: in virtual time."""
+"""Ranges are read completely in spite of failures of brokers and connections; in virtual time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DISTURBED = {"fetch_bytes": 20_000}
 
 
 async def read_all_but_disturbed(brokers: EmbeddedCluster, disturb: object, **options: object) -> None:
-    """Four partitions in small fetches; `disturb(step)` is called after each wait."""
+    """Read four partitions with small fetches; call `disturb(step)` after each wait."""
     for number in range(4):
         fill(brokers, 300, partition=number, size=300)
     async with worker(brokers, **DISTURBED, **options) as one:  # type: ignore[arg-type]
@@ -33,7 +33,7 @@ async def test_leaders_move(brokers: EmbeddedCluster) -> None:
     await read_all_but_disturbed(brokers, move)
 
 
-async def test_nodes_die_and_come_back(brokers: EmbeddedCluster) -> None:
+async def test_nodes_are_killed_and_restarted(brokers: EmbeddedCluster) -> None:
     async def kill(step: int) -> None:
         if step == 3:
             await brokers.stop_node(1)
@@ -68,12 +68,12 @@ async def test_connections_are_cut(brokers: EmbeddedCluster, when: str) -> None:
     ],
 )
 @pytest.mark.parametrize("topic", [TOPIC, None], ids=["of partitions", "of the answer"])
-async def test_errors_that_heal(brokers: EmbeddedCluster, code: str, topic: str | None) -> None:
+async def test_retriable_errors(brokers: EmbeddedCluster, code: str, topic: str | None) -> None:
     brokers.faults.on("Fetch", nth=2, times=5, topic=topic).error(code)
     await read_all_but_disturbed(brokers, None)
 
 
-async def test_slow_and_silent_brokers(brokers: EmbeddedCluster) -> None:
+async def test_slow_and_unresponsive_brokers(brokers: EmbeddedCluster) -> None:
     brokers.slow_node(2, 3.0)
     brokers.faults.on("Fetch", node=1, nth=2).drop()
     await read_all_but_disturbed(brokers, None, config={"request_timeout": 10.0})
@@ -110,7 +110,7 @@ async def test_no_broker_for_too_long(brokers: EmbeddedCluster) -> None:
     assert 119 < now() < 140
 
 
-async def test_patience_ends_with_the_last_reason(brokers: EmbeddedCluster) -> None:
+async def test_the_poll_timeout_error_has_the_last_reason(brokers: EmbeddedCluster) -> None:
     fill(brokers, 10)
     brokers.faults.on("Fetch", times=None).error("NOT_LEADER_OR_FOLLOWER")
     async with worker(brokers, poll_timeout=30.0) as one:
@@ -123,7 +123,7 @@ async def test_patience_ends_with_the_last_reason(brokers: EmbeddedCluster) -> N
 
 @pytest.mark.parametrize("seconds", [200, 1000])
 async def test_the_time_between_waits_does_not_count(brokers: EmbeddedCluster, seconds: int) -> None:
-    """A sink may be slow for minutes; the answer that was asked for ahead is taken when Spark comes back."""
+    """A sink may be slow for minutes; the response of the in-flight fetch is used when Spark continues."""
 
     async def pause(_step: int) -> None:
         await asyncio.sleep(seconds)
@@ -133,10 +133,10 @@ async def test_the_time_between_waits_does_not_count(brokers: EmbeddedCluster, s
         assert await one.offsets(part(0, 300), between=pause) == list(range(300))
 
 
-async def test_an_answer_that_comes_just_after_a_pause(
+async def test_a_response_that_comes_just_after_a_pause(
     brokers: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither the broker's time nor the range's began when the request was sent: nobody waited then."""
+    """The request timeout and the poll timeout do not include the pause, in which the task did not wait."""
 
     async def pause(step: int) -> None:
         if step == 1:
@@ -151,7 +151,7 @@ async def test_an_answer_that_comes_just_after_a_pause(
     assert "failed" not in caplog.text
 
 
-async def test_refusals_are_raised_at_once(brokers: EmbeddedCluster) -> None:
+async def test_final_errors_are_raised_at_once(brokers: EmbeddedCluster) -> None:
     fill(brokers, 10)
     brokers.faults.on("Fetch", topic=TOPIC).error("TOPIC_AUTHORIZATION_FAILED")
     async with worker(brokers) as one:
@@ -160,7 +160,7 @@ async def test_refusals_are_raised_at_once(brokers: EmbeddedCluster) -> None:
     assert now() < 1
 
 
-async def test_a_topic_that_may_not_be_read(brokers: EmbeddedCluster) -> None:
+async def test_a_topic_without_authorization(brokers: EmbeddedCluster) -> None:
     def refuse(response: object) -> None:
         for topic in response.topics:  # type: ignore[attr-defined]
             topic.error_code, topic.partitions = ErrorCode.TOPIC_AUTHORIZATION_FAILED, []
@@ -172,7 +172,7 @@ async def test_a_topic_that_may_not_be_read(brokers: EmbeddedCluster) -> None:
     assert now() < 1
 
 
-async def test_answers_that_lack_partitions(brokers: EmbeddedCluster) -> None:
+async def test_responses_without_requested_partitions(brokers: EmbeddedCluster) -> None:
     def thin_out(response: object) -> None:
         response.responses = response.responses[:0]  # type: ignore[attr-defined]
 
@@ -180,7 +180,7 @@ async def test_answers_that_lack_partitions(brokers: EmbeddedCluster) -> None:
     await read_all_but_disturbed(brokers, None)
 
 
-async def test_what_a_follower_does_not_have_the_leader_has() -> None:
+async def test_an_offset_that_a_follower_lacks_is_fetched_from_the_leader() -> None:
     async with EmbeddedCluster(3, host="10.0.0.1", seed=1, racks=("a", "b", "c")) as brokers:
         brokers.create_topic(TOPIC, 1)
         brokers.move_leader(TOPIC, 0, 1)
@@ -191,7 +191,7 @@ async def test_what_a_follower_does_not_have_the_leader_has() -> None:
     assert now() < 0.05, "the leader is asked without a pause"
 
 
-async def test_a_nearer_replica_is_read() -> None:
+async def test_a_preferred_read_replica_is_used() -> None:
     async with EmbeddedCluster(3, host="10.0.0.1", seed=1, racks=("a", "b", "c")) as brokers:
         brokers.create_topic(TOPIC, 1)
         brokers.move_leader(TOPIC, 0, 1)
@@ -203,8 +203,8 @@ async def test_a_nearer_replica_is_read() -> None:
         assert set(asked[1:]) == {2}
 
 
-async def test_a_replica_that_metadata_do_not_know_yet() -> None:
-    """A partition was given to other nodes, and its leader names one of these: to come back to it at once leads nowhere."""
+async def test_a_preferred_replica_that_is_not_in_the_metadata_yet() -> None:
+    """A partition was moved to other nodes, one of which is the preferred replica: an immediate retry would not help."""
     async with EmbeddedCluster(3, host="10.0.0.1", seed=1, racks=("a", "b", "c")) as brokers:
         brokers.create_topic(TOPIC, 1)
         brokers.move_leader(TOPIC, 0, 1)
@@ -224,7 +224,7 @@ async def test_a_replica_that_metadata_do_not_know_yet() -> None:
     assert now() < 5
 
 
-async def test_brokers_that_send_to_and_fro_are_asked_with_pauses() -> None:
+async def test_brokers_that_redirect_to_each_other_are_asked_with_pauses() -> None:
     async with EmbeddedCluster(3, host="10.0.0.1", seed=1, racks=("a", "b", "c")) as brokers:
         brokers.create_topic(TOPIC, 1)
         brokers.move_leader(TOPIC, 0, 1)

@@ -1,4 +1,4 @@
-"""Ranges whose turn has not come, and logs that seem to end too early: in virtual time."""
+"""Ranges that wait for others of the same fetch, and logs that seem to end too early; in virtual time."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ LOSS = r"\[KAFKA_DATA_LOSS\.COULD_NOT_READ_OFFSET_RANGE\]"
 
 
 @pytest.mark.parametrize("count", [1, 40], ids=["alone in an answer", "asked for later"])
-async def test_a_range_that_others_stand_before_is_neither_lost_nor_late(
-    brokers: EmbeddedCluster, count: int
-) -> None:
-    """An answer is full with its first partition's records where these are large; the others wait for minutes."""
+async def test_a_range_that_waits_for_others_does_not_time_out(brokers: EmbeddedCluster, count: int) -> None:
+    """A response may be filled by large records of its first partition; the others wait for minutes."""
     partitions = range(0, 40, 2)
     brokers.create_partitions(TOPIC, 40)
     for number in partitions:
@@ -36,7 +34,7 @@ async def test_a_range_that_others_stand_before_is_neither_lost_nor_late(
     assert now() > 60
 
 
-async def test_a_leader_that_lost_the_end_is_not_waited_for_long(brokers: EmbeddedCluster) -> None:
+async def test_a_truncated_leader_is_detected_soon(brokers: EmbeddedCluster) -> None:
     fill(brokers, 10)
     async with worker(brokers) as one:
         with pytest.raises(DataLossError, match=LOSS + r".*\[10, 12\).*ends at 10"):
@@ -47,9 +45,7 @@ async def test_a_leader_that_lost_the_end_is_not_waited_for_long(brokers: Embedd
 
 
 @pytest.mark.parametrize("fail", [True, False])
-async def test_records_that_are_there_and_cannot_be_read_are_not_lost(
-    brokers: EmbeddedCluster, fail: bool
-) -> None:
+async def test_records_of_an_open_transaction_are_not_lost(brokers: EmbeddedCluster, fail: bool) -> None:
     """A range planned with read_uncommitted, a query restarted with read_committed, a transaction that stays open."""
     writer = Writer(brokers.partition(TOPIC, 0).log, 1)
     fill(brokers, 3)
@@ -61,8 +57,8 @@ async def test_records_that_are_there_and_cannot_be_read_are_not_lost(
             await one.offsets(part(0, 7))
 
 
-async def test_records_that_no_follower_has_are_not_lost(brokers: EmbeddedCluster) -> None:
-    """Only where the leader itself has nothing there: a high watermark may come late, how long that may take."""
+async def test_records_above_the_high_watermark_are_not_lost(brokers: EmbeddedCluster) -> None:
+    """Records are lost only if the leader lacks them: the high watermark may be late by any time."""
     fill(brokers, 10)
     brokers.hold_followers(TOPIC, 0)
     fill(brokers, 10)
@@ -74,7 +70,7 @@ async def test_records_that_no_follower_has_are_not_lost(brokers: EmbeddedCluste
 
 
 @pytest.mark.parametrize("trouble", ["disconnect", "error"])
-async def test_trouble_while_the_end_is_asked_for(brokers: EmbeddedCluster, trouble: str) -> None:
+async def test_errors_while_the_end_is_looked_up(brokers: EmbeddedCluster, trouble: str) -> None:
     fill(brokers, 10)
     fault = brokers.faults.on("OffsetForLeaderEpoch", times=3)
     if trouble == "disconnect":

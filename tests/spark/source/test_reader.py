@@ -1,4 +1,4 @@
-"""The reader as Spark's own processes meet it, without Spark."""
+"""The reader as used by Spark's processes, without Spark."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ except BaseException as error:
 finally:
     reader.stop()
 """
-"""What Spark's runner of a stream does, which ends as that does.
+"""A program that does the same as Spark's runner of a stream, and ends in the same way.
 
-It has more patience: a commit is given up after a second or two, and the machine may be too busy for one.
+Its timeouts are longer: the default of a second or two for a commit may be too short on a busy machine.
 """
 
 
@@ -63,8 +63,8 @@ def test_a_reader_is_pickled_without_its_connections(kafka_server: KafkaServer) 
         each.stop()
 
 
-def test_what_is_done_is_given_back_as_it_came(kafka_server: KafkaServer) -> None:
-    """Spark compares the JSON, where the order of topics and partitions counts."""
+def test_an_unchanged_offset_is_returned_as_the_same_json(kafka_server: KafkaServer) -> None:
+    """Spark compares the JSON text, in which the order of topics and partitions matters."""
     reader = AsyncGroupStreamReader(settings(kafka_server))
     start = {TOPIC: {"1": 0, "0": 0}}
     assert reader.latestOffset(start, reader.getDefaultReadLimit()) is start
@@ -77,7 +77,7 @@ def test_what_is_done_is_given_back_as_it_came(kafka_server: KafkaServer) -> Non
 def test_options_without_effect_are_logged_once_per_query(
     kafka_server: KafkaServer, caplog: pytest.LogCaptureFixture, stream: bool
 ) -> None:
-    """Where the query is driven: Spark makes the source several times before, in other processes."""
+    """In the process that plans the query: Spark creates the source several times before, in other processes."""
     options = {
         "kafka.bootstrap.servers": kafka_server.bootstrap_servers,
         "subscribe": TOPIC,
@@ -100,7 +100,7 @@ def test_options_without_effect_are_logged_once_per_query(
 
 
 @pytest.mark.parametrize(("options", "rows"), [({}, 2**63 - 1), ({"max_offsets_per_trigger": 7}, 7)])
-def test_no_default_limit_looks_like_that_of_trigger_once(
+def test_the_default_limit_never_looks_like_that_of_trigger_once(
     kafka_server: KafkaServer, options: dict[str, Any], rows: int
 ) -> None:
     produce(kafka_server, 20)
@@ -115,8 +115,8 @@ def test_no_default_limit_looks_like_that_of_trigger_once(
 @pytest.mark.parametrize(
     ("doing", "end"), [("asking", "SIGTERM"), ("waiting", "SIGTERM"), ("waiting", "input")]
 )
-def test_spark_ends_a_query(kafka_server: KafkaServer, doing: str, end: str) -> None:
-    """By SIGTERM, or by its own end; nothing is left in the log, and the group has what was done."""
+def test_spark_stops_a_query(kafka_server: KafkaServer, doing: str, end: str) -> None:
+    """By SIGTERM, or by closing stdin; nothing is logged, and the finished offsets are committed."""
     produce(kafka_server, 5)
     reader = AsyncGroupStreamReader(settings(kafka_server, group_id="reports"))
     with subprocess.Popen(

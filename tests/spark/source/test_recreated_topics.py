@@ -1,4 +1,4 @@
-"""Topics deleted and recreated between two runs of a query: told by the ids in the group's commits, without Spark."""
+"""Topics recreated between two runs of a query, detected by the topic ids in the group's commits; without Spark."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def ranges(progress: StreamProgress, start: Any, end: Any) -> list[OffsetRange]:
 
 
 def first_run(kafka: KafkaServer, query: Queries, *, available_now: bool = False, **options: Any) -> Any:
-    """A run that has read ten records; returns what its checkpoint holds."""
+    """Run a query that reads ten records; return the offsets in its checkpoint."""
     produce(kafka, 10)
     progress = query(**options)
     if available_now:
@@ -57,7 +57,7 @@ def recreate(kafka: KafkaServer, rows: int) -> None:
 
 
 def commit(kafka: KafkaServer, offset: int, metadata: str) -> None:
-    """As another program does, or an earlier run did."""
+    """Commit offsets like another program or an earlier run."""
 
     async def send() -> None:
         async with OffsetManager(kafka.bootstrap_servers, "reports") as manager:
@@ -76,7 +76,7 @@ def test_a_recreated_topic_is_read_from_its_start_or_refused(
     available_now: bool,
     rows: int,
 ) -> None:
-    """Kafka deletes a group's offsets with the topic: what the checkpoint has and the group has not was another topic."""
+    """Kafka deletes a group's offsets with the topic: offsets that only the checkpoint has belong to a deleted topic."""
     start = first_run(kafka_server, query, available_now=available_now, **GROUP)
     recreate(kafka_server, rows)
     strict, lenient = query(**GROUP), query(**GROUP, fail_on_data_loss=False)
@@ -95,14 +95,16 @@ def test_a_recreated_topic_is_read_from_its_start_or_refused(
     assert lenient.next_end(last) == last == offsets(rows, 0)
     assert committed(kafka_server, "reports") == last
     lenient.stop()
-    assert query(**GROUP).next_end(last) == last  # the next run, strict again, finds the new topic's id
+    assert (
+        query(**GROUP).next_end(last) == last
+    )  # the next run, with failOnDataLoss again, finds the new topic's id
 
 
 @pytest.mark.parametrize("available_now", [False, True])
 def test_an_id_of_another_topic_in_the_groups_commit(
     kafka_server: KafkaServer, query: Queries, available_now: bool
 ) -> None:
-    """Where a broker has kept the offsets of the old topic, or gave them back."""
+    """If a broker has kept or restored the offsets of the old topic."""
     produce(kafka_server, 15)
     commit(kafka_server, 10, encode_metadata(tp(0), 10, CommitMetadata("", UUID(int=7))))
     start = offsets(10, 0)
@@ -128,8 +130,8 @@ def test_a_new_query_does_not_start_at_offsets_of_a_deleted_topic(
 
 
 @pytest.mark.parametrize("metadata", ["", "a text", "foreachBatch/1:3@10"])
-def test_commits_without_an_id_are_believed(kafka_server: KafkaServer, query: Queries, metadata: str) -> None:
-    """Those of earlier releases, of kafka-consumer-groups and of other clients."""
+def test_commits_without_an_id_are_trusted(kafka_server: KafkaServer, query: Queries, metadata: str) -> None:
+    """Such as those of earlier releases, of kafka-consumer-groups and of other clients."""
     produce(kafka_server, 15)
     commit(kafka_server, 10, metadata)
     progress = query(**GROUP)
@@ -137,18 +139,18 @@ def test_commits_without_an_id_are_believed(kafka_server: KafkaServer, query: Qu
     assert ranges(progress, offsets(10, 0), end) == [OffsetRange(TOPIC, 0, 10, 15)]
 
 
-def test_a_checkpoint_is_believed_where_that_is_asked_for(kafka_server: KafkaServer, query: Queries) -> None:
-    """With the first start under another group, or after the group's offsets have expired."""
+def test_a_checkpoint_is_trusted_on_request(kafka_server: KafkaServer, query: Queries) -> None:
+    """For the first start with another group, or after the group's offsets have expired."""
     produce(kafka_server, 15)
     progress = query(**GROUP, trusts_checkpoint=True)
     end = progress.next_end(offsets(10, 0))
     assert ranges(progress, offsets(10, 0), end) == [OffsetRange(TOPIC, 0, 10, 15)]
     progress.stop()
-    again = query(**GROUP)  # from now on the group has them
+    again = query(**GROUP)  # from now on the group has the offsets
     assert again.next_end(end) == end
 
 
-def test_a_checkpoint_at_the_logs_start_has_nothing_to_lose(
+def test_a_checkpoint_at_the_start_of_the_log_loses_nothing(
     kafka_server: KafkaServer, query: Queries
 ) -> None:
     produce(kafka_server, 15)
@@ -157,10 +159,10 @@ def test_a_checkpoint_at_the_logs_start_has_nothing_to_lose(
 
 
 @pytest.mark.parametrize("fail", [True, False])
-def test_a_batch_done_again_reads_nothing_of_a_recreated_topic(
+def test_a_repeated_batch_reads_nothing_of_a_recreated_topic(
     kafka_server: KafkaServer, query: Queries, caplog: pytest.LogCaptureFixture, fail: bool
 ) -> None:
-    """The driver died in a batch; Spark asks for its tasks before anything else."""
+    """The driver died in a batch; Spark's first call then plans the same batch."""
     start = first_run(kafka_server, query, **GROUP)
     produce(kafka_server, 5)
     died = query(**GROUP)
@@ -180,7 +182,7 @@ def test_a_batch_done_again_reads_nothing_of_a_recreated_topic(
     assert ranges(again, back, again.next_end(back)) == [OffsetRange(TOPIC, 0, 0, 30)]
 
 
-def test_a_batch_done_again_of_the_same_topic(kafka_server: KafkaServer, query: Queries) -> None:
+def test_a_repeated_batch_of_the_same_topic(kafka_server: KafkaServer, query: Queries) -> None:
     start = first_run(kafka_server, query, **GROUP)
     produce(kafka_server, 5)
     died = query(**GROUP)
@@ -194,7 +196,7 @@ def test_a_batch_done_again_of_the_same_topic(kafka_server: KafkaServer, query: 
 def test_a_driver_that_died_after_the_first_batch_of_a_new_topic(
     kafka_server: KafkaServer, query: Queries
 ) -> None:
-    """Its group has the new topic's start before the batch begins, so that the checkpoint is believed."""
+    """The start of a new topic is committed to the group before the batch starts, so that the checkpoint is trusted."""
     options = {"strategy": SubscribePattern("orders.*"), **GROUP}
     start = first_run(kafka_server, query, **options)
     died = query(**options)
@@ -218,7 +220,7 @@ def test_added_partitions_of_a_known_topic_need_no_commit(kafka_server: KafkaSer
 
 
 @pytest.mark.parametrize("options", [{}, {**GROUP, "commit_offsets": False}], ids=["no group", "no commits"])
-def test_without_commits_it_is_said_that_it_cannot_be_seen(
+def test_without_commits_a_warning_says_that_recreation_cannot_be_detected(
     kafka_server: KafkaServer, query: Queries, caplog: pytest.LogCaptureFixture, options: dict[str, Any]
 ) -> None:
     produce(kafka_server, 15)
@@ -234,7 +236,7 @@ def test_without_commits_it_is_said_that_it_cannot_be_seen(
     assert "cannot be detected" not in caplog.text
 
 
-def test_a_group_that_cannot_be_asked_is_said_too(
+def test_a_warning_if_the_groups_offsets_are_unknown(
     kafka_server: KafkaServer, query: Queries, caplog: pytest.LogCaptureFixture
 ) -> None:
     produce(kafka_server, 15)

@@ -1,4 +1,4 @@
-"""Options that are refused: names, values, what does not fit together; and what is only warned of."""
+"""Refused options: names, values, contradictions; and options that only cause a warning."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from asyncgroup.spark.source.errors import OptionError
 from asyncgroup.spark.source.options import read_settings
 from tests.spark.source.reading_options import SERVERS, read, refused
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- refused options --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -48,12 +48,12 @@ def test_unknown_names(stream, name):
         ("bootstrap.servers", "kafka.bootstrap.servers"),
     ],
 )
-def test_what_an_unknown_name_may_stand_for(name, suggestion):
+def test_unknown_names_with_suggestions(name, suggestion):
     with pytest.raises(OptionError, match=f"did you mean {suggestion}"):
         read_settings(SERVERS | {"subscribe": "a", name: "5"}, stream=True)
 
 
-def test_names_of_spark_itself_and_of_sinks_are_passed_over():
+def test_names_of_spark_itself_and_of_sinks_are_ignored():
     others = {"path": "/x", "paths": "[]", "topic": "out", "checkpointLocation": "/c", "queryName": "q"}
     table = {"provider": "asyncgroup", "owner": "me", "comment": "", "option.subscribe": "a"}
     assert read_settings(SERVERS | {"subscribe": "a"} | others | table, stream=True) == read()
@@ -74,7 +74,7 @@ def test_names_of_spark_itself_and_of_sinks_are_passed_over():
         ({"subscribe": None, "assign": '{"a":{"0":1}}'}, ["assign", "list of partitions"]),
     ],
 )
-def test_what_cannot_be_read(options, words):
+def test_values_that_cannot_be_parsed(options, words):
     text = refused(**options)
     assert all(word in text for word in words), text
 
@@ -90,7 +90,7 @@ NUMBERS = (
 
 @pytest.mark.parametrize("name", NUMBERS)
 @pytest.mark.parametrize("value", ["0", "-1", "", "five", "1.5", "1e3", " 5", "5 ", "٣", "9" * 40])
-def test_numbers_that_are_none_or_too_small(name, value):
+def test_invalid_and_too_small_numbers(name, value):
     with pytest.raises(OptionError) as caught:
         read_settings(SERVERS | {"subscribe": "a", name: value}, stream=True)
     assert (caught.value.key, caught.value.value) == (name, value)
@@ -111,7 +111,7 @@ def test_numbers_that_are_none_or_too_small(name, value):
         ("startingOffsets", '{"a":{"0":-2,"1":-1,"2":0}}'),
     ],
 )
-def test_the_least_and_the_most_are_taken(name, value):
+def test_minimum_and_maximum_values_are_accepted(name, value):
     read_settings(SERVERS | {"subscribe": "a", name: value}, stream=True)
 
 
@@ -155,7 +155,7 @@ def test_other_values(name, value):
 
 
 @pytest.mark.parametrize("name", ["startingOffsets", "startingOffsetsByTimestamp"])
-def test_topics_that_the_pattern_does_not_find(name):
+def test_offsets_of_topics_that_do_not_match_the_pattern(name):
     wrong, right = '{"old-orders":{"0":1},"bills":{"0":1}}', '{"old-orders":{"0":1}}'
     pattern = {"subscribe": None, "subscribePattern": "orders"}
     assert "bills is not in subscribePattern" in refused(**pattern, **{name: wrong})
@@ -174,7 +174,7 @@ def test_limits_that_contradict_each_other():
 
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
-def test_streams_have_no_end(name):
+def test_ending_offsets_are_refused_in_streams(name):
     assert "streaming" in refused(**{name: "latest"})
 
 
@@ -188,11 +188,11 @@ def test_streams_have_no_end(name):
         {"endingOffsets": '{"a":{"0":-2}}'},
     ],
 )
-def test_batch_queries_go_from_early_to_late(options):
+def test_batch_queries_start_before_their_end(options):
     assert refused(False, **options).startswith(next(iter(options)))
 
 
-def test_limits_of_triggers_are_warned_of_in_batch_queries():
+def test_limits_of_triggers_cause_a_warning_in_batch_queries():
     assert read(False, maxOffsetsPerTrigger="5", maxTriggerDelay="1m", commitInterval="5s").warnings == (
         "option maxOffsetsPerTrigger is ignored in batch queries",
         "option maxTriggerDelay is ignored in batch queries",
@@ -200,13 +200,13 @@ def test_limits_of_triggers_are_warned_of_in_batch_queries():
     )
 
 
-def test_long_values_are_cut():
+def test_long_values_are_shortened():
     text = refused(startingOffsets='{"a":{' + '"0":1,' * 10_000)
     assert len(text) < 700
     assert text.startswith("startingOffsets=")
 
 
 @pytest.mark.parametrize("options", [None, [("subscribe", "a")], "subscribe", {5: "a"}])
-def test_options_that_are_none(options):
+def test_options_that_are_not_a_mapping(options):
     with pytest.raises(OptionError, match="options"):
         read_settings(options, stream=True)

@@ -1,4 +1,4 @@
-"""How Spark comes to know `format("asyncgroup")`."""
+"""How `format("asyncgroup")` is registered with Spark."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ for _ in range(read_int(out)):
     assert source.name() == names[-1]
 print("names:", names)
 """
-"""Told which modules are missing, or names that pyspark has from 4.2 on; nothing is imported before Spark asks."""
+"""A program; its arguments are modules, or names of pyspark 4.2, to hide. Nothing is imported before Spark asks."""
 
 
 def lookup(path: Path, *missing: str) -> str:
-    """What Spark finds with this directory on its path, and without some modules."""
+    """Return what Spark discovers with this directory on the path, and without some modules."""
     run = subprocess.run(
         [sys.executable, "-c", LOOKUP, *missing],
         capture_output=True,
@@ -59,7 +59,7 @@ def lookup(path: Path, *missing: str) -> str:
 
 
 def build(target: Path, kind: str) -> Path:
-    """The wheel, taken apart in a directory."""
+    """The wheel, unpacked in a directory."""
     from hatchling.builders.wheel import WheelBuilder
 
     (wheel,) = WheelBuilder(str(PROJECT)).build(directory=str(target), versions=[kind])
@@ -86,8 +86,8 @@ def test_the_wheel_has_a_module_that_spark_finds(tmp_path: Path, kind: str) -> N
 
 
 @pytest.mark.parametrize("missing", ["asyncgroup", "aiokafka", "ReadMaxRows"])
-def test_what_is_missing_takes_no_other_source_away(tmp_path: Path, missing: str) -> None:
-    """Spark registers none at all if the module raises, so it only has no source then."""
+def test_missing_packages_do_not_hide_other_sources(tmp_path: Path, missing: str) -> None:
+    """Spark registers no source at all if a module raises, so the module only lacks the source."""
     package = tmp_path / "pyspark_asyncgroup"
     package.mkdir()
     (package / "__init__.py").write_text(Path(autoregister.__file__).read_text())
@@ -101,7 +101,7 @@ def test_what_is_missing_takes_no_other_source_away(tmp_path: Path, missing: str
     assert "names: ['other']" in lookup(tmp_path, missing)
 
 
-def test_other_names_are_not_there() -> None:
+def test_other_names_raise_attribute_error() -> None:
     with pytest.raises(AttributeError, match="SomethingElse"):
         _ = autoregister.SomethingElse  # type: ignore[attr-defined]
     assert autoregister.DefaultSource.name() == "asyncgroup"
@@ -113,7 +113,7 @@ def test_register_may_be_called_again(spark: SparkSession) -> None:
 
 
 class Registry:
-    """A session whose Java knows the source already, or not."""
+    """A session whose JVM already knows the source, or not."""
 
     def __init__(self, known: bool | None) -> None:
         self.registered: list[type] = []
@@ -133,8 +133,8 @@ class Registry:
 
 
 @pytest.mark.parametrize(("known", "registered"), [(True, 0), (False, 1), (None, 1)])
-def test_a_source_that_spark_has_found_is_not_registered_again(known: bool | None, registered: int) -> None:
-    """Spark would log a warning at each start of a query."""
+def test_a_discovered_source_is_not_registered_again(known: bool | None, registered: int) -> None:
+    """Spark would log a warning at each query start."""
     session = Registry(known)
     register(session)  # type: ignore[arg-type]
     assert len(session.registered) == registered
@@ -143,7 +143,7 @@ def test_a_source_that_spark_has_found_is_not_registered_again(known: bool | Non
 @pytest.mark.skipif(
     find_spec("pyspark_asyncgroup") is None, reason="asyncgroup is not installed from a wheel"
 )
-def test_spark_is_asked_whether_it_has_found_the_source(
+def test_spark_is_asked_whether_it_has_discovered_the_source(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(type(spark), "dataSource", None)
@@ -156,7 +156,7 @@ def test_spark_is_asked_whether_it_has_found_the_source(
     find_spec("hatchling") is None, reason="hatchling, which builds the wheel, is not installed"
 )
 def test_an_installed_wheel_needs_no_call(tmp_path: Path) -> None:
-    """In a Spark of its own, with the embedded broker; `register` on top of it does no harm."""
+    """In a separate Spark, with the embedded broker; a call of `register` has no effect."""
     program = tmp_path / "program.py"
     program.write_text(
         "import asyncio\n"

@@ -1,4 +1,4 @@
-"""Ranges split as Spark's `KafkaOffsetRangeCalculator` splits them, and packed into tasks."""
+"""Splitting ranges like Spark's `KafkaOffsetRangeCalculator`, and combining them in tasks."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from asyncgroup.spark.source.splitting import TASK_OFFSETS, pack, pack_small, sp
         ((5, 5, 5), 2, 3, [[0], [1], [2]]),  # minPartitions
         ((TASK_OFFSETS, 5, 5, 5), 2, 1, [[0], [1, 2, 3]]),
         ((5, TASK_OFFSETS, TASK_OFFSETS, 5), 2, 1, [[0, 3], [1], [2]]),
-        ((TASK_OFFSETS * 9,) * 3, 1, 1, [[0], [1], [2]]),  # large ones are never packed
+        ((TASK_OFFSETS * 9,) * 3, 1, 1, [[0], [1], [2]]),  # large ranges are never combined
         ((TASK_OFFSETS // 2,) * 6, 1, 1, [[0, 3], [1, 4], [2, 5]]),
     ],
 )
-def test_small_partitions_are_packed(
+def test_small_partitions_are_combined(
     given: tuple[int, ...], cores: int, least: int, expected: list[list[int]]
 ) -> None:
     groups = pack_small(ranges(*given), cores, least)
@@ -32,7 +32,7 @@ def test_small_partitions_are_packed(
 
 
 @pytest.mark.parametrize("cores", [1, 2, 64])
-def test_a_thousand_small_partitions_are_a_few_tasks(cores: int) -> None:
+def test_a_thousand_small_partitions_make_few_tasks(cores: int) -> None:
     groups = pack_small(ranges(*([100] * 1_000)), cores)
     assert len(groups) == max(10, cores)
     assert sorted(part for group in groups for part in group) == sorted(ranges(*([100] * 1_000)))
@@ -40,7 +40,7 @@ def test_a_thousand_small_partitions_are_a_few_tasks(cores: int) -> None:
 
 
 def ranges(*sizes: int) -> list[OffsetRange]:
-    """A partition of each size, from offset 10 on."""
+    """Return a range for each size, from offset 10 on."""
     return [OffsetRange("t", number, 10, 10 + size) for number, size in enumerate(sizes)]
 
 
@@ -57,21 +57,26 @@ def sizes(pieces: list[OffsetRange]) -> list[tuple[int, int]]:
         ((5, 5), 1, None, [(0, 5), (1, 5)]),
         ((10,), 3, None, [(0, 3), (0, 3), (0, 4)]),
         ((10, 10), 3, None, [(0, 5), (0, 5), (1, 5), (1, 5)]),  # 1.5 rounds up twice
-        ((100, 1), 4, None, [(0, 33), (0, 33), (0, 34), (1, 1)]),  # the small one counts, and is not divided
+        (
+            (100, 1),
+            4,
+            None,
+            [(0, 33), (0, 33), (0, 34), (1, 1)],
+        ),  # the small range counts, and is not divided
         ((20, 10), 3, None, [(0, 10), (0, 10), (1, 10)]),
-        ((2,), 5, None, [(0, 1), (0, 1)]),  # no more pieces than offsets
+        ((2,), 5, None, [(0, 1), (0, 1)]),  # no more ranges than offsets
         ((10,), None, 4, [(0, 3), (0, 3), (0, 4)]),
         ((10, 4), None, 4, [(0, 3), (0, 3), (0, 4), (1, 4)]),
-        ((10, 4), 3, 4, [(0, 3), (0, 3), (0, 4), (1, 4)]),  # more than least already
+        ((10, 4), 3, 4, [(0, 3), (0, 3), (0, 4), (1, 4)]),  # already more than the minimum
         ((8,), 4, 4, [(0, 2), (0, 2), (0, 2), (0, 2)]),
         ((), 4, 4, []),
     ],
 )
-def test_examples_worked_by_hand(given, least, most, expected):
+def test_computed_examples(given, least, most, expected):
     assert sizes(split(ranges(*given), least, most)) == expected
 
 
-def test_pieces_cover_their_ranges_in_order():
+def test_split_ranges_cover_the_given_ones_in_order():
     rng = random.Random(3)
     for _ in range(500):
         given = ranges(
@@ -90,7 +95,7 @@ def test_pieces_cover_their_ranges_in_order():
             assert joined[-1][1] == max(part.end, part.start)
 
 
-def test_offsets_beyond_what_a_double_can_tell_apart():
+def test_offsets_larger_than_the_precision_of_a_double():
     start = 2**62
     pieces = split([OffsetRange("t", 0, start, start + 10)], 3)
     assert [(piece.start - start, piece.end - start) for piece in pieces] == [(0, 3), (3, 6), (6, 10)]
@@ -131,7 +136,5 @@ def test_packing_any_ranges():
         assert all(list(group) == sorted(group) and group for group in groups)
         total, largest = sum(loads(groups)), max(part.end - part.start for part in given)
         best = max(total / len(groups), largest)
-        assert (
-            max(loads(groups)) <= best * 4 / 3 + largest
-        )  # Graham's bound for the best that there is, loosely
+        assert max(loads(groups)) <= best * 4 / 3 + largest  # Graham's bound, loosely
         assert max(loads(groups)) - min(loads(groups)) <= largest

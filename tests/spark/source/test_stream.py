@@ -1,4 +1,4 @@
-"""Streams of `format("asyncgroup")` in a real Spark."""
+"""Streaming queries of `format("asyncgroup")` with a real Spark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECONDS = 120
 
 
 class Stream:
-    """A query over a checkpoint of its own; `rows` has what its batches held: (batch, partition, offset, value)."""
+    """A query with its own checkpoint; `rows` are those of its batches: (batch, partition, offset, value)."""
 
     def __init__(self, spark: SparkSession, kafka: KafkaServer, scratch: Path, **options: Any) -> None:
         self._spark, self.checkpoint = spark, scratch / "checkpoint"
@@ -46,22 +46,22 @@ class Stream:
         return writing.option("checkpointLocation", str(self.checkpoint)).start()
 
     def run(self, source: str = "asyncgroup", **trigger: Any) -> StreamingQuery:
-        """To the end of what there is."""
+        """Run the query to the present end of the topic."""
         query = self.start(source, **trigger or {"availableNow": True})
         assert query.awaitTermination(SECONDS)
         return query
 
     def written(self, kind: str, batch: int) -> list[str]:
-        """The lines of a file of the checkpoint."""
+        """Return the lines of a file of the checkpoint."""
         return (self.checkpoint / kind / str(batch)).read_text().splitlines()
 
     def forget_commit(self, batch: int) -> None:
-        """As if the driver had died after the batch, before it was written down as done."""
+        """Simulate that the driver died after the batch, before its completion was stored."""
         for name in (f"{batch}", f".{batch}.crc"):
             (self.checkpoint / "commits" / name).unlink(missing_ok=True)
 
     def places(self) -> list[tuple[int, int]]:
-        """Partition and offset of each row, in order."""
+        """Return partition and offset of each row, in order."""
         return sorted((partition, offset) for _, partition, offset, _ in self.rows)
 
     def _keep(self, frame: DataFrame, batch: int) -> None:
@@ -79,7 +79,7 @@ def places(first: int, second: int) -> list[tuple[int, int]]:
     return [(0, offset) for offset in range(first)] + [(1, offset) for offset in range(second)]
 
 
-def test_a_stream_that_is_run_twice(kafka_server: KafkaServer, stream: Callable[..., Stream]) -> None:
+def test_two_runs_of_a_stream(kafka_server: KafkaServer, stream: Callable[..., Stream]) -> None:
     produce(kafka_server, 15)
     produce(kafka_server, 5, partition=1)
     query = stream(maxOffsetsPerTrigger=12, tasks=1, **{"kafka.group.id": "reports"})
@@ -89,7 +89,7 @@ def test_a_stream_that_is_run_twice(kafka_server: KafkaServer, stream: Callable[
     assert [progress.numInputRows for progress in first.recentProgress if progress.numInputRows] == [12, 8]
     source = first.recentProgress[0].sources[0]
     assert json.loads(source.endOffset) == {TOPIC: {"0": 9, "1": 3}}
-    assert json.loads(source.latestOffset) == {TOPIC: {"0": 15, "1": 5}}  # the lag, for those who watch
+    assert json.loads(source.latestOffset) == {TOPIC: {"0": 15, "1": 5}}  # the lag, for monitoring
     assert committed(kafka_server, "reports") == offsets(15, 5)
     produce(kafka_server, 4)
     query.run()
@@ -99,7 +99,7 @@ def test_a_stream_that_is_run_twice(kafka_server: KafkaServer, stream: Callable[
 
 
 def test_a_topic_recreated_between_two_runs(kafka_server: KafkaServer, stream: Callable[..., Stream]) -> None:
-    """Trigger.AvailableNow, whose process ends with each run: by the group's commits the next one sees it."""
+    """With Trigger.AvailableNow, whose process ends with each run: the next run detects it by the group's commits."""
     produce(kafka_server, 100)
     group = {"kafka.group.id": "reports"}
     query = stream(**group)
@@ -117,22 +117,18 @@ def test_a_topic_recreated_between_two_runs(kafka_server: KafkaServer, stream: C
 
 
 @pytest.mark.soak
-def test_tasks_find_the_connections_of_those_before_them(
-    kafka_server: KafkaServer, stream: Callable[..., Stream]
-) -> None:
+def test_tasks_reuse_connections(kafka_server: KafkaServer, stream: Callable[..., Stream]) -> None:
     produce(kafka_server, 20)
     kafka_server.call(lambda cluster: cluster.history.clear())
     query = stream(maxOffsetsPerTrigger=1, tasks=1)
     query.run()
     assert len(query.batches) == 20
     made = len(kafka_server.history.of("ApiVersions"))
-    assert made < 20, "the driver's, and those of a worker or two: not one for each task"
+    assert made < 20, "those of the driver and of one or two workers, not one for each task"
 
 
-def test_a_first_batch_that_has_to_be_done_again(
-    kafka_server: KafkaServer, stream: Callable[..., Stream]
-) -> None:
-    """The driver dies in the first batch, records come, and "latest" is another place when it is back."""
+def test_a_repeated_first_batch(kafka_server: KafkaServer, stream: Callable[..., Stream]) -> None:
+    """The driver dies in the first batch, records are produced, and "latest" is another offset after the restart."""
     produce(kafka_server, 5)
     query = stream(startingOffsets="latest")
     query.run()
@@ -144,9 +140,7 @@ def test_a_first_batch_that_has_to_be_done_again(
     assert query.places() == [(0, 5), (0, 6), (0, 7)]
 
 
-def test_a_batch_that_has_to_be_done_again_is_the_same(
-    kafka_server: KafkaServer, stream: Callable[..., Stream]
-) -> None:
+def test_a_repeated_batch_is_the_same(kafka_server: KafkaServer, stream: Callable[..., Stream]) -> None:
     produce(kafka_server, 5)
     query = stream()
     query.run()
@@ -164,7 +158,7 @@ def test_a_batch_that_has_to_be_done_again_is_the_same(
 def test_a_running_stream_and_its_end(
     kafka_server: KafkaServer, stream: Callable[..., Stream], outage: float
 ) -> None:
-    """A broker that is away for a while ends no query, even where a commit that fails would."""
+    """A broker restart does not fail the query, even with commitFailure=fail."""
     query = stream(maxOffsetsPerTrigger=2, commitFailure="fail", **{"kafka.group.id": "reports"})
     running = query.start()
     try:
@@ -197,7 +191,7 @@ def test_trigger_once(kafka_server: KafkaServer, stream: Callable[..., Stream]) 
     assert query.places() == places(5, 0)
 
 
-def test_a_checkpoint_goes_from_sparks_kafka_source_to_ours_and_back(
+def test_a_checkpoint_can_be_used_by_sparks_kafka_source_and_this_one(
     spark_with_kafka: SparkSession, kafka_server: KafkaServer, stream: Callable[..., Stream]
 ) -> None:
     query = stream()

@@ -1,4 +1,4 @@
-"""What tasks leave behind for each other: bounded, and no longer than it holds."""
+"""Records fetched ahead and clusters that are kept between tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.spark.source.reading import TOPIC, part, settings
 
 
 def read(end: int, *, partition: int = 0) -> RangeProgress:
-    """A range up to `end` that was read, of a buffer with 20 records in two batches."""
+    """Return a range that was read up to `end`, from a buffer with 20 records in two batches."""
     tp = TopicPartition(TOPIC, partition)
     progress = RangeProgress(part(0, end, partition), RecordBuffer(tp, 0, check_crcs=True))
     progress.buffer.add(batch(0, count=10) + batch(10, count=10), zero_copy=True)
@@ -25,7 +25,7 @@ def read(end: int, *, partition: int = 0) -> RangeProgress:
     return progress
 
 
-def test_what_is_left_goes_to_the_range_that_begins_there() -> None:
+def test_fetched_records_are_used_by_the_range_that_begins_there() -> None:
     left, tp = FetchedAhead(), TopicPartition(TOPIC, 0)
     left.put(read(7), 100.0)
     assert repr(left).startswith("<FetchedAhead of 1 partitions: ")
@@ -37,21 +37,21 @@ def test_what_is_left_goes_to_the_range_that_begins_there() -> None:
 
 
 @pytest.mark.parametrize(("offset", "time"), [(6, 110.0), (8, 110.0), (7, 161.0)])
-def test_for_any_other_it_is_dropped(offset: int, time: float) -> None:
+def test_fetched_records_are_dropped_for_any_other_range(offset: int, time: float) -> None:
     left, tp = FetchedAhead(), TopicPartition(TOPIC, 0)
     left.put(read(7), 100.0)
     assert left.pop(tp, offset, time) is None
     assert left.pop(tp, 7, 110.0) is None
 
 
-def test_nothing_is_kept_of_a_range_that_was_not_read_to_its_end() -> None:
+def test_nothing_is_kept_of_an_unfinished_range() -> None:
     left = FetchedAhead()
     left.put(read(20), 1.0)
     left.put(read(25), 1.0)
     assert repr(left) == "<FetchedAhead of 0 partitions: 0 bytes>"
 
 
-def test_leftovers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetched_records_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     size = read(7).buffer.bytes
     monkeypatch.setattr(worker_cluster, "MAX_AHEAD_BYTES", 3 * size)
     left = FetchedAhead()
@@ -62,7 +62,7 @@ def test_leftovers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kept == [2, 3, 4]
 
 
-def test_settings_that_fit() -> None:
+def test_matching_settings() -> None:
     home = WorkerCluster(settings("127.0.0.1:1"))
     assert home.matches(settings("127.0.0.1:1"))
     assert home.matches(
@@ -74,7 +74,7 @@ def test_settings_that_fit() -> None:
     assert repr(home) == "<WorkerCluster 127.0.0.1:1: 0 users, <FetchedAhead of 0 partitions: 0 bytes>>"
 
 
-def test_settings_that_cannot_be_compared_are_others() -> None:
+def test_settings_that_cannot_be_compared_do_not_match() -> None:
     def connector(host: str, port: int) -> object:
         raise NotImplementedError
 
@@ -83,7 +83,7 @@ def test_settings_that_cannot_be_compared_are_others() -> None:
     assert not WorkerCluster(mine).matches(settings("127.0.0.1:1"))
 
 
-def test_a_worker_fetches_by_rules_of_its_own() -> None:
+def test_the_fetch_configuration_of_a_worker() -> None:
     home = WorkerCluster(settings("127.0.0.1:1", fetch_bytes=5 << 20, config={"fetch_min_bytes": 1 << 20}))
     config = home._config
     assert (config.fetch_min_bytes, config.fetch_max_bytes, config.allow_auto_topic_creation) == (

@@ -1,4 +1,4 @@
-"""What a worker process keeps from task to task, and how tasks end: on a real loop, the broker in a thread."""
+"""State that a worker process keeps between tasks, and the end of tasks; on a real loop, with a broker in a thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytest.importorskip("pyarrow")
 
 @pytest.fixture(autouse=True)
 def _own_process() -> Iterator[None]:
-    """A test begins with a process that has read nothing yet, and leaves none that has."""
+    """Start and end each test without any worker state."""
     workers.close()
     yield
     workers.close()
@@ -32,7 +32,7 @@ def _own_process() -> Iterator[None]:
 
 @pytest.fixture
 def broker(kafka_server: KafkaServer) -> KafkaServer:
-    """With 300 records in each of four partitions."""
+    """A broker with 300 records in each of four partitions."""
     kafka_server.create_topic(TOPIC, 4)
     for number in range(4):
         kafka_server.call(lambda cluster, number=number: fill(cluster, 300, partition=number, size=300))
@@ -57,16 +57,18 @@ def test_connections_and_metadata_are_kept(broker: KafkaServer) -> None:
     assert (handshakes(broker), len(broker.history.of("Metadata"))) == before
 
 
-def test_a_worker_settles_when_a_task_has_ended(broker: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_freezes_its_heap_when_a_task_has_ended(
+    broker: KafkaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settled: list[int] = []
     monkeypatch.setattr(
         workers, "freeze_heap", lambda: settled.append(len(workers._worker_state()._clusters))
     )
     assert offsets(settings(broker.bootstrap_servers), part(0, 3)) == [0, 1, 2]
-    assert settled == [1], "with all that stays loaded"
+    assert settled == [1], "while the cluster is kept"
 
 
-def test_other_settings_have_connections_of_their_own(broker: KafkaServer) -> None:
+def test_other_settings_use_other_connections(broker: KafkaServer) -> None:
     asked = settings(broker.bootstrap_servers)
     careful = settings(broker.bootstrap_servers, config={"isolation_level": "read_committed"})
     assert offsets(asked, part(0, 3)) == offsets(careful, part(0, 3)) == [0, 1, 2]
@@ -88,10 +90,8 @@ def test_idle_clusters_are_closed(broker: KafkaServer, monkeypatch: pytest.Monke
     assert [home._config.client_id for home in workers._worker_state()._clusters] == ["another"]
 
 
-def test_connections_that_were_idle_for_long_are_not_trusted(
-    broker: KafkaServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Something on the way may have forgotten them without a word: a request would wait in vain for half a minute."""
+def test_long_idle_connections_are_not_reused(broker: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A firewall may have dropped them silently: a request would wait in vain for half a minute."""
     asked = settings(broker.bootstrap_servers)
     assert offsets(asked, part(0, 10)) == list(range(10))
     before = handshakes(broker)
@@ -120,7 +120,7 @@ def test_a_generator_that_outlives_the_connections(broker: KafkaServer) -> None:
 
 
 def test_a_generator_that_is_collected_while_another_waits(broker: KafkaServer) -> None:
-    """The garbage collector closes generators wherever it happens to run: inside the loop as well."""
+    """The garbage collector may close a generator at any point, also while the loop runs."""
     asked = settings(broker.bootstrap_servers, fetch_bytes=20_000)
     left = [read_ranges(asked, [part(0, 300)])]
     next(left[0])
@@ -134,7 +134,7 @@ def test_a_generator_that_is_collected_while_another_waits(broker: KafkaServer) 
     assert home.users == 0
 
 
-def test_neighbours_are_read_as_one(broker: KafkaServer) -> None:
+def test_adjacent_ranges_are_read_as_one(broker: KafkaServer) -> None:
     pieces = [part(start, start + 10, 2) for start in range(0, 200, 10)]
     assert offsets(settings(broker.bootstrap_servers), *pieces, part(5, 5), part(250, 260, 2)) == [
         *range(200),
@@ -154,7 +154,7 @@ def test_two_tasks_take_turns(broker: KafkaServer) -> None:
     assert found == {"first": list(range(300)), "second": list(range(300))}
 
 
-def test_a_failed_task_leaves_nothing_broken(broker: KafkaServer) -> None:
+def test_the_next_task_after_a_failed_one_works(broker: KafkaServer) -> None:
     asked = settings(broker.bootstrap_servers)
     with pytest.raises(DataLossError, match="COULD_NOT_READ_OFFSET_RANGE"):
         offsets(asked, part(1000, 1010))
@@ -162,21 +162,19 @@ def test_a_failed_task_leaves_nothing_broken(broker: KafkaServer) -> None:
     assert offsets(asked, part(0, 10)) == list(range(10))
 
 
-def test_connections_that_broke_meanwhile_are_made_anew(
-    broker: KafkaServer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_closed_connections_are_replaced(broker: KafkaServer, caplog: pytest.LogCaptureFixture) -> None:
     asked = settings(broker.bootstrap_servers)
     assert offsets(asked, part(0, 10)) == list(range(10))
     broker.stop_node(1)
     broker.start_node(1)
     with caplog.at_level(logging.DEBUG, "asyncgroup.spark"):
         assert offsets(asked, part(20, 300)) == list(range(20, 300))
-    assert "ConnectionLost" not in caplog.text, "its end is noticed before it is used"
+    assert "ConnectionLost" not in caplog.text, "the closed connection is noticed before it is used"
     assert "closed the connection" not in caplog.text
 
 
-def test_threads_do_not_disturb_each_other(broker: KafkaServer) -> None:
-    """Spark has one thread for a worker's tasks; where there are more, one waits at a time."""
+def test_several_threads_take_turns(broker: KafkaServer) -> None:
+    """Spark has one thread for a worker's tasks; if there are more, one of them runs the loop at a time."""
     asked = settings(broker.bootstrap_servers, fetch_bytes=20_000)
     found: dict[int, list[int]] = {}
 
@@ -218,8 +216,8 @@ print("good")
 """
 
 
-def test_a_forked_process_begins_anew(broker: KafkaServer) -> None:
-    """Spark's daemon forks its workers; a child that touched its parent's loop would break the parent's connections."""
+def test_a_forked_process_has_its_own_state(broker: KafkaServer) -> None:
+    """Spark's daemon forks workers; a child that used its parent's loop would break the parent's connections."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", FORKS, broker.bootstrap_servers],
         capture_output=True,
