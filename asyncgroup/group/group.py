@@ -153,7 +153,7 @@ class ConsumerGroup:
         if self._records is not None:
             await self._records.wait_closed()
         self._errors.close()
-        self.cluster.retire_lanes({*lanes_of(self._context.lanes), self._membership.lane})
+        self.cluster.retire_lanes({*lanes_of(self._context.lane_suffix), self._membership.lane})
         if self._holds_lane:
             self._holds_lane = False
             self.cluster.release_lane(GROUP_LANE)

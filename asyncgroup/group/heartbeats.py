@@ -230,20 +230,19 @@ class Heartbeats:
         """
         coordinators, time = self._cluster.coordinators, asyncio.get_running_loop().time
         sent = time()
-        answer = await self._heartbeat_within_limit(identity)
-        if not answer.refused:
-            return sent, answer
+        response = await self._heartbeat_within_limit(identity)
+        if not response.refused:
+            return sent, response
         if not is_in_doubt and not self._is_authoritative(coordinators.lookup_number(self._group_id), sent):
-            _log.info("group %s: looking up the coordinator to confirm: %s", self._group_id, answer.error)
-            on_result(HeartbeatResult.COORDINATOR_MOVED, answer.error)
+            _log.info("group %s: looking up the coordinator to confirm: %s", self._group_id, response.error)
+            on_result(HeartbeatResult.COORDINATOR_MOVED, response.error)
             coordinators.mark_stale(self._group_id)
             sent = time()
-            answer = await self._heartbeat_within_limit(identity)
-        if answer.refused and coordinators.lookup_number(self._group_id) is None:
-            answer = answer._replace(
-                result=HeartbeatResult.COORDINATOR_MOVED
-            )  # another task has forgotten the coordinator: ask again
-        return sent, answer
+            response = await self._heartbeat_within_limit(identity)
+        if response.refused and coordinators.lookup_number(self._group_id) is None:
+            # another task has forgotten the coordinator in the meantime: ask again
+            response = response._replace(result=HeartbeatResult.COORDINATOR_MOVED)
+        return sent, response
 
     # --- one heartbeat ------------------------------------------------------------------------------------------
 

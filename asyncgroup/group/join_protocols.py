@@ -88,7 +88,10 @@ class JoinProtocols:
 
 
 def check_assignment(
-    name: str, plan: GroupAssignment, members: Iterable[MemberSubscription], counts: Mapping[str, int]
+    name: str,
+    group_assignment: GroupAssignment,
+    members: Iterable[MemberSubscription],
+    counts: Mapping[str, int],
 ) -> dict[str, Assignment]:
     """Return an Assignment for every member, with sorted partitions without repeats.
 
@@ -96,9 +99,11 @@ def check_assignment(
     """
     whole = {member.member_id: Assignment() for member in members}
     problems: list[str] = []
-    if not isinstance(plan, Mapping):
-        raise AssignmentError(f"assignor {name!r} returned {plan!r}; allowed is a mapping by member id")
-    for member_id, given in plan.items():
+    if not isinstance(group_assignment, Mapping):
+        raise AssignmentError(
+            f"assignor {name!r} returned {group_assignment!r}; allowed is a mapping by member id"
+        )
+    for member_id, given in group_assignment.items():
         user_data = given.user_data if isinstance(given, Assignment) else None
         partitions = _partitions(name, member_id, given)
         if member_id not in whole:

@@ -112,7 +112,7 @@ def _subscription(topics: list[str], user_data: bytes | None, generation_id: int
 
 
 def build_sync(
-    group_id: str, identity: MemberIdentity, protocol: str, plan: Mapping[str, Assignment]
+    group_id: str, identity: MemberIdentity, protocol: str, assignments: Mapping[str, Assignment]
 ) -> m.SyncGroupRequest:
     """Build a SyncGroup request: with the group's assignments from the leader, without from a follower."""
     return m.SyncGroupRequest(
@@ -126,7 +126,7 @@ def build_sync(
             m.SyncGroupRequest.SyncGroupRequestAssignment(
                 member_id=member, assignment=encode_assignment(assignment)
             )
-            for member, assignment in plan.items()
+            for member, assignment in assignments.items()
         ],
     )
 

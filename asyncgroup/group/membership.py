@@ -203,7 +203,7 @@ class ClassicMembership:
             self._member_health.count_error(error)
 
     async def _sync(self, joined: m.JoinGroupResponse) -> JoinResult:
-        plan: dict[str, Assignment] = {}
+        assignments: dict[str, Assignment] = {}
         is_leader = joined.leader == joined.member_id
         partition_counts: Mapping[str, int] = {}
         protocol = joined.protocol_name or ""
@@ -212,8 +212,8 @@ class ClassicMembership:
             partition_counts = await self._count_partitions(members)
             # a static leader that rejoins keeps the current assignment, but still has to watch its topics (KIP-814)
             if not joined.skip_assignment:
-                plan = self._protocols.assign(protocol, members, partition_counts)
-        request = build_sync(self._group_id, self.identity, protocol, plan)
+                assignments = self._protocols.assign(protocol, members, partition_counts)
+        request = build_sync(self._group_id, self.identity, protocol, assignments)
         response = await self._request_parked(request)
         if response.error_code:
             raise BrokerError(response.error_code, f"sync of group {self._group_id!r}")
@@ -290,11 +290,11 @@ class ClassicMembership:
             (group,) = response.groups
             if group.error_code or not group.members:
                 return partition_counts
-            plans = [decode_assignment(member.member_assignment) for member in group.members]
+            assignments = [decode_assignment(member.member_assignment) for member in group.members]
         except (AsyncGroupError, ValueError) as error:
             _log.debug("group %s: could not describe the current assignment: %s", self._group_id, error)
             return partition_counts
-        found = {tp for plan in plans for tp in plan.partitions}
+        found = {tp for assignment in assignments for tp in assignment.partitions}
         return {
             topic: max((tp.partition + 1 for tp in found if tp.topic == topic), default=0)
             for topic in partition_counts

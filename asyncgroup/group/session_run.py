@@ -72,13 +72,13 @@ class SessionRun:
             config,
             self._tasks.spawn,
             self.causes.on_fetch_error,
-            lane_suffix=context.lanes,
+            lane_suffix=context.lane_suffix,
             sessions=context.fetch_sessions,
         )
         self._limits = EndLimits(config, lambda: self.heartbeats.last_stable_sent_at)
         self._calls = HandlerCalls(handler, self.session, self._limits, self.causes.fail)
         self.has_started = False
-        """Whether the start offsets were found and the handler's `setup` was called."""
+        """Whether the start offsets were found, so that the handler is called."""
 
     @property
     def is_caller(self) -> bool:

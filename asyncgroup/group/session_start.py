@@ -40,7 +40,7 @@ class GroupContext(NamedTuple):
     known_topics: KnownTopics
     fetch_sessions: dict[int, FetchSession]
     """Fetch sessions by node id, kept so that the next session's fetches close those of the last one."""
-    lanes: str = ""
+    lane_suffix: str = ""
     """Suffix of the purposes of this member's fetch connections, unique among the users of a shared Cluster."""
 
     def report_error(self, error: Exception) -> bool:

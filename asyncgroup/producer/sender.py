@@ -281,9 +281,9 @@ class Sender:
 
 def _detail(partition_response: PartitionProduceResponse) -> str | None:
     """Return the broker's message about rejected records (KIP-467), or None."""
-    said = [partition_response.error_message] if partition_response.error_message else []
-    said += [
+    messages = [partition_response.error_message] if partition_response.error_message else []
+    messages += [
         f"record {bad.batch_index}: {bad.batch_index_error_message}"
         for bad in partition_response.record_errors
     ]
-    return "; ".join(said) or None
+    return "; ".join(messages) or None

@@ -23,7 +23,7 @@ class RangeAssignor:
         self, members: Sequence[MemberSubscription], counts: Mapping[str, int]
     ) -> dict[str, list[TopicPartition]]:
         """Return the partitions by member id."""
-        plan: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
+        assignment: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
         subscribers: dict[str, list[str]] = {topic: [] for topic in sorted(counts)}
         for member in sorted(members, key=lambda m: m.order):
             for topic in set(member.topics).intersection(counts):
@@ -32,9 +32,9 @@ class RangeAssignor:
             start = 0
             for index, member_id in enumerate(member_ids):
                 size = counts[topic] // len(member_ids) + (index < counts[topic] % len(member_ids))
-                plan[member_id] += [TopicPartition(topic, p) for p in range(start, start + size)]
+                assignment[member_id] += [TopicPartition(topic, p) for p in range(start, start + size)]
                 start += size
-        return plan
+        return assignment
 
 
 class RoundRobinAssignor:
@@ -46,12 +46,12 @@ class RoundRobinAssignor:
         self, members: Sequence[MemberSubscription], counts: Mapping[str, int]
     ) -> dict[str, list[TopicPartition]]:
         """Return the partitions by member id."""
-        plan: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
+        assignment: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
         ordered = [(m.member_id, frozenset(m.topics)) for m in sorted(members, key=lambda m: m.order)]
         circle = cycle(ordered)
         for topic in sorted({topic for _, topics in ordered for topic in topics if topic in counts}):
             for partition in range(counts[topic]):
                 # at least one member subscribes to the topic, so this ends within one round
                 taker = next(member_id for member_id, topics in circle if topic in topics)
-                plan[taker].append(TopicPartition(topic, partition))
-        return plan
+                assignment[taker].append(TopicPartition(topic, partition))
+        return assignment

@@ -78,10 +78,10 @@ def assign_sticky(
     for share in shares:
         share.count()
     spread([share.pool for share in shares], len(members))
-    plan: list[list[TopicPartition]] = [[] for _ in members]
+    assignment: list[list[TopicPartition]] = [[] for _ in members]
     for share in shares:
-        share.hand_out(plan)
-    return {member.member_id: sorted(got) for member, got in zip(members, plan, strict=True)}
+        share.hand_out(assignment)
+    return {member.member_id: sorted(got) for member, got in zip(members, assignment, strict=True)}
 
 
 def find_owners(
@@ -127,7 +127,7 @@ class _PoolPartitions:
         self.pool.owned_before = {member: len(kept) for member, kept in sorted(self._kept.items())}
         self.pool.free = len(self._free)
 
-    def hand_out(self, plan: Sequence[list[TopicPartition]]) -> None:
+    def hand_out(self, assignment: Sequence[list[TopicPartition]]) -> None:
         """Let each member keep owned partitions up to its number, and hand out the rest in turn, mixing topics.
 
         A member gives up the partitions with the highest numbers, so that it keeps some of each topic.
@@ -136,20 +136,20 @@ class _PoolPartitions:
         left = list(self._free)
         for member, number in self.pool.assigned.items():
             had = sorted(self._kept.get(member, ()), key=lambda tp: (tp.partition, tp.topic))
-            plan[member] += had[:number]
+            assignment[member] += had[:number]
             left += had[number:]
             wanting[member] = number - len(had[:number])
-        _hand_out(sorted(left), wanting, plan)
+        _hand_out(sorted(left), wanting, assignment)
 
 
 def _hand_out(
-    partitions: Iterable[TopicPartition], wanting: dict[int, int], plan: Sequence[list[TopicPartition]]
+    partitions: Iterable[TopicPartition], wanting: dict[int, int], assignment: Sequence[list[TopicPartition]]
 ) -> None:
     """Assign the partitions one by one, in turn to the members that still need some."""
     queue = deque(sorted(member for member, number in wanting.items() if number))
     for tp in partitions:
         member = queue.popleft()
-        plan[member].append(tp)
+        assignment[member].append(tp)
         wanting[member] -= 1
         if wanting[member]:
             queue.append(member)
