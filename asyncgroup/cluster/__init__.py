@@ -1,11 +1,14 @@
-"""One Kafka cluster: connections by purpose, metadata, leaders, coordinators, backoff.
+"""Client side of one Kafka cluster: connections, metadata, partition leaders, coordinators, backoff.
 
-`cluster` keeps the metadata (`metadata`, pure) fresh by `single_flight`, on top of `network_client`, which sends requests to a
-node or, by `lookup`, to whichever answers first; `coordinators` remembers who coordinates what. `lanes` holds the
-connections by node and purpose: one is made by `connecting` (addresses and TLS by `opening`, SASL by `authentication` and
-`scram`) and lives in `connection`, on the frames of `framing`.
+- `cluster`: the public `Cluster`. It refreshes the metadata (`metadata`: an immutable view and a pure merge);
+  concurrent refreshes are shared (`single_flight`).
+- `network_client`: sends a request to a given node, or to the least-loaded node (`hedged_requests`).
+- `coordinators`: looks up, caches and sends requests to group and transaction coordinators.
+- `connection_pool`: one connection per (broker, purpose). `connecting` makes one: `transport` opens the socket and TLS,
+  `authentication` and `scram` do SASL. `connection` matches responses to requests, `framing` splits the byte stream.
+- `backoff`, `throttling` (KIP-219), `tls_errors`: retry delays, throttle times, readable TLS errors.
 
-What sarama's Client (`client.go`) offers is found here:
+Where to find what sarama's Client (`client.go`) offers:
 
 | sarama | asyncgroup |
 |---|---|
@@ -15,11 +18,11 @@ What sarama's Client (`client.go`) offers is found here:
 | Partitions, WritablePartitions | `await partitions(topic)`; `view.topics[topic].numbers`, `.writable` |
 | Leader, LeaderAndEpoch | `await leader(tp)`; `view.partition(topic, partition).leader`, `.leader_epoch` |
 | Replicas, InSyncReplicas, OfflineReplicas | `.replicas`, `.isr`, `.offline_replicas` of the same |
-| RefreshMetadata, RefreshController, RefreshBrokers | `await refresh()`; bootstrap addresses are gone back to by themselves |
+| RefreshMetadata, RefreshController, RefreshBrokers | `await refresh()`; falls back to the bootstrap addresses by itself |
 | GetOffset | `Consumer.partition(…, offset)`: a number, a time, earliest or latest |
 | Coordinator, RefreshCoordinator | `await coordinators.find(group)`, `coordinators.mark_unknown(group)` |
 | TransactionCoordinator, RefreshTransactionCoordinator | the same with `kind=TRANSACTION` |
-| LeastLoadedBroker | `await request_any(…)` asks it, and the next one if it is silent |
+| LeastLoadedBroker | `await request_any(…)` asks it, and the next one after 1 s without an answer |
 """
 
 from asyncgroup.cluster.cluster import Cluster, as_cluster

@@ -1,4 +1,7 @@
-"""SASL on a new connection: SaslHandshake, then SaslAuthenticate until both sides are content (KIP-152, KIP-368)."""
+"""SASL authentication of a new connection: SaslHandshake, then SaslAuthenticate requests (KIP-152, KIP-368).
+
+Mechanisms: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +20,18 @@ from asyncgroup.wire import messages as m
 __all__ = ["authenticate"]
 
 _Exchange = Generator[bytes, bytes, None]
-"""Yields what the client says, is sent what the broker answers; ends when the client is content."""
+"""One SASL exchange: yields each client token and is sent the broker's answer; returns when authentication is complete."""
 
 
 class _RefusedError(Exception):
-    """The broker is not content, and has not said so by an error code."""
+    """The broker refused the credentials in its SASL answer, without an error code."""
 
 
 async def authenticate(connection: Connection, sasl: Sasl, timeout: float) -> None:
-    """Prove who we are; the connection then knows when its session ends.
+    """Authenticate, and store the SASL session's lifetime on the connection (KIP-368).
 
-    `timeout` (seconds) holds for each request. Raises AuthenticationError where trying again is no use, ConnectError
-    where it may be: a token provider that failed, a broker that cannot say yet.
+    `timeout` (seconds) applies to each request. Raises AuthenticationError if a retry cannot help, ConnectError if it
+    can: the token provider failed, or the broker answered with a retriable error.
     """
     subject = _subject(connection, sasl)
     exchange = await _exchange(sasl, subject)
@@ -49,7 +52,7 @@ async def authenticate(connection: Connection, sasl: Sasl, timeout: float) -> No
 
 
 def _subject(connection: Connection, sasl: Sasl) -> str:
-    """Who proves what to whom, for errors."""
+    """Return the address, mechanism and user name, as the beginning of error messages."""
     user = "" if isinstance(sasl, OAuthBearer) else f" as user {sasl.username!r}"
     return f"{connection.address}: SASL/{sasl.mechanism}{user}"
 
@@ -57,7 +60,7 @@ def _subject(connection: Connection, sasl: Sasl) -> str:
 async def _choose_mechanism(connection: Connection, sasl: Sasl, timeout: float) -> None:
     if m.SaslHandshakeRequest.API_KEY not in connection.versions:
         raise AuthenticationError(f"{connection.address}: {_no_sasl(sasl)}")
-    # the first version wraps what follows in SaslAuthenticate; before it bare tokens went over the wire (Kafka 0.10)
+    # From version 1 on tokens are sent in SaslAuthenticate requests; version 0 (Kafka 0.10) sends them unframed.
     version = connection.version_for(m.SaslHandshakeRequest, lowest=1)
     response = await connection.request(m.SaslHandshakeRequest(sasl.mechanism), version, timeout)
     if response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
@@ -73,8 +76,8 @@ async def _choose_mechanism(connection: Connection, sasl: Sasl, timeout: float) 
 
 def _no_sasl(sasl: Sasl) -> str:
     return (
-        f"this listener takes no SASL/{sasl.mechanism}, nor any other (leave sasl out, "
-        "or use the port of a SASL listener)"
+        f"this listener does not support SASL/{sasl.mechanism} or any other mechanism (remove sasl from the "
+        "configuration, or use the port of a SASL listener)"
     )
 
 
@@ -110,17 +113,19 @@ async def _token(sasl: OAuthBearer, subject: str) -> str:
     except asyncio.CancelledError as error:
         if (task := asyncio.current_task()) is None or task.cancelling():
             raise
-        # its own, of some task that it waited for: nobody has cancelled us
+        # Raised by a task inside the provider; the current task itself was not cancelled.
         raise ConnectError(f"{subject}: the token provider failed: it was cancelled") from error
     except Exception as error:
         raise ConnectError(f"{subject}: the token provider failed: {describe_error(error)}") from error
     if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable():
-        raise AuthenticationError(f"{subject}: the token provider gave no token (printable ASCII text)")
+        raise AuthenticationError(
+            f"{subject}: the token provider did not return a token (a non-empty string of printable ASCII characters)"
+        )
     return token
 
 
 def _plain(sasl: Plain) -> _Exchange:
-    """RFC 4616: one message, answered by nothing or a refusal."""
+    """RFC 4616: a single client message; the broker answers with an empty token or an error code."""
     yield f"{sasl.authzid}\0{sasl.username}\0{reveal(sasl.password)}".encode()
 
 
@@ -132,7 +137,7 @@ def _scram(sasl: Scram) -> _Exchange:
 
 
 def _oauth_bearer(sasl: OAuthBearer, token: str) -> _Exchange:
-    """RFC 7628: a refusal comes as a challenge, which the client has to acknowledge to hear the error."""
+    """RFC 7628: a refusal arrives as a challenge; the client must acknowledge it to receive the error code."""
     fields = [f"auth=Bearer {token}", *(f"{name}={reveal(value)}" for name, value in sasl.extensions.items())]
     name = sasl.authzid.replace("=", "=3D").replace(",", "=2C")
     header = f"n,{'a=' + name if name else ''},"

@@ -1,4 +1,4 @@
-"""Exponential backoff with jitter (KIP-580)."""
+"""Exponential retry backoff with jitter (KIP-580)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from asyncgroup.checks import check_duration_or_zero
 __all__ = ["Backoff"]
 
 JITTER = 0.2
+"""Relative spread of each delay, in both directions (Kafka's `RETRY_BACKOFF_JITTER`)."""
 
 
 class Backoff:
-    """Pauses that double from `base` to `limit` seconds, each spread by a fifth either way.
+    """Delays that double from `base` up to `limit` seconds, each multiplied by a random factor of 0.8 to 1.2.
 
-    Without jitter a thousand clients of a broker that comes back would all knock at the same moment. `function`, if
-    there is one, says the pause after the n-th failure (0, 1, …) in place of all that.
+    The jitter keeps many clients from reconnecting to a restarted broker at the same moment. `function`, if given,
+    replaces this: it returns the delay in seconds after the n-th failure (n = 0, 1, …).
     """
 
     __slots__ = ("_base", "_function", "_limit", "_random", "failures")
@@ -28,11 +29,18 @@ class Backoff:
         rng: random.Random,
         function: Callable[[int], float] | None = None,
     ) -> None:
-        self._base, self._limit, self._random, self._function = base, limit, rng, function
+        self._base = base
+        self._limit = limit
+        self._random = rng
+        self._function = function
         self.failures = 0
+        """Failures since the last `reset`."""
 
     def next(self) -> float:
-        """Seconds to wait after one more failure. Raises ConfigError if the function gives no number of seconds."""
+        """Count one more failure and return the delay in seconds before the next attempt.
+
+        Raises ConfigError if `function` returns anything but a valid number of seconds.
+        """
         if self._function is not None:
             pause = self._function(self.failures)
             check_duration_or_zero("a backoff function's value", pause)
@@ -43,5 +51,5 @@ class Backoff:
         return pause * self._random.uniform(1 - JITTER, 1 + JITTER)
 
     def reset(self) -> None:
-        """Forget the failures: something worked."""
+        """Reset the failure count after a success."""
         self.failures = 0

@@ -1,4 +1,7 @@
-"""One Kafka cluster: its metadata, leaders and coordinators; the only owner of connections and metadata."""
+"""The public `Cluster`: metadata, partition leaders and coordinators of one Kafka cluster.
+
+A Cluster owns all connections and the metadata; consumers, groups and producers share one, or make their own.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ __all__ = ["Cluster", "as_cluster"]
 _log = logging.getLogger("asyncgroup.cluster")
 
 IDLE_CHECK_SECONDS: Final = 60.0
-"""How often idle connections are looked for, at least."""
+"""Longest interval between two checks for idle connections."""
 
 
 class Cluster(NetworkClient):
@@ -42,7 +45,7 @@ class Cluster(NetworkClient):
         async with Cluster("localhost:9092") as cluster:
             print(cluster.view.brokers, await cluster.partitions("orders"))
 
-    Raises ConfigError for a malformed `bootstrap_servers`; entering raises NoBrokersError if none of them answers.
+    Raises ConfigError if `bootstrap_servers` is malformed; entering raises NoBrokersError if none of them answers.
     """
 
     def __init__(
@@ -55,8 +58,10 @@ class Cluster(NetworkClient):
     ) -> None:
         super().__init__(bootstrap_servers, config, hooks=hooks, rng=rng)
         self._topics: dict[str, int] = {}
+        """Tracked topics, each with the number of `track` calls that are not undone yet."""
         self._updated = asyncio.Event()
-        self._refresh = SingleFlightRefresh(self._tasks, self._refresh_once)
+        """Set at the next metadata refresh, then replaced by a new event."""
+        self._refresh = SingleFlightRefresh(self._owner, self._refresh_once)
         self.coordinators = CoordinatorClient(self, self.refresh)
 
     def __repr__(self) -> str:
@@ -66,7 +71,7 @@ class Cluster(NetworkClient):
             f"<Cluster {servers}: {state}, {len(self.view.brokers)} brokers, {len(self.view.topics)} topics>"
         )
 
-    # --- life ---------------------------------------------------------------------------------------------------
+    # --- open and close -----------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         await self._tasks.start()
@@ -85,7 +90,7 @@ class Cluster(NetworkClient):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close every connection; requests under way fail with ConnectionLost. Safe to call twice."""
+        """Close every connection; in-flight requests fail with ConnectionLost. Safe to call twice."""
         self._pool.close()
         try:
             await self._tasks.stop()
@@ -94,7 +99,7 @@ class Cluster(NetworkClient):
             await self._pool.aclose()
 
     async def _maintain(self) -> None:
-        """Refresh metadata at its interval and close idle connections."""
+        """Refresh the metadata every `metadata_refresh_interval` seconds and close idle connections."""
         interval = self.config.metadata_refresh_interval
         turn = min(interval or IDLE_CHECK_SECONDS, self.config.connections_max_idle, IDLE_CHECK_SECONDS)
         time = asyncio.get_running_loop().time
@@ -112,26 +117,27 @@ class Cluster(NetworkClient):
     # --- metadata -----------------------------------------------------------------------------------------------
 
     def track(self, topics: Iterable[str]) -> None:
-        """Keep these topics in every refresh, until `untrack`."""
+        """Include these topics in every metadata refresh until `untrack`; calls are counted."""
         for topic in topics:
             self._topics[topic] = self._topics.get(topic, 0) + 1
 
     def untrack(self, topics: Iterable[str]) -> None:
-        """Undo one `track`."""
+        """Undo one `track` call."""
         for topic in topics:
             self._topics[topic] = self._topics.get(topic, 1) - 1
             if self._topics[topic] <= 0:
                 del self._topics[topic]
 
     async def wait_updated(self) -> None:
-        """Wait until the metadata was refreshed once more."""
+        """Wait for the next metadata refresh."""
         await self._updated.wait()
 
     async def refresh(self) -> None:
-        """Ask for the metadata of the tracked topics; concurrent calls share requests.
+        """Request the metadata of the tracked topics; concurrent calls share a request.
 
-        A call during a refresh waits for the next one, since the one under way may be older than its reason.
-        Raises NoBrokersError, AuthenticationError, BrokerError, RequestTimedOut (`metadata_timeout`), ClosedError.
+        A call during a refresh waits for the next one, because the response of the current one may be older than the
+        event that made the caller ask. Raises NoBrokersError, AuthenticationError, BrokerError, RequestTimedOut (after
+        `metadata_timeout`), ClosedError.
         """
         await self._refresh()
 
@@ -149,18 +155,18 @@ class Cluster(NetworkClient):
     async def _missing_topics(
         self, response: m.MetadataResponse
     ) -> list[m.MetadataResponse.MetadataResponseTopic]:
-        """Tracked topics that a response for all topics lacks, asked for by name: only that may create them."""
+        """Request by name the tracked topics that a response for all topics lacks: only a named topic is auto-created."""
         missing = self._topics.keys() - {topic.name for topic in response.topics}
         return list((await self._fetch_metadata(sorted(missing))).topics) if missing else []
 
     async def _fetch_metadata(self, requested: list[str] | None) -> m.MetadataResponse:
-        """A metadata response that can be used; `requested` is None for all topics."""
+        """Return a metadata response without an error; `requested` is None for all topics."""
         async with self._metadata_limit("metadata"):
             return await self._request_metadata(requested)
 
     @asynccontextmanager
     async def _metadata_limit(self, what: str) -> AsyncIterator[None]:
-        """`metadata_timeout` for what is inside; raises RequestTimedOut."""
+        """Limit the body to `metadata_timeout` seconds; raises RequestTimedOut."""
         limit = self.config.metadata_timeout
         try:
             async with asyncio.timeout(limit) as scope:
@@ -168,7 +174,7 @@ class Cluster(NetworkClient):
         except TimeoutError:
             if not scope.expired():
                 raise
-            raise RequestTimedOut(f"{what}: not found out within metadata_timeout={limit!r} s") from None
+            raise RequestTimedOut(f"{what}: no answer within metadata_timeout={limit!r} s") from None
 
     async def _request_metadata(self, requested: list[str] | None) -> m.MetadataResponse:
         def build(version: int) -> m.MetadataRequest:
@@ -176,17 +182,17 @@ class Cluster(NetworkClient):
 
         response = await self.request_any(m.MetadataRequest, build)
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
-            # KIP-1102: the nodes we know belong to another cluster by now; only the bootstrap addresses count
+            # KIP-1102: the known brokers may belong to another cluster by now; only the bootstrap addresses are valid
             response = await self._hedged_request(m.MetadataRequest, build, self._by_load(self._bootstrap))
         if response.error_code:
             raise BrokerError(response.error_code, "metadata")
         if not response.brokers:
-            raise NoBrokersError("the broker that was asked for metadata knows of no brokers yet")
+            raise NoBrokersError("the metadata response lists no brokers (is the cluster still starting?)")
         return response
 
     def _metadata_request(self, requested: list[str] | None, version: int) -> m.MetadataRequest:
         topics = None
-        if requested is not None or version == 0:  # version 0 says "all topics" by an empty list
+        if requested is not None or version == 0:  # in version 0 an empty list requests all topics
             topics = [m.MetadataRequest.MetadataRequestTopic(name=name) for name in requested or ()]
         allow = self.config.allow_auto_topic_creation or version < 4
         return m.MetadataRequest(topics=topics, allow_auto_topic_creation=allow)
@@ -194,19 +200,19 @@ class Cluster(NetworkClient):
     def update_leader(
         self, tp: TopicPartition, leader: int, epoch: int, brokers: Iterable[BrokerInfo] = ()
     ) -> None:
-        """Take over a newer leader that a response named (KIP-951)."""
+        """Apply a newer leader that a Fetch or Produce response named (KIP-951); ignored if it is not newer."""
         self.view = self.view.with_leader(tp, leader, epoch, brokers)
 
     async def all_topics(self) -> dict[str, TopicInfo]:
-        """Every topic of the cluster, asked for now; tracked ones stay as they are."""
+        """Request and return every topic of the cluster; `view` is not changed."""
         response = await self._fetch_metadata(None)
         return dict(merge(ClusterView(), response, None, asyncio.get_running_loop().time()).topics)
 
     async def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """These topics, known or looked up; single partitions may still be without a leader.
+        """Return these topics from `view`, or look them up; single partitions may still be without a leader.
 
-        Raises ConfigError for an impossible name, BrokerError for a topic that stays unknown or may not be read
-        after `metadata_retry_max` further tries, RequestTimedOut after `metadata_timeout`.
+        Raises ConfigError for an invalid name, BrokerError for a topic that is still unknown or unavailable after
+        `metadata_retry_max` retries or whose error is not retriable, RequestTimedOut after `metadata_timeout`.
         """
         wanted = [check_topic(name) for name in ([names] if isinstance(names, str) else names)]
         self.track(wanted)
@@ -243,11 +249,14 @@ class Cluster(NetworkClient):
         return None
 
     async def partitions(self, topic: str) -> list[int]:
-        """The partition numbers of a topic, in order; raises as `topics` does."""
+        """Return the partition numbers of a topic, in order; raises as `topics` does."""
         return (await self.topics([topic]))[topic].numbers
 
     async def leader(self, tp: TopicPartition) -> int:
-        """The node that leads a partition, looked up if unknown; raises BrokerError if there is none for long."""
+        """Return the node id of a partition's leader, looked up if unknown.
+
+        Raises as `topics` does, and BrokerError if there is no leader after `metadata_retry_max` retries.
+        """
         self.track([tp.topic])
         try:
             async with self._metadata_limit(f"leader of {tp}"):
@@ -273,12 +282,13 @@ class Cluster(NetworkClient):
 def as_cluster(
     bootstrap_servers: str | Iterable[str] | Cluster, config: ClientConfig, hooks: Iterable[object]
 ) -> tuple[Cluster, bool]:
-    """A client's cluster, and whether it is the client's own: made of addresses, to be opened and closed with it.
+    """Return a client's Cluster, and whether the client owns it: a new one, which the client opens and closes.
 
-    Raises ConfigError for malformed addresses, and for hooks beside an existing Cluster, which would never call them.
+    Raises ConfigError for malformed addresses, and if hooks are given with an existing Cluster, which would never call
+    them.
     """
     if not isinstance(bootstrap_servers, Cluster):
         return Cluster(bootstrap_servers, config, hooks=hooks), True
     if hooks:
-        raise ConfigError("hooks", hooks, "none beside an existing Cluster: give them to the Cluster")
+        raise ConfigError("hooks", hooks, "no hooks with an existing Cluster: pass them to the Cluster instead")
     return bootstrap_servers, False

@@ -1,4 +1,4 @@
-"""Making a connection: every address of a name is tried, the broker's versions are learned (KIP-511, KIP-896), SASL."""
+"""Establish a connection: try every address of a host name, request ApiVersions (KIP-511, KIP-896), authenticate."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ async def connect(
     last_responses: LastResponses | None = None,
     context: ssl.SSLContext | None = None,
 ) -> Connection:
-    """Open a connection, learn the broker's versions and authenticate, within `connect_timeout` seconds.
+    """Open a connection, request ApiVersions and authenticate, within `connect_timeout` seconds.
 
-    Every address that the host name has is tried, in the resolver's order, each within an even share of the time.
-    `context` is the TLS context, made from the configuration if there is none. Raises ConnectError naming every
-    address and why it failed, UnsupportedVersionError for a broker that is too old, AuthenticationError.
+    Every address of the host name is tried in the resolver's order; each gets an equal share of the remaining time.
+    `context` is the TLS context; without it one is made from the configuration. Raises ConnectError with every address
+    and the reason why it failed, UnsupportedVersionError if the broker is too old, AuthenticationError.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + config.connect_timeout
@@ -92,7 +92,10 @@ async def _set_up(connection: Connection, config: ClientConfig, timeout: float) 
 
 
 async def _learn_versions(connection: Connection, timeout: float) -> None:
-    """Ask ApiVersions in the newest version; a broker that does not know it answers in version 0 with its range."""
+    """Request ApiVersions in the newest version and store the broker's version ranges on the connection.
+
+    A broker that does not support that version answers in version 0 with its own range (KIP-511).
+    """
     version = APIS[m.ApiVersionsRequest.API_KEY].versions.high
     request = m.ApiVersionsRequest(
         client_software_name=_SOFTWARE, client_software_version=_software_version()
@@ -112,7 +115,7 @@ async def _learn_versions(connection: Connection, timeout: float) -> None:
 
 @cache
 def _software_version() -> str:
-    """This package's version, in the alphabet that brokers accept (KIP-511)."""
+    """Return this package's version, with only the characters that brokers accept (KIP-511)."""
     try:
         return re.sub(r"[^a-zA-Z0-9.-]", "-", package_version("asyncgroup"))
     except PackageNotFoundError:

@@ -1,7 +1,6 @@
-"""One connection to one broker: requests out, responses in, in the same order.
+"""One connection to one broker: sends requests and matches responses to them, in order.
 
-Rules of its own, where aiokafka's connection has none: a limit for the size of a response, a time limit for each
-request, throttle times obeyed (KIP-219).
+Limits: the size of a response, a timeout per request, `max_in_flight_requests`. Throttle times are obeyed (KIP-219).
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ __all__ = ["Address", "Connection", "LastResponses"]
 R = TypeVar("R", bound=Message)
 
 _LONGEST_HOST: Final = 255
-"""Characters of a host's name that are shown: DNS knows no longer one."""
+"""Characters of a host name shown in messages: the longest name that DNS allows."""
 SESSION_LIFETIME_FACTOR: Final = 0.9
-"""Part of a SASL session's lifetime in which requests are sent."""
+"""Fraction of a SASL session's lifetime in which requests are sent."""
 
 
 class Address(NamedTuple):
-    """Where a node listens; node ids below zero stand for bootstrap addresses."""
+    """A node's id, host and port; negative node ids are bootstrap addresses."""
 
     node_id: int
     host: str
@@ -51,35 +50,37 @@ class Address(NamedTuple):
 
 
 class LastResponses:
-    """When the brokers of a cluster last answered anything, in the loop's time; shared by its connections.
-
-    `last` is the latest time of all brokers, `nodes` has the latest of each node id.
-    """
+    """Loop times of the last responses of a cluster's brokers; shared by its connections."""
 
     __slots__ = ("last", "nodes")
 
     def __init__(self) -> None:
         self.last = float("-inf")
+        """Time of the last response of any broker."""
         self.nodes: dict[int, float] = {}
+        """Time of the last response of each node id."""
 
     def record(self, node_id: int, now: float) -> None:
-        """Note an answer of a node."""
+        """Record a response of a node."""
         self.last = self.nodes[node_id] = now
 
 
 class _InFlightRequest:
-    """A request whose response has not come yet."""
+    """A request that waits for its response."""
 
     __slots__ = ("api", "correlation_id", "future", "response", "sent_at", "timer", "version")
 
     def __init__(self, correlation_id: int, api: str, response: type[Message], version: int) -> None:
-        self.correlation_id, self.api, self.response, self.version = correlation_id, api, response, version
+        self.correlation_id = correlation_id
+        self.api = api
+        self.response = response
+        self.version = version
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.timer: asyncio.TimerHandle | None = None
-        self.sent_at = 0.0
+        self.sent_at = 0.0  # loop time
 
     def fail(self, error: Exception) -> None:
-        """No response will come any more."""
+        """Stop the timer and set `error` on the future, unless it is done."""
         if self.timer is not None:
             self.timer.cancel()
         if not self.future.done():
@@ -87,7 +88,10 @@ class _InFlightRequest:
 
 
 class Connection:
-    """A live connection. Made by `connecting.connect`; ends by `close`, by the broker, or by a request that timed out."""
+    """An open connection, made by `connecting.connect`.
+
+    It ends by `close`, when the broker closes it, when a request times out, or at a malformed response.
+    """
 
     def __init__(
         self,
@@ -97,27 +101,32 @@ class Connection:
         hooks: Hooks,
         last_responses: LastResponses | None = None,
     ) -> None:
-        self.address, self.purpose = address, purpose
-        self._config, self._hooks = config, hooks
+        self.address = address
+        self.purpose = purpose
+        self._config = config
+        self._hooks = hooks
         self._last_responses = last_responses or LastResponses()
         self._loop = asyncio.get_running_loop()
-        self._in_flight: deque[_InFlightRequest] = deque()
+        self._in_flight: deque[_InFlightRequest] = deque()  # in the order of sending
         self._correlation_id = 0
-        self._throttled_until = float("-inf")
-        self._session_expires_at = float("inf")
-        self._retired = False
-        self._callers = 0
-        self._slots = asyncio.Semaphore(config.max_in_flight_requests)
+        self._throttled_until = float("-inf")  # loop time (KIP-219)
+        self._session_expires_at = float("inf")  # loop time (KIP-368)
+        self._retired = False  # close when no request is in flight and no caller is inside `request`
+        self._callers = 0  # callers inside `request`
+        self._slots = asyncio.Semaphore(config.max_in_flight_requests)  # one per request in flight, sent by `request`
         self._closed = False
-        self._ready = self._has_response = False
-        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._ready = False  # ApiVersions and SASL succeeded
+        self._has_response = False  # a response arrived since then
+        self._ended: asyncio.Future[None] = self._loop.create_future()  # done when the transport is closed
         self._protocol = FrameProtocol(self._on_frame, self._on_lost, config.max_response_size)
         self.versions: dict[int, VersionRange] = {}
+        """The broker's version ranges by API key; empty until ApiVersions was answered."""
         self.last_used = self._loop.time()
+        """Loop time of the last request sent."""
 
     @property
     def protocol(self) -> FrameProtocol:
-        """The protocol that the transport talks to."""
+        """The asyncio protocol to create the transport with."""
         return self._protocol
 
     @property
@@ -127,22 +136,22 @@ class Connection:
 
     @property
     def is_disconnected(self) -> bool:
-        """Whether the transport has ended as well, or there never was one."""
+        """Whether the connection is closed and so is its transport, if there ever was one."""
         return self._closed and (self._ended.done() or not self._protocol.has_transport)
 
     @property
     def session_expired(self) -> bool:
-        """Whether its SASL session is over, or nearly so: no further request should go this way (KIP-368)."""
+        """Whether the SASL session has expired or is about to: no further request should be sent (KIP-368)."""
         return self._loop.time() >= self._session_expires_at
 
     @property
     def in_flight(self) -> int:
-        """Requests whose response has not come yet."""
+        """Number of requests that wait for a response."""
         return len(self._in_flight)
 
     @property
     def received_bytes(self) -> int:
-        """Bytes received so far, those of unfinished responses included."""
+        """Bytes received so far, including those of incomplete responses."""
         return self._protocol.received_bytes
 
     def __repr__(self) -> str:
@@ -150,19 +159,25 @@ class Connection:
         return f"<Connection {self.address} {self.purpose}: {state}, {self.in_flight} in flight>"
 
     def set_ready(self, host: str, port: int) -> None:
-        """Tell the hooks that the connection stands, at the address that answered; its end will be told as well."""
+        """Mark the connection ready for requests and emit `on_connect`; its end then emits `on_disconnect`.
+
+        `host` and `port` are the resolved address that accepted the connection.
+        """
         self._ready = True
         self._hooks.emit("on_connect", self.address.node_id, host, port, self.purpose)
 
     def set_session_lifetime(self, seconds: float) -> None:
-        """The broker ends the SASL session after so many seconds; leave it a tenth earlier, for what is on its way.
+        """Set the SASL session's lifetime; `session_expired` is true after 90 % of it, so that responses can still arrive.
 
-        The tenth is Java's middle: it takes 85 to 95 % of the lifetime (`SaslClientAuthenticator`).
+        Java uses a random 85 to 95 % of the lifetime (`SaslClientAuthenticator`).
         """
         self._session_expires_at = self._loop.time() + seconds * SESSION_LIFETIME_FACTOR
 
     def version_for(self, cls: type[Request[Any]], highest: int | None = None, lowest: int = 0) -> int:
-        """The newest version of a request that broker and client share; raises UnsupportedVersionError if none."""
+        """Return the newest version of a request that both broker and client support.
+
+        `highest` and `lowest` narrow the client's range. Raises UnsupportedVersionError if there is no such version.
+        """
         api = APIS[cls.API_KEY]
         theirs = self.versions.get(cls.API_KEY)
         high = api.versions.high if highest is None else min(highest, api.versions.high)
@@ -170,19 +185,19 @@ class Connection:
         if theirs is None or theirs.high < low or theirs.low > high:
             offer = f"offers {theirs}" if theirs else "does not offer it"
             raise UnsupportedVersionError(
-                f"{api.name}: {self.address} {offer}, this client speaks {VersionRange(low, high)}"
+                f"{api.name}: {self.address} {offer}, this client supports {VersionRange(low, high)}"
             )
         return min(theirs.high, high)
 
     # --- requests -----------------------------------------------------------------------------------------------
 
     async def request(self, message: Request[R], version: int, timeout: float) -> R:
-        """Send a request and wait for its response, `timeout` seconds from the sending.
+        """Send a request and wait for its response, at most `timeout` seconds after it was sent.
 
-        Of `max_in_flight_requests` under way the next one waits for an answer; a throttled connection is left alone as
-        long as the broker asked for (KIP-219). Raises RequestTimedOut (the connection is then given up: answers come
-        in order), ConnectionLost, UnsupportedVersionError; MalformedResponse ends the connection, as nothing that comes
-        behind such an answer can be believed. A caller that is cancelled leaves the connection in order.
+        The request is held back while `max_in_flight_requests` are in flight and while the broker throttles this client
+        (KIP-219). Raises RequestTimedOut (the connection is then closed, because responses arrive in order),
+        ConnectionLost, UnsupportedVersionError, and MalformedResponse (the connection is closed, because the bytes that
+        follow cannot be trusted either). Cancelling the caller does not affect the connection.
         """
         self._callers += 1
         try:
@@ -205,9 +220,9 @@ class Connection:
                 self._slots.release()
 
     async def send_oneway(self, message: Request[Any], version: int, timeout: float) -> None:
-        """Send a request that has no response (Produce with acks=0); returns when the transport has taken it.
+        """Send a request that has no response (Produce with acks=0); returns when the transport's buffer has room again.
 
-        Raises RequestTimedOut if it has not within `timeout` seconds, ConnectionLost, UnsupportedVersionError.
+        Raises RequestTimedOut if that takes longer than `timeout` seconds, ConnectionLost, UnsupportedVersionError.
         """
         await self._wait_unthrottled()
         self.send(message, version, timeout, expect_response=False)
@@ -224,7 +239,7 @@ class Connection:
     def send(
         self, message: Request[R], version: int, timeout: float, *, expect_response: bool = True
     ) -> asyncio.Future[R]:
-        """Write a request at once, whose turn it is; the future holds its response. Raises ConnectionLost."""
+        """Write a request without waiting; the returned future gets its response. Raises ConnectionLost."""
         if self._closed:
             raise ConnectionLost(f"{self.address}: the connection is closed")
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
@@ -260,17 +275,17 @@ class Connection:
         if request.timer is not None:
             request.timer.cancel()
         now = self._loop.time()
-        if self._ready:  # a broker that answers handshakes and lets nobody in is no help to anyone
+        if self._ready:  # answers to ApiVersions and SASL alone do not show that the broker serves requests
             self._has_response = True
             self._last_responses.record(self.address.node_id, now)
         seconds = now - request.sent_at
         self._hooks.emit("on_response", self.address.node_id, request.api, seconds, len(frame))
         try:
             response = decode_response(request.response, request.version, frame)
-        except Exception as error:  # noqa: BLE001  whatever the bytes did to the decoder, the caller must hear of it
+        except Exception as error:  # noqa: BLE001  any decoder failure must reach the caller
             text = f"{self.address}: {error}"
             request.fail(MalformedResponse(text))
-            self._fail(ProtocolError(f"{text} (the connection was given up)"))
+            self._fail(ProtocolError(f"{text} (the connection was closed)"))
             return
         if (pause := throttle_seconds(response, request.version, self.address)) > 0:
             self._throttled_until = self._loop.time() + pause
@@ -280,21 +295,24 @@ class Connection:
 
     def _match(self, correlation_id: int) -> _InFlightRequest:
         if not self._in_flight:
-            raise ProtocolError(f"{self.address}: a response {correlation_id} that nobody asked for")
+            raise ProtocolError(
+                f"{self.address}: received a response with correlation id {correlation_id}, but no request is in flight"
+            )
         due = self._in_flight[0]
         if due.correlation_id != correlation_id:
             raise ProtocolError(
-                f"{self.address}: response {correlation_id}, but {due.correlation_id} ({due.api}) is due"
+                f"{self.address}: received a response with correlation id {correlation_id}, "
+                f"expected {due.correlation_id} ({due.api})"
             )
         self._slots.release()
         return self._in_flight.popleft()
 
-    # --- the end ------------------------------------------------------------------------------------------------
+    # --- closing ------------------------------------------------------------------------------------------------
 
     def _on_timeout(self, request: _InFlightRequest, timeout: float) -> None:
         text = f"{self.address}: no response to {request.api} within {timeout:g} s"
         request.fail(RequestTimedOut(text))
-        self._fail(ConnectionLost(f"{text}; the connection was given up"))
+        self._fail(ConnectionLost(f"{text}; the connection was closed"))
 
     def _on_lost(self, error: TransportError | ProtocolError | None) -> None:
         self._fail(error or ConnectionLost(f"the broker closed the connection{self._sasl_hint()}"))
@@ -302,7 +320,10 @@ class Connection:
             self._ended.set_result(None)
 
     def _sasl_hint(self) -> str:
-        """Why a broker hangs up on the first request: a listener with SASL answers ApiVersions, and nothing else."""
+        """Return a hint if the broker closed the connection at the first request and no SASL is configured.
+
+        A SASL listener answers ApiVersions, and closes the connection at any other request before authentication.
+        """
         security = self._config.security
         if (
             self._ready
@@ -310,20 +331,20 @@ class Connection:
             and not self._has_response
             and (security is None or not security.sasl)
         ):
-            return " before it answered anything (does the listener ask for SASL?)"
+            return " before it answered any request (does the listener require SASL?)"
         return ""
 
     def _fail(self, error: TransportError | ProtocolError) -> None:
-        """Fail everything under way and drop the transport; safe to call again."""
+        """Fail all in-flight requests and abort the transport; safe to call again."""
         if self._closed:
             return
         self._closed = True
-        pendings, self._in_flight = self._in_flight, deque()
+        requests, self._in_flight = self._in_flight, deque()
         text = str(error) if str(self.address) in str(error) else f"{self.address}: {error}"
-        for request in pendings:
-            # one error a caller: each gets a traceback of its own
+        for request in requests:
+            # each caller gets its own exception object, because raising it adds a traceback
             request.fail(MalformedResponse(text) if isinstance(error, ProtocolError) else type(error)(text))
-            self._slots.release()  # who waits for a turn hears that there is none
+            self._slots.release()  # wakes callers that wait for a slot; they fail because the connection is closed
         if self._protocol.has_transport:
             self._protocol.transport.abort()
         if self._ready:
@@ -331,7 +352,7 @@ class Connection:
             self._hooks.emit("on_disconnect", node.node_id, node.host, node.port, self.purpose, error)
 
     def retire(self) -> None:
-        """Close as soon as nothing is under way and nobody is about to send; no further request should be sent."""
+        """Close as soon as no request is in flight or waiting to be sent; no new request should be made."""
         self._retired = True
         self._loop.call_soon(self._end_if_retired)
 
@@ -340,11 +361,11 @@ class Connection:
             self.close()
 
     def close(self) -> None:
-        """End the connection now; what is under way fails with ConnectionLost."""
+        """Close the connection now; in-flight requests fail with ConnectionLost."""
         self._fail(ConnectionLost(f"{self.address}: closed by this client"))
 
     async def aclose(self) -> None:
-        """Close the connection and wait until the transport is gone."""
+        """Close the connection and wait until the transport is closed."""
         self.close()
         if self._protocol.has_transport:
             await asyncio.shield(self._ended)

@@ -1,8 +1,8 @@
-"""Connection lanes: for each node one connection a purpose, made on demand.
+"""Connection pool: one connection per (broker, purpose), opened on demand. Each such pair is called a lane.
 
-A broker serves the requests of a connection one after another. So what may wait long (a parked JoinGroup, a long
-poll) has a lane of its own, and never delays heartbeats, commits or lookups. A lane that cannot connect delays nobody
-else: there is no lock around connecting but the lane's own.
+A broker serves the requests of a connection one after another. Requests that may be held for long (JoinGroup, Fetch)
+therefore have a lane of their own, so that they never delay heartbeats, commits or lookups. A lane that cannot connect
+delays only its own callers.
 """
 
 from __future__ import annotations
@@ -23,52 +23,58 @@ from asyncgroup.lifecycle import BackgroundTasks, await_shared, mark_retrieved
 __all__ = ["CONTROL", "ConnectionPool"]
 
 CONTROL = "control"
+"""The default purpose: metadata, lookups, and every request that names no other lane."""
 
 
 class _Lane:
-    """The connection to one node for one purpose."""
+    """The connection to one node for one purpose, with its state while it connects or waits to reconnect."""
 
     __slots__ = ("address", "backoff", "closed", "connecting", "connection", "purpose", "retry_at")
 
     def __init__(self, address: Address, purpose: str, backoff: Backoff) -> None:
-        self.address, self.purpose, self.backoff = address, purpose, backoff
+        self.address = address
+        self.purpose = purpose
+        self.backoff = backoff  # its failures are reset by each successful connect
         self.connection: Connection | None = None
-        self.connecting: asyncio.Future[Connection] | None = None
-        self.retry_at = float("-inf")
-        self.closed = False
+        self.connecting: asyncio.Future[Connection] | None = None  # shared by all callers while connecting
+        self.retry_at = float("-inf")  # loop time before which no further connect is attempted
+        self.closed = False  # no longer in the pool; a connect that succeeds afterwards is closed at once
 
     @property
     def is_open(self) -> bool:
-        """Whether a connection stands."""
+        """Whether there is an open connection."""
         return self.connection is not None and self.connection.is_open
 
     @property
     def in_flight(self) -> int:
-        """Requests whose response has not come yet."""
+        """Number of requests that wait for a response."""
         return self.connection.in_flight if self.connection is not None else 0
 
 
 class ConnectionPool:
-    """All lanes of a cluster; `tasks` runs the connecting."""
+    """All connections of a cluster; `owner` runs the tasks that connect."""
 
-    def __init__(
-        self, tasks: BackgroundTasks, config: ClientConfig, hooks: Hooks, rng: random.Random
-    ) -> None:
-        self._tasks, self._config, self._hooks, self._random = tasks, config, hooks, rng
+    def __init__(self, owner: Owner, config: ClientConfig, hooks: Hooks, rng: random.Random) -> None:
+        self._owner = owner
+        self._config = config
+        self._hooks = hooks
+        self._random = rng
         self._tls_context = tls_context(config)
         warn_if_credentials_unencrypted(config)
         self._lanes: dict[tuple[int, str], _Lane] = {}
+        """Lanes by node id and purpose."""
         self._retired: list[Connection] = []
+        """Connections removed from their lane that still wait for responses."""
         self._closed = False
-        self._reconnect_backoff_max = float("inf")
+        self._reconnect_backoff_max = float("inf")  # seconds
         self._users: dict[str, int] = {}
-        """How many clients hold a purpose that several share."""
+        """Number of `acquire` calls without `release`, by purpose."""
         self._slow_nodes: dict[int, float] = {}
-        """Nodes that owed an answer for too long, with the loop's time at which that was noted."""
+        """Loop time of `mark_slow`, by node id."""
         self.last_responses = LastResponses()
 
     def mark_slow(self, node_id: int) -> None:
-        """Note that a node has owed an answer for too long: `rank` puts it last until it answers something."""
+        """Make `rank` put a node last until its next response, because a response of it is overdue."""
         self._slow_nodes[node_id] = asyncio.get_running_loop().time()
 
     def _is_slow(self, node_id: int) -> bool:
@@ -79,32 +85,35 @@ class ConnectionPool:
         return since is not None
 
     def rank(self, node_id: int) -> tuple[bool, int, bool]:
-        """Sort key of nodes for a request that any can answer; the smallest first.
+        """Return the sort key of a node for a request that any node can answer; the smallest key is the best node.
 
-        Last come nodes that could not be connected to, nodes that lost a connection and have no other, and suspected
-        ones. Then the load counts, a connection being made as one request, and among equals a connection that stands
-        wins over one to be made (`NetworkClient.leastLoadedNode`).
+        The key orders, as Java's `NetworkClient.leastLoadedNode` does: first, nodes whose last connect failed, whose
+        connections are all lost, or that are marked slow come last; second, by requests in flight, a connection being
+        opened counted as one; third, nodes with an open control connection before those without.
         """
         lanes = [lane for lane in self._lanes.values() if lane.address.node_id == node_id]
         failing = any(lane.backoff.failures > 0 for lane in lanes) or self._is_slow(node_id)
         if not any(lane.is_open for lane in lanes):
-            # a broker that was killed has no requests in flight, and would seem the least loaded one
+            # a killed broker has no requests in flight, so by load alone it would rank first
             failing = failing or any(lane.connection is not None for lane in lanes)
         load = sum(lane.in_flight + (lane.connecting is not None) for lane in lanes)
         return failing, load, not any(lane.is_open for lane in lanes if lane.purpose == CONTROL)
 
     def in_flight(self, node_id: int, purpose: str) -> int:
-        """Requests of a lane whose response has not come yet."""
+        """Return the number of a lane's requests that wait for a response."""
         lane = self._lanes.get((node_id, purpose))
         return lane.in_flight if lane is not None else 0
 
     def received_bytes(self, node_id: int, purpose: str) -> int:
-        """Bytes that a lane's present connection has received, those of unfinished responses included."""
+        """Return the bytes that a lane's current connection has received, including those of incomplete responses."""
         lane = self._lanes.get((node_id, purpose))
         return lane.connection.received_bytes if lane is not None and lane.connection is not None else 0
 
     async def connection(self, address: Address, purpose: str) -> Connection:
-        """The open connection of a lane, made if there is none. Raises ConnectError and what `connect` does."""
+        """Return the open connection of a lane, or open one; concurrent callers share the attempt.
+
+        Raises ClosedError and what `connect` raises.
+        """
         if self._closed:
             raise ClosedError(f"{self._tasks.name} is closed")
         lane = self._lane(address, purpose)
@@ -113,39 +122,43 @@ class ConnectionPool:
                 return lane.connection
             self._retire(lane, lane.connection)
         if lane.connecting is None:
-            made: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
-            made.add_done_callback(mark_retrieved)
-            self._tasks.spawn(self._connect, lane, made, name=f"connect {address} {purpose}")
-            lane.connecting = made
-        return await await_shared(lane.connecting)
+            ready: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+            ready.add_done_callback(retrieve)
+            self._owner.spawn(self._connect, lane, ready, name=f"connect {address} {purpose}")
+            lane.connecting = ready
+        return await result_of_shared(lane.connecting)
 
     def limit_reconnect_backoff(self, seconds: float) -> None:
-        """Wait at most so long before another attempt to connect; the least limit counts."""
+        """Limit the backoff before reconnecting to `seconds`; of several limits the smallest applies."""
         self._reconnect_backoff_max = min(self._reconnect_backoff_max, seconds)
 
     def abandon(self, node_id: int, purpose: str) -> None:
-        """Nobody waits any more for what is under way on a lane, and the next request shall not wait behind it."""
+        """Replace a lane's connection if requests are in flight on it whose responses are no longer needed.
+
+        The next request then does not wait for those responses.
+        """
         if self.in_flight(node_id, purpose):
             self.replace(node_id, purpose)
 
     def abort_purpose(self, purpose: str) -> None:
-        """Close the connections of a purpose at once, to whatever node; what is under way there fails."""
+        """Close the connections of a purpose to all nodes at once; in-flight requests fail with ConnectionLost."""
         for key, lane in list(self._lanes.items()):
             if lane.purpose == purpose:
                 del self._lanes[key]
                 self._close_lane(lane)
 
     def replace(self, node_id: int, purpose: str) -> None:
-        """The next request shall go by another connection, which asks anew what the node offers."""
+        """Let the next request open a new connection, which requests ApiVersions again."""
         lane = self._lanes.get((node_id, purpose))
         if lane is not None and lane.connection is not None and not self._closed:
             self._retire(lane, lane.connection)
 
     def _retire(self, lane: _Lane, connection: Connection) -> None:
-        """Leave a connection to what is under way on it; the next one, after a SASL session's end, authenticates anew.
+        """Remove a connection from its lane; it closes when its in-flight requests are answered.
 
-        Kafka also allows to authenticate again in place (KIP-368), but between requests only: a parked JoinGroup or a
-        long poll would hold that up beyond the session's end.
+        An expiring SASL session is replaced in this way too, rather than re-authenticated on the same connection
+        (KIP-368): that is only possible between requests, and a held JoinGroup or Fetch could delay it until the
+        session has expired.
         """
         connection.retire()
         lane.connection = None
@@ -161,7 +174,7 @@ class ConnectionPool:
             lane = self._lanes[address.node_id, purpose] = _Lane(address, purpose, backoff)
         return lane
 
-    async def _connect(self, lane: _Lane, made: asyncio.Future[Connection]) -> None:
+    async def _connect(self, lane: _Lane, ready: asyncio.Future[Connection]) -> None:
         loop = asyncio.get_running_loop()
         try:
             if (pause := lane.retry_at - loop.time()) > 0:
@@ -171,26 +184,26 @@ class ConnectionPool:
             )
         except AsyncGroupError as error:
             lane.retry_at = loop.time() + min(lane.backoff.next(), self._reconnect_backoff_max)
-            made.set_exception(error)
-        except Exception as error:  # noqa: BLE001  whatever it was, those who wait must hear of it
-            made.set_exception(error)
+            ready.set_exception(error)
+        except Exception as error:  # noqa: BLE001  callers wait on `ready`, so every error is passed to them
+            ready.set_exception(error)
         except BaseException:
-            made.set_exception(ClosedError(f"{lane.address}: the cluster was closed while connecting"))
+            ready.set_exception(ClosedError(f"{lane.address}: the cluster was closed while connecting"))
             raise
         else:
-            self._connected(lane, connection, made)
+            self._connected(lane, connection, ready)
         finally:
             lane.connecting = None
 
-    def _connected(self, lane: _Lane, connection: Connection, made: asyncio.Future[Connection]) -> None:
+    def _connected(self, lane: _Lane, connection: Connection, ready: asyncio.Future[Connection]) -> None:
         if lane.closed or self._closed:
-            # nobody would ever close a connection that belongs to no lane
+            # the lane has left the pool, so nothing else would close this connection
             connection.close()
-            made.set_exception(ConnectError(f"{lane.address}: no longer wanted, the node has moved"))
+            ready.set_exception(ConnectError(f"{lane.address}: closed while connecting"))
             return
         lane.backoff.reset()
         lane.connection = connection
-        made.set_result(connection)
+        ready.set_result(connection)
 
     def _close_lane(self, lane: _Lane) -> None:
         lane.closed = True
@@ -198,31 +211,31 @@ class ConnectionPool:
             lane.connection.close()
 
     def close_idle(self) -> None:
-        """Close connections unused for `connections_max_idle`."""
+        """Close connections without a request for `connections_max_idle` seconds."""
         oldest = asyncio.get_running_loop().time() - self._config.connections_max_idle
         self._close_unused(lambda lane: lane.connection is None or lane.connection.last_used < oldest)
 
     def close_nodes_except(self, node_ids: set[int]) -> None:
-        """Close the connections to nodes that the cluster no longer has (bootstrap addresses, below zero, too)."""
+        """Close idle connections to all other nodes: those that left the cluster, and bootstrap addresses (ids below 0)."""
         self._close_unused(lambda lane: lane.address.node_id not in node_ids)
 
     def acquire(self, purpose: str) -> None:
-        """One more client uses a purpose that several share, until `release`."""
+        """Count one more user of a purpose that several clients share, until `release`."""
         self._users[purpose] = self._users.get(purpose, 0) + 1
 
     def release(self, purpose: str) -> None:
-        """Undo one `acquire`; the last one closes the purpose's connections."""
+        """Undo one `acquire`; after the last one the purpose's connections close when they are idle."""
         self._users[purpose] -= 1
         if not self._users[purpose]:
             del self._users[purpose]
             self.retire_purposes({purpose})
 
     def retire_purposes(self, purposes: Collection[str], node_id: int | None = None) -> None:
-        """Close the connections for these purposes (to one node), each as soon as nothing is under way on it."""
+        """Close the connections of these purposes (to one node, or to all), each when no request is in flight on it."""
         for key, lane in list(self._lanes.items()):
             if key[1] in purposes and node_id in (None, key[0]):
                 del self._lanes[key]
-                lane.closed = True  # a connection that is still being made is closed when it stands
+                lane.closed = True  # a connection that is still being opened is closed by `_connected`
                 if lane.connection is not None:
                     self._retire(lane, lane.connection)
 
@@ -233,7 +246,7 @@ class ConnectionPool:
                 self._close_lane(lane)
 
     def close(self) -> None:
-        """Make no more connections and end those that stand."""
+        """Close all connections now and refuse new ones."""
         self._closed = True
         for lane in self._lanes.values():
             self._close_lane(lane)
@@ -241,10 +254,10 @@ class ConnectionPool:
             connection.close()
 
     async def aclose(self) -> None:
-        """Close every connection and wait until their transports are gone."""
+        """Close every connection and wait until the transports are closed."""
         self.close()
         lanes, self._lanes = self._lanes, {}
-        standing = [lane.connection for lane in lanes.values() if lane.connection is not None]
+        active = [lane.connection for lane in lanes.values() if lane.connection is not None]
         retired, self._retired = self._retired, []
-        for connection in (*standing, *retired):
+        for connection in (*active, *retired):
             await connection.aclose()

@@ -1,4 +1,7 @@
-"""Which node coordinates a group: looked up on the least-loaded node, remembered until it disclaims it."""
+"""Group and transaction coordinators: look them up (FindCoordinator), cache them, and send them requests.
+
+A cached coordinator is used until a request to it fails or the caller reports NOT_COORDINATOR by `mark_unknown`.
+"""
 
 from __future__ import annotations
 
@@ -17,50 +20,52 @@ __all__ = ["GROUP", "TRANSACTION", "CoordinatorClient", "CoordinatorMoved"]
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
-"""Kinds of coordinators (`FindCoordinatorRequest.CoordinatorType`)."""
+"""Coordinator types (`FindCoordinatorRequest.CoordinatorType`)."""
 
 BATCHED_FROM_VERSION: Final = 4
-"""The FindCoordinator version from which several keys fit one request (KIP-699)."""
+"""The first FindCoordinator version that takes a list of keys (KIP-699)."""
 
 R = TypeVar("R", bound=Message)
 
 Key = tuple[int, str]
+"""Coordinator type and group id (or transactional id)."""
 
 
 class _Coordinator(NamedTuple):
-    """The answer to a lookup: the coordinator's node id, and the number of the lookup."""
+    """A cached coordinator: its node id, and the number of the lookup that returned it."""
 
     node_id: int
     lookup: int
 
 
 class CoordinatorMoved(ConnectionLost):
-    """A request waited at a former coordinator when another broker was found to be the coordinator."""
+    """A request was cancelled at a former coordinator because a lookup returned another node."""
 
 
 class CoordinatorClient:
-    """The coordinators of a cluster, by key (a group id) and kind.
+    """The coordinators of a cluster, by key (a group id or transactional id) and coordinator type.
 
-    `refresh` is asked for new metadata when a coordinator is a node that `client` does not know.
+    `refresh` refreshes the metadata; it is called when a lookup returns a node that `client` does not know.
 
-    When a lookup names another node than the one before, the requests that still wait at the former coordinator are
-    cancelled with CoordinatorMoved, so that they can be sent to the new one. Java disconnects from the former
-    coordinator for that (`AbstractCoordinator.markCoordinatorUnknown`).
+    When a lookup returns another node than the one before, the requests that still wait at the former coordinator are
+    cancelled with CoordinatorMoved, so that the caller can send them to the new one. Java disconnects from the former
+    coordinator for the same purpose (`AbstractCoordinator.markCoordinatorUnknown`).
     """
 
     def __init__(self, client: NetworkClient, refresh: Callable[[], Awaitable[None]]) -> None:
-        self._client, self._refresh = client, refresh
+        self._client = client
+        self._refresh = refresh
         self._known: dict[Key, _Coordinator] = {}
         self._last_known: dict[Key, int] = {}
-        """The node that the last lookup named, also after it was forgotten."""
+        """The node that the last lookup returned; kept by `mark_unknown`."""
         self._stale: dict[Key, int] = {}
         """The node that the next lookup asks last."""
         self._lookups = count(1)
         self._pending: dict[Key, dict[asyncio.Timeout, int]] = {}
-        """Requests under way, each with the node that it was sent to."""
+        """Requests in flight: the scope that cancels each, and the node that it was sent to."""
 
     async def find(self, key: str, kind: int = GROUP) -> int:
-        """The coordinator's node id. One lookup, no retries: raises BrokerError or NoBrokersError."""
+        """Return the coordinator's node id, looked up once if unknown. Raises BrokerError or NoBrokersError."""
         known = self._known.get((kind, key))
         if known is not None and known.node_id in self._client.view.brokers:
             return known.node_id
@@ -69,7 +74,7 @@ class CoordinatorClient:
             lambda version: _request(key, kind, version),
             last=self._stale.get((kind, key)),
         )
-        # up to version 3 the one answer stands in the message itself, later in a list (KIP-699)
+        # up to version 3 the result is in the response's own fields, later in a list (KIP-699)
         found = response.coordinators[0] if response.coordinators else response
         if found.error_code:
             raise BrokerError(found.error_code, f"coordinator of {key!r}", found.error_message)
@@ -86,12 +91,12 @@ class CoordinatorClient:
         self._stale.pop(key, None)
         self._last_known[key] = node_id
         known = self._known.get(key)
-        if known is None or known.node_id != node_id:  # else another lookup was quicker, with the same answer
+        if known is None or known.node_id != node_id:  # otherwise a concurrent lookup returned the same node first
             self._known[key] = _Coordinator(node_id, next(self._lookups))
         self._cancel_requests_elsewhere(key, node_id)
 
     def _cancel_requests_elsewhere(self, key: Key, node_id: int) -> None:
-        """Cancel the requests that wait at other nodes than the coordinator."""
+        """Cancel the requests of this key that wait at other nodes than the coordinator."""
         now = asyncio.get_running_loop().time()
         pending = self._pending.get(key, {})
         for scope in [scope for scope, node in pending.items() if node != node_id]:
@@ -99,24 +104,24 @@ class CoordinatorClient:
             scope.reschedule(now)
 
     def lookup_number(self, key: str, kind: int = GROUP) -> int | None:
-        """The number of the lookup that named the present coordinator; None while there is none.
+        """Return the number of the lookup that returned the current coordinator; None while it is unknown.
 
-        It tells whether the coordinator was looked up again between two moments, whatever the answer.
+        Two different numbers mean that the coordinator was looked up in between, even if the node is the same.
         """
         known = self._known.get((kind, key))
         return known.lookup if known is not None else None
 
     def mark_unknown(self, key: str, node_id: int | None = None, kind: int = GROUP) -> None:
-        """Look the coordinator up again next time (only if it still is `node_id`, where one is given)."""
+        """Look the coordinator up before the next request; if `node_id` is given, only if that is the coordinator."""
         known = self._known.get((kind, key))
         if known is not None and node_id in (None, known.node_id):
             del self._known[kind, key]
 
     def mark_stale(self, key: str, kind: int = GROUP) -> None:
-        """As `mark_unknown`, and the next lookup asks other brokers first.
+        """Like `mark_unknown`, and ask the former coordinator last in the next lookup.
 
-        A broker that was stopped and goes on may take itself for the coordinator until it has read what happened
-        meanwhile.
+        A broker that was suspended and resumed may still consider itself the coordinator until it has caught up with
+        the metadata.
         """
         if (former := self._last_known.get((kind, key))) is not None:
             self._stale[kind, key] = former
@@ -132,10 +137,10 @@ class CoordinatorClient:
         highest: int | None = None,
         kind: int = GROUP,
     ) -> R:
-        """Send a request to the coordinator of `key`; a failure makes it be looked up again next time.
+        """Send a request to the coordinator of `key`; after a failure the next request looks the coordinator up again.
 
-        Raises BrokerError where there is no coordinator, TransportError (CoordinatorMoved if another node becomes the
-        coordinator before the answer), ProtocolError.
+        Raises BrokerError if there is no coordinator, TransportError (CoordinatorMoved if another node becomes the
+        coordinator before the response arrives), ProtocolError.
         """
         return await self.request_versioned(
             key, type(message), lambda _: message, lane=lane, timeout=timeout, highest=highest, kind=kind
@@ -152,7 +157,7 @@ class CoordinatorClient:
         highest: int | None = None,
         kind: int = GROUP,
     ) -> R:
-        """As `request`, for messages that differ by version."""
+        """Like `request`, for a message that depends on the version: `build(version)` makes it."""
         node_id = await self.find(key, kind)
         scope = asyncio.timeout(None)
         pending = self._pending.setdefault((kind, key), {})
@@ -168,11 +173,11 @@ class CoordinatorClient:
         except TimeoutError:
             if not scope.expired():
                 raise
-            # the next request to that node, perhaps for another key, must not wait behind the one that was given up
+            # the next request to that node, perhaps for another key, must not wait for the cancelled one
             self._client.abandon_lane(node_id, lane)
             raise CoordinatorMoved(
                 f"node {node_id} is no longer the coordinator of {key!r}: "
-                f"{cls.NAME.removesuffix('Request')} was given up without an answer"
+                f"{cls.NAME.removesuffix('Request')} was cancelled before a response arrived"
             ) from None
         except AsyncGroupError:
             self.mark_unknown(key, node_id, kind)

@@ -1,7 +1,7 @@
-"""Frames off a byte stream, read straight into their own buffers.
+"""Split a byte stream into Kafka's size-prefixed frames.
 
-A response of a megabyte is received into one buffer of its exact size: no joining, no copies. The protocol knows
-sizes only; what a frame means is the connection's business.
+A large response is received directly into a buffer of its exact size, without joining or copying. This module knows
+only sizes; `connection` decodes the frames.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from asyncgroup.errors import ConnectionLost, ProtocolError, TransportError
 __all__ = ["FrameProtocol"]
 
 SIZE_BYTES: Final = 4
+"""Bytes of the size field before each frame."""
+
 READ_BYTES: Final = 64 * 1024
+"""Size of the receive buffer; a frame that does not fit gets a buffer of its own."""
 
 
 class FrameProtocol(asyncio.BufferedProtocol):
-    """Splits what arrives into frames of a four-byte size and a body.
+    """Split received bytes into frames: a four-byte size and a body.
 
-    `on_frame(body)` is called for each, `on_lost(error)` once when the connection ends (None: we closed it).
-    A size beyond `max_size` or below zero ends the connection with ProtocolError.
+    `on_frame(body)` is called for each frame, `on_lost(error)` once when the connection ends (None: closed by this
+    side). A size below zero or above `max_size` aborts the connection with ProtocolError.
     """
 
     def __init__(
@@ -33,54 +36,56 @@ class FrameProtocol(asyncio.BufferedProtocol):
         on_lost: Callable[[TransportError | ProtocolError | None], None],
         max_size: int,
     ) -> None:
-        self._on_frame, self._on_lost, self._max_size = on_frame, on_lost, max_size
+        self._on_frame = on_frame
+        self._on_lost = on_lost
+        self._max_size = max_size
         self._transport: asyncio.Transport | None = None
         self._small = bytearray(READ_BYTES)
         self._small_view = memoryview(self._small)
-        self._filled = 0
+        self._filled = 0  # bytes in `_small` that are not yet split into frames
         self.received_bytes = 0
-        """Bytes received so far, those of unfinished frames included."""
-        self._body: bytearray | None = None
-        self._body_filled = 0
-        self._error: TransportError | ProtocolError | None = None
-        self._writable = asyncio.Event()
+        """Bytes received so far, including those of incomplete frames."""
+        self._body: bytearray | None = None  # the body of a large frame while it is being received
+        self._body_filled = 0  # bytes of it received so far
+        self._error: TransportError | ProtocolError | None = None  # passed to `on_lost` once the transport is closed
+        self._writable = asyncio.Event()  # clear while the transport's write buffer is full
         self._writable.set()
 
     @property
     def transport(self) -> asyncio.Transport:
-        """The transport, once there is one."""
+        """The transport; only valid after `connection_made`."""
         assert self._transport is not None
         return self._transport
 
     @property
     def has_transport(self) -> bool:
-        """Whether a connection was made at all."""
+        """Whether the connection was established."""
         return self._transport is not None
 
     async def drain(self) -> None:
-        """Wait until the transport wants more bytes."""
+        """Wait until the transport's write buffer has room."""
         await self._writable.wait()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """asyncio: the connection stands."""
+        """asyncio: the connection is established."""
         self._transport = transport  # type: ignore[assignment]  # a TCP or TLS transport is a Transport
 
     def pause_writing(self) -> None:
-        """asyncio: the transport's buffer is full."""
+        """asyncio: the transport's write buffer is full."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """asyncio: the transport's buffer has room again."""
+        """asyncio: the transport's write buffer has room again."""
         self._writable.set()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  asyncio's signature
-        """asyncio: where to write what was received; never empty."""
+        """asyncio: return the buffer to receive into; never empty."""
         if self._body is not None:
             return memoryview(self._body)[self._body_filled :]
         return self._small_view[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """asyncio: so many bytes were written there."""
+        """asyncio: `nbytes` were received into that buffer."""
         self.received_bytes += nbytes
         if self._body is None:
             self._filled += nbytes
@@ -92,13 +97,16 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self._on_frame(body)
 
     def _split(self) -> None:
-        """Take whole frames out of the small buffer; a longer one gets a buffer of its own."""
+        """Pass on the complete frames in the small buffer; a frame larger than the buffer gets one of its own.
+
+        Afterwards the rest, an incomplete frame, is at the beginning of the small buffer.
+        """
         start = 0
         while self._filled - start >= SIZE_BYTES and self._error is None:
             size = int.from_bytes(self._small[start : start + SIZE_BYTES], "big", signed=True)
             if not 0 <= size <= self._max_size:
                 other = _other_protocol(bytes(self._small[start : start + SIZE_BYTES]))
-                wrong = f"a frame of {size} bytes; 0 to {self._max_size} are allowed"
+                wrong = f"received a frame size of {size} bytes; 0 to {self._max_size} are allowed"
                 self._fail(ProtocolError(f"{other} ({wrong})" if other else wrong))
                 return
             begin, end = start + SIZE_BYTES, start + SIZE_BYTES + size
@@ -110,7 +118,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
                 try:
                     self._body = bytearray(size)
                 except MemoryError:
-                    self._fail(ProtocolError(f"a frame of {size} bytes, for which there is no memory"))
+                    self._fail(ProtocolError(f"not enough memory for a frame of {size} bytes"))
                     return
                 self._body_filled = self._filled - begin
                 self._body[: self._body_filled] = self._small_view[begin : self._filled]
@@ -125,11 +133,11 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self.transport.abort()
 
     def eof_received(self) -> bool:
-        """asyncio: the broker closed its end; so is ours, then."""
+        """asyncio: the broker closed its side; return False so that the transport closes too."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """asyncio: the connection is over."""
+        """asyncio: the connection is closed."""
         self._writable.set()
         error = self._error
         if error is None and exc is not None:
@@ -139,9 +147,9 @@ class FrameProtocol(asyncio.BufferedProtocol):
 
 
 def _other_protocol(head: bytes) -> str:
-    """What a peer seems to speak whose first bytes make no size, in words for the error; "" for no idea."""
-    if head[0] == 0x15 and head[1] == 0x03:
-        return "the listener expects TLS: give security.protocol=SSL or SASL_SSL, in code security=Security(tls=Tls(…))"
+    """Guess another protocol from the first four bytes; returns a sentence for the error, "" if none is recognized."""
+    if head[0] == 0x15 and head[1] == 0x03:  # a TLS alert
+        return "the listener expects TLS: set security.protocol=SSL or SASL_SSL, in code security=Security(tls=Tls(…))"
     if head == b"HTTP":
         return "this is an HTTP server, not a Kafka broker"
     if head == b"SSH-":

@@ -1,4 +1,7 @@
-"""A question that any node can answer: one node after the other, and the next one already while the last is silent."""
+"""Hedged requests: ask another broker on failure, or after 1 s without a response; the first response wins.
+
+For requests that any broker can answer, such as Metadata and FindCoordinator.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ from asyncgroup.lifecycle import cancel_and_wait, mark_retrieved
 __all__ = ["HEDGE_SECONDS", "HedgedRequests"]
 
 HEDGE_SECONDS: Final = 1.0
-"""A lookup that a node has not answered for so long is sent to the next one as well."""
+"""Seconds without a response after which the request is sent to the next node as well."""
 
 T = TypeVar("T")
 
 
 class HedgedRequests:
-    """The lookups of a cluster that are under way; `aclose` ends them all.
+    """Runs the hedged requests of a cluster; `aclose` cancels those in flight.
 
     `on_slow(node)` is called for each node that has not answered within `HEDGE_SECONDS`.
     """
@@ -27,6 +30,7 @@ class HedgedRequests:
     def __init__(self, on_slow: Callable[[Address], object] = lambda _node: None) -> None:
         self._on_slow = on_slow
         self._running: dict[asyncio.Task[Any], None] = {}
+        """Tasks in flight, in the order of their start; a set would make the order of cancellation random."""
 
     def __len__(self) -> int:
         return len(self._running)
@@ -34,11 +38,12 @@ class HedgedRequests:
     async def first_response(
         self, what: str, nodes: Iterable[Address], ask: Callable[[Address], Coroutine[Any, Any, T]]
     ) -> T:
-        """The first answer that `ask` gets out of `nodes`, asked in their order.
+        """Call `ask` for `nodes`, in their order, until one succeeds; return its result and cancel the others.
 
-        The next node is asked when the one before failed or was silent for `HEDGE_SECONDS`: a broker that accepts and
-        never answers costs a lookup a second, not a request timeout. Raises NoBrokersError naming what every node
-        answered; any error that is neither TransportError nor ProtocolError ends the lookup as itself.
+        The next node is asked when the previous one failed or did not answer for `HEDGE_SECONDS`, so that a broker
+        that accepts connections but never answers costs a second, not a request timeout. Raises NoBrokersError with the
+        error of every node; an error other than TransportError and ProtocolError is raised as it is. `what` names the
+        request in messages.
         """
         left = list(nodes)
         asked: list[asyncio.Task[T]] = []
@@ -52,11 +57,11 @@ class HedgedRequests:
                 ended, _ = await asyncio.wait(asked, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
                 if not ended:
                     self._on_slow(node)
-                # in the order of the asking, not in that of a set: a simulation has to repeat itself
+                # in the order of asking, not of the set that `wait` returned: simulations must be reproducible
                 done, asked = [t for t in asked if t.done()], [t for t in asked if not t.done()]
                 for task in done:
                     if task.cancelled():
-                        raise ClosedError(f"closed while {what} was looked up")
+                        raise ClosedError(f"the cluster was closed during {what}")
                     try:
                         return task.result()
                     except (TransportError, ProtocolError) as error:
@@ -78,5 +83,5 @@ class HedgedRequests:
         mark_retrieved(task)
 
     async def aclose(self) -> None:
-        """Cancel what is under way and wait for its end."""
+        """Cancel the requests in flight and wait until their tasks have ended."""
         await cancel_and_wait(*self._running)

@@ -1,4 +1,4 @@
-"""What is known of a cluster: an immutable view, and the pure step from one view and a response to the next."""
+"""Cluster metadata: an immutable view, and a pure function that merges a Metadata response into the next view."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["BrokerInfo", "ClusterView", "PartitionInfo", "TopicInfo", "merge"]
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    """A broker: node id, where it listens, its rack."""
+    """A broker: node id, advertised host and port, rack."""
 
     node_id: int
     host: str
@@ -27,7 +27,7 @@ class BrokerInfo:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """A partition: `leader` is a node id or -1, `leader_epoch` -1 where the broker doesn't say (KIP-320)."""
+    """A partition: `leader` is a node id, or -1 if there is none; `leader_epoch` is -1 if the broker is too old (KIP-320)."""
 
     partition: int
     leader: int
@@ -40,7 +40,7 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic: its partitions by number; `error_code` is not 0 for a topic that cannot be used."""
+    """A topic and its partitions by number; a topic with an `error_code` other than 0 cannot be used."""
 
     name: str
     topic_id: UUID = m.NO_UUID
@@ -61,7 +61,7 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """A snapshot: brokers by node id, topics by name. `updated_at` is the loop's time in seconds."""
+    """A snapshot of the metadata: brokers by node id, topics by name. `updated_at` is loop time in seconds."""
 
     cluster_id: str | None = None
     controller_id: int = -1
@@ -70,23 +70,23 @@ class ClusterView:
     updated_at: float = float("-inf")
 
     def partition(self, topic: str, partition: int) -> PartitionInfo | None:
-        """What is known of a partition, None if nothing is."""
+        """Return a partition's metadata, or None if it is unknown."""
         info = self.topics.get(topic)
         return info.partitions.get(partition) if info is not None else None
 
     def leader(self, tp: TopicPartition) -> int:
-        """The node that leads a partition, -1 if none is known."""
+        """Return the node id of a partition's leader; -1 if there is none, or if it is not one of the known brokers."""
         info = self.partition(*tp)
         return info.leader if info is not None and info.leader in self.brokers else -1
 
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
-        """Partition counts of those of `topics` that exist."""
+        """Return the partition counts of those of `topics` that exist."""
         return {name: len(self.topics[name].partitions) for name in topics if name in self.topics}
 
     def with_leader(
         self, tp: TopicPartition, leader: int, epoch: int, brokers: Iterable[BrokerInfo]
     ) -> ClusterView:
-        """The view after a hint about a newer leader (KIP-951); unchanged if the hint is not newer."""
+        """Return a view with a newer leader that a response named (KIP-951); the same view if the epoch is not newer."""
         info = self.partition(*tp)
         if info is None or epoch <= info.leader_epoch:
             return self
@@ -100,11 +100,11 @@ class ClusterView:
 def merge(
     view: ClusterView, response: m.MetadataResponse, requested: Iterable[str] | None, now: float
 ) -> ClusterView:
-    """The next view: brokers as the response says, topics that were asked for (None: all of the cluster).
+    """Return the next view: the response's brokers and the requested topics (`requested` None: all topics).
 
-    Topics that were not asked for are forgotten: nobody would ever correct what is known of them. A leader with an
-    older epoch than the known one is stale news and is left out, and so is a missing partition, as a topic never
-    loses one; unless the topic was recreated under another id (KIP-320, KIP-516).
+    Topics that were not requested are dropped, because no later response would update them. A leader whose epoch is
+    older than the known one is stale and ignored, unless the topic was recreated with another topic id. A known partition
+    that the response lacks is kept if the topic id is the same, because topics never lose partitions (KIP-320, KIP-516).
     """
     wanted = None if requested is None else set(requested)
     topics: dict[str, TopicInfo] = {}
@@ -118,7 +118,7 @@ def merge(
     brokers = {
         b.node_id: BrokerInfo(b.node_id, b.host, b.port, b.rack)
         for b in response.brokers
-        if b.node_id >= 0  # below zero are bootstrap addresses; only a spoilt answer has such a broker
+        if b.node_id >= 0  # negative ids are this client's bootstrap addresses; only a malformed response has them
     }
     return ClusterView(
         response.cluster_id, response.controller_id, MappingProxyType(brokers), MappingProxyType(topics), now
@@ -127,7 +127,7 @@ def merge(
 
 def _topic(entry: m.MetadataResponse.MetadataResponseTopic, old: TopicInfo | None) -> TopicInfo:
     known: Mapping[int, PartitionInfo] = {}
-    # an id is missing where the broker is older than the ids: the epochs have to do alone then
+    # brokers before Kafka 2.8 send no topic ids; then only leader epochs show what is newer
     if old is not None and (old.topic_id == entry.topic_id or m.NO_UUID in (old.topic_id, entry.topic_id)):
         known = old.partitions
     certain = old is not None and old.topic_id == entry.topic_id != m.NO_UUID and not entry.error_code
@@ -147,7 +147,7 @@ def _topic(entry: m.MetadataResponse.MetadataResponseTopic, old: TopicInfo | Non
             p.error_code,
         )
     if partitions and not 0 <= min(partitions) <= max(partitions) < len(partitions):
-        # no topic is like that: what has no place, or stands behind a gap, is left out
+        # not a valid topic: partition numbers run from 0 without gaps, so only those before the first gap are used
         numbers = takewhile(partitions.__contains__, count())
         partitions = {number: partitions[number] for number in numbers}
     assert entry.name is not None

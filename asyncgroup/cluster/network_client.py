@@ -1,4 +1,7 @@
-"""Requests to the nodes of one cluster: to one that is named, or to whichever answers first (Java's `NetworkClient`)."""
+"""Send requests to a given node, or to the least-loaded node of a cluster (Java's `NetworkClient`).
+
+It resolves node ids to addresses, negotiates the version of each request, and hands it to a pooled connection.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,14 @@ __all__ = ["NetworkClient", "RequestBuilder"]
 R = TypeVar("R", bound=Message)
 
 RequestBuilder: TypeAlias = Callable[[int], Request[R]]
-"""Makes a request for a version."""
+"""Returns the request for a given version."""
 
 
 class NetworkClient:
-    """The connections of one client; `view` is what it knows of the cluster, and where it finds the nodes' addresses.
+    """Sends requests to the nodes of one cluster; `view` is the known metadata, with the nodes' addresses.
 
-    Raises ConfigError for a malformed `bootstrap_servers`.
+    A `lane` argument names the purpose of a connection: requests of different lanes never wait for each other, because
+    each lane has its own connection to each node. Raises ConfigError if `bootstrap_servers` is malformed.
     """
 
     def __init__(
@@ -59,22 +63,22 @@ class NetworkClient:
 
     @property
     def last_response_at(self) -> float:
-        """Loop time at which any broker last answered anything; minus infinity before the first answer."""
+        """Loop time of the last response of any broker; minus infinity before the first one."""
         return self._pool.last_responses.last
 
     def backoff(self) -> Backoff:
-        """A new backoff with the configured pauses."""
+        """Return a new Backoff with the configured delays."""
         return Backoff(self.config.retry_backoff, self.config.retry_backoff_max, self.random)
 
     def metadata_backoff(self) -> Backoff:
-        """A new backoff for lookups: the configured function's pauses, where there is one."""
+        """Return a new Backoff for metadata lookups, which uses `metadata_retry_backoff` if it is a function."""
         config = self.config
         return Backoff(
             config.retry_backoff, config.retry_backoff_max, self.random, config.metadata_retry_backoff
         )
 
     async def _resolve_bootstrap(self) -> None:
-        """Put canonical names in place of the bootstrap addresses, if the configuration asks for it (KIP-235)."""
+        """Replace the bootstrap hosts by canonical names if `client_dns_lookup` asks for it (KIP-235)."""
         if self.config.client_dns_lookup != "resolve_canonical_bootstrap_servers_only":
             return
         deadline = asyncio.get_running_loop().time() + self.config.connect_timeout
@@ -99,53 +103,56 @@ class NetworkClient:
         return Address(node_id, broker.host, broker.port)
 
     async def connection(self, node_id: int, lane: str = CONTROL) -> Connection:
-        """The connection of a lane to a node, made if there is none. Raises NoBrokersError, ConnectError, ClosedError."""
-        if not self._tasks.is_open:
+        """Return the open connection of a lane to a node, or open one.
+
+        Raises NoBrokersError, ConnectError, AuthenticationError, UnsupportedVersionError, ClosedError.
+        """
+        if not self._owner.is_open:
             raise ClosedError(f"{self!r} is not open")
         return await self._pool.connection(self._address(node_id), lane)
 
     def limit_reconnect_backoff(self, seconds: float) -> None:
-        """Wait at most so long before another attempt to connect to a node; the least limit counts, for all lanes.
+        """Limit the backoff before reconnecting to `seconds`, for all lanes; of several limits the smallest applies.
 
-        For those who are expelled when they are silent: a member of a group, whose coordinator may be any node, and who
-        may have to ask any node for it.
+        A group member needs it: it is expelled after `session_timeout`, and both its coordinator and the nodes that it
+        asks for the coordinator may be any node.
         """
         self._pool.limit_reconnect_backoff(seconds)
 
     def abandon_lane(self, node_id: int, lane: str) -> None:
-        """Nobody waits any more for what is under way on a lane: the next request goes by another connection.
+        """Send the next request of a lane by a new connection, because no caller waits for those in flight.
 
-        A broker serves a connection one request at a time, so it would not be looked at before a parked poll is over.
-        The connection ends with the poll's answer.
+        A broker serves a connection one request at a time, so that the next request would otherwise wait for, say, a
+        long poll to return. The old connection closes when its in-flight requests are answered.
         """
         self._pool.abandon(node_id, lane)
 
     def abort_lane(self, lane: str) -> None:
-        """Close the connections of a lane to all nodes: what is under way there is not waited for any more."""
+        """Close the connections of a lane to all nodes at once; in-flight requests fail with ConnectionLost."""
         self._pool.abort_purpose(lane)
 
     def acquire_lane(self, lane: str) -> None:
-        """Say that one more client uses a lane which several share, until `release_lane`."""
+        """Count one more user of a lane that several clients share, until `release_lane`."""
         self._pool.acquire(lane)
 
     def release_lane(self, lane: str) -> None:
-        """Undo one `acquire_lane`; after the last one the lane's connections close when nothing is under way on them."""
+        """Undo one `acquire_lane`; after the last one the lane's connections close when no request is in flight."""
         self._pool.release(lane)
 
     def retire_lanes(self, lanes: Collection[str], node_id: int | None = None) -> None:
-        """Close the connections of lanes (to one node) that nobody uses any more, once nothing is under way on them."""
+        """Close the connections of unused lanes (to one node, or to all), each when no request is in flight on it."""
         self._pool.retire_purposes(lanes, node_id)
 
     def in_flight(self, node_id: int, lane: str = CONTROL) -> int:
-        """Requests of a lane whose response has not come yet: the next one is served after them."""
+        """Return the number of a lane's requests that wait for a response; the broker serves the next one after them."""
         return self._pool.in_flight(node_id, lane)
 
     def received_bytes(self, node_id: int, lane: str = CONTROL) -> int:
-        """Bytes that a lane's present connection has received, those of unfinished responses included."""
+        """Return the bytes that a lane's current connection has received, including those of incomplete responses."""
         return self._pool.received_bytes(node_id, lane)
 
     def mark_slow(self, node_id: int) -> None:
-        """Send lookups to other nodes first until this one, which owes an answer for too long, answers something."""
+        """Prefer other nodes in `request_any` until this one, whose response is overdue, answers any request."""
         self._pool.mark_slow(node_id)
 
     async def request(
@@ -157,10 +164,10 @@ class NetworkClient:
         timeout: float | None = None,
         highest: int | None = None,
     ) -> R:
-        """Send a request to a node in the newest version that both sides know (at most `highest`).
+        """Send a request to a node in the newest version that both sides support (at most `highest`).
 
-        `timeout` (seconds, default `request_timeout`) counts from the sending; connecting has its own limit.
-        Raises TransportError and ProtocolError; error codes in the response are the caller's.
+        `timeout` (seconds, default `request_timeout`) starts when the request is sent; connecting has its own limit.
+        Raises TransportError and ProtocolError; the caller checks the error codes in the response.
         """
         return await self.request_versioned(
             node_id, type(message), lambda _: message, lane=lane, timeout=timeout, highest=highest
@@ -176,7 +183,7 @@ class NetworkClient:
         timeout: float | None = None,
         highest: int | None = None,
     ) -> R:
-        """As `request`, for messages that differ by version: `build(version)` makes it."""
+        """Like `request`, for a message that depends on the version: `build(version)` makes it."""
         connection = await self.connection(node_id, lane)
         version = self._negotiated_version(connection, cls, highest)
         return await connection.request(build(version), version, timeout or self.config.request_timeout)
@@ -191,16 +198,16 @@ class NetworkClient:
         timeout: float | None = None,
         highest: int | None = None,
     ) -> None:
-        """Send a request that has no response (Produce with acks=0); returns when the transport has taken it."""
+        """Send a request that has no response (Produce with acks=0); returns when the transport's buffer has room again."""
         connection = await self.connection(node_id, lane)
         version = self._negotiated_version(connection, cls, highest)
         await connection.send_oneway(build(version), version, timeout or self.config.request_timeout)
 
-    def _negotiated_version(
-        self, connection: Connection, cls: type[Request[Any]], highest: int | None
-    ) -> int:
-        """The version to send; where there is none another connection will ask for the node's versions anew: the node
-        may be another one by then, or its answer was spoilt.
+    def _negotiated_version(self, connection: Connection, cls: type[Request[Any]], highest: int | None) -> int:
+        """Return the version to send.
+
+        If there is no common version, the connection is replaced before the error is raised: the new one requests
+        ApiVersions again, because the node may be a different broker by then, or its first response was malformed.
         """
         try:
             return connection.version_for(cls, highest)
@@ -208,14 +215,12 @@ class NetworkClient:
             self._pool.replace(connection.address.node_id, connection.purpose)
             raise
 
-    async def request_any(
-        self, cls: type[Request[R]], build: RequestBuilder[R], *, last: int | None = None
-    ) -> R:
-        """Send a lookup to the least-loaded node, to the next one if that fails or is silent for a second.
+    async def request_any(self, cls: type[Request[R]], build: RequestBuilder[R], *, last: int | None = None) -> R:
+        """Send a request to the least-loaded node, and to the next one on failure or after 1 s without a response.
 
-        Known brokers come first, then the bootstrap addresses: when all known nodes are gone the cluster is found
-        anew (KIP-899). The broker `last` is asked after all others. Raises NoBrokersError naming what every node
-        answered, ClosedError.
+        Known brokers are asked first, then the bootstrap addresses, so that the client rebootstraps when all known
+        brokers are gone (KIP-899). The broker `last` is asked after all others. Raises NoBrokersError with the error of
+        every node, ClosedError.
         """
         known = [self._address(node_id) for node_id in self.view.brokers]
         places = {(node.host, node.port) for node in known}

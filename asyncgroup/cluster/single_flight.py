@@ -1,4 +1,4 @@
-"""Work that many ask for and that is done once for all of them."""
+"""Single-flight: concurrent callers share one run of the work."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ __all__ = ["SingleFlightRefresh"]
 
 
 class SingleFlightRefresh:
-    """Runs `work` for everybody who waits at the same moment, never twice at a time.
+    """Runs `work` once for all concurrent callers, never two runs at a time.
 
-    A call while the work is running waits for the next run: the one under way may be older than its reason.
+    A call during a run waits for the next run, because the result of the current one may be older than the event that
+    made the caller ask.
     """
 
-    def __init__(self, tasks: BackgroundTasks, work: Callable[[], Awaitable[None]]) -> None:
-        self._tasks, self._work = tasks, work
+    def __init__(self, owner: Owner, work: Callable[[], Awaitable[None]]) -> None:
+        self._owner = owner  # runs the task
+        self._work = work
         self._running = False
-        self._next: asyncio.Future[None] | None = None
+        self._next: asyncio.Future[None] | None = None  # the result of the next run, if any caller waits for one
 
     async def __call__(self) -> None:
-        """Have the work done once more; raises what it raises, and ClosedError after the tasks were stopped."""
-        if not self._tasks.is_open:
-            raise ClosedError(f"{self._tasks.name} is not open")
+        """Wait for the next run; raises what the work raises, and ClosedError if the owner is closed."""
+        if not self._owner.is_open:
+            raise ClosedError(f"{self._owner.name} is not open")
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
             self._next.add_done_callback(mark_retrieved)
@@ -36,7 +38,7 @@ class SingleFlightRefresh:
 
     async def _run(self) -> None:
         try:
-            # callers of the same moment share a run; whoever comes while it is under way gets the next
+            # let other callers of this turn of the loop join the run; calls after its start join the next one
             await asyncio.sleep(0)
             while (current := self._next) is not None:
                 self._next = None
@@ -50,7 +52,7 @@ class SingleFlightRefresh:
     async def _run_once(self, current: asyncio.Future[None]) -> None:
         try:
             await self._work()
-        except Exception as error:  # noqa: BLE001  those who wait get it
+        except Exception as error:  # noqa: BLE001  passed to the waiting callers
             current.set_exception(error)
         except BaseException:
             current.set_exception(ClosedError(f"{self._tasks.name} was closed"))

@@ -1,6 +1,7 @@
-"""From which version on a client has to obey a response's throttle time (KIP-219).
+"""Client-side throttling: the delay that a response's `throttle_time_ms` asks for (KIP-219).
 
-In older versions the broker has waited itself before it answered; waiting once more would double the pause.
+In older versions of a response the broker delays the response itself; if the client waited as well, the delay would
+double.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from asyncgroup.wire.message import Message
 __all__ = ["CLIENT_THROTTLE_VERSIONS", "MAX_THROTTLE_SECONDS", "throttle_seconds"]
 
 MAX_THROTTLE_SECONDS: Final = 60.0
-"""Seconds that no throttle is obeyed beyond. A broker that means more has muted the connection anyway; in a spoilt
-answer the number may be that of weeks.
+"""Longest throttle time that is obeyed, in seconds.
+
+A malformed response may ask for weeks. A broker that really throttles for longer has muted the connection anyway.
 """
 
 _log = logging.getLogger("asyncgroup.cluster")
@@ -46,13 +48,13 @@ CLIENT_THROTTLE_VERSIONS: Final[dict[str, int]] = {
     "SyncGroupResponse": 2,
     "TxnOffsetCommitResponse": 1,
 }
-"""First version of each response whose throttle time the client obeys (`shouldClientThrottle` of kafka-clients)."""
+"""First version of each response whose throttle time the client must obey (`shouldClientThrottle` of kafka-clients)."""
 
 
 def throttle_seconds(response: Message, version: int, address: object) -> float:
-    """Seconds for which the connection to `address` has to be left alone after this response.
+    """Return the seconds during which no request may be sent on the connection to `address`.
 
-    More than `MAX_THROTTLE_SECONDS` is cut to that, with a warning.
+    More than `MAX_THROTTLE_SECONDS` is reduced to that, with a warning.
     """
     milliseconds: int = getattr(response, "throttle_time_ms", 0)
     if milliseconds <= 0 or version < CLIENT_THROTTLE_VERSIONS.get(response.NAME, 0):
@@ -60,6 +62,6 @@ def throttle_seconds(response: Message, version: int, address: object) -> float:
     seconds = milliseconds / 1000
     if seconds <= MAX_THROTTLE_SECONDS:
         return seconds
-    text = "%s: %s asks for a pause of %.0f s (throttle_time_ms); %g s are kept"
+    text = "%s: %s has a throttle_time_ms of %.0f s; the client waits for %g s"
     _log.warning(text, address, response.NAME, seconds, MAX_THROTTLE_SECONDS)
     return MAX_THROTTLE_SECONDS

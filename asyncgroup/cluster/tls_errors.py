@@ -1,4 +1,4 @@
-"""Why TLS failed, with what to change: OpenSSL's reasons and alerts (RFC 8446, 6.2) in words."""
+"""Messages for TLS failures, with what to change: OpenSSL's reasons and TLS alerts (RFC 8446, 6.2) in plain words."""
 
 from __future__ import annotations
 
@@ -8,27 +8,29 @@ from typing import Final
 __all__ = ["PLAINTEXT_LISTENER_HINT", "describe_certificate_error", "describe_tls_error"]
 
 PLAINTEXT_LISTENER_HINT: Final = (
-    "does the listener speak TLS at all? For a plaintext one leave tls out: "
+    "is it a TLS listener? For a plaintext listener remove tls from the configuration: "
     "security.protocol=PLAINTEXT or SASL_PLAINTEXT"
 )
 
 _VERSIONS: Final = (
-    "TLS 1.2 and 1.3 are offered; update the broker's ssl.enabled.protocols, or give a Tls(context=…)"
+    "this client offers TLS 1.2 and 1.3; update the broker's ssl.enabled.protocols, or use Tls(context=…)"
 )
-_OWN_CERTIFICATE: Final = "the broker does not accept this client's certificate: is it in date, and its authority known to the broker?"
+_OWN_CERTIFICATE: Final = (
+    "the broker rejected this client's certificate: has it expired, does the broker trust its CA?"
+)
 _NOTHING_SHARED: Final = (
-    "the broker and this client share no TLS cipher, or the listener asks for a client certificate: "
-    "give cert_file and key_file"
+    "the broker and this client have no TLS cipher in common, or the listener requires a client certificate: "
+    "set cert_file and key_file"
 )
 _HINTS: Final = (
     (
         ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING", "HTTP_REQUEST"),
         PLAINTEXT_LISTENER_HINT,
     ),
-    (("ALERT_PROTOCOL_VERSION",), f"the broker refuses this client's TLS versions: {_VERSIONS}"),
+    (("ALERT_PROTOCOL_VERSION",), f"the broker rejected this client's TLS versions: {_VERSIONS}"),
     (
         ("UNSUPPORTED_PROTOCOL", "VERSION_TOO_LOW", "NO_PROTOCOLS_AVAILABLE", "TLSV1_ALERT_INAPPROPRIATE_FALLBACK"),
-        f"the broker's TLS version is refused: {_VERSIONS}",
+        f"this client rejected the broker's TLS version: {_VERSIONS}",
     ),
     (
         ("ALERT_HANDSHAKE_FAILURE", "ALERT_INSUFFICIENT_SECURITY", "NO_SHARED_CIPHER", "NO_CIPHERS_AVAILABLE"),
@@ -36,7 +38,7 @@ _HINTS: Final = (
     ),
     (
         ("ALERT_CERTIFICATE_REQUIRED",),
-        "the listener asks for a client certificate: give cert_file and key_file",
+        "the listener requires a client certificate: set cert_file and key_file",
     ),
     (
         (
@@ -45,35 +47,35 @@ _HINTS: Final = (
         ),
         _OWN_CERTIFICATE,
     ),
-    (("UNRECOGNIZED_NAME",), "the broker does not know the name that it was reached by: use the name in its certificate"),
+    (("UNRECOGNIZED_NAME",), "the broker does not recognize the host name used: use the name in its certificate"),
 )  # fmt: skip
-"""Ends of OpenSSL's reasons (the prefixes differ between its versions), with what they mean."""
+"""Suffixes of OpenSSL's reasons (the prefixes differ between its versions), with their meaning."""
 
 _DATES: Final = {
     9: "is not yet valid: check the clocks of both machines",
-    10: "has expired: renew it on the broker, or its authority's (is this machine's clock right?)",
+    10: "has expired: renew it on the broker, or renew its CA's certificate (is this machine's clock right?)",
 }
 """X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL."""
 
 
 def describe_tls_error(error: ssl.SSLError) -> str:
-    """OpenSSL's reason, and in brackets what it means where that is known."""
+    """Return OpenSSL's reason, followed by its meaning in parentheses if it is known."""
     reason = error.reason or str(error)
     hint = next((hint for ends, hint in _HINTS if reason.endswith(ends)), None)
     return f"TLS failed: {reason}" + (f" ({hint})" if hint else "")
 
 
 def describe_certificate_error(host: str, error: ssl.SSLCertVerificationError) -> str:
-    """Why the certificate of the broker reached as `host` does not do."""
+    """Return why the certificate of the broker connected to as `host` was rejected."""
     message = error.verify_message.rstrip(".") or str(error)
     if error.verify_code in _DATES:
         return f"the broker's TLS certificate {_DATES[error.verify_code]}"
     # X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL
     if error.verify_code in (62, 64):
         return (
-            f"the broker's TLS certificate is not for {host!r}: {message} (check_hostname=False accepts it)"
+            f"the broker's TLS certificate is not valid for {host!r}: {message} (check_hostname=False accepts it)"
         )
     return (
         f"the broker's TLS certificate is not trusted: {message} "
-        "(is its authority in ca_file, or ssl.truststore.location?)"
+        "(is its CA in ca_file, or ssl.truststore.location?)"
     )

@@ -1,4 +1,4 @@
-"""Opening a transport to a broker: names, sockets, TLS; and what went wrong, in words that help."""
+"""Open a transport to a broker: name resolution, sockets, TLS, and readable messages for what can fail there."""
 
 from __future__ import annotations
 
@@ -32,18 +32,17 @@ __all__ = [
 _log = logging.getLogger("asyncgroup.cluster")
 
 KEEPALIVE_PROBES: Final = 3
-"""Keep-alive probes without an answer after which the system gives a connection up."""
+"""Unanswered TCP keepalive probes after which the operating system drops a connection."""
 
 
 async def resolve(address: Address, config: ClientConfig, deadline: float) -> list[tuple[str, int]]:
-    """Every address of a host name, each once, in the resolver's order; the name itself where a connector resolves it.
+    """Return the distinct addresses of a host name in the resolver's order.
 
-    Raises ConnectError.
+    With a configured `connector`, which resolves names itself, it is the host name. Raises ConnectError.
     """
-    if (
-        not 0 < address.port < 1 << 16
-    ):  # brokers may advertise anything; a resolver would quietly cut it to 16 bits
-        raise ConnectError(f"{address}: port {address.port} cannot be; 1 to 65535 is allowed")
+    # A broker may advertise any number; a resolver would silently truncate it to 16 bits.
+    if not 0 < address.port < 1 << 16:
+        raise ConnectError(f"{address}: port {address.port} is not allowed: 1 to 65535")
     if config.connector is not None:
         return [address[1:]]
     try:
@@ -51,7 +50,7 @@ async def resolve(address: Address, config: ClientConfig, deadline: float) -> li
     except (OSError, UnicodeError, TimeoutError) as error:
         reason = error.strerror if isinstance(error, socket.gaierror) else str(error)
         raise ConnectError(
-            f"{address}: the name does not resolve: {reason or 'no answer in time'}"
+            f"{address}: the host name cannot be resolved: {reason or 'no answer in time'}"
         ) from error
 
 
@@ -62,7 +61,10 @@ async def _lookup(host: str, port: int, deadline: float) -> list[tuple[str, int]
 
 
 async def canonical_names(host: str, port: int, deadline: float) -> list[str]:
-    """The canonical name of every address of `host`; the address itself, or `host`, where the resolver has no answer."""
+    """Return the canonical name of every address of `host`.
+
+    An address without a name is returned as it is; if `host` does not resolve, `host` is returned.
+    """
     loop = asyncio.get_running_loop()
     names = []
     try:
@@ -79,31 +81,31 @@ async def canonical_names(host: str, port: int, deadline: float) -> list[str]:
 
 
 def tls_context(config: ClientConfig) -> ssl.SSLContext | None:
-    """The TLS context that a configuration asks for, None without TLS; reads files. Raises ConfigError."""
+    """Return a configuration's TLS context, None without TLS. Reads certificate files; raises ConfigError."""
     tls = config.security.tls if config.security is not None else None
     return None if tls is None else tls.make_context()
 
 
 def warn_if_credentials_unencrypted(config: ClientConfig) -> None:
-    """Warn of a password or token that anyone on the way to the brokers can read."""
+    """Log a warning if a SASL password or token is sent over an unencrypted connection."""
     security = config.security
     if security is None or security.tls is not None or not isinstance(security.sasl, (Plain, OAuthBearer)):
         return
     secret = "the password" if isinstance(security.sasl, Plain) else "the token"
-    text = "SASL/%s without TLS: %s is not encrypted on its way to the brokers; give Security(tls=Tls(…))"
+    text = "SASL/%s without TLS: %s is sent to the brokers unencrypted; use Security(tls=Tls(…))"
     _log.warning(text, security.sasl.mechanism, secret)
 
 
 async def open_transport(
     connection: Connection, host: str, port: int, config: ClientConfig, context: ssl.SSLContext | None
 ) -> None:
-    """Connect `connection` to one address, with TLS if there is a context. Raises OSError, ConnectError."""
+    """Connect `connection` to one resolved address, with TLS if `context` is given. Raises OSError, ConnectError."""
     loop = asyncio.get_running_loop()
     options: dict[str, object] = {}
     if context is not None:
-        # the certificate is the named host's, whichever of its addresses answered
+        # the certificate is checked against the host name, not against the resolved address
         options = {"ssl": context, "server_hostname": connection.address.host.rstrip(".")}
-        # the caller's limit is the one that counts
+        # the caller enforces a shorter limit, so asyncio's own must not end the handshake before
         options["ssl_handshake_timeout"] = config.connect_timeout
     if config.connector is not None:
         made = await _connect_with(config.connector, host, port)
@@ -131,7 +133,10 @@ async def _connect_with(connector: Connector, host: str, port: int) -> socket.so
 
 
 def _enable_keepalive(sock: socket.socket | None, seconds: float | None) -> None:
-    """Have the system notice a peer that vanished without a word; the in-memory network has no socket."""
+    """Enable TCP keepalive, so that the operating system detects a peer that disappeared.
+
+    `sock` is None on the in-memory test network.
+    """
     if sock is None or seconds is None:
         return
     whole = max(1, round(seconds))
@@ -146,19 +151,19 @@ def _enable_keepalive(sock: socket.socket | None, seconds: float | None) -> None
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-# --- failures ---------------------------------------------------------------------------------------------------------
+# --- error messages ---------------------------------------------------------------------------------------------------
 
-_TLS_LISTENER_HINT: Final = "does the listener expect TLS? Then give security.protocol=SSL or SASL_SSL, in code security=Security(tls=Tls(…))"
-_CLIENT_CERT_REJECTED_HINT: Final = "does it trust the authority of this client's certificate?"
+_TLS_LISTENER_HINT: Final = "does the listener expect TLS? Then set security.protocol=SSL or SASL_SSL, in code security=Security(tls=Tls(…))"
+_CLIENT_CERT_REJECTED_HINT: Final = "does the broker trust the CA of this client's certificate?"
 _CLIENT_CERT_MISSING_HINT: Final = (
-    "does the listener ask for a client certificate? Give cert_file and key_file"
+    "does the listener require a client certificate? Then set cert_file and key_file"
 )
 
 
 def describe_connect_error(address: Address, error: Exception, with_tls: bool) -> str:
-    """Why a connection could not be made, in words that stand behind its address.
+    """Return why a connection could not be opened, to follow the address in a message.
 
-    Raises AuthenticationError for a broker whose certificate does not do: that will not heal by itself.
+    Raises AuthenticationError if the broker's certificate was rejected, because a retry cannot succeed.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         raise AuthenticationError(f"{address}: {describe_certificate_error(address.host, error)}") from error
@@ -171,16 +176,17 @@ def describe_connect_error(address: Address, error: Exception, with_tls: bool) -
     if not text:
         text = "no answer in time" if isinstance(error, TimeoutError) else "the broker closed the connection"
     if with_tls and ended:
-        # a plaintext listener takes a TLS greeting for a request of 369 MB: it hangs up, or waits for the rest of it
+        # a plaintext listener reads a TLS ClientHello as a request of 369 MB: it closes the connection, or waits for
+        # the rest of the request
         return f"{text}, no TLS handshake ({PLAINTEXT_LISTENER_HINT})"
     return text
 
 
 def disconnect_hint(config: ClientConfig, error: Exception) -> str:
-    """What a broker that ends the connection before it has answered anything may expect, as a clause for the error.
+    """Return a clause for the error of a connection that the broker closed before it answered any request, else "".
 
-    A TLS listener closes a plaintext connection; one that asks for client certificates says so only after TLS 1.3's
-    handshake, and not always in words.
+    A TLS listener closes a plaintext connection. A listener that requires a client certificate rejects the client only
+    after the handshake of TLS 1.3, and not always with an alert.
     """
     if (
         not isinstance(error, ConnectionLost)
@@ -190,7 +196,7 @@ def disconnect_hint(config: ClientConfig, error: Exception) -> str:
         return ""
     tls = config.security.tls if config.security is not None else None
     if tls is None:
-        return f" before it answered anything ({_TLS_LISTENER_HINT})"
+        return f" before it answered any request ({_TLS_LISTENER_HINT})"
     if tls.context is None and tls.cert_file is None and tls.cert_data is None:
-        return f" before it answered anything ({_CLIENT_CERT_MISSING_HINT})"
-    return f" before it answered anything ({_CLIENT_CERT_REJECTED_HINT})"
+        return f" before it answered any request ({_CLIENT_CERT_MISSING_HINT})"
+    return f" before it answered any request ({_CLIENT_CERT_REJECTED_HINT})"

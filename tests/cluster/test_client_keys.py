@@ -131,7 +131,7 @@ async def test_a_lookup_has_a_time_limit() -> None:
         config: dict[str, Any] = {"metadata_timeout": 3.0, "metadata_retry_max": 1000}
         async with cluster_of(scripted, **config) as cluster:
             with pytest.raises(
-                RequestTimedOut, match=r"topics nowhere: not found out within metadata_timeout=3.0 s"
+                RequestTimedOut, match=r"topics nowhere: no answer within metadata_timeout=3.0 s"
             ):
                 await cluster.topics(["nowhere"])
             assert now() == pytest.approx(3.0, abs=0.01)
@@ -189,7 +189,7 @@ async def test_canonical_bootstrap_names(network: Network, monkeypatch: pytest.M
             shown = repr(cluster)
         assert f"<Cluster one.kafka:{PORT},two.kafka:{PORT},10.0.0.9:{PORT}:" in shown, "each place once"
         assert scripted.requests_of("Metadata")
-    with pytest.raises(NoBrokersError, match=r"nowhere.*does not resolve"):
+    with pytest.raises(NoBrokersError, match=r"nowhere.*host name cannot be resolved"):
         async with Cluster(f"nowhere:{PORT}", config):
             pass
 
@@ -305,7 +305,7 @@ async def test_a_failure_in_words(error: Exception, with_tls: bool, said: str) -
         (
             62,
             "Hostname mismatch, certificate is not valid for 'x'.",
-            "is not for '10.0.0.1': Hostname mismatch",
+            "is not valid for '10.0.0.1': Hostname mismatch",
         ),
         (64, "IP address mismatch", "check_hostname=False accepts it"),
         (19, "self-signed certificate in certificate chain", "is not trusted: self-signed certificate"),

@@ -134,8 +134,8 @@ async def test_a_throttle_beyond_a_minute_is_capped_with_a_warning(caplog: pytes
     (warning,) = (record for record in caplog.records if record.levelno >= logging.WARNING)
     assert warning.name == "asyncgroup.cluster"
     assert warning.getMessage() == (
-        "node 1 (10.0.0.1:9092): ListGroupsResponse asks for a pause of 2147484 s (throttle_time_ms); "
-        "60 s are kept"
+        "node 1 (10.0.0.1:9092): ListGroupsResponse has a throttle_time_ms of 2147484 s; "
+        "the client waits for 60 s"
     )
 
 

@@ -80,8 +80,8 @@ def test_byte_by_byte(bodies: list[bytes]) -> None:
 @pytest.mark.parametrize(
     ("head", "said"),
     [
-        ((LIMIT + 1).to_bytes(4, "big"), f"a frame of {LIMIT + 1} bytes"),
-        ((-1).to_bytes(4, "big", signed=True), "a frame of -1 bytes"),
+        ((LIMIT + 1).to_bytes(4, "big"), f"a frame size of {LIMIT + 1} bytes"),
+        ((-1).to_bytes(4, "big", signed=True), "a frame size of -1 bytes"),
         (b"HTTP", "HTTP server"),
         (b"\x15\x03\x03\x00", "expects TLS"),
         (b"SSH-", "SSH server"),
@@ -110,7 +110,7 @@ def test_a_frame_for_which_there_is_no_memory_ends_the_connection(monkeypatch: p
     assert not frames
     (error,) = ends
     assert isinstance(error, ProtocolError)
-    assert str(error) == f"a frame of {3 * READ_BYTES} bytes, for which there is no memory"
+    assert str(error) == f"not enough memory for a frame of {3 * READ_BYTES} bytes"
 
 
 def test_the_largest_frame_is_allowed() -> None:

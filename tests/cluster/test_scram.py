@@ -95,8 +95,8 @@ def test_a_wrong_password_is_no_proof_and_no_two_exchanges_are_alike() -> None:
         (b"s=QQ==,i=4096", "nonce"),
         (b"r=mine+,s=QQ==,i=4095", "4095 iterations; 4096 to"),
         (b"r=mine+,s=QQ==,i=999999999", "999999999 iterations"),
-        (b"r=mine+,s=QQ==,i=-1", "number of iterations"),
-        (b"r=mine+,s=QQ==", "number of iterations"),
+        (b"r=mine+,s=QQ==,i=-1", "iteration count"),
+        (b"r=mine+,s=QQ==", "iteration count"),
         (b"r=mine+,s=,i=4096", "salt"),
         (b"r=mine+,s=Q,i=4096", "base64"),
         (b"r=mine+,s=Q\xff,i=4096", "UTF-8"),
@@ -119,7 +119,7 @@ def test_first_answers_that_do_not_do(answer: bytes, said: str) -> None:
         (b"v=", "does not know the password"),
         (b"", "does not know the password"),
         (b"v=Q", "base64"),
-        (b"e=invalid-proof", "refuses: invalid-proof"),
+        (b"e=invalid-proof", "refused authentication: invalid-proof"),
     ],
 )
 def test_last_answers_that_do_not_do(answer: bytes, said: str) -> None:

@@ -39,7 +39,7 @@ async def test_a_broker_without_a_supported_produce_version() -> None:
         scripted[1].versions["Produce"] = (0, 2)
         async with Producer(scripted.servers) as producer:
             with pytest.raises(
-                UnsupportedVersionError, match=r"Produce: node 1 .* offers 0-2, this client speaks 3-12"
+                UnsupportedVersionError, match=r"Produce: node 1 .* offers 0-2, this client supports 3-12"
             ):
                 await producer.send(TOPIC, b"x")
 

@@ -73,15 +73,15 @@ def alert(code: int) -> Callable[[], Server]:
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        (70, "the broker refuses this client's TLS versions"),
-        (40, "the broker and this client share no TLS cipher, or the listener asks for a client certificate"),
-        (71, "the broker and this client share no TLS cipher"),
-        (116, "the listener asks for a client certificate: give cert_file and key_file"),
-        (48, "the broker does not accept this client's certificate"),
-        (42, "the broker does not accept this client's certificate"),
-        (45, "the broker does not accept this client's certificate"),
-        (46, "the broker does not accept this client's certificate"),
-        (112, "the broker does not know the name"),
+        (70, "the broker rejected this client's TLS versions"),
+        (40, "the broker and this client have no TLS cipher in common, or the listener requires a client certificate"),
+        (71, "the broker and this client have no TLS cipher in common"),
+        (116, "the listener requires a client certificate: set cert_file and key_file"),
+        (48, "the broker rejected this client's certificate"),
+        (42, "the broker rejected this client's certificate"),
+        (45, "the broker rejected this client's certificate"),
+        (46, "the broker rejected this client's certificate"),
+        (112, "the broker does not recognize the host name"),
         (80, "TLS failed: TLSV1_ALERT_INTERNAL_ERROR"),
     ],
 )
@@ -95,10 +95,10 @@ async def test_an_alert_says_what_to_change(code: int, said: str) -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (Server, "the broker closed the connection, no TLS handshake (does the listener speak TLS at all?"),
-        (lambda: Server(stays=True), "no answer in time, no TLS handshake (does the listener speak TLS at all?"),
-        (lambda: Server(HTTP), "TLS failed: WRONG_VERSION_NUMBER (does the listener"),
-        (lambda: Server(greeting=b"SSH-2.0-OpenSSH_9.6\r\n"), "TLS failed: WRONG_VERSION_NUMBER (does the listener"),
+        (Server, "the broker closed the connection, no TLS handshake (is it a TLS listener?"),
+        (lambda: Server(stays=True), "no answer in time, no TLS handshake (is it a TLS listener?"),
+        (lambda: Server(HTTP), "TLS failed: WRONG_VERSION_NUMBER (is it a TLS listener"),
+        (lambda: Server(greeting=b"SSH-2.0-OpenSSH_9.6\r\n"), "TLS failed: WRONG_VERSION_NUMBER (is it a TLS listener"),
     ],
     ids=["hangs up", "silent", "HTTP", "SSH"],
 )  # fmt: skip
@@ -111,7 +111,7 @@ async def test_tls_to_a_plaintext_broker() -> None:
     async with EmbeddedCluster() as broker:
         said = await refused(broker.bootstrap_servers, TLS)
         assert (
-            "no TLS handshake (does the listener speak TLS at all? For a plaintext one leave tls out: "
+            "no TLS handshake (is it a TLS listener? For a plaintext listener remove tls from the configuration: "
             in said
         )
         assert "security.protocol=PLAINTEXT or SASL_PLAINTEXT)" in said
@@ -120,11 +120,11 @@ async def test_tls_to_a_plaintext_broker() -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (Server, "the broker closed the connection before it answered anything (does the listener expect TLS?"),
+        (Server, "the broker closed the connection before it answered any request (does the listener expect TLS?"),
         (lambda: Server(stays=True), "no answer in time"),
         (lambda: Server(HTTP), "this is an HTTP server, not a Kafka broker"),
         (lambda: Server(greeting=b"SSH-2.0-OpenSSH_9.6\r\n"), "this is an SSH server, not a Kafka broker"),
-        (alert(80), "the listener expects TLS: give security.protocol=SSL or SASL_SSL, in code security=Security(tls=Tls(…))"),
+        (alert(80), "the listener expects TLS: set security.protocol=SSL or SASL_SSL, in code security=Security(tls=Tls(…))"),
     ],
     ids=["hangs up", "silent", "HTTP", "SSH", "TLS alert"],
 )  # fmt: skip
@@ -138,9 +138,9 @@ async def test_sasl_on_a_listener_without(sasl: Any) -> None:
     async with EmbeddedCluster() as broker:
         said = await refused(broker.bootstrap_servers, Security(sasl=sasl), AuthenticationError)
         assert (
-            f"{broker.bootstrap_servers}: this listener takes no SASL/{sasl.mechanism}, nor any other" in said
+            f"{broker.bootstrap_servers}: this listener does not support SASL/{sasl.mechanism} or any other mechanism" in said
         )
-        assert "leave sasl out" in said
+        assert "remove sasl from the configuration" in said
 
 
 # --- certificates -----------------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ async def test_an_unknown_authority(authority: Authority) -> None:
     async with served(Server, server_context(authority.sign("broker", "IP:127.0.0.1"))) as servers:
         said = await refused(servers, TLS, AuthenticationError)
         assert (
-            "is not trusted: unable to get local issuer certificate (is its authority in ca_file, or ssl.truststore.location?)"
+            "is not trusted: unable to get local issuer certificate (is its CA in ca_file, or ssl.truststore.location?)"
             in said
         )
 
@@ -189,7 +189,7 @@ async def test_a_client_certificate_that_is_missing(authority: Authority) -> Non
     context = server_context(authority.sign("mutual", "IP:127.0.0.1"), authority.ca_file)
     async with served(Server, context) as servers:
         said = await refused(servers, Security(tls=Tls(ca_file=authority.ca_file)))
-        assert "does the listener ask for a client certificate? Give cert_file and key_file" in said
+        assert "does the listener require a client certificate? Then set cert_file and key_file" in said
 
 
 async def test_a_client_certificate_of_another_authority(authority: Authority, tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ async def test_a_client_certificate_of_another_authority(authority: Authority, t
     cert = Authority(tmp_path, "other").sign("client", "IP:127.0.0.1")
     async with served(Server, context) as servers:
         said = await refused(servers, Security(tls=Tls(ca_file=authority.ca_file, cert_file=cert)))
-        assert "does it trust the authority of this client's certificate?" in said
+        assert "does the broker trust the CA of this client's certificate?" in said
 
 
 async def test_http_behind_tls(authority: Authority) -> None:
