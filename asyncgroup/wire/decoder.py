@@ -47,7 +47,9 @@ def decoder_source(spec: MessageSpec, version: int) -> str:
 
 class _Decoder:
     def __init__(self, spec: MessageSpec, version: int) -> None:
-        self.spec, self.version, self.out = spec, version, SourceBuilder()
+        self.spec = spec
+        self.version = version
+        self.out = SourceBuilder()
         self.flexible = version in spec.flexible
         self.elements_left = MAX_ELEMENTS.get(spec.kind)
         # fixed-size reads not yet written out, as (format letters, target), and what has to follow them

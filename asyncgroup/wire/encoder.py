@@ -31,7 +31,9 @@ def encoder_source(spec: MessageSpec, version: int) -> str:
 
 class _Encoder:
     def __init__(self, spec: MessageSpec, version: int) -> None:
-        self.spec, self.version, self.out = spec, version, SourceBuilder()
+        self.spec = spec
+        self.version = version
+        self.out = SourceBuilder()
         self.flexible = version in spec.flexible
         self.append = "a"
         # fixed-size values not yet written out, as (format letters, expression)

@@ -1,4 +1,4 @@
-"""Fixture of the cluster tests."""
+"""Fixtures of the cluster tests."""
 
 from tests.asyncio_errors import no_asyncio_errors
 

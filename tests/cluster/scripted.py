@@ -1,4 +1,4 @@
-"""A broker whose every answer a test writes: for what no decent broker would do."""
+"""A broker whose responses are written by the test, for cases that a real broker does not produce."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PORT = 9092
 
 
 class ReceivedRequest(NamedTuple):
-    """A request that arrived."""
+    """A request that a scripted broker received; `time` is loop time, `connection` counts a broker's connections from 0."""
 
     time: float
     node_id: int
@@ -31,14 +31,16 @@ class ReceivedRequest(NamedTuple):
 
 
 class Call:
-    """A request to be answered, by the answer's author, as well or badly as a test likes."""
+    """A received request, with the means to answer it, correctly or not."""
 
     def __init__(self, connection: BrokerConnection, header: Any, request: Any) -> None:
-        self.connection, self.header, self.request = connection, header, request
+        self.connection = connection
+        self.header = header
+        self.request = request
         self.version: int = header.api_version
 
     def frame(self, response: Any, *, correlation_id: int | None = None) -> bytes:
-        """The bytes of a response to this request."""
+        """Return the frame of a response to this request."""
         number = self.header.correlation_id if correlation_id is None else correlation_id
         version = 0 if getattr(response, "error_code", 0) == 35 and self._is_handshake else self.version
         return b"".join(encode_response(response, version, number))
@@ -51,11 +53,11 @@ class Call:
         self.write(self.frame(response, **how))
 
     def write(self, data: bytes) -> None:
-        """Any bytes at all."""
+        """Write arbitrary bytes to the client."""
         self.connection.transport.write(data)
 
     def cut(self) -> None:
-        """End the connection."""
+        """Abort the connection."""
         self.connection.transport.abort()
 
 
@@ -63,16 +65,17 @@ Answerer = Callable[[Call], Any]
 
 
 def no_answer(call: Call) -> None:
-    """Never answer."""
+    """Send no answer."""
 
 
 class BrokerConnection(asyncio.Protocol):
-    """The broker's end of a connection."""
+    """The broker's side of a connection."""
 
     transport: asyncio.Transport
 
     def __init__(self, broker: ScriptedBroker) -> None:
-        self.broker, self.data = broker, b""
+        self.broker = broker
+        self.data = b""
         self.number = broker.accepted
         broker.accepted += 1
 
@@ -91,13 +94,16 @@ class BrokerConnection(asyncio.Protocol):
 
 
 class ScriptedBroker:
-    """Node `node_id` on `host`; answers ApiVersions and Metadata by itself unless `script` says otherwise.
+    """Node `node_id` on `host`; answers ApiVersions and Metadata unless `script` overrides them.
 
-    `script[api]` is called with each `Call`. `versions` overrides what ApiVersions offers (None: as Kafka 4.1).
+    `script[api]` is called with each `Call` of that API. `versions` overrides the version ranges in ApiVersions responses.
     """
 
     def __init__(self, scripted: ScriptedCluster, node_id: int, host: str, port: int = PORT) -> None:
-        self.scripted, self.node_id, self.host, self.port = scripted, node_id, host, port
+        self.scripted = scripted
+        self.node_id = node_id
+        self.host = host
+        self.port = port
         self.script: dict[str, Answerer] = {}
         self.versions: dict[str, tuple[int, int]] = {}
         self.open: set[BrokerConnection] = set()
@@ -109,7 +115,7 @@ class ScriptedBroker:
         self._server = await loop.create_server(lambda: BrokerConnection(self), self.host, self.port)
 
     async def stop(self) -> None:
-        """End the listener and every connection."""
+        """Close the listener and abort every connection."""
         if self._server is not None:
             self._server.close()
             for end in list(self.open):
@@ -123,7 +129,7 @@ class ScriptedBroker:
         try:
             request = decode_request_body(header, frame)
         except Exception:
-            request = None  # a version that this side does not know
+            request = None  # a version that the codec does not support
         now = asyncio.get_running_loop().time()
         self.scripted.received.append(
             ReceivedRequest(now, self.node_id, api, header.api_version, request, end.number)
@@ -148,7 +154,7 @@ class ScriptedBroker:
 
 
 class ScriptedCluster:
-    """Scripted brokers that tell one story: `brokers` by node id, `topics` as partitions → (leader, epoch)."""
+    """Scripted brokers with common metadata: `brokers` by node id, `topics` with partitions → (leader, epoch)."""
 
     def __init__(self, *hosts: str) -> None:
         self.received: list[ReceivedRequest] = []
@@ -173,7 +179,7 @@ class ScriptedCluster:
         return ",".join(f"{broker.host}:{broker.port}" for broker in self.brokers.values())
 
     def requests_of(self, api: str, node_id: int | None = None) -> list[ReceivedRequest]:
-        """The requests of an API, to one node or to all."""
+        """Return the received requests of an API, to one node or to all."""
         return [one for one in self.received if one.api == api and node_id in (None, one.node_id)]
 
     def metadata(self, request: Any, version: int = 13) -> m.MetadataResponse:

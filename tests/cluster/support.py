@@ -1,4 +1,4 @@
-"""What the cluster tests share."""
+"""Helpers of the cluster tests."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ LIST_GROUPS = m.ListGroupsRequest()
 
 
 def now() -> float:
-    """The loop's time."""
+    """Return loop time."""
     return asyncio.get_running_loop().time()
 
 
 def cluster_of(scripted: ScriptedCluster, seed: int = 1, **config: Any) -> Cluster:
-    """A cluster whose random choices repeat themselves."""
+    """Return a Cluster with a seeded random generator."""
     return Cluster(scripted.servers, ClientConfig(**config), rng=random.Random(seed))
 
 
@@ -36,7 +36,7 @@ def cluster_of(scripted: ScriptedCluster, seed: int = 1, **config: Any) -> Clust
 async def connected(
     scripted: ScriptedCluster, config: ClientConfig = CONFIG, hooks: Hooks | None = None
 ) -> AsyncIterator[Connection]:
-    """A connection to the world's first node, closed at the end."""
+    """Connect to node 1, and close the connection at the end."""
     connection = await connect(Address(1, scripted[1].host, PORT), "control", config, hooks or Hooks())
     try:
         yield connection
@@ -50,7 +50,7 @@ def answer_list_groups(call: Call) -> None:
 
 
 class Events:
-    """Hooks that write down what they are told."""
+    """Hooks that record every event."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[Any, ...]] = []
@@ -61,5 +61,5 @@ class Events:
         return lambda *values: self.seen.append((name, *values))
 
     def named(self, name: str) -> list[tuple[Any, ...]]:
-        """The events of one name."""
+        """Return the events with this name."""
         return [event for event in self.seen if event[0] == name]

@@ -1,4 +1,4 @@
-"""SASL on a scripted broker, in virtual time: the exchanges, their failures, and sessions that end (KIP-368)."""
+"""SASL authentication with a scripted broker, in virtual time: exchanges, failures, session lifetimes (KIP-368)."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ Check = Callable[[bytes, dict[str, Any]], m.SaslAuthenticateResponse]
 
 
 class Door:
-    """The broker's end of SASL: asks `check(bytes, state of the connection)` about each SaslAuthenticate.
+    """The broker's side of SASL: calls `check(bytes, state of the connection)` for each SaslAuthenticate.
 
-    Any other request on a connection that has not authenticated, or whose session is over, ends it, as in Kafka.
+    Any other request on a connection that has not authenticated, or whose session has expired, closes it, as in Kafka.
     """
 
-    def __init__(
-        self, scripted: ScriptedCluster, node_id: int, check: Check, *, lifetime: float = 0.0
-    ) -> None:
-        self.broker, self.check, self.lifetime = scripted[node_id], check, lifetime
+    def __init__(self, scripted: ScriptedCluster, node_id: int, check: Check, *, lifetime: float = 0.0) -> None:
+        self.broker = scripted[node_id]
+        self.check = check
+        self.lifetime = lifetime
         self.states: dict[int, dict[str, Any]] = {}
         self.broker.script["SaslHandshake"] = self.handshake
         self.broker.script["SaslAuthenticate"] = self.authenticate
@@ -116,7 +116,7 @@ def with_sasl(sasl: Sasl) -> dict[str, Any]:
 
 
 async def failure(scripted: ScriptedCluster, sasl: Sasl, *kinds: type[Exception], **config: Any) -> str:
-    """How a connection fails, within connect_timeout; nothing of it is left."""
+    """Return the error message of a failing connect; check that the connection is closed afterwards."""
     made = ClientConfig(**with_sasl(sasl), **config)
     with pytest.raises(kinds or (AuthenticationError,)) as caught:
         await connect(Address(1, "10.0.0.1", PORT), "control", made, Hooks())
@@ -125,7 +125,7 @@ async def failure(scripted: ScriptedCluster, sasl: Sasl, *kinds: type[Exception]
     return str(caught.value)
 
 
-# --- the way in -------------------------------------------------------------------------------------------------------
+# --- exchanges --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ async def test_every_connection_authenticates_first(sasl: Sasl, check: Check) ->
         assert "secret" not in repr(cluster.config)
 
 
-async def test_an_older_broker_gets_older_versions() -> None:
+async def test_an_older_broker_gets_older_request_versions() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         scripted[1].versions = {"SaslAuthenticate": (0, 0)}
         Door(scripted, 1, plain)
@@ -166,14 +166,14 @@ async def test_an_older_broker_gets_older_versions() -> None:
             assert {one.version for one in scripted.requests_of("SaslAuthenticate")} == {0}
 
 
-async def test_a_broker_before_the_framed_exchange_is_too_old() -> None:
+async def test_a_broker_without_sasl_handshake_version_1_is_too_old() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         scripted[1].versions = {"SaslHandshake": (0, 0)}
         said = await failure(scripted, Plain("alice", "secret"), UnsupportedVersionError)
         assert "SaslHandshake: node 1 (10.0.0.1:9092) offers 0, this client supports 1" in said
 
 
-# --- refusals ---------------------------------------------------------------------------------------------------------
+# --- rejected credentials ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -204,14 +204,14 @@ async def test_wrong_credentials(sasl: Sasl, check: Check, said: str) -> None:
 
 
 async def test_a_refused_token_is_acknowledged() -> None:
-    """RFC 7628: only then does the server say the error."""
+    """RFC 7628: the server sends the error code only after the acknowledgement."""
     async with ScriptedCluster("10.0.0.1") as scripted:
         door = Door(scripted, 1, bearer)
         await failure(scripted, OAuthBearer(token))
         assert door.states[0]["heard"] == [b"n,,\x01auth=Bearer t0ken\x01\x01", b"\x01"]
 
 
-async def test_a_broker_that_does_not_know_the_password_is_an_impostor() -> None:
+async def test_a_broker_that_does_not_know_the_password_is_rejected() -> None:
     def impostor(said: bytes, state: dict[str, Any]) -> m.SaslAuthenticateResponse:
         answer = scram("SCRAM-SHA-256", "another")(said, state)
         return m.SaslAuthenticateResponse(auth_bytes=b"v=AAAA") if answer.error_code else answer
@@ -237,7 +237,7 @@ async def test_a_listener_without_sasl() -> None:
         assert "does not support SASL/PLAIN" in await failure(scripted, Plain("alice", "secret"))
 
 
-async def test_errors_that_may_pass_are_no_refusals() -> None:
+async def test_a_retriable_sasl_error_is_a_connect_error() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         Door(scripted, 1, lambda *_: refuse(None, 15))
         said = await failure(scripted, Plain("alice", "secret"), ConnectError)
@@ -245,7 +245,7 @@ async def test_errors_that_may_pass_are_no_refusals() -> None:
 
 
 @pytest.mark.parametrize("api", ["SaslHandshake", "SaslAuthenticate"])
-async def test_an_exchange_that_hangs_ends_in_connect_timeout(api: str) -> None:
+async def test_a_sasl_exchange_that_hangs_runs_into_connect_timeout(api: str) -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         Door(scripted, 1, plain)
         scripted[1].script[api] = no_answer
@@ -253,7 +253,7 @@ async def test_an_exchange_that_hangs_ends_in_connect_timeout(api: str) -> None:
         assert now() == pytest.approx(4.0, abs=0.2)
 
 
-async def test_a_token_provider_that_fails_or_hangs() -> None:
+async def test_a_token_provider_that_fails_hangs_or_returns_no_token() -> None:
     async def fails() -> str:
         raise LookupError("no vault")
 
@@ -278,7 +278,7 @@ async def test_a_token_provider_that_fails_or_hangs() -> None:
         assert "t0ken" not in said
 
 
-async def test_a_group_raises_it_and_does_not_try_again() -> None:
+async def test_a_group_raises_an_authentication_error_without_a_retry() -> None:
     async with ScriptedCluster("10.0.0.1", "10.0.0.2") as scripted:
         for node_id in (1, 2):
             Door(scripted, node_id, plain)
@@ -289,8 +289,8 @@ async def test_a_group_raises_it_and_does_not_try_again() -> None:
         assert len(scripted.requests_of("SaslAuthenticate")) == 1
 
 
-async def test_a_broker_that_lets_nobody_in_counts_as_silent() -> None:
-    """Its answers to handshakes would keep a member alive for ever that can do nothing."""
+async def test_failed_authentication_does_not_count_as_a_response() -> None:
+    """Otherwise a group member that cannot authenticate would stay alive because of answered handshakes."""
     async with ScriptedCluster("10.0.0.1") as scripted:
         scripted[1].script["ListGroups"] = answer_list_groups
         door = Door(scripted, 1, plain)
@@ -305,7 +305,7 @@ async def test_a_broker_that_lets_nobody_in_counts_as_silent() -> None:
             assert cluster.last_response_at == last
 
 
-async def test_without_sasl_the_closed_door_is_guessed_at() -> None:
+async def test_a_disconnect_without_sasl_gives_a_hint() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         Door(scripted, 1, plain)
         with pytest.raises(NoBrokersError, match="does the listener require SASL"):
@@ -313,10 +313,10 @@ async def test_without_sasl_the_closed_door_is_guessed_at() -> None:
                 pass
 
 
-# --- sessions that end ------------------------------------------------------------------------------------------------
+# --- session lifetimes ------------------------------------------------------------------------------------------------
 
 
-async def test_a_session_is_renewed_before_it_ends() -> None:
+async def test_an_expiring_sasl_session_gets_a_new_connection() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         scripted[1].script["ListGroups"] = answer_list_groups
         Door(scripted, 1, plain, lifetime=60.0)
@@ -326,13 +326,13 @@ async def test_a_session_is_renewed_before_it_ends() -> None:
             for _ in range(100):
                 await cluster.request(1, LIST_GROUPS)
                 await asyncio.sleep(3.0)
-        # of 60 s each connection serves 54
+        # each connection is used for 54 s of its 60 s
         connected = [event for event in events.named("on_connect") if event[1] == 1]
         assert len(connected) == 6
         assert len({one.connection for one in scripted.requests_of("ListGroups")}) == 6
 
 
-async def test_what_is_under_way_ends_on_the_old_connection() -> None:
+async def test_in_flight_requests_are_answered_on_the_old_connection() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         held: list[Call] = []
         scripted[1].script["ListGroups"] = answer_list_groups
@@ -349,10 +349,10 @@ async def test_what_is_under_way_ends_on_the_old_connection() -> None:
             held[0].answer(m.HeartbeatResponse(error_code=27))
             assert (await parked).error_code == 27
             await asyncio.sleep(0.1)
-            assert old not in {end.number for end in scripted[1].open}, "nobody needs it any more"
+            assert old not in {end.number for end in scripted[1].open}, "the old connection closes after the last response"
 
 
-async def test_a_retired_connection_does_not_outlive_the_cluster() -> None:
+async def test_a_retired_connection_is_closed_with_the_cluster() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         scripted[1].script["ListGroups"] = answer_list_groups
         scripted[1].script["Heartbeat"] = no_answer

@@ -1,4 +1,4 @@
-"""Backoff: doubling pauses with jitter (KIP-580)."""
+"""Backoff: doubling delays with jitter (KIP-580)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from asyncgroup.cluster.backoff import JITTER, Backoff
 
 
 @given(st.floats(0.001, 10), st.floats(1, 50), st.integers(0, 2**32), st.integers(1, 60))
-def test_pauses_double_up_to_the_limit(base: float, factor: float, seed: int, failures: int) -> None:
+def test_delays_double_up_to_the_limit(base: float, factor: float, seed: int, failures: int) -> None:
     limit = base * factor
     backoff = Backoff(base, limit, random.Random(seed))
     for number in range(failures):
@@ -22,7 +22,7 @@ def test_pauses_double_up_to_the_limit(base: float, factor: float, seed: int, fa
     assert backoff.next() <= (1 + JITTER) * base
 
 
-def test_no_pause_stays_no_pause() -> None:
+def test_a_zero_backoff_stays_zero() -> None:
     backoff = Backoff(0.0, 0.0, random.Random(1))
     assert [backoff.next() for _ in range(3)] == [0.0, 0.0, 0.0]
 
@@ -32,6 +32,6 @@ def test_ten_thousand_failures_do_not_overflow() -> None:
     assert max(backoff.next() for _ in range(10_000)) <= 2.0 * (1 + JITTER)
 
 
-def test_clients_of_a_returning_broker_do_not_knock_together() -> None:
+def test_delays_of_different_clients_differ() -> None:
     pauses = {round(Backoff(0.1, 2.0, random.Random(seed)).next(), 6) for seed in range(100)}
     assert len(pauses) > 90

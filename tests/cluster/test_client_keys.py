@@ -1,4 +1,4 @@
-"""Keys of the client's configuration that the network shows: requests in flight, metadata, names, and sockets."""
+"""Client configuration with effects on the network: requests in flight, metadata, host names, sockets."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NODE = Address(1, "10.0.0.1", PORT)
 
 @virtual
 @pytest.mark.parametrize("limit", [1, 5])
-async def test_further_requests_wait_for_answers_in_order(limit: int) -> None:
+async def test_further_requests_wait_for_responses(limit: int) -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         held: list[Call] = []
         scripted[1].script["Heartbeat"] = held.append
@@ -63,17 +63,17 @@ async def test_further_requests_wait_for_answers_in_order(limit: int) -> None:
 
 
 @virtual
-async def test_a_caller_that_stops_waiting_gives_its_turn_away() -> None:
+async def test_a_cancelled_caller_frees_its_place_in_the_queue() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         held: list[Call] = []
         scripted[1].script["Heartbeat"] = held.append
         connection = await connect(NODE, "control", ClientConfig(max_in_flight_requests=1), Hooks())
         tasks = [asyncio.create_task(connection.request(m.HeartbeatRequest(), 4, 60.0)) for _ in range(3)]
         await asyncio.sleep(1)
-        for task in tasks[:2]:  # one under way, whose answer is still to come, and one that waits
+        for task in tasks[:2]:  # one in flight, and one that waits for it
             task.cancel()
         await asyncio.sleep(1)
-        assert len(held) == 1, "the broker still owes an answer"
+        assert len(held) == 1, "the first request is still in flight"
         held[0].answer(m.HeartbeatResponse())
         await asyncio.sleep(1)
         held[1].answer(m.HeartbeatResponse(error_code=27))
@@ -82,7 +82,7 @@ async def test_a_caller_that_stops_waiting_gives_its_turn_away() -> None:
 
 
 @virtual
-async def test_those_who_wait_hear_that_the_connection_ended() -> None:
+async def test_requests_waiting_for_a_slot_fail_when_the_connection_ends() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         scripted[1].script["Heartbeat"] = no_answer
         connection = await connect(NODE, "control", ClientConfig(max_in_flight_requests=2), Hooks())
@@ -96,7 +96,7 @@ async def test_those_who_wait_hear_that_the_connection_ended() -> None:
 
 
 @virtual
-async def test_the_full_metadata_or_that_in_use() -> None:
+async def test_metadata_of_all_topics_or_of_tracked_ones() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         scripted.topics = {"a": {0: (1, 1)}, "b": {0: (1, 1)}}
         async with cluster_of(scripted) as cluster:
@@ -109,8 +109,8 @@ async def test_the_full_metadata_or_that_in_use() -> None:
 
 
 @virtual
-async def test_a_missing_topic_is_asked_for_by_name() -> None:
-    """A request for all topics creates none."""
+async def test_a_missing_topic_is_requested_by_name() -> None:
+    """A Metadata request for all topics does not create topics."""
     async with ScriptedCluster("10.0.0.1") as scripted:
         scripted.topics = {"a": {0: (1, 1)}}
 
@@ -126,7 +126,7 @@ async def test_a_missing_topic_is_asked_for_by_name() -> None:
 
 
 @virtual
-async def test_a_lookup_has_a_time_limit() -> None:
+async def test_lookups_are_limited_by_metadata_timeout() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         config: dict[str, Any] = {"metadata_timeout": 3.0, "metadata_retry_max": 1000}
         async with cluster_of(scripted, **config) as cluster:
@@ -140,13 +140,13 @@ async def test_a_lookup_has_a_time_limit() -> None:
                 await cluster.leader(TopicPartition("t", 0))
             assert now() == pytest.approx(6.0, abs=0.01)
             scripted[1].script["Metadata"] = no_answer
-            with pytest.raises(RequestTimedOut, match="metadata: not found out"):
+            with pytest.raises(RequestTimedOut, match="metadata: no answer"):
                 await cluster.all_topics()
             assert now() == pytest.approx(9.0, abs=0.01)
 
 
 @virtual
-async def test_a_backoff_function_says_the_pauses() -> None:
+async def test_a_backoff_function_sets_the_delays() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         config: dict[str, Any] = {"metadata_retry_backoff": lambda failures: 10.0 * 2**failures}
         async with cluster_of(
@@ -160,7 +160,7 @@ async def test_a_backoff_function_says_the_pauses() -> None:
 
 @virtual
 @pytest.mark.parametrize("pause", [-1.0, float("nan"), None, "1"])
-async def test_a_backoff_function_that_gives_no_pause(pause: Any) -> None:
+async def test_an_invalid_delay_of_a_backoff_function_is_an_error(pause: Any) -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         async with cluster_of(scripted, metadata_retry_backoff=lambda _: pause) as cluster:
             with pytest.raises(ConfigError, match="a backoff function's value"):
@@ -171,7 +171,7 @@ async def test_a_backoff_function_that_gives_no_pause(pause: Any) -> None:
 
 
 @virtual
-async def test_canonical_bootstrap_names(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bootstrap_hosts_are_replaced_by_canonical_names(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
     network.hosts["kafka"] = ["10.0.0.1", "10.0.0.2", "10.0.0.9"]
     network.hosts["one.kafka"], network.hosts["two.kafka"] = ["10.0.0.1"], ["10.0.0.2"]
     names = {"10.0.0.1": "one.kafka", "10.0.0.2": "two.kafka"}
@@ -187,7 +187,7 @@ async def test_canonical_bootstrap_names(network: Network, monkeypatch: pytest.M
     async with ScriptedCluster("10.0.0.1", "10.0.0.2") as scripted:
         async with Cluster(f"kafka:{PORT},one.kafka:{PORT}", config) as cluster:
             shown = repr(cluster)
-        assert f"<Cluster one.kafka:{PORT},two.kafka:{PORT},10.0.0.9:{PORT}:" in shown, "each place once"
+        assert f"<Cluster one.kafka:{PORT},two.kafka:{PORT},10.0.0.9:{PORT}:" in shown, "each address once"
         assert scripted.requests_of("Metadata")
     with pytest.raises(NoBrokersError, match=r"nowhere.*host name cannot be resolved"):
         async with Cluster(f"nowhere:{PORT}", config):
@@ -199,7 +199,7 @@ async def test_canonical_bootstrap_names(network: Network, monkeypatch: pytest.M
 
 @contextlib.asynccontextmanager
 async def listening(host: str = "127.0.0.1") -> AsyncIterator[ScriptedCluster]:
-    """A scripted broker on a real port."""
+    """Run a scripted broker on a real port."""
     scripted = ScriptedCluster(host)
     scripted[1].port = 0
     async with scripted:
@@ -267,7 +267,7 @@ async def test_a_connector_that_fails(error: Exception, said: str) -> None:
         await connect(NODE, "control", ClientConfig(connector=broken), Hooks())
 
 
-async def test_a_connector_that_gives_no_socket() -> None:
+async def test_a_connector_that_does_not_return_a_socket() -> None:
     async def broken(host: str, port: int) -> Any:
         return None
 
@@ -275,7 +275,7 @@ async def test_a_connector_that_gives_no_socket() -> None:
         await connect(NODE, "control", ClientConfig(connector=broken), Hooks())
 
 
-# --- why not ----------------------------------------------------------------------------------------------------------
+# --- error messages ---------------------------------------------------------------------------------------------------
 
 
 def tls_error(reason: str) -> ssl.SSLError:
@@ -287,15 +287,15 @@ def tls_error(reason: str) -> ssl.SSLError:
 @pytest.mark.parametrize(
     ("error", "with_tls", "said"),
     [
-        (tls_error("WRONG_VERSION_NUMBER"), True, "TLS failed: WRONG_VERSION_NUMBER (does the listener speak TLS"),
+        (tls_error("WRONG_VERSION_NUMBER"), True, "TLS failed: WRONG_VERSION_NUMBER (is it a TLS listener"),
         (tls_error("TLSV1_ALERT_PROTOCOL_VERSION"), True, "TLS failed: TLSV1_ALERT_PROTOCOL_VERSION"),
-        (ConnectionResetError(104, "x"), True, "Connection reset by peer, no TLS handshake (does the listener"),
+        (ConnectionResetError(104, "x"), True, "Connection reset by peer, no TLS handshake (is it a TLS listener"),
         (ConnectionResetError(104, "x"), False, "Connection reset by peer"),
-        (TimeoutError(), True, "no answer in time, no TLS handshake (does the listener speak TLS"),
+        (TimeoutError(), True, "no answer in time, no TLS handshake (is it a TLS listener"),
         (TimeoutError(), False, "no answer in time"),
     ],
 )  # fmt: skip
-async def test_a_failure_in_words(error: Exception, with_tls: bool, said: str) -> None:
+async def test_messages_for_connect_errors(error: Exception, with_tls: bool, said: str) -> None:
     assert describe_connect_error(NODE, error, with_tls).startswith(said)
 
 
@@ -311,7 +311,7 @@ async def test_a_failure_in_words(error: Exception, with_tls: bool, said: str) -
         (19, "self-signed certificate in certificate chain", "is not trusted: self-signed certificate"),
     ],
 )
-async def test_a_certificate_that_does_not_do(code: int, message: str, said: str) -> None:
+async def test_a_certificate_error_names_the_host_and_the_reason(code: int, message: str, said: str) -> None:
     error = ssl.SSLCertVerificationError("x")
     error.verify_code, error.verify_message = code, message
     with pytest.raises(AuthenticationError, match=said):

@@ -1,4 +1,4 @@
-"""Entering and leaving a cluster, at every moment and in every state."""
+"""Opening and closing a Cluster, at different moments and in different states."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.cluster.support import HOSTS, LIST_GROUPS, cluster_of, now
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
 
-async def test_entering_learns_the_brokers() -> None:
+async def test_entering_requests_the_metadata() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         assert sorted(cluster.view.brokers) == [1, 2, 3]
         assert cluster.view.cluster_id == "scripted"
@@ -43,7 +43,7 @@ async def test_one_reachable_server_of_many_is_enough() -> None:
             assert now() == 0.0
 
 
-async def test_unreachable_servers_are_all_named() -> None:
+async def test_the_error_lists_all_unreachable_servers() -> None:
     with pytest.raises(
         NoBrokersError,
         match=r": 10\.9\.9\.\d:9092: Connection refused; 10\.9\.9\.\d:9092: Connection refused",
@@ -52,7 +52,7 @@ async def test_unreachable_servers_are_all_named() -> None:
             pass
 
 
-async def test_a_malformed_server_list_is_refused_at_once() -> None:
+async def test_a_malformed_server_list_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match="bootstrap_servers"):
         Cluster("kafka")
 
@@ -89,7 +89,7 @@ async def test_entering_can_be_cancelled_at_any_moment(moment: float, network: N
 
 
 @pytest.mark.parametrize("what", ["connecting", "refreshing", "asking", "throttled", "looking up"])
-async def test_closing_amid_work_leaves_nothing_behind(what: str, network: Network) -> None:
+async def test_closing_during_work_leaves_no_tasks(what: str, network: Network) -> None:
     async with (
         ScriptedCluster(*HOSTS) as scripted,
         cluster_of(scripted, request_timeout=100.0, connect_timeout=50.0) as cluster,
@@ -116,7 +116,7 @@ async def test_closing_amid_work_leaves_nothing_behind(what: str, network: Netwo
     gc.collect()  # a pending future or task would warn now, and warnings are errors
 
 
-async def test_leaving_under_a_cancelled_anyio_scope_is_carried_to_its_end() -> None:
+async def test_closing_completes_in_a_cancelled_anyio_scope() -> None:
     async with ScriptedCluster(*HOSTS) as scripted:
         scripted[1].script["ListGroups"] = no_answer
         cluster = cluster_of(scripted)

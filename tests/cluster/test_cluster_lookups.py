@@ -1,4 +1,4 @@
-"""Lookups that any node can answer, finding the cluster anew, and shared refreshes."""
+"""Requests that any node can answer, rebootstrapping, and metadata refreshes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.cluster.support import HOSTS, LIST_GROUPS, cluster_of, now
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
 
-# --- lookups that any node can answer ------------------------------------------------------------------------------
+# --- requests that any node can answer --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_a_lookup_passes_a_silent_broker_within_a_second(seed: int, network: Network) -> None:
+async def test_a_lookup_asks_another_broker_after_a_second_without_an_answer(seed: int, network: Network) -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted, seed) as cluster:
         network.blackhole(HOSTS[seed % 3], connect="accept")
         for number in range(20):
@@ -36,8 +36,8 @@ async def test_a_lookup_passes_a_silent_broker_within_a_second(seed: int, networ
         network.heal()
 
 
-async def test_a_silent_broker_is_asked_once_and_then_last(network: Network) -> None:
-    """The second it costs is paid while nobody knows; afterwards the others are the less loaded ones."""
+async def test_a_broker_that_does_not_answer_is_asked_once_and_then_last(network: Network) -> None:
+    """The first request waits a second for it; afterwards it ranks last because of the request in flight."""
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         network.blackhole(HOSTS[0], connect="accept")
         delays = []
@@ -50,8 +50,8 @@ async def test_a_silent_broker_is_asked_once_and_then_last(network: Network) -> 
         network.heal()
 
 
-async def test_a_connection_being_made_counts_as_load(network: Network) -> None:
-    """Else every lookup would turn to the silent broker as the only idle one, until its connecting has failed."""
+async def test_a_connection_being_opened_counts_as_load(network: Network) -> None:
+    """Otherwise every lookup would ask the unreachable broker, as the least loaded one, until the connect has failed."""
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         network.blackhole(HOSTS[0], connect="accept")
         for node in (2, 3):
@@ -68,8 +68,8 @@ async def test_a_connection_being_made_counts_as_load(network: Network) -> None:
         network.heal()
 
 
-async def test_a_node_that_refused_is_asked_last() -> None:
-    """Its next connection waits for the backoff, and the lookup would wait with it."""
+async def test_a_node_that_refused_a_connection_is_asked_last() -> None:
+    """Otherwise the lookup would wait for the reconnect backoff."""
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted, retry_backoff=0.9) as cluster:
         for node in (1, 3):
             scripted[node].script["ListGroups"] = no_answer
@@ -84,8 +84,8 @@ async def test_a_node_that_refused_is_asked_last() -> None:
             task.cancel()
 
 
-async def test_a_node_that_lost_its_connections_is_asked_last() -> None:
-    """A broker that was just killed has no requests in flight: it must not count as the least loaded one."""
+async def test_a_node_whose_connections_were_lost_is_asked_last() -> None:
+    """A killed broker has no requests in flight, but must not rank as the least loaded one."""
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         for node in (1, 2, 3):
             scripted[node].script["ListGroups"] = no_answer
@@ -97,12 +97,12 @@ async def test_a_node_that_lost_its_connections_is_asked_last() -> None:
             await cluster.refresh()
         assert isinstance(parked[1].exception(), ConnectionLost)
         failed = [lane for lane in cluster._pool._lanes.values() if lane.backoff.failures]
-        assert failed == [], "nobody tried to connect"
+        assert failed == [], "no connect was attempted"
         for task in parked:
             task.cancel()
 
 
-async def test_a_suspected_node_is_asked_last_until_it_answers(network: Network) -> None:
+async def test_a_slow_node_is_asked_last_until_it_answers(network: Network) -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         for node in (1, 2, 3):
             await cluster.request(node, m.MetadataRequest())
@@ -135,7 +135,7 @@ async def test_the_least_loaded_node_is_asked() -> None:
 
 
 async def test_rebootstrap_when_every_known_node_is_gone(network: Network) -> None:
-    """KIP-899: the cluster came back on other machines, behind the same name."""
+    """KIP-899: the cluster came back on other hosts, under the same bootstrap name."""
     network.hosts["kafka"] = ["10.0.0.1"]
     async with ScriptedCluster("10.0.0.1", "10.0.0.2", "10.0.1.1", "10.0.1.2") as scripted:
         scripted.listed = {1, 2}
@@ -149,8 +149,8 @@ async def test_rebootstrap_when_every_known_node_is_gone(network: Network) -> No
             assert sorted(cluster.view.brokers) == [3, 4]
 
 
-async def test_rebootstrap_when_the_broker_says_so(network: Network) -> None:
-    """KIP-1102: error 129 means that this client knows another cluster's brokers."""
+async def test_rebootstrap_at_rebootstrap_required(network: Network) -> None:
+    """KIP-1102: error 129 means that the known brokers belong to another cluster."""
     async with ScriptedCluster(*HOSTS) as scripted:
         async with Cluster("10.0.0.1:9092") as cluster:
             refused = m.MetadataResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
@@ -168,10 +168,10 @@ async def test_rebootstrap_when_the_broker_says_so(network: Network) -> None:
             scripted[1].script["Metadata"] = lambda call: call.answer(refused)
             with pytest.raises(BrokerError, match="REBOOTSTRAP_REQUIRED"):
                 await cluster.refresh()
-            assert sorted(cluster.view.brokers) == [1, 2, 3], "what is known stays until something better is"
+            assert sorted(cluster.view.brokers) == [1, 2, 3], "the view is kept"
 
 
-async def test_a_broker_that_knows_of_no_brokers_changes_nothing() -> None:
+async def test_metadata_without_brokers_leaves_the_view_unchanged() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         scripted.listed = set()
         with pytest.raises(NoBrokersError, match="lists no brokers"):
@@ -179,7 +179,7 @@ async def test_a_broker_that_knows_of_no_brokers_changes_nothing() -> None:
         assert sorted(cluster.view.brokers) == [1, 2, 3]
 
 
-async def test_a_broker_with_garbage_for_metadata_is_passed_over() -> None:
+async def test_a_malformed_metadata_response_makes_the_client_ask_another_broker() -> None:
     async with ScriptedCluster(*HOSTS) as scripted:
         for node in (1, 2):
             scripted[node].script["Metadata"] = lambda call: call.write(
@@ -190,7 +190,7 @@ async def test_a_broker_with_garbage_for_metadata_is_passed_over() -> None:
             assert sorted(cluster.view.brokers) == [1, 2, 3]
 
 
-# --- refreshes -----------------------------------------------------------------------------------------------------
+# --- refreshes --------------------------------------------------------------------------------------------------------
 
 
 async def test_refreshes_are_shared() -> None:
@@ -211,18 +211,15 @@ async def test_metadata_is_refreshed_at_its_interval() -> None:
         assert now() - cluster.view.updated_at <= 360
 
 
-async def test_metadata_is_left_alone_with_interval_0() -> None:
+async def test_metadata_is_not_refreshed_with_interval_0() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted, metadata_refresh_interval=0.0):
         scripted.received.clear()
         await asyncio.sleep(3600)
         assert not scripted.received
 
 
-async def test_a_failed_refresh_at_the_interval_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
-    async with (
-        ScriptedCluster(*HOSTS) as scripted,
-        cluster_of(scripted, metadata_refresh_interval=60.0) as cluster,
-    ):
+async def test_a_failed_periodic_refresh_is_retried(caplog: pytest.LogCaptureFixture) -> None:
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted, metadata_refresh_interval=60.0) as cluster:
         for broker in scripted.brokers.values():
             await broker.stop()
         await asyncio.sleep(200)
@@ -233,7 +230,7 @@ async def test_a_failed_refresh_at_the_interval_is_tried_again(caplog: pytest.Lo
         assert now() - cluster.view.updated_at <= 130
 
 
-async def test_whoever_waits_is_told_of_the_next_refresh() -> None:
+async def test_wait_updated_returns_after_the_next_refresh() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         waiting = asyncio.create_task(cluster.wait_updated())
         await asyncio.sleep(1)

@@ -1,4 +1,4 @@
-"""Topics, partitions and leaders: known, looked up, waited for, refused."""
+"""Cluster.topics, partitions and leader: from the view, looked up, retried, rejected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures(
 TP = TopicPartition("t", 0)
 
 
-async def test_topics_that_are_known_are_not_looked_up() -> None:
+async def test_known_topics_are_not_looked_up() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         scripted.topics = {"t": {1: (1, 0), 0: (2, 0)}}
         cluster.track(["t"])
@@ -32,11 +32,8 @@ async def test_topics_that_are_known_are_not_looked_up() -> None:
         assert not scripted.received
 
 
-async def test_an_unknown_topic_is_looked_for_a_while() -> None:
-    async with (
-        ScriptedCluster(*HOSTS) as scripted,
-        cluster_of(scripted, retry_backoff=0.1, metadata_retry_max=3) as cluster,
-    ):
+async def test_an_unknown_topic_is_retried_before_it_is_an_error() -> None:
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted, retry_backoff=0.1, metadata_retry_max=3) as cluster:
         scripted.received.clear()
         with pytest.raises(
             BrokerError, match=r"topic 'nope': UNKNOWN_TOPIC_OR_PARTITION \(3\): it does not exist"
@@ -49,13 +46,13 @@ async def test_an_unknown_topic_is_looked_for_a_while() -> None:
         assert not scripted.requests_of("Metadata")[0].request.topics, "a failed lookup does not stay tracked"
 
 
-async def test_a_topic_that_is_just_being_made_is_waited_for() -> None:
+async def test_topics_waits_for_a_topic_being_created() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         asyncio.get_running_loop().call_later(0.5, lambda: scripted.topics.update(t={0: (1, 0)}))
         assert await cluster.partitions("t") == [0]
 
 
-async def test_a_topic_that_may_not_be_read_fails_at_once() -> None:
+async def test_an_unauthorized_topic_fails_at_once() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
 
         def answer(call: Call) -> None:
@@ -72,7 +69,7 @@ async def test_a_topic_that_may_not_be_read_fails_at_once() -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "x" * 250, None, 7])
-async def test_impossible_topic_names_never_leave_the_house(name: Any) -> None:
+async def test_invalid_topic_names_are_not_sent(name: Any) -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         scripted.received.clear()
         with pytest.raises(ConfigError, match="topic="):
@@ -81,7 +78,7 @@ async def test_impossible_topic_names_never_leave_the_house(name: Any) -> None:
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-async def test_auto_creation_is_asked_for_only_where_it_is_allowed(allowed: bool) -> None:
+async def test_allow_auto_topic_creation_is_sent(allowed: bool) -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted, allow_auto_topic_creation=allowed):
         assert {asked.request.allow_auto_topic_creation for asked in scripted.requests_of("Metadata")} == {
             allowed
@@ -89,7 +86,7 @@ async def test_auto_creation_is_asked_for_only_where_it_is_allowed(allowed: bool
 
 
 @pytest.mark.parametrize("version", [0, 1, 3, 4, 8, 9, 13])
-async def test_metadata_can_be_asked_in_every_version(version: int) -> None:
+async def test_every_metadata_version(version: int) -> None:
     async with ScriptedCluster(*HOSTS) as scripted:
         for broker in scripted.brokers.values():
             broker.versions["Metadata"] = (0, version)
@@ -109,7 +106,7 @@ async def test_all_topics_leaves_the_view_alone() -> None:
         assert cluster.view is before
 
 
-async def test_the_leader_is_looked_up_once_and_then_known() -> None:
+async def test_the_leader_is_looked_up_once() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         scripted.topics = {"t": {0: (2, 0)}}
         cluster.track(["t"])
@@ -119,7 +116,7 @@ async def test_the_leader_is_looked_up_once_and_then_known() -> None:
         assert not scripted.received
 
 
-async def test_a_leader_that_is_being_elected_is_waited_for() -> None:
+async def test_leader_waits_for_a_leader_election() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         scripted.topics = {"t": {0: (-1, 0)}}
         asyncio.get_running_loop().call_later(0.5, lambda: scripted.topics.update(t={0: (3, 1)}))
@@ -133,7 +130,7 @@ async def test_a_leader_that_is_being_elected_is_waited_for() -> None:
         (9, r"partition t-9: UNKNOWN_TOPIC_OR_PARTITION .*does not exist"),
     ],
 )
-async def test_no_leader_for_long(partition: int, said: str) -> None:
+async def test_no_leader_after_all_retries(partition: int, said: str) -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         scripted.topics = {"t": {0: (-1, 0)}}
         with pytest.raises(BrokerError, match=said):
@@ -141,7 +138,7 @@ async def test_no_leader_for_long(partition: int, said: str) -> None:
         assert 1 < now() < 10
 
 
-async def test_a_hint_moves_a_leader_and_old_metadata_does_not_move_it_back() -> None:
+async def test_older_metadata_does_not_replace_a_newer_leader() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         scripted.topics = {"t": {0: (2, 4)}}
         cluster.track(["t"])
@@ -150,4 +147,4 @@ async def test_a_hint_moves_a_leader_and_old_metadata_does_not_move_it_back() ->
         assert cluster.view.leader(TP) == 7
         await cluster.refresh()
         assert cluster.view.partition("t", 0).leader == 7  # type: ignore[union-attr]
-        assert cluster.view.leader(TP) == -1, "and node 7 is not in the cluster after all"
+        assert cluster.view.leader(TP) == -1, "node 7 is not among the brokers"

@@ -1,4 +1,4 @@
-"""Making a connection: the handshake, and every address of a name."""
+"""Opening a connection: ApiVersions, and the addresses of a host name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.cluster.support import CONFIG, connected, now
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
 
-# --- the handshake -------------------------------------------------------------------------------------------------
+# --- ApiVersions ------------------------------------------------------------------------------------------------------
 
 
 async def test_the_newest_version_of_both_sides_is_used() -> None:
@@ -38,7 +38,7 @@ async def test_no_version_in_common_names_both_ranges() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         scripted[1].versions = {"Fetch": (0, 3), "Heartbeat": (3, 4)}
         async with connected(scripted) as connection:
-            with pytest.raises(UnsupportedVersionError, match=r"Fetch: node 1 .* offers 0-3, .* speaks 4-18"):
+            with pytest.raises(UnsupportedVersionError, match=r"Fetch: node 1 .* offers 0-3, .* supports 4-18"):
                 connection.version_for(m.FetchRequest)
             with pytest.raises(UnsupportedVersionError, match="offers 3-4, this client supports 0-2"):
                 connection.version_for(m.HeartbeatRequest, highest=2)
@@ -48,8 +48,8 @@ async def test_no_version_in_common_names_both_ranges() -> None:
 
 
 @pytest.mark.parametrize(("theirs", "versions"), [(3, [4, 3]), (2, [4, 2]), (0, [4, 0]), (None, [4, 0])])
-async def test_step_down_to_an_older_broker(theirs: int | None, versions: list[int]) -> None:
-    """KIP-511: the refusal comes in version 0 and carries the broker's range; older brokers left the range out."""
+async def test_api_versions_is_repeated_in_an_older_version(theirs: int | None, versions: list[int]) -> None:
+    """KIP-511: the error response has version 0 and the broker's range; older brokers omit the range."""
 
     async with ScriptedCluster("10.0.0.1") as scripted:
 
@@ -68,21 +68,21 @@ async def test_step_down_to_an_older_broker(theirs: int | None, versions: list[i
         assert [asked.version for asked in scripted.requests_of("ApiVersions")] == versions
 
 
-async def test_a_broker_that_refuses_the_handshake_is_named() -> None:
+async def test_an_api_versions_error_names_the_broker() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         scripted[1].script["ApiVersions"] = lambda call: call.answer(scripted[1].api_versions(42))
         with pytest.raises(UnsupportedVersionError, match=r"10\.0\.0\.1:9092.*INVALID_REQUEST \(42\)"):
             await connect(Address(1, "10.0.0.1", PORT), "control", CONFIG, Hooks())
 
 
-async def test_a_broker_that_cannot_answer_the_handshake_yet_may_be_asked_again() -> None:
+async def test_a_retriable_api_versions_error_is_a_connect_error() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         scripted[1].script["ApiVersions"] = lambda call: call.answer(scripted[1].api_versions(7))
         with pytest.raises(ConnectError, match=r"REQUEST_TIMED_OUT \(7\)"):
             await connect(Address(1, "10.0.0.1", PORT), "control", CONFIG, Hooks())
 
 
-async def test_a_handshake_that_hangs_ends_in_connect_timeout() -> None:
+async def test_a_broker_that_does_not_answer_api_versions_runs_into_connect_timeout() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         scripted[1].script["ApiVersions"] = no_answer
         with pytest.raises(ConnectError, match=r"10\.0\.0\.1:9092"):
@@ -90,37 +90,37 @@ async def test_a_handshake_that_hangs_ends_in_connect_timeout() -> None:
         assert now() == pytest.approx(10.0)
 
 
-async def test_a_server_of_another_kind_is_recognized() -> None:
+async def test_an_http_server_is_recognized() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         scripted[1].script["ApiVersions"] = lambda call: call.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         with pytest.raises(ConnectError, match="HTTP server"):
             await connect(Address(1, "10.0.0.1", PORT), "control", CONFIG, Hooks())
 
 
-# --- addresses -----------------------------------------------------------------------------------------------------
+# --- addresses --------------------------------------------------------------------------------------------------------
 
 
-async def test_every_address_of_a_name_is_tried(network: Network) -> None:
+async def test_every_address_of_a_host_name_is_tried(network: Network) -> None:
     network.hosts["kafka"] = ["10.0.0.7", "10.0.0.8", "10.0.0.1", "10.0.0.7"]
     network.blackhole("10.0.0.8")
     async with ScriptedCluster("10.0.0.1"):
         connection = await connect(Address(1, "kafka", PORT), "control", CONFIG, Hooks())
         assert connection.is_open
-        assert now() == pytest.approx(5.0), "the silent address gets half of what is left for two"
+        assert now() == pytest.approx(5.0), "the unreachable address gets half of the time left for two"
         await connection.aclose()
 
 
-async def test_an_address_whose_handshake_hangs_leaves_time_for_the_next(network: Network) -> None:
+async def test_an_address_that_does_not_answer_leaves_time_for_the_next_one(network: Network) -> None:
     network.hosts["kafka"] = ["10.0.0.1", "10.0.0.2"]
     async with ScriptedCluster("10.0.0.1", "10.0.0.2") as scripted:
         scripted[1].script["ApiVersions"] = no_answer
         connection = await connect(Address(1, "kafka", PORT), "control", CONFIG, Hooks())
         assert now() == pytest.approx(5.0)
         await connection.aclose()
-        assert not scripted[1].open, "the first attempt was closed"
+        assert not scripted[1].open, "the first connection was closed"
 
 
-async def test_the_error_names_every_address(network: Network) -> None:
+async def test_the_error_lists_every_address(network: Network) -> None:
     network.hosts["kafka"] = ["10.0.0.7", "10.0.0.8"]
     network.blackhole("10.0.0.8")
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""One connection: order, limits, throttling, and every way to end."""
+"""One connection: order of responses, limits, throttling, and all reasons to close."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from tests.cluster.support import CONFIG, HEARTBEAT, Events, connected, now
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
 
-# --- requests ------------------------------------------------------------------------------------------------------
+# --- requests ---------------------------------------------------------------------------------------------------------
 
 
-async def test_answers_go_to_those_who_asked() -> None:
+async def test_each_caller_gets_its_own_response() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         scripted[1].script["Heartbeat"] = lambda call: call.answer(
             m.HeartbeatResponse(error_code=call.request.generation_id)
@@ -43,7 +43,7 @@ async def test_answers_go_to_those_who_asked() -> None:
             assert connection.in_flight == 0
 
 
-async def test_a_timeout_gives_the_connection_up() -> None:
+async def test_a_request_timeout_closes_the_connection() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         scripted[1].script["Heartbeat"] = no_answer
         events = Events()
@@ -58,7 +58,7 @@ async def test_a_timeout_gives_the_connection_up() -> None:
             assert len(events.named("on_disconnect")) == 1
 
 
-async def test_a_caller_that_is_cancelled_leaves_the_connection_in_order() -> None:
+async def test_a_cancelled_caller_leaves_the_connection_open() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         held: list[Call] = []
         scripted[1].script["Heartbeat"] = held.append
@@ -69,14 +69,14 @@ async def test_a_caller_that_is_cancelled_leaves_the_connection_in_order() -> No
             impatient.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await impatient
-            assert connection.in_flight == 2, "the broker still owes both answers"
+            assert connection.in_flight == 2, "both requests are still in flight"
             for call in held:
                 call.answer(m.HeartbeatResponse(error_code=call.request.generation_id))
             assert (await patient).error_code == 2
             assert connection.is_open
 
 
-async def test_a_cancelled_callers_malformed_answer_ends_the_connection_too() -> None:
+async def test_a_malformed_response_to_a_cancelled_request_closes_the_connection() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         held: list[Call] = []
         scripted[1].script["Heartbeat"] = held.append
@@ -90,8 +90,8 @@ async def test_a_cancelled_callers_malformed_answer_ends_the_connection_too() ->
             assert not connection.is_open
 
 
-async def test_malformed_bytes_end_the_connection_and_all_that_waits_there() -> None:
-    """What came behind such an answer might be anything; another connection is the next one's way."""
+async def test_a_malformed_response_closes_the_connection() -> None:
+    """The bytes after a malformed response cannot be trusted, so all in-flight requests fail."""
     async with ScriptedCluster("10.0.0.1") as scripted:
 
         def answer(call: Call) -> None:
@@ -137,7 +137,7 @@ async def test_a_wrong_correlation_id_ends_the_connection(number: int) -> None:
             assert not connection.is_open
 
 
-async def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
+async def test_a_response_without_a_request_closes_the_connection() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
 
         def answer(call: Call) -> None:
@@ -153,7 +153,7 @@ async def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
             assert "no request is in flight" in str(events.named("on_disconnect")[0][-1])
 
 
-async def test_an_oversized_frame_ends_the_connection_before_its_bytes_come() -> None:
+async def test_an_oversized_frame_closes_the_connection_before_its_body_arrives() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         scripted[1].script["Heartbeat"] = lambda call: call.write((2_000_001).to_bytes(4, "big") + b"x" * 100)
         config = ClientConfig(max_response_size=2_000_000)
@@ -163,7 +163,7 @@ async def test_an_oversized_frame_ends_the_connection_before_its_bytes_come() ->
             assert not connection.is_open
 
 
-async def test_a_connection_cut_in_mid_frame() -> None:
+async def test_a_connection_lost_in_the_middle_of_a_frame() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
 
         def answer(call: Call) -> None:
@@ -178,7 +178,7 @@ async def test_a_connection_cut_in_mid_frame() -> None:
                 await connection.request(HEARTBEAT, 4, 60.0)
 
 
-async def test_closing_fails_what_is_under_way() -> None:
+async def test_closing_fails_in_flight_requests() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         scripted[1].script["Heartbeat"] = no_answer
         async with connected(scripted) as connection:
@@ -189,12 +189,12 @@ async def test_closing_fails_what_is_under_way() -> None:
             await connection.aclose()
             failed = await asyncio.gather(*waiting, return_exceptions=True)
             assert [type(error) for error in failed] == [ConnectionLost] * 3
-            assert len(set(map(id, failed))) == 3, "each caller has an error of its own"
-            assert now() == pytest.approx(1.0), "and no timer is left to wait for"
+            assert len(set(map(id, failed))) == 3, "each caller has its own exception object"
+            assert now() == pytest.approx(1.0), "no request waited for its timeout"
 
 
-async def test_a_slow_reader_is_waited_for(network: Network) -> None:
-    """A request is not written while the transport is full; whoever waits for room is told when the end comes."""
+async def test_requests_wait_while_the_write_buffer_is_full(network: Network) -> None:
+    """A request that waits for the write buffer is not sent, and fails when the connection ends."""
     async with ScriptedCluster("10.0.0.1") as scripted:
         scripted[1].script["Produce"] = no_answer
         async with connected(scripted) as connection:
@@ -216,10 +216,10 @@ async def test_a_slow_reader_is_waited_for(network: Network) -> None:
             network.heal()
 
 
-# --- requests without an answer ------------------------------------------------------------------------------------
+# --- requests without a response --------------------------------------------------------------------------------------
 
 
-async def test_post_returns_when_the_transport_has_taken_the_bytes() -> None:
+async def test_send_oneway_does_not_wait_for_a_response() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted, connected(scripted) as connection:
         await connection.send_oneway(m.ProduceRequest(acks=0), 9, 5.0)
         assert connection.in_flight == 0
@@ -227,7 +227,7 @@ async def test_post_returns_when_the_transport_has_taken_the_bytes() -> None:
         assert len(scripted.requests_of("Produce")) == 1
 
 
-async def test_post_gives_up_a_connection_that_takes_nothing(network: Network) -> None:
+async def test_send_oneway_times_out_while_the_write_buffer_is_full(network: Network) -> None:
     async with ScriptedCluster("10.0.0.1") as scripted, connected(scripted) as connection:
         network.blackhole("10.0.0.1")
         part = m.ProduceRequest.PartitionProduceData(0, b"x" * 3_000_000)
@@ -238,24 +238,24 @@ async def test_post_gives_up_a_connection_that_takes_nothing(network: Network) -
         network.heal()
 
 
-# --- throttling ----------------------------------------------------------------------------------------------------
+# --- throttling -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("version", "pause"), [(1, 0.0), (2, 3.0), (4, 3.0)])
-async def test_a_throttled_connection_is_left_alone(version: int, pause: float) -> None:
-    """KIP-219: from version 2 of Heartbeat on the client waits; before that the broker has waited itself."""
+async def test_no_request_is_sent_on_a_throttled_connection(version: int, pause: float) -> None:
+    """KIP-219: from Heartbeat version 2 on the client waits; in older versions the broker delays the response."""
     async with ScriptedCluster("10.0.0.1") as scripted:
         scripted[1].script["Heartbeat"] = lambda call: call.answer(m.HeartbeatResponse(throttle_time_ms=3000))
         events = Events()
         async with connected(scripted, hooks=Hooks([events])) as connection:
             await connection.request(HEARTBEAT, version, 5.0)
-            assert now() == 0.0, "the answer itself is not held back"
+            assert now() == 0.0, "the response itself is not delayed"
             await asyncio.gather(*(connection.request(HEARTBEAT, version, 5.0) for _ in range(3)))
             assert {asked.time for asked in scripted.requests_of("Heartbeat")} == {0.0, pause}
             assert bool(events.named("on_throttle")) == bool(pause)
 
 
-async def test_no_throttle_is_obeyed_for_weeks() -> None:
+async def test_no_throttle_time_above_a_minute_is_obeyed() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         answer = m.HeartbeatResponse(throttle_time_ms=2**31 - 1)
         scripted[1].script["Heartbeat"] = lambda call: call.answer(answer)
@@ -265,7 +265,7 @@ async def test_no_throttle_is_obeyed_for_weeks() -> None:
             assert now() == 60.0
 
 
-async def test_a_throttle_is_obeyed_although_its_caller_has_gone() -> None:
+async def test_a_throttle_time_applies_although_the_caller_was_cancelled() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         held: list[Call] = []
         scripted[1].script["Heartbeat"] = held.append
@@ -281,7 +281,7 @@ async def test_a_throttle_is_obeyed_although_its_caller_has_gone() -> None:
             assert now() == pytest.approx(3.0)
 
 
-async def test_a_throttle_that_grows_while_waiting_is_obeyed_to_its_end() -> None:
+async def test_a_throttle_time_extended_while_waiting_is_obeyed() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         held: list[Call] = []
         scripted[1].script["Heartbeat"] = held.append
@@ -302,10 +302,10 @@ async def test_a_throttle_that_grows_while_waiting_is_obeyed_to_its_end() -> Non
             await third
 
 
-# --- hooks ---------------------------------------------------------------------------------------------------------
+# --- hooks ------------------------------------------------------------------------------------------------------------
 
 
-async def test_hooks_see_each_connection_come_and_go_once() -> None:
+async def test_hooks_see_each_connect_and_disconnect_once() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         scripted[1].script["Heartbeat"] = lambda call: call.answer(m.HeartbeatResponse())
         events = Events()
@@ -319,7 +319,7 @@ async def test_hooks_see_each_connection_come_and_go_once() -> None:
         assert [event[2] for event in events.named("on_response")] == ["ApiVersions", "Heartbeat"]
 
 
-async def test_a_failed_handshake_is_no_connection_for_the_hooks() -> None:
+async def test_a_failed_handshake_emits_no_connect_event() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         scripted[1].script["ApiVersions"] = lambda call: call.cut()
         events = Events()
@@ -329,7 +329,7 @@ async def test_a_failed_handshake_is_no_connection_for_the_hooks() -> None:
         assert not events.named("on_disconnect")
 
 
-async def test_what_a_connection_shows_of_itself() -> None:
+async def test_the_repr_of_a_connection() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted, connected(scripted) as connection:
         assert repr(connection) == "<Connection node 1 (10.0.0.1:9092) control: open, 0 in flight>"
     assert "closed" in repr(connection)

@@ -1,4 +1,4 @@
-"""Coordinators: looked up where it is quiet, remembered until they disclaim."""
+"""CoordinatorClient: lookups, the cache, and coordinators that move."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures(
 
 
 def coordinate(scripted: ScriptedCluster, node_id: int, error_code: int = 0) -> None:
-    """Let every broker say that `node_id` coordinates everything."""
+    """Let every broker return `node_id` as the coordinator of every key."""
 
     def answer(call: Call) -> None:
         host = HOSTS[(node_id - 1) % 3]
@@ -41,7 +41,7 @@ def coordinate(scripted: ScriptedCluster, node_id: int, error_code: int = 0) -> 
 
 
 @pytest.mark.parametrize("version", [0, 1, 3, 4, 6])
-async def test_every_version_of_the_lookup(version: int) -> None:
+async def test_every_find_coordinator_version(version: int) -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         for broker in scripted.brokers.values():
             broker.versions["FindCoordinator"] = (0, version)
@@ -52,20 +52,20 @@ async def test_every_version_of_the_lookup(version: int) -> None:
         assert request.key == ("" if version >= 4 else "g")
 
 
-async def test_it_is_remembered_until_it_is_forgotten() -> None:
+async def test_the_coordinator_is_cached_until_it_is_marked_unknown() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         coordinate(scripted, 2)
         assert [await cluster.coordinators.find("g") for _ in range(3)] == [2, 2, 2]
         assert len(scripted.requests_of("FindCoordinator")) == 1
         cluster.coordinators.mark_unknown("g", node_id=3)
         await cluster.coordinators.find("g")
-        assert len(scripted.requests_of("FindCoordinator")) == 1, "node 3 was not it any more: old news"
+        assert len(scripted.requests_of("FindCoordinator")) == 1, "node 3 is not the cached coordinator"
         coordinate(scripted, 3)
         cluster.coordinators.mark_unknown("g", node_id=2)
         assert await cluster.coordinators.find("g") == 3
 
 
-async def test_kinds_and_keys_are_kept_apart() -> None:
+async def test_coordinators_are_cached_by_type_and_key() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         coordinate(scripted, 1)
         await cluster.coordinators.find("g")
@@ -74,7 +74,7 @@ async def test_kinds_and_keys_are_kept_apart() -> None:
         assert [asked.request.key_type for asked in scripted.requests_of("FindCoordinator")] == [0, 1, 0]
 
 
-async def test_an_error_is_the_callers() -> None:
+async def test_a_find_coordinator_error_is_raised() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         coordinate(scripted, -1, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         with pytest.raises(
@@ -83,7 +83,7 @@ async def test_an_error_is_the_callers() -> None:
             await cluster.coordinators.find("g")
 
 
-async def test_a_coordinator_that_is_new_to_the_client() -> None:
+async def test_an_unknown_coordinator_node_triggers_a_metadata_refresh() -> None:
     async with ScriptedCluster(*HOSTS) as scripted:
         scripted.listed = {1, 2}
         async with cluster_of(scripted) as cluster:
@@ -105,7 +105,7 @@ async def test_a_coordinator_that_left_the_cluster_is_looked_up_again() -> None:
         assert await cluster.coordinators.find("g") == 1
 
 
-async def test_a_failed_request_makes_it_be_looked_up_again() -> None:
+async def test_the_coordinator_is_looked_up_again_after_a_failed_request() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         coordinate(scripted, 2)
         scripted[2].script["Heartbeat"] = Call.cut
@@ -117,7 +117,7 @@ async def test_a_failed_request_makes_it_be_looked_up_again() -> None:
         assert len(scripted.requests_of("FindCoordinator")) == 2
 
 
-async def test_a_cancelled_request_says_nothing_about_the_coordinator() -> None:
+async def test_a_cancelled_request_does_not_make_the_coordinator_unknown() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         coordinate(scripted, 2)
         scripted[2].script["JoinGroup"] = no_answer
@@ -129,7 +129,7 @@ async def test_a_cancelled_request_says_nothing_about_the_coordinator() -> None:
         assert len(scripted.requests_of("FindCoordinator")) == 1
 
 
-async def test_the_lookup_goes_where_it_is_quiet() -> None:
+async def test_find_coordinator_goes_to_the_least_loaded_node() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         coordinate(scripted, 2)
         for node in (1, 2):
@@ -145,11 +145,11 @@ async def test_the_lookup_goes_where_it_is_quiet() -> None:
             task.cancel()
 
 
-# -- a coordinator that has moved ---------------------------------------------------------------------------------------
+# --- a coordinator that has moved -------------------------------------------------------------------------------------
 
 
-async def test_what_waits_at_a_former_coordinator_is_given_up_when_another_is_found() -> None:
-    """Whatever the lane; not before it is known, and not what waits there for another group."""
+async def test_requests_at_a_former_coordinator_are_cancelled_when_another_is_found() -> None:
+    """On all lanes; but not requests of other groups, and not if the lookup returns the same node."""
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         coordinate(scripted, 2)
         for api in ("JoinGroup", "OffsetCommit"):
@@ -162,7 +162,7 @@ async def test_what_waits_at_a_former_coordinator_is_given_up_when_another_is_fo
         cluster.coordinators.mark_unknown("g")
         await cluster.coordinators.find("g")
         await asyncio.sleep(1)
-        assert not any(task.done() for task in (join, commit, other)), "it was found where it had been"
+        assert not any(task.done() for task in (join, commit, other)), "the lookup returned the same node"
         coordinate(scripted, 3)
         cluster.coordinators.mark_unknown("g")
         begun = asyncio.get_running_loop().time()
@@ -173,11 +173,11 @@ async def test_what_waits_at_a_former_coordinator_is_given_up_when_another_is_fo
             with pytest.raises(CoordinatorMoved, match="node 2 is no longer the coordinator of 'g'"):
                 await task
         assert not other.done()
-        assert await cluster.coordinators.find("g") == 3, "their end says nothing about the new one"
+        assert await cluster.coordinators.find("g") == 3, "cancelling them does not make the new coordinator unknown"
         other.cancel()
 
 
-async def test_what_waits_for_a_connection_to_a_former_coordinator_is_given_up() -> None:
+async def test_requests_waiting_to_connect_to_a_former_coordinator_are_cancelled() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         coordinate(scripted, 2)
         scripted[2].script["ApiVersions"] = no_answer
@@ -190,7 +190,7 @@ async def test_what_waits_for_a_connection_to_a_former_coordinator_is_given_up()
             await commit
 
 
-async def test_the_next_request_to_that_node_does_not_wait_behind_the_one_given_up() -> None:
+async def test_the_next_request_to_that_node_does_not_wait_for_the_cancelled_one() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         coordinate(scripted, 2)
         scripted[2].script["OffsetCommit"] = no_answer
@@ -205,7 +205,7 @@ async def test_the_next_request_to_that_node_does_not_wait_behind_the_one_given_
 
 
 async def test_lookups_are_numbered() -> None:
-    """A coordinator that was looked up again is another lookup, also if it is the same node."""
+    """Each lookup of a key has its own number, also if it returns the same node."""
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         coordinators = cluster.coordinators
         assert coordinators.lookup_number("g") is None
@@ -220,7 +220,7 @@ async def test_lookups_are_numbered() -> None:
         assert coordinators.lookup_number("g") not in (None, first)
 
 
-async def test_in_doubt_the_former_coordinator_is_asked_last() -> None:
+async def test_a_stale_coordinator_is_asked_last() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         coordinate(scripted, 2)
         for number in range(20):
@@ -233,7 +233,7 @@ async def test_in_doubt_the_former_coordinator_is_asked_last() -> None:
             cluster.coordinators.mark_unknown("g")
 
 
-async def test_in_doubt_the_former_coordinator_is_asked_if_nobody_else_answers() -> None:
+async def test_a_stale_coordinator_is_asked_if_no_other_broker_answers() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         coordinate(scripted, 2)
         await cluster.coordinators.find("g")

@@ -1,4 +1,4 @@
-"""FrameProtocol: however the bytes are cut, the frames are the same."""
+"""FrameProtocol: frames do not depend on how the bytes arrive."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EDGES = [0, 1, READ_BYTES - 5, READ_BYTES - 4, READ_BYTES - 3, READ_BYTES, READ_
 
 
 class Transport:
-    """What the protocol needs of a transport."""
+    """A transport with only what FrameProtocol uses."""
 
     aborted = False
 
@@ -36,11 +36,11 @@ def protocol(limit: int = LIMIT) -> tuple[FrameProtocol, list[bytes], list[Any],
 
 
 def feed(made: FrameProtocol, data: bytes, cuts: list[int]) -> None:
-    """Hand over `data` in pieces of these sizes (then of one size), as a selector loop would."""
+    """Pass `data` to the protocol in pieces of these sizes (then of 4096 bytes), as a selector event loop does."""
     position, sizes = 0, iter(cuts)
     while position < len(data):
         buffer = made.get_buffer(-1)
-        assert len(buffer) > 0, "asyncio refuses an empty buffer"
+        assert len(buffer) > 0, "asyncio does not accept an empty buffer"
         count = min(len(buffer), next(sizes, 4096), len(data) - position)
         buffer[:count] = data[position : position + count]
         made.buffer_updated(count)
@@ -60,7 +60,7 @@ bodies = st.lists(
 @given(bodies, st.lists(st.integers(1, READ_BYTES * 2), max_size=30))
 @example([b"x" * READ_BYTES, b"", b"y"], [1, 1, 1, 1, 1])
 @example([b"", b"", b"x" * (READ_BYTES - 4)], [4, 2, 2, READ_BYTES * 2])
-def test_any_cut_gives_the_same_frames(bodies: list[bytes], cuts: list[int]) -> None:
+def test_frames_do_not_depend_on_how_the_bytes_are_split(bodies: list[bytes], cuts: list[int]) -> None:
     made, frames, ends, transport = protocol()
     feed(made, framed(bodies), cuts)
     assert frames == bodies
@@ -87,7 +87,7 @@ def test_byte_by_byte(bodies: list[bytes]) -> None:
         (b"SSH-", "SSH server"),
     ],
 )
-def test_an_impossible_size_ends_the_connection(head: bytes, said: str) -> None:
+def test_an_invalid_frame_size_ends_the_connection(head: bytes, said: str) -> None:
     made, frames, ends, transport = protocol()
     feed(made, framed([b"good"]) + head + b"more", [])
     assert frames == [b"good"]
@@ -98,7 +98,7 @@ def test_an_impossible_size_ends_the_connection(head: bytes, said: str) -> None:
     assert said in str(error)
 
 
-def test_a_frame_for_which_there_is_no_memory_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frame_too_large_for_memory_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_more(_size: int) -> bytearray:
         raise MemoryError
 
@@ -120,7 +120,7 @@ def test_the_largest_frame_is_allowed() -> None:
     assert not transport.aborted
 
 
-def test_what_it_says_when_the_connection_ends() -> None:
+def test_connection_lost_is_reported() -> None:
     made, _, ends, _ = protocol()
     made.connection_lost(ConnectionResetError("reset"))
     assert isinstance(ends[0], ConnectionLost)
@@ -131,7 +131,7 @@ def test_what_it_says_when_the_connection_ends() -> None:
 
 
 @pytest.mark.asyncio
-async def test_whoever_waits_to_write_is_woken_by_room_and_by_the_end() -> None:
+async def test_drain_returns_when_the_buffer_has_room_or_the_connection_ends() -> None:
     made, _, _, _ = protocol()
     await asyncio.wait_for(made.drain(), 1)
     for wake in (made.resume_writing, lambda: made.connection_lost(None)):

@@ -1,4 +1,4 @@
-"""Lookups: the next node is asked as soon as the last one fails or stays silent."""
+"""HedgedRequests: the next node is asked after a failure, or after a second without an answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NODES = [Address(number, f"kafka{number}", 9092) for number in range(1, 5)]
 
 
 class Asking:
-    """Answers by node: seconds of silence and what comes then."""
+    """An `ask` function: for each node the seconds before it answers, and the answer or the exception."""
 
     def __init__(self, **plans: tuple[float, object]) -> None:
         self.plans = {int(name[1:]): plan for name, plan in plans.items()}
@@ -37,13 +37,13 @@ class Asking:
         return answer
 
 
-async def test_the_first_node_answers_and_no_other_is_asked() -> None:
+async def test_no_other_node_is_asked_if_the_first_answers() -> None:
     ask = Asking(n1=(0.5, "yes"))
     assert await HedgedRequests().first_response("X", NODES, ask) == "yes"
     assert ask.asked == [(1, 0.0)]
 
 
-async def test_a_silent_node_costs_a_second() -> None:
+async def test_after_a_second_without_an_answer_the_next_node_is_asked() -> None:
     ask, lookups = Asking(n2=(0.1, "yes")), HedgedRequests()
     assert await lookups.first_response("X", NODES, ask) == "yes"
     assert ask.asked == [(1, 0.0), (2, HEDGE_SECONDS)]
@@ -51,19 +51,19 @@ async def test_a_silent_node_costs_a_second() -> None:
     assert len(lookups) == 0
 
 
-async def test_a_failing_node_costs_nothing() -> None:
+async def test_after_a_failure_the_next_node_is_asked_at_once() -> None:
     ask = Asking(n1=(0.0, ConnectError("one")), n2=(0.0, DecodeError("two")), n3=(0.0, "yes"))
     assert await HedgedRequests().first_response("X", NODES, ask) == "yes"
     assert [at for _, at in ask.asked] == [0.0, 0.0, 0.0]
 
 
-async def test_a_slow_node_may_still_win() -> None:
+async def test_a_slow_node_can_still_answer_first() -> None:
     ask = Asking(n1=(1.5, "slow"), n2=(5.0, "never"))
     assert await HedgedRequests().first_response("X", NODES, ask) == "slow"
     assert ask.cancelled == [2]
 
 
-async def test_when_all_fail_the_error_names_them_all() -> None:
+async def test_the_error_lists_the_error_of_every_node() -> None:
     ask = Asking(
         **{f"n{number}": (float(number), ConnectError(f"node {number} is down")) for number in range(1, 5)}
     )
@@ -73,7 +73,7 @@ async def test_when_all_fail_the_error_names_them_all() -> None:
         await HedgedRequests().first_response("X", NODES, ask)
 
 
-async def test_any_other_error_ends_the_lookup() -> None:
+async def test_any_other_error_is_raised_at_once() -> None:
     ask = Asking(n2=(0.0, BrokerError(30, "group 'g'")))
     with pytest.raises(BrokerError):
         await HedgedRequests().first_response("X", NODES, ask)
@@ -81,7 +81,7 @@ async def test_any_other_error_ends_the_lookup() -> None:
     assert len(ask.asked) == 2
 
 
-async def test_no_nodes_at_all() -> None:
+async def test_no_nodes() -> None:
     with pytest.raises(NoBrokersError):
         await HedgedRequests().first_response("X", [], Asking())
 
@@ -106,7 +106,7 @@ async def test_a_cancelled_anyio_scope_leaves_no_task() -> None:
     assert len(lookups) == 0
 
 
-async def test_closing_ends_lookups_with_an_error_and_not_with_a_cancellation() -> None:
+async def test_closing_raises_closed_error_in_callers() -> None:
     lookups = HedgedRequests()
     task = asyncio.create_task(lookups.first_response("X", NODES, Asking()))
     await asyncio.sleep(0.5)

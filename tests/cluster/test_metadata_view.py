@@ -1,4 +1,4 @@
-"""ClusterView and merge: what is known after each answer, however the answers come."""
+"""ClusterView and merge: the view after each response, in any order of responses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def view_of(*topics: Topic) -> ClusterView:
     return merge(ClusterView(), response(*topics), None, 0.0)
 
 
-def test_what_a_view_says() -> None:
+def test_view_lookups() -> None:
     view = view_of(topic({1: (2, 5), 0: (1, 4)}))
     assert view.cluster_id == "c"
     assert sorted(view.brokers) == [1, 2, 3]
@@ -46,7 +46,7 @@ def test_what_a_view_says() -> None:
     assert view.partition_counts(["t", "other"]) == {"t": 2}
 
 
-def test_a_leader_that_no_broker_is_counts_as_none() -> None:
+def test_a_leader_that_is_not_among_the_brokers_counts_as_none() -> None:
     assert view_of(topic({0: (9, 1)})).leader(TP) == -1
 
 
@@ -55,7 +55,7 @@ def test_partitions_with_a_leader_are_writable() -> None:
     assert (known.numbers, known.writable) == ([0, 1, 2], [0, 2])
 
 
-def test_a_view_cannot_be_changed() -> None:
+def test_a_view_is_immutable() -> None:
     view = view_of(topic({0: (1, 1)}))
     with pytest.raises(TypeError):
         view.topics["t"] = view.topics["t"]  # type: ignore[index]
@@ -64,8 +64,8 @@ def test_a_view_cannot_be_changed() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 6)), min_size=1, max_size=12))
-def test_the_newest_epoch_wins_in_whatever_order_answers_come(answers: list[tuple[int, int]]) -> None:
-    """The property behind KIP-320: an old answer never takes a partition back to an old leader."""
+def test_the_newest_epoch_wins_in_any_order(answers: list[tuple[int, int]]) -> None:
+    """KIP-320: a stale response never changes a partition back to an older leader."""
     view = ClusterView()
     newest = -1
     for number, (leader, epoch) in enumerate(answers):
@@ -86,7 +86,7 @@ def test_the_newest_epoch_wins_in_whatever_order_answers_come(answers: list[tupl
         max_size=12,
     )
 )
-def test_hints_and_answers_together_only_go_forward(steps: list[tuple[bool, int, int]]) -> None:
+def test_leader_epochs_never_decrease(steps: list[tuple[bool, int, int]]) -> None:
     view, epoch_before = view_of(topic({0: (1, 0)})), 0
     for is_hint, leader, epoch in steps:
         if is_hint:
@@ -101,47 +101,47 @@ def test_hints_and_answers_together_only_go_forward(steps: list[tuple[bool, int,
         epoch_before = info.leader_epoch
 
 
-def test_a_recreated_topic_starts_anew_with_smaller_epochs_and_fewer_partitions() -> None:
+def test_a_recreated_topic_may_have_smaller_epochs_and_fewer_partitions() -> None:
     before = view_of(topic({0: (1, 9), 1: (2, 9)}, ONE))
     after = merge(before, response(topic({0: (3, 0)}, TWO)), ["t"], 1.0)
     assert after.leader(TP) == 3
     assert after.topics["t"].numbers == [0]
 
 
-def test_a_broker_that_is_behind_does_not_take_partitions_away() -> None:
-    """A topic never loses a partition; a flapping count would make groups rebalance again and again."""
+def test_a_stale_response_does_not_remove_partitions() -> None:
+    """Topics never lose partitions, and a partition count that alternates would cause repeated rebalances."""
     before = view_of(topic({0: (1, 0), 1: (2, 0)}))
     after = merge(before, response(topic({0: (1, 0)})), ["t"], 1.0)
     assert after.topics["t"].numbers == [0, 1]
 
 
-def test_without_topic_ids_the_epochs_decide_and_the_count_may_shrink() -> None:
+def test_without_topic_ids_epochs_decide_and_partitions_can_disappear() -> None:
     before = view_of(topic({0: (1, 9), 1: (1, 9)}, m.NO_UUID))
     after = merge(before, response(topic({0: (2, 3)}, m.NO_UUID)), ["t"], 1.0)
     assert after.leader(TP) == 1
     assert after.topics["t"].numbers == [0]
-    # one of two brokers may be too old to say the id
+    # in a mixed cluster one broker may be too old to send the topic id
     mixed = merge(view_of(topic({0: (1, 9)}, ONE)), response(topic({0: (2, 3)}, m.NO_UUID)), ["t"], 1.0)
     assert mixed.leader(TP) == 1
 
 
-def test_brokers_without_epochs_are_believed() -> None:
+def test_responses_without_epochs_are_applied() -> None:
     before = view_of(topic({0: (1, -1)}, m.NO_UUID))
     assert merge(before, response(topic({0: (2, -1)}, m.NO_UUID)), ["t"], 1.0).leader(TP) == 2
 
 
-def test_topics_that_nobody_asked_for_any_more_are_forgotten() -> None:
+def test_topics_no_longer_requested_are_dropped() -> None:
     before = view_of(topic({0: (1, 0)}), topic({0: (1, 0)}, TWO, "other"))
     after = merge(before, response(topic({0: (1, 0)})), ["t"], 1.0)
     assert set(after.topics) == {"t"}
 
 
-def test_a_broker_that_answers_with_all_topics_does_not_fill_the_view() -> None:
-    """Metadata version 0 has no way to ask for no topics."""
+def test_topics_that_were_not_requested_are_ignored() -> None:
+    """A Metadata request of version 0 cannot request no topics."""
     assert not merge(ClusterView(), response(topic({0: (1, 0)})), [], 0.0).topics
 
 
-def test_an_unknown_topic_is_not_in_the_view_and_a_forbidden_one_is_with_its_error() -> None:
+def test_unknown_topics_are_not_in_the_view_and_unauthorized_ones_have_their_error() -> None:
     unknown = Topic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name="t")
     assert "t" not in merge(view_of(topic({0: (1, 0)})), response(unknown), ["t"], 1.0).topics
     forbidden = Topic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name="t")
@@ -149,7 +149,7 @@ def test_an_unknown_topic_is_not_in_the_view_and_a_forbidden_one_is_with_its_err
     assert view.topics["t"].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_a_hint_brings_the_address_of_a_broker_that_is_new() -> None:
+def test_with_leader_adds_an_unknown_broker() -> None:
     view = view_of(topic({0: (1, 0)}))
     assert view.with_leader(TP, 7, 1, ()).leader(TP) == -1
     hinted = view.with_leader(TP, 7, 1, [BrokerInfo(7, "kafka7", 9092)])
@@ -157,7 +157,7 @@ def test_a_hint_brings_the_address_of_a_broker_that_is_new() -> None:
     assert hinted.brokers[7].host == "kafka7"
 
 
-def test_a_hint_about_an_unknown_partition_or_without_a_leader_changes_nothing() -> None:
+def test_with_leader_ignores_unknown_partitions_and_missing_leaders() -> None:
     view = view_of(topic({0: (1, 0)}))
     assert view.with_leader(TopicPartition("t", 9), 2, 5, ()) is view
     assert view.with_leader(TopicPartition("other", 0), 2, 5, ()) is view
@@ -175,12 +175,12 @@ def test_a_hint_about_an_unknown_partition_or_without_a_leader_changes_nothing()
         ([], []),
     ],
 )
-def test_partitions_that_no_topic_has_are_left_out(numbers: list[int], kept: list[int]) -> None:
-    """Whoever counts partitions takes them for those below the count; an answer with a gap is a spoilt one."""
+def test_partitions_after_a_gap_are_ignored(numbers: list[int], kept: list[int]) -> None:
+    """Assignors take a partition count as partitions 0 to count - 1, so a response with a gap is not usable as it is."""
     assert view_of(topic(dict.fromkeys(numbers, (1, 1)))).topics["t"].numbers == kept
 
 
-def test_a_gap_hides_nothing_that_is_known() -> None:
+def test_a_gap_in_a_response_does_not_remove_known_partitions() -> None:
     known = view_of(topic(dict.fromkeys(range(3), (1, 1))))
     later = merge(known, response(topic({0: (2, 2), 7: (2, 2)})), None, 1.0)
     assert later.topics["t"].numbers == [0, 1, 2]

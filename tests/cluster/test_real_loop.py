@@ -1,4 +1,4 @@
-"""The cluster on an ordinary loop with real sockets: what the in-memory network cannot show."""
+"""Cluster on a standard event loop with real sockets, for what the in-memory network cannot test."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_requests_over_real_sockets() -> None:
 
 
 async def test_a_large_response_over_real_sockets() -> None:
-    """Several megabytes in one frame, received into a buffer of its own."""
+    """A frame of several megabytes is received into its own buffer."""
     async with EmbeddedCluster(nodes=1) as broker:
         for number in range(40):
             broker.create_topic(f"{number:03d}" + "x" * 200, 500)
@@ -41,18 +41,18 @@ async def test_a_large_response_over_real_sockets() -> None:
 
 
 @pytest.mark.parametrize("host", ["a" * 70 + ".example", "two..dots"])
-async def test_a_name_that_no_resolver_takes(host: str) -> None:
+async def test_an_invalid_host_name(host: str) -> None:
     with pytest.raises(ConnectError, match="host name cannot be resolved"):
         await connect(Address(1, host, 9092), "control", ClientConfig(), Hooks())
 
 
-async def test_a_port_that_cannot_be() -> None:
-    """Brokers may advertise anything; the resolver would cut it to 16 bits, which is somebody else's port."""
+async def test_an_invalid_port() -> None:
+    """A broker may advertise any port; a resolver would truncate it to 16 bits, which is another port."""
     with pytest.raises(ConnectError, match="port 70000 is not allowed: 1 to 65535"):
         await connect(Address(1, "127.0.0.1", 70_000), "control", ClientConfig(), Hooks())
 
 
-async def test_a_port_that_nobody_listens_on() -> None:
+async def test_a_port_without_a_listener() -> None:
     async with EmbeddedCluster(nodes=1) as broker:
         port = broker.nodes[1].port
     with pytest.raises(ConnectError, match=rf"127\.0\.0\.1:{port}: Connection refused"):

@@ -1,4 +1,4 @@
-"""SCRAM, the pure part: the RFCs' own examples, a server of the tests' own, and every way to be lied to."""
+"""ScramClient: the RFC's example, a server written for the test, and invalid server messages."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from asyncgroup.cluster.scram import HASHES, ScramClient, ScramError
 
 
 class Server:
-    """The other side, by RFC 5802; knows `password`."""
+    """The server side of SCRAM by RFC 5802, for a user with `password`."""
 
     def __init__(self, mechanism: str, password: str, iterations: int = 4096, salt: bytes = b"salt") -> None:
-        self.hash, self.iterations, self.salt = HASHES[mechanism], iterations, salt
+        self.hash = HASHES[mechanism]
+        self.iterations = iterations
+        self.salt = salt
         salted = hashlib.pbkdf2_hmac(self.hash, password.encode(), salt, iterations)
         self.stored = hashlib.new(self.hash, self.hmac(salted, b"Client Key")).digest()
         self.server_key = self.hmac(salted, b"Server Key")
-        self.username = self.authzid = ""
+        self.username = ""
+        self.authzid = ""
 
     def hmac(self, key: bytes, message: bytes) -> bytes:
         return hmac.new(key, message, self.hash).digest()
@@ -37,7 +40,7 @@ class Server:
         return self.first.encode()
 
     def accepts(self, final: bytes) -> bytes | None:
-        """The server-final-message, None if the proof is wrong."""
+        """Return the server-final-message, None if the client's proof is wrong."""
         without, _, proof = final.decode().rpartition(",p=")
         binding = base64.b64encode(self.header.encode()).decode()
         assert without == f"c={binding},r={self.nonce}"
@@ -49,7 +52,7 @@ class Server:
         return b"v=" + base64.b64encode(self.hmac(self.server_key, message))
 
 
-def test_the_example_of_rfc_7677() -> None:
+def test_the_example_in_rfc_7677() -> None:
     client = ScramClient("SCRAM-SHA-256", "user", "pencil", nonce="rOprNGfwEbeRWgbNEkqO")
     assert client.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
     server_first = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
@@ -80,7 +83,7 @@ def test_any_name_and_password(mechanism: str, user: str, password: str, authzid
     assert (server.username, server.authzid) == (user, authzid)
 
 
-def test_a_wrong_password_is_no_proof_and_no_two_exchanges_are_alike() -> None:
+def test_a_wrong_password_fails_and_nonces_differ() -> None:
     server = Server("SCRAM-SHA-512", "right")
     client = ScramClient("SCRAM-SHA-512", "user", "wrong")
     assert server.accepts(client.final(server.challenge(client.first()))) is None
@@ -91,7 +94,7 @@ def test_a_wrong_password_is_no_proof_and_no_two_exchanges_are_alike() -> None:
     ("answer", "said"),
     [
         (b"r=other,s=QQ==,i=4096", "nonce"),
-        (b"r=mine,s=QQ==,i=4096", "adds nothing"),
+        (b"r=mine,s=QQ==,i=4096", "followed by further"),
         (b"s=QQ==,i=4096", "nonce"),
         (b"r=mine+,s=QQ==,i=4095", "4095 iterations; 4096 to"),
         (b"r=mine+,s=QQ==,i=999999999", "999999999 iterations"),
@@ -104,7 +107,7 @@ def test_a_wrong_password_is_no_proof_and_no_two_exchanges_are_alike() -> None:
         (b"", "nonce"),
     ],
 )
-def test_first_answers_that_do_not_do(answer: bytes, said: str) -> None:
+def test_invalid_server_first_messages(answer: bytes, said: str) -> None:
     client = ScramClient("SCRAM-SHA-256", "user", "pencil", nonce="mine")
     client.first()
     with pytest.raises(ScramError, match=said) as caught:
@@ -122,7 +125,7 @@ def test_first_answers_that_do_not_do(answer: bytes, said: str) -> None:
         (b"e=invalid-proof", "refused authentication: invalid-proof"),
     ],
 )
-def test_last_answers_that_do_not_do(answer: bytes, said: str) -> None:
+def test_invalid_server_final_messages(answer: bytes, said: str) -> None:
     server = Server("SCRAM-SHA-256", "pencil")
     client = ScramClient("SCRAM-SHA-256", "user", "pencil")
     client.final(server.challenge(client.first()))
@@ -130,13 +133,13 @@ def test_last_answers_that_do_not_do(answer: bytes, said: str) -> None:
         client.verify(answer)
 
 
-def test_a_signature_before_there_was_an_exchange_is_none() -> None:
+def test_verify_before_final_fails() -> None:
     with pytest.raises(ScramError):
         ScramClient("SCRAM-SHA-256", "user", "pencil").verify(b"v=")
 
 
 @given(st.binary(max_size=60))
-def test_noise_is_an_error_and_nothing_else(noise: bytes) -> None:
+def test_random_bytes_raise_only_scram_error(noise: bytes) -> None:
     client = ScramClient("SCRAM-SHA-256", "user", "pencil")
     with pytest.raises(ScramError):
         client.final(noise)

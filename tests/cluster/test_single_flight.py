@@ -1,4 +1,4 @@
-"""Refresher: one run for all who wait, never two at a time."""
+"""SingleFlightRefresh: concurrent callers share one run, and runs never overlap."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures(
 
 
 class Work:
-    """Takes a second, and fails as often as it is told."""
+    """Work that takes a second; run n raises the n-th of `failures`, if it is not None."""
 
     def __init__(self, *failures: Exception | None) -> None:
         self.failures = list(failures)
@@ -45,7 +45,7 @@ async def single_flight(work: Work) -> AsyncIterator[tuple[SingleFlightRefresh, 
         await tasks.stop()
 
 
-async def test_calls_of_one_moment_share_a_run() -> None:
+async def test_concurrent_calls_share_a_run() -> None:
     work = Work()
     async with single_flight(work) as (refresh, _):
         await asyncio.gather(*(refresh() for _ in range(100)))
@@ -66,7 +66,7 @@ async def test_calls_during_a_run_share_the_next_one() -> None:
         assert work.runs == [0.0, 1.0, 2.0]
 
 
-async def test_each_run_has_its_own_outcome() -> None:
+async def test_each_run_has_its_own_result() -> None:
     work = Work(NoBrokersError("down"), None, ValueError("a bug"))
     async with single_flight(work) as (refresh, tasks):
         with pytest.raises(NoBrokersError):
@@ -89,7 +89,7 @@ async def test_a_cancelled_caller_does_not_stop_the_run_for_others() -> None:
         assert work.runs == [0.0]
 
 
-async def test_a_failure_that_nobody_waits_for_is_no_warning() -> None:
+async def test_an_error_without_a_waiting_caller_is_not_logged_by_asyncio() -> None:
     async with single_flight(Work(NoBrokersError("down"))) as (refresh, _):
         task = asyncio.create_task(refresh())
         await asyncio.sleep(0.5)
@@ -97,8 +97,8 @@ async def test_a_failure_that_nobody_waits_for_is_no_warning() -> None:
         await asyncio.sleep(5)
 
 
-async def test_closing_tells_all_who_wait() -> None:
-    async with single_flight(Work()) as (refresh, tasks):
+async def test_closing_raises_closed_error_in_all_callers() -> None:
+    async with single_flight(Work()) as (refresh, owner):
         under_way = asyncio.create_task(refresh())
         await asyncio.sleep(0.5)
         waiting = asyncio.create_task(refresh())
@@ -110,8 +110,8 @@ async def test_closing_tells_all_who_wait() -> None:
             await refresh()
 
 
-async def test_closing_in_the_very_moment_of_the_call() -> None:
-    async with single_flight(Work()) as (refresh, tasks):
+async def test_closing_before_the_run_has_started() -> None:
+    async with single_flight(Work()) as (refresh, owner):
         caller = asyncio.create_task(refresh())
         await asyncio.sleep(0)
         await tasks.stop()

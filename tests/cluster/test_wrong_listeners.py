@@ -1,6 +1,6 @@
-"""What is at the address is not what the configuration expects: the error says what it is and what to change.
+"""Servers that do not match the client's security configuration: the error names the cause and what to change.
 
-Real sockets, as TLS and the ends of TCP connections cannot be shown in memory.
+With real sockets, because TLS and TCP resets do not exist on the in-memory network.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ HTTP = b"HTTP/1.1 400 Bad Request\r\n\r\n"
 
 
 class Server(asyncio.Protocol):
-    """Answers the first bytes that come with `answer`, then hangs up; `greeting` is sent at once."""
+    """Sends `greeting` on connect and `answer` to the first bytes received, then closes (unless `stays`)."""
 
     def __init__(self, answer: bytes = b"", greeting: bytes = b"", *, stays: bool = False) -> None:
-        self.answer, self.greeting, self.stays = answer, greeting, stays
+        self.answer = answer
+        self.greeting = greeting
+        self.stays = stays
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -46,7 +48,7 @@ class Server(asyncio.Protocol):
 @asynccontextmanager
 async def served(make: Callable[[], Server], context: ssl.SSLContext | None = None) -> AsyncIterator[str]:
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _loop, _context: None)  # the server's own complaints about handshakes
+    loop.set_exception_handler(lambda _loop, _context: None)  # ignore the server's own handshake errors
     server = await loop.create_server(make, "127.0.0.1", 0, ssl=context)
     try:
         yield "127.0.0.1:{1}".format(*server.sockets[0].getsockname())
@@ -55,7 +57,7 @@ async def served(make: Callable[[], Server], context: ssl.SSLContext | None = No
 
 
 async def refused(servers: str, security: Security | None, kind: type[Exception] = NoBrokersError) -> str:
-    """The error of a client that tries once; an address is named no more than once."""
+    """Return the error of a client that tries once; check that it names the address only once."""
     config = ClientConfig(security=security, connect_timeout=1.0, request_timeout=1.0, metadata_retry_max=0)
     with pytest.raises(kind) as caught:
         async with Cluster(servers, config):
@@ -66,7 +68,7 @@ async def refused(servers: str, security: Security | None, kind: type[Exception]
 
 
 def alert(code: int) -> Callable[[], Server]:
-    """A server that refuses a TLS handshake by a fatal alert (RFC 8446, 6.2)."""
+    """Return a server that rejects a TLS handshake with a fatal alert (RFC 8446, 6.2)."""
     return lambda: Server(bytes((0x15, 3, 3, 0, 2, 2, code)))
 
 
@@ -85,7 +87,7 @@ def alert(code: int) -> Callable[[], Server]:
         (80, "TLS failed: TLSV1_ALERT_INTERNAL_ERROR"),
     ],
 )
-async def test_an_alert_says_what_to_change(code: int, said: str) -> None:
+async def test_messages_for_tls_alerts(code: int, said: str) -> None:
     async with served(alert(code)) as servers:
         text = await refused(servers, TLS)
         assert f"{servers}: TLS failed: " in text
@@ -100,9 +102,9 @@ async def test_an_alert_says_what_to_change(code: int, said: str) -> None:
         (lambda: Server(HTTP), "TLS failed: WRONG_VERSION_NUMBER (is it a TLS listener"),
         (lambda: Server(greeting=b"SSH-2.0-OpenSSH_9.6\r\n"), "TLS failed: WRONG_VERSION_NUMBER (is it a TLS listener"),
     ],
-    ids=["hangs up", "silent", "HTTP", "SSH"],
+    ids=["closes", "no answer", "HTTP", "SSH"],
 )  # fmt: skip
-async def test_tls_where_there_is_none(make: Callable[[], Server], said: str) -> None:
+async def test_tls_to_a_listener_without_tls(make: Callable[[], Server], said: str) -> None:
     async with served(make) as servers:
         assert f"{servers}: {said}" in await refused(servers, TLS)
 
@@ -126,15 +128,15 @@ async def test_tls_to_a_plaintext_broker() -> None:
         (lambda: Server(greeting=b"SSH-2.0-OpenSSH_9.6\r\n"), "this is an SSH server, not a Kafka broker"),
         (alert(80), "the listener expects TLS: set security.protocol=SSL or SASL_SSL, in code security=Security(tls=Tls(…))"),
     ],
-    ids=["hangs up", "silent", "HTTP", "SSH", "TLS alert"],
+    ids=["closes", "no answer", "HTTP", "SSH", "TLS alert"],
 )  # fmt: skip
-async def test_plaintext_to_something_else(make: Callable[[], Server], said: str) -> None:
+async def test_messages_for_plaintext_to_another_kind_of_server(make: Callable[[], Server], said: str) -> None:
     async with served(make) as servers:
         assert f"{servers}: {said}" in await refused(servers, None)
 
 
 @pytest.mark.parametrize("sasl", [Plain("alice", "x"), Scram("alice", "x")])
-async def test_sasl_on_a_listener_without(sasl: Any) -> None:
+async def test_sasl_on_a_listener_without_sasl(sasl: Any) -> None:
     async with EmbeddedCluster() as broker:
         said = await refused(broker.bootstrap_servers, Security(sasl=sasl), AuthenticationError)
         assert (
@@ -168,14 +170,14 @@ def server_context(cert_file: str, ca_file: str | None = None) -> ssl.SSLContext
     ],
     ids=["expired", "not yet valid"],
 )  # fmt: skip
-async def test_dates_of_certificates(authority: Authority, start: str, end: str, said: str) -> None:
+async def test_expired_and_not_yet_valid_certificates(authority: Authority, start: str, end: str, said: str) -> None:
     cert = authority.sign_for("dated", "IP:127.0.0.1", start, end)
     async with served(Server, server_context(cert)) as servers:
         security = Security(tls=Tls(ca_file=authority.ca_file))
         assert said in await refused(servers, security, AuthenticationError)
 
 
-async def test_an_unknown_authority(authority: Authority) -> None:
+async def test_a_broker_certificate_of_an_unknown_ca(authority: Authority) -> None:
     async with served(Server, server_context(authority.sign("broker", "IP:127.0.0.1"))) as servers:
         said = await refused(servers, TLS, AuthenticationError)
         assert (
@@ -184,15 +186,15 @@ async def test_an_unknown_authority(authority: Authority) -> None:
         )
 
 
-async def test_a_client_certificate_that_is_missing(authority: Authority) -> None:
-    """TLS 1.3: the refusal comes after the handshake, and with some brokers as a mere hang-up."""
+async def test_a_missing_client_certificate(authority: Authority) -> None:
+    """With TLS 1.3 the rejection comes after the handshake; some brokers only close the connection."""
     context = server_context(authority.sign("mutual", "IP:127.0.0.1"), authority.ca_file)
     async with served(Server, context) as servers:
         said = await refused(servers, Security(tls=Tls(ca_file=authority.ca_file)))
         assert "does the listener require a client certificate? Then set cert_file and key_file" in said
 
 
-async def test_a_client_certificate_of_another_authority(authority: Authority, tmp_path: Path) -> None:
+async def test_a_client_certificate_of_an_untrusted_ca(authority: Authority, tmp_path: Path) -> None:
     context = server_context(authority.sign("strict", "IP:127.0.0.1"), authority.ca_file)
     cert = Authority(tmp_path, "other").sign("client", "IP:127.0.0.1")
     async with served(Server, context) as servers:
@@ -200,7 +202,7 @@ async def test_a_client_certificate_of_another_authority(authority: Authority, t
         assert "does the broker trust the CA of this client's certificate?" in said
 
 
-async def test_http_behind_tls(authority: Authority) -> None:
+async def test_an_http_server_with_tls(authority: Authority) -> None:
     context = server_context(authority.sign("web", "IP:127.0.0.1"))
     async with served(lambda: Server(HTTP), context) as servers:
         said = await refused(servers, Security(tls=Tls(ca_file=authority.ca_file)))

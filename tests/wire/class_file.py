@@ -27,7 +27,8 @@ class ClassFile:
     """A parsed class: its constants, superclass, the code of its methods, and what its lambdas call."""
 
     def __init__(self, data: bytes) -> None:
-        self._data, self._position = data, 8
+        self._data = data
+        self._position = 8
         self._constants: list[Any] = [None]
         self._read_constants()
         self._take(">HH")

@@ -99,7 +99,8 @@ class Oracle:
         self.spec: MessageSpec = message_spec(name)
         self.cls: Any = load_entity_schema(key, version, kind)
         self.ours: type[Message] = getattr(m, name)
-        self._read, self._write = entity_reader(self.cls), entity_writer(self.cls)
+        self._read = entity_reader(self.cls)
+        self._write = entity_writer(self.cls)
         self._structs: dict[str, KioStruct] = {}
         self._match(self.spec.top, self.cls)
 

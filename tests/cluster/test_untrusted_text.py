@@ -1,4 +1,4 @@
-"""What brokers and clients say about themselves, in errors, logs and health: escaped, of bounded length."""
+"""Text from brokers and clients is escaped and shortened in errors, logs and health."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def failure(awaitable: Any) -> str:
 
 
 @pytest.mark.virtual
-async def test_a_host_and_an_error_message() -> None:
+async def test_host_names_and_error_messages_of_a_broker_are_escaped() -> None:
     async with ScriptedCluster("10.0.0.1", "10.0.0.2") as scripted:
         scripted[2].host = EVIL
         scripted[1].script["FindCoordinator"] = lambda call: call.answer(
@@ -58,7 +58,7 @@ async def test_a_host_and_an_error_message() -> None:
         scripted[2].host = "10.0.0.2"
 
 
-async def test_a_host_that_no_resolver_takes() -> None:
+async def test_an_invalid_host_name_is_escaped() -> None:
     assert SHOWN in await failure(connect(Address(1, EVIL, PORT), "control", ClientConfig(), Hooks()))
 
 
@@ -73,7 +73,7 @@ async def test_a_host_that_no_resolver_takes() -> None:
     ],
     ids=["mechanisms", "refusal", "SCRAM error", "SCRAM iterations"],
 )
-async def test_what_a_broker_says_to_sasl(
+async def test_text_of_a_broker_in_sasl_errors_is_escaped(
     code: int, mechanisms: list[str], message: str | None, auth_bytes: bytes, sasl: Sasl
 ) -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
@@ -90,8 +90,8 @@ async def test_what_a_broker_says_to_sasl(
         assert "secret" not in said
 
 
-async def test_health_and_the_brokers_log(caplog: pytest.LogCaptureFixture) -> None:
-    """A client id and a group id of another's making, on both sides; nothing breaks a line or reaches a terminal."""
+async def test_client_and_group_ids_are_escaped_in_health_and_logs(caplog: pytest.LogCaptureFixture) -> None:
+    """Client and group ids with control characters, in the client and in the embedded broker."""
     seen = asyncio.Event()
 
     async def handler(session: Session, claim: Claim) -> None:
@@ -119,7 +119,7 @@ async def test_health_and_the_brokers_log(caplog: pytest.LogCaptureFixture) -> N
 
 
 @pytest.mark.virtual
-async def test_a_throttle_beyond_a_minute_is_capped_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_throttle_time_above_a_minute_is_reduced_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         answers = iter([60_000, 2**31 - 1, 0])
         scripted[1].script["ListGroups"] = lambda call: call.answer(
@@ -139,7 +139,7 @@ async def test_a_throttle_beyond_a_minute_is_capped_with_a_warning(caplog: pytes
     )
 
 
-# --- passwords in plain text ------------------------------------------------------------------------------------------
+# --- unencrypted passwords --------------------------------------------------------------------------------------------
 
 
 async def token() -> str:
@@ -158,7 +158,7 @@ async def token() -> str:
     ],
     ids=["PLAIN", "OAUTHBEARER", "SCRAM", "PLAIN over TLS", "none"],
 )
-async def test_a_password_over_plaintext_is_warned_of_once(
+async def test_unencrypted_credentials_are_logged_once(
     security: Security | None, warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
@@ -170,6 +170,6 @@ async def test_a_password_over_plaintext_is_warned_of_once(
             async with cluster:
                 await cluster.request(1, m.ListGroupsRequest())
                 await cluster.request(1, m.ListGroupsRequest(), lane="other")
-    said = [record.getMessage() for record in caplog.records if "not encrypted" in record.getMessage()]
+    said = [record.getMessage() for record in caplog.records if "unencrypted" in record.getMessage()]
     assert len(said) == warned
-    assert all("give Security(tls=Tls(…))" in text and "s3cret" not in text for text in said)
+    assert all("use Security(tls=Tls(…))" in text and "s3cret" not in text for text in said)
