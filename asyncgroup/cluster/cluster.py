@@ -61,7 +61,7 @@ class Cluster(NetworkClient):
         """Tracked topics, each with the number of `track` calls that are not undone yet."""
         self._updated = asyncio.Event()
         """Set at the next metadata refresh, then replaced by a new event."""
-        self._refresh = SingleFlightRefresh(self._owner, self._refresh_once)
+        self._refresh = SingleFlightRefresh(self._tasks, self._refresh_once)
         self.coordinators = CoordinatorClient(self, self.refresh)
 
     def __repr__(self) -> str:
@@ -290,5 +290,7 @@ def as_cluster(
     if not isinstance(bootstrap_servers, Cluster):
         return Cluster(bootstrap_servers, config, hooks=hooks), True
     if hooks:
-        raise ConfigError("hooks", hooks, "no hooks with an existing Cluster: pass them to the Cluster instead")
+        raise ConfigError(
+            "hooks", hooks, "no hooks with an existing Cluster: pass them to the Cluster instead"
+        )
     return bootstrap_servers, False

@@ -52,10 +52,12 @@ class _Lane:
 
 
 class ConnectionPool:
-    """All connections of a cluster; `owner` runs the tasks that connect."""
+    """All connections of a cluster; `tasks` runs the tasks that connect."""
 
-    def __init__(self, owner: Owner, config: ClientConfig, hooks: Hooks, rng: random.Random) -> None:
-        self._owner = owner
+    def __init__(
+        self, tasks: BackgroundTasks, config: ClientConfig, hooks: Hooks, rng: random.Random
+    ) -> None:
+        self._tasks = tasks
         self._config = config
         self._hooks = hooks
         self._random = rng
@@ -123,10 +125,10 @@ class ConnectionPool:
             self._retire(lane, lane.connection)
         if lane.connecting is None:
             ready: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
-            ready.add_done_callback(retrieve)
-            self._owner.spawn(self._connect, lane, ready, name=f"connect {address} {purpose}")
+            ready.add_done_callback(mark_retrieved)
+            self._tasks.spawn(self._connect, lane, ready, name=f"connect {address} {purpose}")
             lane.connecting = ready
-        return await result_of_shared(lane.connecting)
+        return await await_shared(lane.connecting)
 
     def limit_reconnect_backoff(self, seconds: float) -> None:
         """Limit the backoff before reconnecting to `seconds`; of several limits the smallest applies."""

@@ -118,7 +118,8 @@ def merge(
     brokers = {
         b.node_id: BrokerInfo(b.node_id, b.host, b.port, b.rack)
         for b in response.brokers
-        if b.node_id >= 0  # negative ids are this client's bootstrap addresses; only a malformed response has them
+        if b.node_id
+        >= 0  # negative ids are this client's bootstrap addresses; only a malformed response has them
     }
     return ClusterView(
         response.cluster_id, response.controller_id, MappingProxyType(brokers), MappingProxyType(topics), now

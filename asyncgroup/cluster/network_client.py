@@ -107,7 +107,7 @@ class NetworkClient:
 
         Raises NoBrokersError, ConnectError, AuthenticationError, UnsupportedVersionError, ClosedError.
         """
-        if not self._owner.is_open:
+        if not self._tasks.is_open:
             raise ClosedError(f"{self!r} is not open")
         return await self._pool.connection(self._address(node_id), lane)
 
@@ -203,7 +203,9 @@ class NetworkClient:
         version = self._negotiated_version(connection, cls, highest)
         await connection.send_oneway(build(version), version, timeout or self.config.request_timeout)
 
-    def _negotiated_version(self, connection: Connection, cls: type[Request[Any]], highest: int | None) -> int:
+    def _negotiated_version(
+        self, connection: Connection, cls: type[Request[Any]], highest: int | None
+    ) -> int:
         """Return the version to send.
 
         If there is no common version, the connection is replaced before the error is raised: the new one requests
@@ -215,7 +217,9 @@ class NetworkClient:
             self._pool.replace(connection.address.node_id, connection.purpose)
             raise
 
-    async def request_any(self, cls: type[Request[R]], build: RequestBuilder[R], *, last: int | None = None) -> R:
+    async def request_any(
+        self, cls: type[Request[R]], build: RequestBuilder[R], *, last: int | None = None
+    ) -> R:
         """Send a request to the least-loaded node, and to the next one on failure or after 1 s without a response.
 
         Known brokers are asked first, then the bootstrap addresses, so that the client rebootstraps when all known

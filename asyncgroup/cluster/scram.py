@@ -83,7 +83,9 @@ class ScramClient:
         """Check the server's signature, which proves that it knows the password."""
         attributes = parse_attributes(server_final)
         if "e" in attributes:
-            raise ScramError(f"the server refused authentication: {printable(attributes['e'], LONGEST_TEXT)}")
+            raise ScramError(
+                f"the server refused authentication: {printable(attributes['e'], MAX_TEXT_LENGTH)}"
+            )
         signature = decode_base64(attributes.get("v", ""))
         if not self._signature or not hmac.compare_digest(signature, self._signature):
             raise ScramError("the server's signature is wrong: it does not know the password")

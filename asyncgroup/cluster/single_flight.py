@@ -18,16 +18,18 @@ class SingleFlightRefresh:
     made the caller ask.
     """
 
-    def __init__(self, owner: Owner, work: Callable[[], Awaitable[None]]) -> None:
-        self._owner = owner  # runs the task
+    def __init__(self, tasks: BackgroundTasks, work: Callable[[], Awaitable[None]]) -> None:
+        self._tasks = tasks  # runs the work
         self._work = work
         self._running = False
-        self._next: asyncio.Future[None] | None = None  # the result of the next run, if any caller waits for one
+        self._next: asyncio.Future[None] | None = (
+            None  # the result of the next run, if any caller waits for one
+        )
 
     async def __call__(self) -> None:
-        """Wait for the next run; raises what the work raises, and ClosedError if the owner is closed."""
-        if not self._owner.is_open:
-            raise ClosedError(f"{self._owner.name} is not open")
+        """Wait for the next run; raises what the work raises, and ClosedError if `tasks` is closed."""
+        if not self._tasks.is_open:
+            raise ClosedError(f"{self._tasks.name} is not open")
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
             self._next.add_done_callback(mark_retrieved)

@@ -72,9 +72,7 @@ def describe_certificate_error(host: str, error: ssl.SSLCertVerificationError) -
         return f"the broker's TLS certificate {_DATES[error.verify_code]}"
     # X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL
     if error.verify_code in (62, 64):
-        return (
-            f"the broker's TLS certificate is not valid for {host!r}: {message} (check_hostname=False accepts it)"
-        )
+        return f"the broker's TLS certificate is not valid for {host!r}: {message} (check_hostname=False accepts it)"
     return (
         f"the broker's TLS certificate is not trusted: {message} "
         "(is its CA in ca_file, or ssl.truststore.location?)"

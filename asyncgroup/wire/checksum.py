@@ -1,7 +1,7 @@
-"""CRC-32C by the processor's own instruction, where the package `crc32c` is installed (extra `spark`).
+"""CRC-32C by the CPU's instruction, if the optional package `crc32c` is installed (extra `spark`).
 
-aiokafka's compiled code computes it by tables, ten times slower: that took most of the time of reading records of a
-kilobyte. Every record batch is checked, so it is worth an optional package.
+aiokafka's compiled code uses lookup tables and is ten times slower, which is most of the time of reading records of one
+kilobyte. The CRC of every record batch is checked.
 """
 
 from __future__ import annotations
@@ -23,4 +23,4 @@ def _find() -> Callable[[Buffer], int] | None:
 
 
 fast_crc32c: Final = _find()
-"""The function, or None where aiokafka's must do."""
+"""The function of package `crc32c`, or None if it is not installed: then aiokafka's is used."""

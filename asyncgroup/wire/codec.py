@@ -1,11 +1,11 @@
-"""Encoding and decoding of typed messages, compiled on first use for each (message, version).
+"""Encode and decode messages, by functions compiled on first use for each (message, version).
 
-The compilers write one Python function for a message in one version: runs of fixed-size fields become a single
+`encoder` and `decoder` write one Python function per message and version: adjacent fixed-size fields become a single
 `struct` call, everything else straight-line code. Sources: Kafka's protocol guide and the semantics of
-`MessageDataGenerator.java` (what is written for absent, nullable and tagged fields).
+`MessageDataGenerator.java` (absent, nullable and tagged fields).
 
-A field that the version lacks is dropped if Kafka marks it ignorable or if it holds its default; otherwise encoding
-raises UnsupportedVersionError, as Kafka's own client does.
+A field that the version does not have is not written if Kafka marks it ignorable or if it has its default value;
+otherwise encoding raises UnsupportedVersionError, as Kafka's own client does.
 """
 
 from __future__ import annotations
@@ -33,32 +33,34 @@ Decoder: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 
 def _missing(message: str, field: str, version: int) -> None:
     raise UnsupportedVersionError(
-        f"{message}.{field} is set, but version {version} of {message} has no such field; leave its default"
+        f"{message}.{field} is set, but version {version} of {message} does not have this field: leave it at its default"
     )
 
 
 def _null(field: str, version: int) -> None:
-    raise UnsupportedVersionError(f"{field} is None, which version {version} cannot say")
+    raise UnsupportedVersionError(f"{field} is None, but it is not nullable in version {version}")
 
 
 def _unexpected_null(field: str) -> None:
-    raise DecodeError(f"{field} is null, which its version does not allow")
+    raise DecodeError(f"{field} is null, but it is not nullable in this version")
 
 
 def _too_long(field: str, size: int) -> None:
-    raise DecodeError(f"{field} has {size} bytes, {MAX_STRING} are allowed")
+    raise DecodeError(f"{field} has {size} bytes, at most {MAX_STRING} are allowed")
 
 
 def _too_long_a_string(field: str, size: int) -> None:
-    raise UnsupportedVersionError(f"{field} has {size} bytes, {MAX_STRING} are allowed")
+    raise UnsupportedVersionError(f"{field} has {size} bytes, at most {MAX_STRING} are allowed")
 
 
 def _too_many(field: str, count: int) -> None:
-    raise DecodeError(f"{count} {field} are more than the bytes can hold, or than a message may have")
+    raise DecodeError(
+        f"{field} has {count} elements: more than the remaining bytes can hold or than a message may have in total"
+    )
 
 
 def _wrong_size(field: str) -> None:
-    raise DecodeError(f"{field} does not take as many bytes as its tag says")
+    raise DecodeError(f"the tagged field {field} does not have the size given with its tag")
 
 
 _NAMES: dict[str, Any] = {
@@ -78,7 +80,7 @@ _NAMES: dict[str, Any] = {
     "uvarint": uvarint,
     "wrong_size": _wrong_size,
 }
-"""What compiled functions call."""
+"""Names available to the compiled functions."""
 
 
 def _compiled(function: str, source: Callable[[MessageSpec, int], str], name: str, version: int) -> Any:
@@ -94,22 +96,22 @@ def _compiled(function: str, source: Callable[[MessageSpec, int], str], name: st
 
 @cache
 def encoder(name: str, version: int) -> Encoder:
-    """The function `(message, append) -> None` that hands the message's bytes to `append` in pieces."""
+    """Return the function `(message, append) -> None` that passes the message's bytes to `append` in pieces."""
     write: Encoder = _compiled("write", encoder_source, name, version)
     return write
 
 
 @cache
 def decoder(name: str, version: int) -> Decoder:
-    """The function `(bytes, position) -> (message, position behind it)`, without the checks of `decode_from`."""
+    """Return the function `(bytes, position) -> (message, end position)`, without the checks of `decode_from`."""
     read: Decoder = _compiled("read", decoder_source, name, version)
     return read
 
 
 def encode(message: Message, version: int) -> bytes:
-    """The message's bytes in `version`, without header or size.
+    """Return the message's bytes in `version`, without header and size.
 
-    Raises UnsupportedVersionError for a version out of range or a value that it cannot say.
+    Raises UnsupportedVersionError for a version out of range, or a value that the version cannot represent.
     """
     pieces: list[bytes] = []
     write_pieces(message, version, pieces)
@@ -117,24 +119,24 @@ def encode(message: Message, version: int) -> bytes:
 
 
 def write_pieces(message: Message, version: int, pieces: list[bytes]) -> None:
-    """Append the message's bytes to `pieces`; byte fields go in as they are (bytes-like), without a copy."""
+    """Append the message's bytes to `pieces`; bytes-like fields are appended themselves, without a copy."""
     write = encoder(message.NAME, version)
     try:
         write(message, pieces.append)
     except (struct.error, AttributeError, TypeError, UnicodeEncodeError) as error:
         raise UnsupportedVersionError(
-            f"{message.NAME} v{version} cannot hold {message!r:.300}: {error}"
+            f"{message.NAME} v{version} cannot represent {message!r:.300}: {error}"
         ) from error
 
 
 def _is_read_in_place(buffer: Buffer, name: str) -> bool:
-    """Whether the decoder can slice the buffer itself; a fetch of megabytes comes in a bytearray (`framing.py`)."""
+    """Whether the decoder can slice the buffer without a copy; large Fetch responses are a bytearray (`framing.py`)."""
     return isinstance(buffer, bytes) or (isinstance(buffer, bytearray) and not _has_bytes(name))
 
 
 @cache
 def _has_bytes(name: str) -> bool:
-    """Whether a message has fields of bytes, which would come out as slices of the buffer's own type."""
+    """Whether a message has fields of type `bytes`: sliced from a bytearray they would be bytearrays."""
     spec = message_spec(name)
     return any(
         field.element == "bytes" for struct_ in (spec.top, *spec.structs.values()) for field in struct_.fields
@@ -142,27 +144,27 @@ def _has_bytes(name: str) -> bool:
 
 
 def decode_from(cls: type[M], version: int, buffer: Buffer, position: int = 0) -> tuple[M, int]:
-    """Read one message; returns it and the position behind it.
+    """Decode one message that starts at `position`; return it and the position after it.
 
-    Fields of records are views into `buffer`: into itself if it is `bytes`, or a `bytearray` with a message that has
-    no fields of bytes beside them (it must not be changed any more), else into a copy. Raises DecodeError for bytes
-    that are cut short or don't fit, UnsupportedVersionError for a version out of range.
+    Fields of type `records` are memoryviews: of `buffer` itself if it is `bytes`, or a `bytearray` and the message has no
+    fields of type `bytes` (the bytearray must not be modified afterwards); otherwise of a copy. Raises DecodeError for
+    truncated or malformed bytes, UnsupportedVersionError for a version out of range.
     """
     read = decoder(cls.NAME, version)
     data: Any = buffer if _is_read_in_place(buffer, cls.NAME) else bytes(buffer)
     try:
         message, end = read(data, position)
     except (IndexError, struct.error) as error:
-        raise DecodeError(f"{cls.NAME} v{version}: cut short") from error
+        raise DecodeError(f"{cls.NAME} v{version}: truncated") from error
     except (ValueError, DecodeError) as error:
         raise DecodeError(f"{cls.NAME} v{version}: {error}") from error
     if end > len(data):
-        raise DecodeError(f"{cls.NAME} v{version}: cut short, {end - len(data)} bytes are missing")
+        raise DecodeError(f"{cls.NAME} v{version}: truncated, {end - len(data)} bytes are missing")
     return message, end
 
 
 def decode(cls: type[M], version: int, buffer: Buffer, position: int = 0) -> M:
-    """Read one message that fills the buffer to its end; also raises DecodeError for bytes left over."""
+    """Decode one message that extends to the end of the buffer; also raises DecodeError for bytes left over."""
     message, end = decode_from(cls, version, buffer, position)
     if end != len(buffer):
         raise DecodeError(f"{cls.NAME} v{version}: {len(buffer) - end} bytes are left over")

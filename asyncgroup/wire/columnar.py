@@ -1,4 +1,4 @@
-"""Reading record batches of magic 2 column by column: for Arrow, which needs no object for each record."""
+"""Read record batches of magic 2 into columns, for Arrow, without an object for each record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LAST: Final = 2**63 - 1
 
 
 def is_dense(header: BatchHeader) -> bool:
-    """Whether every offset that a batch stands for has its record; compaction leaves gaps."""
+    """Whether the batch has a record for every offset from its base offset to its last offset; compaction leaves gaps."""
     return header.record_count == header.last_offset_delta + 1
 
 
@@ -32,12 +32,12 @@ def read_columns(
     end: int = _LAST,
     limit: int = MAX_DECOMPRESSED,
 ) -> None:
-    """Append the records with start <= offset < end of a batch of magic 2 that `check_batch` has passed.
+    """Append the records with start <= offset < end of a batch of magic 2 that `check_batch` has accepted.
 
-    Raises as `decode_batch` does; nothing is appended then.
+    Raises as `decode_batch` does; then nothing is appended.
     """
     length = len(columns)
-    base, behind = header.base_offset, header.next_offset
+    base, next_offset = header.base_offset, header.next_offset
     try:
         raws, size = raw_records(batch, header, limit)
         if not is_dense(header):
@@ -45,11 +45,12 @@ def read_columns(
             offsets: range | list[int] = [raw.offset for raw in found]
             _append(found, columns)
         else:
-            if start > base or end < behind:
-                raws = islice(raws, max(0, start - base), max(0, min(behind, end) - base))
-            offsets = range(max(base, start), min(behind, end))
+            # dense: the index of a record in the batch is its offset minus `base`
+            if start > base or end < next_offset:
+                raws = islice(raws, max(0, start - base), max(0, min(next_offset, end) - base))
+            offsets = range(max(base, start), min(next_offset, end))
             _append(raws, columns)
-    except Exception as error:  # each decompressor has errors of its own, most of them without a common base
+    except Exception as error:  # decompressors raise errors without a common base class
         columns.truncate(length)
         raise translate_error(error, topic, partition, header) from error
     columns.size += size
@@ -57,7 +58,7 @@ def read_columns(
 
 
 def _append(raws: Iterable[Any], columns: RecordColumns) -> None:
-    """One loop with three appends: three comprehensions would have to keep all the raw records, which took longer."""
+    """Append the fields of each record in one loop; a comprehension per column needs a list of all records, and is slower."""
     add_key, add_value, add_time = columns.keys.append, columns.values.append, columns.timestamps.append
     if columns.headers is None:
         for raw in raws:

@@ -1,8 +1,8 @@
-"""Batches of which compaction has left a part: gaps between the records, offsets and sequences as they were.
+"""Rewrite a record batch for log compaction: keep some of its records, with their offsets and sequence numbers.
 
-The form is Kafka's (`MemoryRecords.filterTo`): base and last offset, producer and sequence stay, so that a producer's
-last sequence number can still be read off a batch that is empty otherwise. A batch with tombstones or a marker that
-may go one day carries the time of that day in place of its base timestamp (the delete horizon of KIP-534).
+As Kafka's `MemoryRecords.filterTo`, the base and last offset, producer id and sequence of the batch are kept, so that a
+producer's last sequence number can be read even from an empty batch. A batch with tombstones or a transaction marker
+carries its delete horizon in place of the base timestamp (KIP-534): the time from which on they may be removed.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _NO_TIMESTAMP: Final = -1
 
 
 def delete_horizon(header: BatchHeader) -> int | None:
-    """From when on (ms) the batch's tombstones or marker may go; None if that was never settled."""
+    """Return the batch's delete horizon in ms; None if it has none."""
     return header.base_timestamp if header.attributes & _DELETE_HORIZON else None
 
 
 def empty_batch(header: BatchHeader) -> bytes:
-    """The batch without records: what is left to remember its producer's sequence, or where the log ended."""
+    """Return the batch without records; it keeps a producer's last sequence number, or the end of the log."""
     attributes = header.attributes & ~(_CODEC_MASK | _DELETE_HORIZON)
     return _packed(header, attributes, _NO_TIMESTAMP, header.max_timestamp, 0, b"")
 
 
 def rewrite_batch(header: BatchHeader, records: Sequence[Record], horizon: int | None = None) -> bytes:
-    """The batch with these of its records, in its own compression; `horizon` is its delete horizon from now on."""
+    """Return the batch with only `records`, in its own compression; `horizon` (ms) is its new delete horizon."""
     attributes = header.attributes & ~_DELETE_HORIZON
     if horizon is not None:
         attributes |= _DELETE_HORIZON
@@ -88,7 +88,7 @@ def _sized(data: bytes | None) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """A signed number in zigzag form, seven bits a byte (`ByteUtils.writeVarlong`)."""
+    """Encode a signed number in zigzag form, seven bits per byte (`ByteUtils.writeVarlong`)."""
     left = value << 1 if value >= 0 else (-value << 1) - 1
     out = bytearray()
     while left > 0x7F:

@@ -1,4 +1,4 @@
-"""What the two compilers share: fixed-size formats, the fields of a version, and indented source text."""
+"""Shared parts of the two compilers (`encoder`, `decoder`): formats and sizes of fields, and a source text builder."""
 
 from __future__ import annotations
 
@@ -29,47 +29,49 @@ NUMBER_FORMATS = {
     "int64": "q",
     "float64": "d",
 }
-"""Format letters of the `struct` module by Kafka's type words."""
+"""Format letters of the `struct` module by Kafka's type names."""
 
 FIXED_SIZE_FORMATS = {**NUMBER_FORMATS, "uuid": "16s"}
-"""The same for every type that always takes the same number of bytes."""
+"""The same for every type of fixed size."""
 
 _SIZES = {"?": 1, "b": 1, "h": 2, "H": 2, "i": 4, "I": 4, "q": 8, "d": 8, "16s": 16}
-
+"""Bytes of each format."""
 
 MAX_STRING = 0x7FFF
-"""Bytes of a string, also where its length could be more (what Kafka's `MessageDataGenerator` writes checks it): else
-one client could have a group described to all others in words that their versions cannot say.
+"""Most bytes of a string, also in flexible versions, whose compact length could be larger.
+
+Kafka's generated message classes check the same. Without the check a client could store a string, a group's metadata for
+example, that cannot be sent to clients with older versions.
 """
 
 
 class SourceBuilder:
-    """Python source text under construction, with an indentation that blocks move."""
+    """Builds Python source text, line by line, with the current indentation."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
-        self._constants: dict[str, str] = {}
-        self._indent = 0
-        self._names = 0
+        self._constants: dict[str, str] = {}  # module-level names and their expressions
+        self._indent = 0  # levels of four spaces
+        self._names = 0  # variable names given out by `name`
 
     def add(self, line: str) -> None:
-        """Append one line at the present indentation."""
+        """Append one line at the current indentation."""
         self._lines.append("    " * self._indent + line)
 
     def name(self, stem: str) -> str:
-        """A new variable name."""
+        """Return a new variable name."""
         self._names += 1
         return f"{stem}{self._names}"
 
     def fixed(self, letters: str, method: str) -> str:
-        """The name of a bound method of the big-endian `struct.Struct` with these format letters."""
+        """Return the name of a constant: a bound method of the big-endian `struct.Struct` with these format letters."""
         name = f"{method}_{letters.replace('?', 'o')}"
         self._constants[name] = f"Struct('>{letters}').{method}"
         return name
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """Open a block with its head line; it must get at least one line."""
+        """Add a head line, and indent what is added inside the `with`; that must be at least one line."""
         self.add(head)
         self._indent += 1
         yield
@@ -86,19 +88,19 @@ def is_struct(field: FieldSpec) -> bool:
 
 
 def fields_in(struct: StructSpec, version: int) -> list[FieldSpec]:
-    """The fields that `version` writes in place (tagged ones left out), in order."""
+    """Return the fields of `version` without the tagged ones, in order."""
     return [f for f in struct.fields if version in f.versions and version not in f.tagged]
 
 
 def tagged_in(struct: StructSpec, version: int) -> list[FieldSpec]:
-    """The tagged fields of `version`, by tag number."""
+    """Return the tagged fields of `version`, in the order of their tags."""
     return sorted(
         (f for f in struct.fields if version in f.versions and version in f.tagged), key=lambda f: f.tag
     )
 
 
 def min_element_size(spec: MessageSpec, field: FieldSpec, version: int) -> int:
-    """The fewest bytes that an element of an array can take in `version`."""
+    """Return the smallest size in bytes of an array's element in `version`."""
     if is_struct(field):
         return min_struct_size(spec, spec.structs[field.element], version)
     if field.element in FIXED_SIZE_FORMATS:
@@ -107,7 +109,7 @@ def min_element_size(spec: MessageSpec, field: FieldSpec, version: int) -> int:
 
 
 def min_struct_size(spec: MessageSpec, struct: StructSpec, version: int) -> int:
-    """The fewest bytes that a struct can take in `version`."""
+    """Return the smallest size in bytes of a struct in `version`."""
     total = 1 if version in spec.flexible else 0
     for field in fields_in(struct, version):
         flexible = version in spec.flexible_versions(field)

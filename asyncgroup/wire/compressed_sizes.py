@@ -1,8 +1,8 @@
-"""How much an LZ4 or zstd frame can hold, read off its block headers without decompressing anything.
+"""Upper bounds for the decompressed size of LZ4 and zstd data, from the block headers, without decompressing.
 
-Sources: "LZ4 Frame Format Description" 1.6 and RFC 8878 (zstd). Data may have several frames, and skippable ones.
-A bound is never below the true size of well-formed data, and above it by less than one block for what usual writers
-make. Malformed data gives any number, or CorruptRecordsError where it ends too early.
+Sources: "LZ4 Frame Format Description" 1.6 and RFC 8878 (zstd). The data may consist of several frames, some of them
+skippable. For well-formed data the bound is never below the true size, and for the output of common compressors less
+than one block above it. Malformed data gives any number, or CorruptRecordsError if it is truncated.
 """
 
 from __future__ import annotations
@@ -17,37 +17,42 @@ from asyncgroup.wire.primitives import Buffer
 __all__ = ["lz4_bound", "zstd_bound"]
 
 _Frame: TypeAlias = Callable[[Buffer, int], tuple[int, int]]
+"""From data and the position after a frame's magic to the frame's bound and its end position."""
 
 _LZ4_MAGIC: Final = 0x184D2204
 _ZSTD_MAGIC: Final = 0xFD2FB528
 _SKIPPABLE: Final = 0x184D2A5
-"""The magics of skippable frames without their last hexadecimal digit."""
+"""The magic numbers of skippable frames without their last hexadecimal digit."""
 
 _UINT32 = struct.Struct("<I")
 _UINT64 = struct.Struct("<Q")
 
 _LZ4_MAX_RATIO: Final = 255
-"""No byte of an LZ4 block stands for more."""
+"""Most decompressed bytes per byte of an LZ4 block."""
 
 _LZ4_UNCOMPRESSED: Final = 1 << 31
-"""Set in the size of an LZ4 block that is not compressed."""
+"""Bit in the size of an LZ4 block that is not compressed."""
 
 _ZSTD_MAX_BLOCK_SIZE: Final = 1 << 17
-_RLE, _COMPRESSED = 1, 2
+"""Most decompressed bytes of a zstd block (RFC 8878, 3.1.1.2.4)."""
+
+_RLE: Final = 1
+_COMPRESSED: Final = 2
+"""Types of zstd blocks."""
 
 
 def lz4_bound(data: Buffer) -> int:
-    """The most bytes that LZ4 frames can hold."""
+    """Return an upper bound for the decompressed size of LZ4 frames."""
     return _walk(data, _LZ4_MAGIC, _lz4_frame)
 
 
 def zstd_bound(data: Buffer) -> int:
-    """The most bytes that zstd frames can hold."""
+    """Return an upper bound for the decompressed size of zstd frames."""
     return _walk(data, _ZSTD_MAGIC, _zstd_frame)
 
 
 def _walk(data: Buffer, magic: int, frame: _Frame) -> int:
-    """The sum over all frames. What is no frame ends it: the library will say so."""
+    """Return the sum over all frames, up to the first bytes that are not a frame: the decompressor will reject those."""
     total = position = 0
     try:
         while position < len(data):
@@ -60,12 +65,12 @@ def _walk(data: Buffer, magic: int, frame: _Frame) -> int:
             else:
                 break
     except (struct.error, IndexError) as error:
-        raise CorruptRecordsError("compressed data is cut short") from error
+        raise CorruptRecordsError("compressed data is truncated") from error
     return total
 
 
 def _lz4_frame(data: Buffer, position: int) -> tuple[int, int]:
-    """What a frame holds at the most, and where it ends; `position` is behind its magic."""
+    """Return a frame's bound and its end position; `position` is after its magic number."""
     flags, largest = data[position], 1 << (8 + 2 * (data[position + 1] >> 4 & 7))
     block_checksum = 4 if flags & 0x10 else 0
     position += 3 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
@@ -81,12 +86,12 @@ def _lz4_frame(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def _zstd_frame(data: Buffer, position: int) -> tuple[int, int]:
-    """As `_lz4_frame`; the frame may also say how much it holds."""
+    """Like `_lz4_frame`; the frame header may also have the content size."""
     flags = data[position]
     single = flags & 0x20
     window = None if single else data[position + 1]
     position += 1 + (not single) + (0, 1, 2, 4)[flags & 3]
-    said, position = _zstd_content_size(data, position, flags >> 6, single)
+    content_size, position = _zstd_content_size(data, position, flags >> 6, single)
     largest = _ZSTD_MAX_BLOCK_SIZE
     if window is not None:
         base = 1 << (10 + (window >> 3))
@@ -97,7 +102,8 @@ def _zstd_frame(data: Buffer, position: int) -> tuple[int, int]:
         last, kind, size = header & 1, header >> 1 & 3, header >> 3
         total += largest if kind == _COMPRESSED else size
         position += 3 + (1 if kind == _RLE else size)
-    return total if said is None else min(total, said), position + (4 if flags & 0x04 else 0)
+    bound = total if content_size is None else min(total, content_size)
+    return bound, position + (4 if flags & 0x04 else 0)
 
 
 def _zstd_content_size(data: Buffer, position: int, kind: int, single: int) -> tuple[int | None, int]:

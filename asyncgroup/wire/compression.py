@@ -1,7 +1,6 @@
-"""Compressing the records of a batch, as Kafka's own libraries read them; `decompression.py` is the way back.
+"""Compress the records of a batch in the formats that Kafka's libraries read; the inverse is `decompression.py`.
 
-Snappy goes into the frames of Java's library (`SnappyOutputStream` of xerial), LZ4 into frames of independent blocks
-(KIP-57).
+Snappy data is framed as by Java's library (`SnappyOutputStream` of xerial), LZ4 data has independent blocks (KIP-57).
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from asyncgroup.wire.decompression import CODECS, GZIP_WINDOW, XERIAL_BLOCK_SIZE
 __all__ = ["compress"]
 
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
-"""Bytes of a block, before it is compressed."""
+"""Uncompressed bytes per block."""
 
 
 def compress(codec: int, data: bytes) -> bytes:
-    """`data` in a codec of `CODECS`, given by its number; UnsupportedVersionError for an unknown one."""
+    """Compress `data` with the codec of this number in `CODECS`; raises UnsupportedVersionError for an unknown number."""
     compress_one = _COMPRESSORS.get(codec)
     if compress_one is None:
-        raise UnsupportedVersionError(f"Unknown compression codec {codec:#04x}")
+        raise UnsupportedVersionError(f"unknown compression codec {codec:#04x}")
     return compress_one(data)
 
 

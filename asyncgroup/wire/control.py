@@ -1,7 +1,7 @@
-"""Control batches: the markers that end a transaction in a partition (KIP-98).
+"""Control batches: the COMMIT and ABORT markers that end a transaction in a partition (KIP-98).
 
-A marker is a batch of one record. Its key is (version, type), its value (version, coordinator epoch): Kafka's
-`ControlRecordType` and `EndTransactionMarker`. Clients read markers and never hand them out.
+A marker is a batch of one record with the key (version, type) and the value (version, coordinator epoch), as in Kafka's
+`ControlRecordType` and `EndTransactionMarker`. Consumers read markers but do not return them to the application.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ __all__ = ["ControlType", "control_batch", "read_control_type"]
 _KEY = struct.Struct(">hh")
 _VALUE = struct.Struct(">hi")
 _VERSION: Final = 0
-_ATTRIBUTES_LOW: Final = 22
-_LOG_APPEND_TIME: Final = 0x08
+_ATTRIBUTES_LOW: Final = 22  # position of the attributes' low byte in a batch
+_LOG_APPEND_TIME: Final = 0x08  # attribute bits
 _CONTROL: Final = 0x20
 
 
 class ControlType(IntEnum):
-    """What a marker says of the transaction that it ends."""
+    """The result of the transaction that a marker ends."""
 
     ABORT = 0
     COMMIT = 1
@@ -40,7 +40,7 @@ def control_batch(
     timestamp: int = -1,
     append_time: bool = False,
 ) -> bytes:
-    """A marker with base offset 0; `timestamp` in ms, said to be the broker's if `append_time`."""
+    """Return a marker with base offset 0; `timestamp` in ms, with timestamp type LogAppendTime if `append_time`."""
     builder = BatchBuilder(
         "none", 1 << 10, transactional=True, producer_id=producer_id, producer_epoch=producer_epoch
     )
@@ -52,8 +52,10 @@ def control_batch(
 
 
 def read_control_type(batch: Buffer, header: BatchHeader, *, check_crc: bool = True) -> ControlType | None:
-    """What a whole control batch (`batch` holds just its bytes) says; None for other kinds of control records, and for
-    one that compaction has emptied. Raises CorruptRecordsError for bytes that are no such batch.
+    """Return the control type of a complete control batch (`batch` is exactly its bytes).
+
+    None for other control records, and for a batch without records after compaction. Raises CorruptRecordsError for
+    malformed bytes.
     """
     if header.record_count == 0:
         return None
@@ -63,6 +65,6 @@ def read_control_type(batch: Buffer, header: BatchHeader, *, check_crc: bool = T
         _, control_type = _KEY.unpack_from(record.key or b"")
         return ControlType(control_type)
     except ValueError:
-        return None  # snapshot and leader-change records of KRaft, and what later versions bring
+        return None  # snapshot and leader-change records of KRaft, and types of later versions
     except (AsyncGroupError, struct.error, StopIteration) as error:
         raise CorruptRecordsError(f"control batch at offset {header.base_offset}: {error}") from error

@@ -1,16 +1,15 @@
-"""Compiler of decoding functions: a schema and a version in, Python source out.
+"""Compile decoding functions: from a schema and a version to Python source.
 
-The source is one function for the whole message. Structs are built in place, without calls: an empty object is made
-and its attributes are set, neighbouring fixed-size fields (and the length byte or word behind them) by one `struct`
-call.
+The source is one function for the whole message. Structs are built inline, without calls: an empty object is created and
+its attributes are set; adjacent fixed-size fields (and the length that follows them) are read by one `struct` call.
 
-Bytes are not checked one by one. A slice of a short buffer comes out short without an error, and the position then
-lies behind the end, where every further read fails; `codec.decode_from` checks the last position. Every element of
-an array takes at least one byte and positions only grow, so a hostile count ends at the end of the buffer; one that the
-rest of the buffer cannot hold is refused before the first element is made.
+Bounds are not checked at each read. A slice beyond the end of the buffer is short without an error, and the position is
+then beyond the end, where every further read fails; `codec.decode_from` checks the final position. Every array element
+takes at least one byte and positions only grow, so a malicious count ends at the end of the buffer; a count that the rest
+of the buffer cannot hold is rejected before the first element is created.
 
-An element of two bytes becomes an object of a hundred, so there is an end to how many a request or a response may have
-in all its arrays (`MAX_ELEMENTS`).
+An element of two bytes becomes an object of about a hundred bytes, so the number of elements in all arrays of a request or
+response is limited (`MAX_ELEMENTS`).
 """
 
 from __future__ import annotations
@@ -35,24 +34,28 @@ from asyncgroup.wire.schema import FieldSpec, MessageSpec, StructSpec
 __all__ = ["MAX_ELEMENTS", "decoder_source"]
 
 MAX_ELEMENTS: Final = {"request": 1 << 18, "response": 1 << 22}
-"""Elements of all arrays of a message together, by its kind. Kafka has no such limits. To a broker anybody may send; an
-answer tells of clusters with hundreds of thousands of partitions, each of them with ten elements.
+"""Most elements of all arrays of a message together, by its kind. Kafka has no such limits.
+
+Requests have the lower limit because they come from untrusted clients. Responses may describe clusters with hundreds of
+thousands of partitions, each of them with ten elements.
 """
 
 
 def decoder_source(spec: MessageSpec, version: int) -> str:
-    """A function `read(b, p) -> (message, position)` over `bytes`; the names it needs are listed in `codec.py`."""
+    """Return the source of `read(b, p) -> (message, position)` for a buffer `b`; `codec.py` lists the names it uses."""
     return str(_Decoder(spec, version).message())
 
 
 class _Decoder:
+    """Writes the decoding function. In it `b` is the buffer, `p` the position, `q` the end of a value."""
+
     def __init__(self, spec: MessageSpec, version: int) -> None:
         self.spec = spec
         self.version = version
         self.out = SourceBuilder()
         self.flexible = version in spec.flexible
         self.elements_left = MAX_ELEMENTS.get(spec.kind)
-        # fixed-size reads not yet written out, as (format letters, target), and what has to follow them
+        # fixed-size reads not yet written to `out`, as (format letters, target), and lines to write after them
         self.pending: list[tuple[str, str]] = []
         self.after_read: list[str] = []
 
@@ -87,7 +90,7 @@ class _Decoder:
             self.default(part, f"{inner}.{part.attribute}")
 
     def read_fixed(self, letters: str, target: str) -> None:
-        """Read a fixed-size value together with its neighbours; `flush` before its target is used."""
+        """Read a fixed-size value, in one `struct` call with adjacent ones; `flush` before the target is used."""
         self.pending.append((letters, target))
 
     def flush(self) -> None:
@@ -100,10 +103,11 @@ class _Decoder:
             self.out.add(f"p += {struct.calcsize('>' + letters)}")
         for line in self.after_read:
             self.out.add(line)
-        self.pending, self.after_read = [], []
+        self.pending = []
+        self.after_read = []
 
     def uvarint(self, stem: str, string: str = "") -> str:
-        """Read a number; if it is the length of the field `string`, one more than it, then up to what Kafka allows."""
+        """Read an unsigned varint; if it is the compact length (plus one) of the field `string`, check MAX_STRING."""
         name = self.out.name(stem)
         self.read_fixed("B", name)
         self.flush()
@@ -115,7 +119,7 @@ class _Decoder:
         return name
 
     def tags(self, tagged: list[FieldSpec], target: str) -> None:
-        """Read the section of tagged fields; it is empty nearly always, so only that case is written for speed."""
+        """Read the section of tagged fields; optimized for an empty section, which is by far the most frequent."""
         count = self.out.name("n")
         self.read_fixed("B", count)
         self.flush()
@@ -132,7 +136,7 @@ class _Decoder:
                     with self.out.block(f"if {tag} == {field.tag}:"):
                         self.value(field, f"{target}.{field.attribute}")
                         self.flush()
-                        # else a hostile message could have the same bytes read again and again
+                        # otherwise a malicious message could have the same bytes read many times
                         with self.out.block(f"if p != {end}:"):
                             self.out.add(f"wrong_size({field.name!r})")
                 self.out.add(f"p = {end}")
@@ -150,9 +154,9 @@ class _Decoder:
             self.sized(field, target)
 
     def length(self, field: FieldSpec, target: str) -> tuple[str, str]:
-        """Read a length; returns the condition that it is none of null, and the expression of the length.
+        """Read a length; return two expressions: the condition that the value is not null, and the length.
 
-        Where null is not allowed it raises, and the condition is empty.
+        If the field is not nullable, the condition is empty, and the compiled function raises DecodeError for null.
         """
         nullable = self.version in field.nullable or field.type == "records"
         if self.version in self.spec.flexible_versions(field):
@@ -213,11 +217,13 @@ class _Decoder:
                 self.out.add(f"{items}.append({item})")
 
     def check_count(self, field: FieldSpec, length: str) -> None:
-        """Refuse a count that the bytes cannot hold, or that is too large together with those before it."""
+        """Reject a count that the remaining bytes cannot hold, or that exceeds MAX_ELEMENTS with the counts before it."""
         smallest = min_element_size(self.spec, field, self.version)
         if not smallest:
-            raise ValueError(f"{self.spec.name}.{field.name}: elements without a byte have no end")
-        count = length.removesuffix(" - 1")  # of a compact array one more: a count that small is harmless
+            raise ValueError(f"{self.spec.name}.{field.name}: elements of size 0 would allow any count")
+        count = length.removesuffix(
+            " - 1"
+        )  # a compact count is one too large, which does not matter for the limit
         if self.elements_left is not None:
             self.out.add(f"elements_left -= {count}")
         limit = f"{count} > 64 and ({length}) * {smallest} > len(b) - p"

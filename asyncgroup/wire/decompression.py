@@ -1,10 +1,10 @@
-"""Decompression that ends at a limit: a thousand bytes may stand for gigabytes.
+"""Decompression with a limit, because a thousand compressed bytes may expand to gigabytes.
 
-For each codec the size of what comes out is known, or bounded, before a byte of it is made: snappy says it, LZ4 and
-zstd frames are walked block by block (`compressed_sizes.py`), gzip is stopped on its way. So memory is taken for what
-there is, `limit` at the most, and never for what compressed bytes claim.
+The decompressed size is known or bounded beforehand: snappy stores it, LZ4 and zstd block headers give a bound
+(`compressed_sizes.py`), and gzip is stopped at the limit. At most `limit` bytes are allocated, whatever size the
+compressed data claims.
 
-Snappy comes in two forms: as one block, or as Java's library frames blocks (`SnappyOutputStream` of xerial).
+Snappy data has two forms: a single block, or the framing of Java's library (`SnappyOutputStream` of xerial).
 """
 
 from __future__ import annotations
@@ -35,56 +35,53 @@ CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 """Compression codecs by Kafka's names for `compression.type`."""
 
 MAX_DECOMPRESSED: Final = 100 * 1024 * 1024
-"""Bytes; what a batch may hold where nobody says otherwise, as much as a whole response (librdkafka sets the same)."""
+"""Default limit in bytes for the decompressed records of a batch: the default `max_response_size`, as in librdkafka."""
 
 _NAMES: Final = {number: name for name, number in CODECS.items()}
 _MAX_BATCH_SIZE: Final = 2**31 - 128
-"""More cannot be the size of a batch."""
+"""Upper bound of any limit: the batch length is an int32, and includes a header."""
 
 GZIP_WINDOW: Final = 31
 """zlib's `wbits` for the gzip format with the largest window."""
 
 _GZIP_MAX_RATIO: Final = 1032
-"""No byte of gzip data stands for more."""
+"""Most decompressed bytes per byte of gzip data."""
 
 _GZIP_STEP: Final = 1 << 14
-"""Bytes given to zlib at once; what belongs to the next member is copied back, so a step should be small."""
+"""Bytes passed to zlib at once; zlib copies back what belongs to the next member, so a step should be small."""
 
 _SNAPPY_MAX_RATIO: Final = 22
-"""No byte of a snappy block stands for more: a copy of 64 bytes takes three."""
+"""Most decompressed bytes per byte of a snappy block: a copy of 64 bytes takes three."""
 
 XERIAL_HEADER: Final = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
-"""What snappy data of Java's library begin with: a magic and two versions."""
+"""Header of snappy data in the framing of Java's library: a magic and two version numbers."""
 
 XERIAL_BLOCK_SIZE: Final = struct.Struct(">i")
-"""What stands before each of their blocks."""
+"""The size field before each block of that framing."""
 
 
 def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED, headroom: int = 0) -> bytearray:
-    """What `data` stands for, behind `headroom` bytes that the caller will fill.
+    """Return the decompressed data, after `headroom` zero bytes that the caller can fill.
 
-    Raises CorruptRecordsError if that is more than `limit` bytes, naming codec, sizes and limit, and for malformed
-    data; UnsupportedVersionError for an unknown codec.
+    Raises CorruptRecordsError if it is larger than `limit` bytes or malformed, UnsupportedVersionError for an unknown
+    codec.
     """
     decompress_one = _DECOMPRESSORS.get(codec)
     if decompress_one is None:
-        raise UnsupportedVersionError(f"Unknown compression codec {codec:#04x}")
+        raise UnsupportedVersionError(f"unknown compression codec {codec:#04x}")
     try:
         out = decompress_one(data, min(limit, _MAX_BATCH_SIZE), headroom)
     except (zlib.error, DecompressionError, struct.error) as error:
         raise CorruptRecordsError(f"{_NAMES[codec]}: {error}") from error
     if out is None:
         raise CorruptRecordsError(
-            f"{len(data)} bytes of {_NAMES[codec]} hold more than the {limit} bytes that are allowed decompressed"
+            f"{len(data)} bytes of {_NAMES[codec]} data decompress to more than the limit of {limit} bytes"
         )
     return out
 
 
 def may_exceed(codec: int, data: Buffer, limit: int) -> bool:
-    """Whether `data` could stand for more than `limit` bytes, as far as that shows without decompressing it.
-
-    True for malformed data, whose size nobody knows.
-    """
+    """Whether `data` may decompress to more than `limit` bytes, judged without decompressing it; True if malformed."""
     try:
         return bool(_BOUNDS[codec](data) > limit)
     except (KeyError, CorruptRecordsError, DecompressionError, struct.error):
@@ -92,9 +89,10 @@ def may_exceed(codec: int, data: Buffer, limit: int) -> bool:
 
 
 def size_hint(codec: int, data: Buffer) -> int:
-    """How many bytes `data` seems to hold, without decompressing it; what malformed data give means nothing.
+    """Return the approximate decompressed size of `data`, without decompressing it; meaningless for malformed data.
 
-    The others say so or are bounded; gzip says it of its last member, which is all that usual writers make (RFC 1952).
+    For gzip it is the size of the last member; common compressors write only one (RFC 1952). For the other codecs it is
+    the size stored in the data, or the upper bound.
     """
     if codec == CODECS["gzip"]:
         return min(int.from_bytes(data[-4:], "little"), len(data) * _GZIP_MAX_RATIO)
@@ -105,14 +103,14 @@ def size_hint(codec: int, data: Buffer) -> int:
 
 
 def _gzip(data: Buffer, limit: int, headroom: int) -> bytearray | None:
-    """Member after member, as gzip files may have several; None if there is more than `limit`."""
+    """Decompress all members, as gzip data may have several; return None if the result exceeds `limit`."""
     out, position = bytearray(headroom), 0
     while position < len(data):
         member = zlib.decompressobj(GZIP_WINDOW)
         while not member.eof:
             step = data[position : position + _GZIP_STEP]
             if not step:
-                raise CorruptRecordsError("gzip data is cut short")
+                raise CorruptRecordsError("gzip data is truncated")
             out += member.decompress(step, headroom + limit + 1 - len(out))
             if len(out) > headroom + limit:
                 return None
@@ -126,7 +124,7 @@ def _snappy(data: Buffer, limit: int, headroom: int) -> bytearray | None:
     if total > limit:
         return None
     if total > len(data) * _SNAPPY_MAX_RATIO:
-        raise CorruptRecordsError(f"snappy: {len(data)} bytes cannot hold {total}")
+        raise CorruptRecordsError(f"snappy: {len(data)} bytes cannot decompress to {total} bytes")
     out = bytearray(headroom + total)
     with memoryview(out) as view:
         position = headroom
@@ -137,7 +135,7 @@ def _snappy(data: Buffer, limit: int, headroom: int) -> bytearray | None:
 
 
 def _snappy_blocks(data: Buffer) -> Iterator[tuple[Buffer, int]]:
-    """The blocks and how much each says it holds."""
+    """Yield the blocks, each with the decompressed size stored in it."""
     for block in _xerial_blocks(data) if data[: len(XERIAL_HEADER)] == XERIAL_HEADER else (data,):
         yield block, int(snappy.decompress_raw_len(block))
 
@@ -148,7 +146,9 @@ def _xerial_blocks(data: Buffer) -> Iterator[Buffer]:
         (size,) = XERIAL_BLOCK_SIZE.unpack_from(data, position)
         position += XERIAL_BLOCK_SIZE.size
         if not 0 <= size <= len(data) - position:
-            raise CorruptRecordsError(f"a snappy block of {size} bytes where {len(data) - position} are left")
+            raise CorruptRecordsError(
+                f"a snappy block of {size} bytes, but only {len(data) - position} are left"
+            )
         yield data[position : position + size]
         position += size
 
@@ -156,7 +156,7 @@ def _xerial_blocks(data: Buffer) -> Iterator[Buffer]:
 def _framed(
     bound_of: Callable[[Buffer], int], decompress_into: Callable[[Any, Any], int]
 ) -> Callable[[Buffer, int, int], bytearray | None]:
-    """The decompressor of a codec whose frames say how much they hold at the most."""
+    """Return the decompressor of a codec whose frames give an upper bound of their decompressed size."""
 
     def decompress_one(data: Buffer, limit: int, headroom: int) -> bytearray | None:
         bound = bound_of(data)

@@ -1,7 +1,7 @@
-"""Compiler of encoding functions: a schema and a version in, Python source out.
+"""Compile encoding functions: from a schema and a version to Python source.
 
-The source is one function for the whole message, structs written in place. Neighbouring fixed-size fields, lengths
-and empty tag sections become one `struct` call.
+The source is one function for the whole message, with structs inline. Adjacent fixed-size fields, lengths and empty tag
+sections are written by one `struct` call.
 """
 
 from __future__ import annotations
@@ -25,18 +25,23 @@ __all__ = ["encoder_source"]
 
 
 def encoder_source(spec: MessageSpec, version: int) -> str:
-    """A function `write(o, a)`; `a` takes one piece of bytes. The names it needs are listed in `codec.py`."""
+    """Return the source of `write(o, a)`, which passes pieces of bytes to `a`; `codec.py` lists the names it uses."""
     return str(_Encoder(spec, version).message())
 
 
 class _Encoder:
+    """Writes the encoding function. In it `o` is the message; `self.append` is the expression that takes bytes.
+
+    That is `a`, and the `append` of a list inside a tagged field, whose size must be written before its bytes.
+    """
+
     def __init__(self, spec: MessageSpec, version: int) -> None:
         self.spec = spec
         self.version = version
         self.out = SourceBuilder()
         self.flexible = version in spec.flexible
         self.append = "a"
-        # fixed-size values not yet written out, as (format letters, expression)
+        # fixed-size values not yet written to `out`, as (format letters, expression)
         self.pending: list[tuple[str, str]] = []
 
     def message(self) -> SourceBuilder:
@@ -61,7 +66,7 @@ class _Encoder:
                 self.out.add(f"missing({self.spec.name!r}, {field.attribute!r}, {self.version})")
 
     def is_not_default(self, field: FieldSpec, source: str) -> str:
-        """The condition that a field does not hold its default."""
+        """Return the condition that a field does not have its default value."""
         name = f"{source}.{field.attribute}"
         default = default_expression(field, self.spec.name)
         if default == "None":
@@ -75,7 +80,7 @@ class _Encoder:
         return f"{name} != {default}"
 
     def write_fixed(self, letters: str, expression: str = "") -> None:
-        """Write a fixed-size value together with its neighbours; `flush` before anything else is written."""
+        """Write a fixed-size value, in one `struct` call with adjacent ones; `flush` before anything else is written."""
         self.pending.append((letters, expression))
 
     def flush(self) -> None:
@@ -126,7 +131,7 @@ class _Encoder:
     def write_null_or(
         self, field: FieldSpec, value: str, marker: tuple[str, str]
     ) -> AbstractContextManager[None]:
-        """Write what `None` is in this version; returns the block for everything else."""
+        """Write null if `value` is None, or raise if the version does not allow it; return the block for other values."""
         with self.out.block(f"if {value} is None:"):
             if self.version not in field.nullable and field.type != "records":
                 self.out.add(f"null({field.name!r}, {self.version})")
@@ -156,8 +161,9 @@ class _Encoder:
                 self.out.add(f"{self.append}({value})")
 
     def compact_length(self, value: str, string: str = "") -> None:
-        """The length plus one as a varint; the usual single byte goes with the fields before it. That of the field
-        `string` has an end, as no one would read it.
+        """Write the length plus one as a varint; a length of one byte is written together with the fields before it.
+
+        If `string` names a string field, more than MAX_STRING bytes are an error, because no decoder accepts them.
         """
         name, pending = self.out.name("n"), [*self.pending]
         self.out.add(f"{name} = len({value}) + 1")

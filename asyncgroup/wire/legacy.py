@@ -1,11 +1,10 @@
-"""Message sets of the magics 0 and 1, as logs from before Kafka 0.11 hold them.
+"""Read message sets of magic 0 and 1, the record format of logs written before Kafka 0.11.
 
-A message is an offset, a size and, under a CRC-32, magic, attributes, timestamp (magic 1), key and value
-(`LegacyRecord.java`). The value of a compressed message is a message set again; its offset is that of the **last**
-message inside. Inside, magic 0 has the final offsets and magic 1 offsets that count from the first one (KIP-31).
+A message has an offset, a size, a CRC-32 and, covered by it, magic, attributes, timestamp (magic 1), key and value
+(`LegacyRecord.java`). The value of a compressed message is another message set; the outer offset is that of the **last**
+inner message. Inner messages have final offsets in magic 0, and offsets relative to the first one in magic 1 (KIP-31).
 
-Written here, since such sets are rare and aiokafka's compiled reader trusts their sizes (it can be led out of its
-buffer).
+This is not left to aiokafka's compiled reader because that trusts the sizes in the data and can read beyond its buffer.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from asyncgroup.errors import CorruptRecordsError
 __all__ = ["MIN_SIZE", "Decompress", "LegacyMessage", "read_message_set"]
 
 Decompress: TypeAlias = Callable[[int, bytes], bytes]
-"""From a codec's number and its bytes to what they stand for."""
+"""From a codec's number and compressed bytes to the decompressed bytes."""
 
 MIN_SIZE: Final = {0: 14, 1: 22}
-"""The least size (the number that stands behind the offset) by magic."""
+"""Smallest valid value of the size field, which follows the offset, by magic."""
 
 _HEAD = struct.Struct(">qiIBB")
 _INT64 = struct.Struct(">q")
@@ -32,7 +31,7 @@ _CODEC, _LOG_APPEND_TIME = 0x07, 0x08
 
 
 class LegacyMessage(NamedTuple):
-    """One message; timestamp -1 stands for none."""
+    """One message; `timestamp` is in ms, -1 for none."""
 
     offset: int
     magic: int
@@ -43,16 +42,16 @@ class LegacyMessage(NamedTuple):
 
     @property
     def timestamp_type(self) -> int:
-        """0 for the producer's time, 1 for the broker's."""
+        """0 for CreateTime, 1 for LogAppendTime."""
         return 1 if self.magic == 1 and self.attributes & _LOG_APPEND_TIME else 0
 
 
 def read_message_set(
     data: bytes, decompress: Decompress, *, check_crc: bool = True
 ) -> Iterator[LegacyMessage]:
-    """The messages of a set, compressed ones unfolded, with their final offsets and timestamps.
+    """Yield the messages of a set, compressed ones decompressed, with their final offsets and timestamps.
 
-    Raises CorruptRecordsError, and whatever `decompress` raises.
+    Raises CorruptRecordsError, and what `decompress` raises.
     """
     for message in _messages(data, check_crc):
         if not message.attributes & _CODEC:
@@ -62,12 +61,12 @@ def read_message_set(
             raise CorruptRecordsError("a compressed message has no value")
         inner = list(_messages(decompress(message.attributes & _CODEC, message.value), check_crc))
         if any(part.attributes & _CODEC for part in inner):
-            raise CorruptRecordsError("a compressed message inside a compressed one")
+            raise CorruptRecordsError("a compressed message contains another compressed message")
         yield from _decompressed(message, inner)
 
 
 def _decompressed(wrapper: LegacyMessage, inner: list[LegacyMessage]) -> Iterator[LegacyMessage]:
-    # A producer leaves the wrapper's offset 0; the broker's is never less than the last offset inside.
+    # In a producer's set the wrapper's offset is 0; in a log it is never below the last inner offset.
     shift = wrapper.offset - inner[-1].offset if wrapper.magic == 1 and inner else 0
     for part in inner:
         offset = part.offset + max(shift, 0)
@@ -83,13 +82,16 @@ def _messages(data: bytes, check_crc: bool) -> Iterator[LegacyMessage]:
     position = 0
     while position < len(data):
         if len(data) - position < _HEAD.size:
-            raise CorruptRecordsError("a message is cut short")
+            raise CorruptRecordsError("a message is truncated")
         offset, size, crc, magic, attributes = _HEAD.unpack_from(data, position)
         end = position + _INT64.size + _INT32.size + size
         if magic not in MIN_SIZE or size < MIN_SIZE[magic] or end > len(data):
-            raise CorruptRecordsError(f"a message of magic {magic} and size {size} is impossible here")
+            raise CorruptRecordsError(
+                f"the message at offset {offset} has an invalid magic {magic} or size {size}, "
+                f"or does not fit the {len(data) - position} bytes left"
+            )
         if check_crc and crc32(data[position + 16 : end]) != crc:
-            raise CorruptRecordsError(f"the CRC of the message at offset {offset} does not fit its bytes")
+            raise CorruptRecordsError(f"the CRC of the message at offset {offset} does not match its bytes")
         position += _HEAD.size
         timestamp = -1
         if magic == 1:
@@ -108,5 +110,5 @@ def _nullable(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
     if length == -1:
         return None, position
     if not 0 <= length <= end - position:
-        raise CorruptRecordsError(f"a key or value of {length} bytes is impossible here")
+        raise CorruptRecordsError(f"a key or value of {length} bytes, but {end - position} are left")
     return data[position : position + length], position + length

@@ -1,4 +1,4 @@
-"""Bases of the generated message classes: value equality and a readable repr, nothing else."""
+"""Base classes of the generated message classes: equality by value and a readable repr."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import ClassVar, Final, Generic, TypeVar, cast
 __all__ = ["Message", "Request", "copy_message"]
 
 _SECRET: Final = frozenset({"auth_bytes", "salted_password"})
-"""Fields with passwords, or with what is as good as one: only their length is shown."""
+"""Fields with passwords or equivalent secrets: the repr shows only their length."""
 
 
 class Message:
-    """A message or a struct inside one: a mutable slotted object, equal to another with equal fields."""
+    """A message, or a struct inside one: a mutable object with slots, compared by its fields."""
 
     __slots__: tuple[str, ...] = ()
     NAME: ClassVar[str] = ""
@@ -22,7 +22,7 @@ class Message:
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
 
-    __hash__ = None  # type: ignore[assignment]  # mutable: equal today, other tomorrow
+    __hash__ = None  # type: ignore[assignment]  # not hashable, because it is mutable
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={_shown(name, getattr(self, name))}" for name in self.__slots__)
@@ -33,7 +33,7 @@ AnyMessage = TypeVar("AnyMessage", bound=Message)
 
 
 def copy_message(message: AnyMessage) -> AnyMessage:
-    """Return a copy that shares nothing mutable with `message`: structs and lists are copied, payloads are not."""
+    """Return a deep copy of the structs and lists in `message`; byte fields are shared."""
     return cast(AnyMessage, _copied(message))
 
 
@@ -54,11 +54,11 @@ def _shown(name: str, value: object) -> str:
     return repr(value)
 
 
-# `Request["FetchResponse"]` ties a request to the type of its response, so that a typed `send(request)` can return it.
+# `Request["FetchResponse"]` names the type of the response, so that type checkers know what `request(message)` returns.
 Response_co = TypeVar("Response_co", bound=Message, covariant=True)
 
 
 class Request(Message, Generic[Response_co]):
-    """A request message; the parameter is the class of its response."""
+    """A request message; the type parameter is the class of its response."""
 
     __slots__ = ()

@@ -1,4 +1,4 @@
-"""Java's hash of record keys, by which its default partitioner chooses partitions."""
+"""The murmur2 hash of record keys, by which Kafka's default partitioner chooses partitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MASK: Final = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit murmur2 hash of `data` as Java computes it (`Utils.murmur2`), unsigned."""
+    """Return the unsigned 32-bit murmur2 hash of `data`, as Java's `Utils.murmur2`."""
     length = len(data)
     h = _SEED ^ length
     whole = length & ~3
@@ -30,10 +30,10 @@ def murmur2(data: bytes) -> int:
 
 
 def to_positive(number: int) -> int:
-    """The number without its sign bit, as Java's `Utils.toPositive`; not the absolute value."""
+    """Return the number without its sign bit, as Java's `Utils.toPositive`; not the absolute value."""
     return number & 0x7FFFFFFF
 
 
 def partition_for_key(key: bytes, partitions: int) -> int:
-    """The partition of a key among `partitions`, the same as Java's default partitioner gives."""
+    """Return the partition of a key among `partitions`, the same as Java's default partitioner."""
     return to_positive(murmur2(key)) % partitions

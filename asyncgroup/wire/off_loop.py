@@ -1,7 +1,7 @@
-"""Computations that would hold the event loop for long, decompression of large batches above all, on threads.
+"""Run computations that would block the event loop for long on threads, above all decompression of large batches.
 
-Everything that decompresses what others sent asks `should_offload` first: a hundred kilobytes may stand for a hundred
-megabytes, and while the loop waits for them no heartbeat is sent or answered.
+Code that decompresses received data asks `should_offload` first: a hundred kilobytes may expand to a hundred megabytes,
+and while the loop is blocked no heartbeat is sent or answered.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 LARGE_DECOMPRESSED: Final = 1 << 20
-"""Bytes, decompressed: about a millisecond of work, with gzip a few."""
+"""Decompressed bytes above which work is offloaded: about a millisecond of work, a few milliseconds with gzip."""
 
 LARGE_COMPRESSED: Final = 1 << 16
-"""Bytes, compressed: even to find out how much they hold may take long, if they are cut into small enough blocks."""
+"""Compressed bytes above which work is offloaded: with many small blocks even computing the size bound takes long."""
 
 _THREADS: Final = 2
-"""How many computations run at once, and so how many large batches are in memory at once."""
+"""Number of concurrent computations, which also limits the large batches in memory at the same time."""
 
 _executors: list[ThreadPoolExecutor] = []
 
@@ -44,7 +44,7 @@ def should_offload(codec: int, data: Buffer) -> bool:
         return False
     if codec != CODECS["gzip"]:
         return True
-    try:  # gzip does not say how much it holds, and one byte in a thousand is not usual
+    try:  # the bound of gzip is a thousandfold and rarely reached, so the size is measured, up to the limit
         decompress(codec, data, LARGE_DECOMPRESSED)
     except (CorruptRecordsError, zlib.error):
         return True
@@ -52,24 +52,25 @@ def should_offload(codec: int, data: Buffer) -> bool:
 
 
 async def run_off_loop(function: Callable[[*Ts], T], *args: *Ts) -> T:
-    """Return what `function(*args)` returns, or raise what it raises, while the loop goes on.
+    """Run `function(*args)` on a thread; return its result or raise its exception.
 
-    The function runs on a thread and may touch nothing that the loop changes. A caller that is cancelled leaves it
-    running. On a loop in virtual time it runs between two turns of the loop: computing takes no time there, and a
-    thread would end at a moment that depends on the machine.
+    The function must not use state that the event loop's thread modifies. If the caller is cancelled, the function
+    continues on its thread. On a virtual-time loop it runs on the loop's own thread, between two turns of the loop:
+    computations take no virtual time, and the end of a thread would depend on the machine.
     """
     loop: Any = asyncio.get_running_loop()
     run_computation: Callable[..., T] | None = getattr(loop, "run_computation", None)
     if run_computation is not None:
         await asyncio.sleep(0)
         return run_computation(function, *args)
-    if (
-        not _executors
-    ):  # not the loop's own: that may be full of blocking calls that wait for what is computed here
+    # Not the loop's default executor: it may be full of blocking calls that wait for the result of this computation.
+    if not _executors:
         _executors.append(ThreadPoolExecutor(_THREADS, thread_name_prefix="decompression"))
     result: T = await loop.run_in_executor(_executors[0], function, *args)
     return result
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_executors.clear)  # a child has the object, but not its threads
+    os.register_at_fork(
+        after_in_child=_executors.clear
+    )  # a child process inherits the object without its threads

@@ -1,6 +1,6 @@
-"""Variable-length integers and the other small pieces that the compiled codecs are made of.
+"""Unsigned varints, UUIDs and other primitives used by the compiled encoding and decoding functions.
 
-Kafka's unsigned varints are protobuf's: seven bits a byte, lowest first (KIP-482).
+Kafka's unsigned varints are those of protobuf: seven bits per byte, least significant group first (KIP-482).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from asyncgroup.errors import DecodeError
 __all__ = ["Buffer", "packer", "read_uuid", "read_uvarint", "skip_tags", "unpacker", "uvarint"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""What can be decoded. `bytes` is read in place; the others are copied first, but see `codec.decode_from`."""
+"""Types that can be decoded. `bytes` is read in place, the others may be copied first: see `codec.decode_from`."""
 
 
 def _encode_uvarint(value: int) -> bytes:
@@ -28,16 +28,16 @@ def _encode_uvarint(value: int) -> bytes:
     return bytes(out)
 
 
-_SMALL: Final = [_encode_uvarint(value) for value in range(1024)]
+_SMALL: Final = [_encode_uvarint(value) for value in range(1024)]  # small values are by far the most frequent
 
 
 def uvarint(value: int) -> bytes:
-    """Encode a number of 0 … 2**32-1."""
+    """Encode a number from 0 to 2**32 - 1."""
     return _SMALL[value] if value < 1024 else _encode_uvarint(value)
 
 
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """Read a number; returns it and the position behind it. Raises DecodeError beyond 32 bits."""
+    """Read a number; return it and the position after it. Raises DecodeError for more than 32 bits."""
     value = shift = 0
     while True:
         byte = buffer[position]
@@ -54,11 +54,11 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def skip_tags(buffer: Buffer, position: int) -> int:
-    """The position behind a section of tagged fields of which none is known (KIP-482).
+    """Return the position after a section of unknown tagged fields (KIP-482).
 
-    It may lie behind the buffer's end; IndexError says that the section itself is cut short.
+    The position may be beyond the end of the buffer. Raises IndexError if the section is truncated.
     """
-    if not buffer[position]:  # as nearly always
+    if not buffer[position]:  # no tagged fields, the usual case
         return position + 1
     count, position = read_uvarint(buffer, position)
     for _ in range(count):
@@ -70,17 +70,17 @@ def skip_tags(buffer: Buffer, position: int) -> int:
 
 @lru_cache(1024)
 def packer(letter: str, count: int) -> Callable[..., bytes]:
-    """The function that packs `count` numbers of one format letter."""
+    """Return the function that packs `count` numbers of one format letter."""
     return Struct(f">{count}{letter}").pack
 
 
 @lru_cache(1024)
 def unpacker(letter: str, count: int) -> Callable[[Buffer, int], tuple[Any, ...]]:
-    """The function that reads `count` numbers of one format letter from a buffer at a position."""
+    """Return the function that reads `count` numbers of one format letter from a buffer at a position."""
     return Struct(f">{count}{letter}").unpack_from
 
 
 @lru_cache(4096)
 def read_uuid(data: bytes) -> UUID:
-    """The UUID of 16 bytes; topic ids come again and again, and making a UUID takes a microsecond."""
+    """Return the UUID of 16 bytes; cached, because topic ids repeat and creating a UUID takes a microsecond."""
     return UUID(bytes=data)

@@ -1,8 +1,8 @@
-"""Frames: headers around messages, and the table of APIs.
+"""Encode and decode request and response frames: size, header and message; and the table of APIs.
 
-A frame is a size of four bytes, a header and a message (Kafka's protocol guide). Two quirks are Kafka's own: the
-response to ApiVersions always carries header version 0, so that a client of any age can read it (KIP-511), and the
-client id in a request header is never a compact string.
+A frame is a size of four bytes, a header and a message (Kafka's protocol guide). Two exceptions to the rules of header
+versions: the ApiVersions response always has header version 0, so that clients of any version can read it (KIP-511), and
+the client id in a request header is never a compact string.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
 _INT16_MAX = 0x7FFF
 _UNSUPPORTED_VERSION = _INT16.pack(35)
-_NEVER: Final = _INT16_MAX + 1
+_NEVER: Final = _INT16_MAX + 1  # above every version
 R = TypeVar("R", bound=Message)
 
 
 class Api(NamedTuple):
-    """One API: its key, Kafka's name for it, its messages and the stable versions that both can say.
+    """One API: its key, Kafka's name, its request and response classes, and its stable versions.
 
-    Versions from `flexible_from` on are flexible (KIP-482); it lies beyond all versions where none is.
+    Versions from `flexible_from` on are flexible (KIP-482); if none is, `flexible_from` is above all versions.
     """
 
     key: int
@@ -77,7 +77,7 @@ API_BY_NAME: Final[dict[str, Api]] = {api.name: api for api in APIS.values()}
 
 
 class DecodedRequestHeader(NamedTuple):
-    """The header of a request; `body` is the position of the message behind it."""
+    """The header of a received request; `body` is the position of the message, which follows the header."""
 
     api_key: int
     api_version: int
@@ -87,13 +87,15 @@ class DecodedRequestHeader(NamedTuple):
 
 
 def encode_request(message: Message, version: int, correlation_id: int, client_id: str | None) -> list[bytes]:
-    """A whole request frame as pieces to write in order (large payloads are not copied).
+    """Return a request frame, as pieces to write in order, because large payloads are not copied.
 
     Raises UnsupportedVersionError, see `codec.encode`.
     """
     name = b"" if client_id is None else client_id.encode()
     if len(name) > _INT16_MAX:
-        raise UnsupportedVersionError(f"a client id of {len(name)} bytes is longer than {_INT16_MAX}")
+        raise UnsupportedVersionError(
+            f"the client id has {len(name)} bytes, at most {_INT16_MAX} are allowed"
+        )
     name = _INT16.pack(-1 if client_id is None else len(name)) + name
     tags = b"\x00" if version >= APIS[message.API_KEY].flexible_from else b""
     pieces: list[bytes] = [b"", _HEADER.pack(message.API_KEY, version, correlation_id) + name + tags]
@@ -101,7 +103,7 @@ def encode_request(message: Message, version: int, correlation_id: int, client_i
 
 
 def encode_response(message: Message, version: int, correlation_id: int) -> list[bytes]:
-    """A whole response frame as pieces to write in order."""
+    """Return a response frame, as pieces to write in order."""
     flexible = version >= APIS[message.API_KEY].flexible_from and message.API_KEY != API_VERSIONS_KEY
     pieces: list[bytes] = [b"", _INT32.pack(correlation_id) + (b"\x00" if flexible else b"")]
     return _with_size(message, version, pieces)
@@ -114,11 +116,10 @@ def _with_size(message: Message, version: int, pieces: list[bytes]) -> list[byte
 
 
 def decode_request_header(frame: Buffer) -> DecodedRequestHeader:
-    """Read the header of a request frame (without its size).
+    """Decode the header of a request frame (without its size).
 
-    The header of an unknown API is read as far as its first three fields: `client_id` is then None and `body` the end
-    of the frame. A version beyond the known ones is taken to have the newest header. Raises DecodeError for malformed
-    bytes.
+    For an unknown API only the first three fields are decoded: `client_id` is None and `body` the end of the frame. A
+    version newer than the known ones is assumed to have the newest header version. Raises DecodeError for malformed bytes.
     """
     try:
         key, version, correlation_id = _HEADER.unpack_from(frame, 0)
@@ -131,26 +132,26 @@ def decode_request_header(frame: Buffer) -> DecodedRequestHeader:
         if version >= api.flexible_from:
             position = skip_tags(frame, position)
     except (IndexError, struct.error) as error:
-        raise DecodeError("request header: cut short") from error
+        raise DecodeError("request header: truncated") from error
     except (ValueError, DecodeError) as error:
         raise DecodeError(f"request header: {error}") from error
     if position > len(frame):
-        raise DecodeError("request header: cut short")
+        raise DecodeError("request header: truncated")
     return DecodedRequestHeader(key, version, correlation_id, client_id, position)
 
 
 def decode_request_body(header: DecodedRequestHeader, frame: Buffer) -> Any:
-    """Read the message behind a header; raises DecodeError, or UnsupportedVersionError for an unknown API or version.
+    """Decode the message after a header; raises DecodeError, and UnsupportedVersionError for an unknown API or version.
 
-    Bytes behind the message are left alone, as Kafka does: librdkafka sends some with a Metadata request for all topics.
+    Bytes after the message are ignored, as Kafka does: librdkafka appends some to a Metadata request for all topics.
     """
     if header.api_key not in APIS:
-        raise UnsupportedVersionError(f"API {header.api_key} is unknown")
+        raise UnsupportedVersionError(f"API key {header.api_key} is unknown")
     return decode_from(APIS[header.api_key].request, header.api_version, frame, header.body)[0]
 
 
 def read_correlation_id(frame: Buffer) -> int:
-    """The correlation id of a response frame (without its size); raises DecodeError if it is too short."""
+    """Return the correlation id of a response frame (without its size); raises DecodeError if it is too short."""
     if len(frame) < 4:
         raise DecodeError(f"a response of {len(frame)} bytes is too short for its header")
     correlation_id: int = _INT32.unpack_from(frame, 0)[0]
@@ -158,10 +159,10 @@ def read_correlation_id(frame: Buffer) -> int:
 
 
 def decode_response(cls: type[R], version: int, frame: Buffer) -> R:
-    """Read the message of a response frame (without its size), header skipped.
+    """Decode the message of a response frame (without its size).
 
-    A broker that does not know the version of an ApiVersions request answers in version 0 with error 35 (KIP-511);
-    the error code stands first in every version, so such an answer is read as what it is.
+    A broker that does not support the version of an ApiVersions request answers in version 0 with error 35 (KIP-511). The
+    error code is the first field in every version, so this is detected from the bytes.
     """
     position = 4
     if cls.API_KEY == API_VERSIONS_KEY and frame[4:6] == _UNSUPPORTED_VERSION:
@@ -170,5 +171,5 @@ def decode_response(cls: type[R], version: int, frame: Buffer) -> R:
         try:
             position = skip_tags(frame, position)
         except IndexError as error:
-            raise DecodeError(f"response header of {cls.NAME} v{version}: cut short") from error
+            raise DecodeError(f"response header of {cls.NAME} v{version}: truncated") from error
     return decode(cls, version, frame, position)

@@ -1,8 +1,8 @@
-"""Record batches: reading, checking and building them, on aiokafka's compiled record code.
+"""Record batches: read, check and build them, with aiokafka's compiled record code.
 
-This is the only module that imports aiokafka; a contract test names every symbol used here. The header layout
-is that of `DefaultRecordBatch.java` (magic 2); `legacy.py` reads the older message sets. What is compressed is
-decompressed here, up to a limit, before aiokafka's reader sees it: the reader has no limit.
+This is the only module that imports aiokafka; a contract test lists every symbol used here. The header layout is that of
+`DefaultRecordBatch.java` (magic 2); `legacy.py` reads the older message sets. Compressed records are decompressed here, up
+to a limit, because aiokafka's reader has none.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = [
 _ZSTD: Final = CODECS["zstd"]
 
 LOG_OVERHEAD: Final = 12
-"""Bytes of a batch that its length does not count: base offset and length."""
+"""Bytes of a batch that its length field does not include: base offset and length (`Records.LOG_OVERHEAD`)."""
 
 _PREFIX = struct.Struct(">qi")
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -62,14 +62,14 @@ _MIN_RECORD_SIZE: Final = 7
 """Bytes of a record without key, value and headers: a length and six numbers."""
 
 _CRC_FROM: Final = 21
-"""The checksum covers everything from the attributes on."""
+"""Position of the attributes: the CRC covers everything from there on."""
 
 
 class BatchHeader(NamedTuple):
-    """The header of a record batch of magic 2; `start` and `size` say where it lies in its buffer.
+    """The header of a record batch of magic 2; `start` and `size` are its position and bytes in the buffer.
 
-    For the older magics 0 and 1, where a "batch" is one message, only `base_offset`, `magic`, `start`, `size`, `codec`
-    and `timestamp_type` mean anything; `base_offset` of a compressed one is the offset of its last message.
+    For magic 0 and 1, where a "batch" is one message, only `base_offset`, `magic`, `start`, `size`, `codec` and
+    `timestamp_type` are valid; the `base_offset` of a compressed message is the offset of its last inner message.
     """
 
     start: int
@@ -94,17 +94,17 @@ class BatchHeader(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the batch."""
+        """The offset after the last record."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def is_transactional(self) -> bool:
-        """Whether a transactional producer wrote it (KIP-98)."""
+        """Whether it is part of a transaction (KIP-98)."""
         return bool(self.attributes & 0x10)
 
     @property
     def is_control(self) -> bool:
-        """Whether it holds a transaction marker instead of records of users (KIP-98)."""
+        """Whether it is a control batch, with a transaction marker instead of data records (KIP-98)."""
         return bool(self.attributes & 0x20)
 
     @property
@@ -114,23 +114,21 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> int:
-        """0 for the producer's time, 1 for the broker's (log append) time."""
+        """0 for CreateTime (set by the producer), 1 for LogAppendTime (set by the broker)."""
         return (self.attributes >> 3) & 1
 
 
 def read_batch_header(buffer: Buffer, start: int = 0) -> BatchHeader | None:
-    """The header of the batch at `start`, or None if the buffer ends before the batch does.
+    """Return the header of the batch at `start`, or None if the buffer ends before the batch does.
 
-    Raises CorruptRecordsError for a length or magic that no batch can have.
+    Raises CorruptRecordsError for an invalid length or magic.
     """
     if len(buffer) - start < LOG_OVERHEAD + 5:
         return None
     base_offset, length = _PREFIX.unpack_from(buffer, start)
     magic = buffer[start + 16]
     if length < _MIN_LENGTH.get(magic, length + 1):
-        raise CorruptRecordsError(
-            f"batch at offset {base_offset}: length {length} with magic {magic} is impossible"
-        )
+        raise CorruptRecordsError(f"batch at offset {base_offset}: invalid length {length} or magic {magic}")
     size = LOG_OVERHEAD + length
     if len(buffer) - start < size:
         return None
@@ -142,7 +140,7 @@ def read_batch_header(buffer: Buffer, start: int = 0) -> BatchHeader | None:
 
 
 def iter_batch_headers(buffer: Buffer) -> Iterator[BatchHeader]:
-    """The headers of all whole batches in the buffer; a batch cut short at the end is left out (KIP-74)."""
+    """Yield the headers of all complete batches in the buffer; an incomplete last batch is ignored (KIP-74)."""
     start = 0
     while (header := read_batch_header(buffer, start)) is not None:
         yield header
@@ -150,9 +148,9 @@ def iter_batch_headers(buffer: Buffer) -> Iterator[BatchHeader]:
 
 
 def truncated_batch_size(buffer: Buffer) -> int | None:
-    """The size of the first batch if the buffer, which is not empty, ends before the batch does; None if it is whole.
+    """Return the size of the first batch if the non-empty buffer ends before the batch does; None if it is complete.
 
-    0 where too little is there to know the size. Also None for a length or magic that no batch can have.
+    0 if the buffer is too short to contain the size. Also None for an invalid length or magic.
     """
     try:
         if read_batch_header(buffer) is not None:
@@ -163,7 +161,7 @@ def truncated_batch_size(buffer: Buffer) -> int | None:
 
 
 def crc_is_valid(batch: Buffer) -> bool:
-    """Whether a batch of magic 2, whole and alone in its buffer, has the CRC-32C that fits its bytes."""
+    """Whether the CRC-32C of a complete batch of magic 2 matches its bytes; `batch` is exactly those bytes."""
     return len(batch) >= _HEADER.size and _crc_matches(batch, _CRC.unpack_from(batch, _CRC_POSITION)[0])
 
 
@@ -176,18 +174,18 @@ def _crc_matches(batch: Buffer, crc: int) -> bool:
 def check_batch(
     topic: str, partition: int, batch: Buffer, header: BatchHeader, check_crc: bool = True
 ) -> None:
-    """Whether a batch of magic 2 may be read: its size, its codec and, with `check_crc`, its checksum.
+    """Check a batch of magic 2 before it is read: size, codec and, with `check_crc`, the CRC.
 
     Raises as `decode_batch` does.
     """
-    if len(batch) != header.size:  # aiokafka's compiled reader trusts the header's size
-        text = f"{len(batch)} bytes are not the batch's {header.size}"
+    if len(batch) != header.size:  # aiokafka's compiled reader trusts the size in the header
+        text = f"the buffer has {len(batch)} bytes, the batch {header.size}"
         raise CorruptRecordsError(f"{_location(topic, partition, header)}: {text}")
     if header.codec >= len(CODECS):
-        text = f"Unknown compression codec {header.codec:#04x}"
+        text = f"unknown compression codec {header.codec:#04x}"
         raise UnsupportedVersionError(f"{_location(topic, partition, header)}: {text}")
     if check_crc and not _crc_matches(batch, header.crc):
-        text = "the batch's CRC does not fit its bytes"
+        text = "the CRC of the batch does not match its bytes"
         raise CorruptRecordsError(f"{_location(topic, partition, header)}: {text}")
 
 
@@ -197,8 +195,9 @@ def payload(batch: Buffer) -> memoryview:
 
 
 def is_large_compressed(batch: Buffer, header: BatchHeader, limit: int) -> bool:
-    """Whether a batch of magic 2 is compressed and may hold more than `limit` bytes: it should be decoded before it is
-    handed on.
+    """Whether a batch of magic 2 is compressed and may decompress to more than `limit` bytes.
+
+    Such a batch should be decoded before it is passed to the application.
     """
     return header.codec != 0 and may_exceed(header.codec, payload(batch), limit)
 
@@ -211,16 +210,14 @@ def read_batch(
     limit: int = MAX_DECOMPRESSED,
     on_error: Callable[[], None] | None = None,
 ) -> Iterator[Record]:
-    """The records of a batch of magic 2 that `check_batch` has passed, each made when it is asked for.
+    """Yield the records of a batch of magic 2 that `check_batch` has accepted, each created on demand.
 
-    Raises as `decode_batch` does, then in the middle of the iteration; `on_error` is called just before.
+    Raises as `decode_batch` does, possibly in the middle of the iteration; `on_error` is called before that.
     """
     epoch, kind, make = header.leader_epoch, header.timestamp_type, object.__new__
     try:
         for raw in raw_records(batch, header, limit)[0]:
-            record = make(
-                Record
-            )  # filled here: the call of __init__ would be a third of the time of decoding
+            record = make(Record)  # without __init__, whose call would take a third of the decoding time
             record.topic = topic
             record.partition = partition
             record.offset = raw.offset
@@ -228,10 +225,10 @@ def read_batch(
             record.timestamp_type = kind
             record.key = raw.key
             record.value = raw.value
-            record.headers = raw.headers or ()  # a list less to keep for each record
+            record.headers = raw.headers or ()  # () saves an empty list per record
             record.leader_epoch = epoch
             yield record
-    except Exception as error:  # each decompressor has errors of its own, most of them without a common base
+    except Exception as error:  # decompressors raise errors without a common base class
         if on_error is not None:
             on_error()
         raise translate_error(error, topic, partition, header) from error
@@ -240,20 +237,20 @@ def read_batch(
 def raw_records(
     batch: Buffer, header: BatchHeader, limit: int = MAX_DECOMPRESSED
 ) -> tuple[Iterator[Any], int]:
-    """aiokafka's compiled reader of a batch of magic 2 that `check_batch` has passed, and the uncompressed bytes.
+    """Return aiokafka's compiled reader of a batch that `check_batch` has accepted, and the batch's uncompressed size.
 
-    Each record is an object with `offset`, `timestamp`, `key`, `value` and `headers`. Raises whatever comes, also in
-    the middle of the iteration: see `translate_error`.
+    Each record is an object with `offset`, `timestamp`, `key`, `value` and `headers`. Errors of the decompressors and of
+    the reader are raised as they are, possibly in the middle of the iteration: see `translate_error`.
     """
     plain = _uncompressed(batch, header, limit) if header.codec else batch
     return iter(DefaultRecordBatch(plain)), len(plain)
 
 
 def _uncompressed(batch: Buffer, header: BatchHeader, limit: int) -> bytearray:
-    """The batch as it was before it was compressed; its CRC, which nobody looks at any more, is that of before."""
+    """Return the batch with its records decompressed; the CRC is not updated, because it is checked before."""
     out = decompress(header.codec, payload(batch), limit, _HEADER.size)
     if header.record_count > (len(out) - _HEADER.size) // _MIN_RECORD_SIZE:
-        text = f"{header.record_count} records do not fit {len(out) - _HEADER.size} bytes"
+        text = f"{len(out) - _HEADER.size} bytes cannot contain {header.record_count} records"
         raise CorruptRecordsError(text)
     out[: _HEADER.size] = batch[: _HEADER.size]
     _LENGTH.pack_into(out, _LENGTH_POSITION, len(out) - LOG_OVERHEAD)
@@ -269,10 +266,10 @@ def decode_batch(
     check_crc: bool = True,
     limit: int = MAX_DECOMPRESSED,
 ) -> list[Record]:
-    """The records of one whole batch (`batch` holds just its bytes). Control batches are the caller's to skip.
+    """Return the records of one complete batch (`batch` is exactly its bytes); the caller skips control batches.
 
-    `limit` is how many bytes a compressed batch may hold. Raises CorruptRecordsError naming topic, partition and base
-    offset if it holds more, or if CRC or content are wrong, and UnsupportedVersionError for an unknown codec.
+    `limit` is the largest allowed decompressed size in bytes. Raises CorruptRecordsError, with topic, partition and base
+    offset, for a larger batch and for a wrong CRC or content; UnsupportedVersionError for an unknown codec.
     """
     if header.magic >= 2:
         check_batch(topic, partition, batch, header, check_crc)
@@ -288,7 +285,7 @@ def _location(topic: str, partition: int, header: BatchHeader) -> str:
 
 
 def translate_error(error: Exception, topic: str, partition: int, header: BatchHeader) -> AsyncGroupError:
-    """What to raise in the place of an error of reading a batch, with the place in the log."""
+    """Return the error to raise for an error while reading a batch, with topic, partition and offset."""
     place = _location(topic, partition, header)
     if isinstance(error, UnsupportedCodecError):
         return UnsupportedVersionError(f"{place}: {error}")
@@ -300,7 +297,7 @@ def translate_error(error: Exception, topic: str, partition: int, header: BatchH
 def _decode_legacy(topic: str, partition: int, data: bytes, check_crc: bool, limit: int) -> list[Record]:
     def decompress_value(codec: int, compressed: bytes) -> bytes:
         if codec == _ZSTD:
-            raise UnsupportedVersionError(f"codec {codec} is none of a message set's")
+            raise UnsupportedVersionError(f"compression codec {codec} is not supported in magic 0 and 1")
         return bytes(decompress(codec, compressed, limit))
 
     return [
@@ -310,21 +307,21 @@ def _decode_legacy(topic: str, partition: int, data: bytes, check_crc: bool, lim
 
 
 def assign_offsets(batch: bytearray, base_offset: int, leader_epoch: int, start: int = 0) -> None:
-    """Write base offset and leader epoch into a batch in place, as a broker does on append (the CRC covers neither)."""
+    """Write base offset and leader epoch into a batch in place, as a broker does on append; the CRC covers neither."""
     _BASE_OFFSET.pack_into(batch, start, base_offset)
     _LEADER_EPOCH.pack_into(batch, start + LOG_OVERHEAD, leader_epoch)
 
 
 def update_crc(batch: bytearray) -> None:
-    """Write the CRC-32C that fits the bytes of a batch of magic 2, whole and alone in its buffer."""
+    """Recompute the CRC-32C of a complete batch of magic 2; `batch` is exactly its bytes."""
     _CRC.pack_into(batch, _CRC_POSITION, calc_crc32c(bytes(batch[_CRC_FROM:])))
 
 
 class BatchBuilder:
     """Builds one record batch of magic 2.
 
-    `codec` is a name of `CODECS` (else ConfigError), `size_limit` the bytes (uncompressed) after which `append`
-    refuses; the first record always fits, and a batch has at least one. `count` is the number of records so far.
+    `codec` is a name in `CODECS` (otherwise ConfigError), `size_limit` the largest uncompressed size in bytes, which only
+    the first record may exceed. A batch must have at least one record. `count` is the number of records so far.
     """
 
     __slots__ = ("_builder", "_without_timestamps", "count")
@@ -350,16 +347,14 @@ class BatchBuilder:
     def append(
         self, timestamp: int, key: bytes | None, value: bytes | None, headers: Sequence[Header] = ()
     ) -> bool:
-        """Add a record with a timestamp in ms (-1: none); False if the batch is full.
+        """Add a record with a timestamp in ms (-1: none); return False if the batch is full.
 
-        A batch that begins with a record without a timestamp is also full for a record with one.
+        If the first record has no timestamp, the batch also counts as full for records that have one.
         """
         if self.count == 0:
             self._without_timestamps = timestamp == -1
-        elif (
-            self._without_timestamps and timestamp != -1
-        ):  # aiokafka would take its time for the first record's, too
-            return False
+        elif self._without_timestamps and timestamp != -1:
+            return False  # aiokafka would use this timestamp for the first record too
         if self._builder.append(self.count, timestamp, key, value, list(headers)) is None:
             return False
         self.count += 1
@@ -371,7 +366,10 @@ class BatchBuilder:
         return int(self._builder.size())
 
     def build(self) -> bytes:
-        """The batch's bytes, with base offset 0; once only. Raises UnsupportedVersionError for a codec without library."""
+        """Return the batch's bytes, with base offset 0; may be called once.
+
+        Raises UnsupportedVersionError if the library of the codec is not installed.
+        """
         try:
             return bytes(self._builder.build())
         except UnsupportedCodecError as error:

@@ -1,7 +1,7 @@
-"""Message schemas as values, read from the compact tables in `tables.py`.
+"""Message schemas, parsed from the compact tables in `tables.py`.
 
-A table is a text: a head line (`request 1 4-18 flexible 12+`), then one line a field, nested fields indented by two
-spaces, then common structs (`= Name 0+`) with their fields indented below them. A field line is
+A table is a text: a head line (`request 1 4-18 flexible 12+`), then one line per field, nested fields indented by two
+spaces, then common structs (`= Name`) followed by their fields. A field line is
 
     Name type versions [null RANGE] [tag N RANGE] [flexible RANGE] [default VALUE] [ignorable]
 
@@ -29,17 +29,18 @@ __all__ = [
 ]
 
 OPEN_END = 32767
+"""The `high` of an open range, such as `3+`."""
 
 
 class VersionRange(NamedTuple):
-    """Versions from `low` to `high`, both included."""
+    """Versions from `low` to `high`, inclusive."""
 
     low: int
     high: int
 
     @classmethod
     def parse(cls, text: str) -> VersionRange:
-        """Read `3`, `3+`, `3-7` or `none` as Kafka's specifications write them."""
+        """Parse `3`, `3+`, `3-7` or `none`, as in Kafka's specifications."""
         if text == "none":
             return NO_VERSIONS
         if text.endswith("+"):
@@ -59,13 +60,15 @@ class VersionRange(NamedTuple):
 
 
 NO_VERSIONS = VersionRange(1, 0)
+"""The empty range."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """One field: `type` is Kafka's type word, with `[]` in front for an array.
+    """One field of a message or struct.
 
-    `flexible` says in which versions its length is compact, None: as the message says.
+    `type` is Kafka's type name, after `[]` for an array. `nullable` and `tagged` are the versions in which it is that.
+    `flexible` are the versions in which its length is compact; None means the flexible versions of the message.
     """
 
     name: str
@@ -90,7 +93,7 @@ class FieldSpec:
 
     @property
     def is_nullable(self) -> bool:
-        """Whether any version can say null."""
+        """Whether the field is nullable in any version."""
         return self.nullable.low <= self.nullable.high
 
     @property
@@ -101,7 +104,7 @@ class FieldSpec:
 
 @dataclass(slots=True)
 class StructSpec:
-    """A struct inside a message, or the message's own top level."""
+    """A struct inside a message, or the top level of the message itself."""
 
     name: str
     fields: list[FieldSpec] = field(default_factory=list)
@@ -109,7 +112,7 @@ class StructSpec:
 
 @dataclass(slots=True)
 class MessageSpec:
-    """A whole message: `kind` is `request`, `response`, `header`, `data` or `coordinator-key`/`-value`."""
+    """A message: `kind` is `request`, `response`, `header`, `data`, `coordinator-key` or `coordinator-value`."""
 
     name: str
     kind: str
@@ -122,17 +125,17 @@ class MessageSpec:
 
     @property
     def stable_versions(self) -> VersionRange:
-        """The versions that a released broker offers (an unstable latest one left out)."""
+        """The versions that a released broker supports: all except an unstable latest version."""
         return VersionRange(self.versions.low, self.versions.high - self.latest_unstable)
 
     def flexible_versions(self, field: FieldSpec) -> VersionRange:
-        """The versions that write the length of `field` in the compact form (KIP-482)."""
+        """Return the versions in which the length of `field` is compact (KIP-482)."""
         return self.flexible if field.flexible is None else field.flexible
 
 
 @cache
 def snake_case(name: str) -> str:
-    """`ThrottleTimeMs` → `throttle_time_ms`."""
+    """Convert a name to snake_case: `ThrottleTimeMs` → `throttle_time_ms`."""
     spaced = re.sub(r"(?<=[a-z0-9])([A-Z])|(?<=[A-Z])([A-Z](?=[a-z]))", r"_\1\2", name)
     return spaced.lower()
 
@@ -166,7 +169,7 @@ def _options(words: Iterator[str]) -> Iterator[tuple[str, str]]:
 
 
 def parse_table(name: str, text: str) -> MessageSpec:
-    """Build the schema of message `name` from its table."""
+    """Parse the table of message `name`."""
     head, *lines = text.strip("\n").splitlines()
     kind, api_key, versions, _, flexible, *more = head.split(" ")
     top = StructSpec(name)
@@ -198,7 +201,9 @@ def parse_table(name: str, text: str) -> MessageSpec:
 
 @cache
 def message_spec(name: str) -> MessageSpec:
-    """The schema of a message by its Kafka name, e.g. `FetchRequest`. Raises KeyError for an unknown name."""
-    from asyncgroup.wire.tables import TABLES  # late: the generator runs before the module exists
+    """Return the schema of a message by its Kafka name, e.g. `FetchRequest`. Raises KeyError for an unknown name."""
+    from asyncgroup.wire.tables import (
+        TABLES,  # imported here because the generator runs before the module exists
+    )
 
     return parse_table(name, TABLES[name])

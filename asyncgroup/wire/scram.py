@@ -1,6 +1,6 @@
-"""SCRAM arithmetic and message parts that client and broker share (RFC 5802, RFC 7677): pure functions and values.
+"""SCRAM (RFC 5802, RFC 7677): hashes, credentials and message attributes, shared by client and embedded broker.
 
-Names and passwords are taken as UTF-8 without SASLprep, as Kafka does (`ScramFormatter.java`).
+Names and passwords are encoded in UTF-8 without SASLprep, as in Kafka (`ScramFormatter.java`).
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ __all__ = [
 ]
 
 MIN_ITERATIONS: Final = 4096
-"""What RFC 5802 asks for; fewer make a stolen exchange cheap to guess a password from."""
+"""The minimum of RFC 5802; with fewer iterations a password is cheap to guess from a recorded exchange."""
 
 HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """Python's names of the hash functions, by mechanism."""
 
 
 class ScramError(ValueError):
-    """What the other side sent is malformed, too weak, or no proof that it knows the password."""
+    """The peer's message is malformed, its iteration count is not allowed, or its proof of the password is wrong."""
 
 
 class ScramCredential(NamedTuple):
-    """What a broker keeps of a password (Kafka's `ScramCredential`): enough to check it, not enough to log in with it."""
+    """A broker's stored form of a password (Kafka's `ScramCredential`): it verifies clients but does not allow to log in."""
 
     salt: bytes
     stored_key: bytes
@@ -50,7 +50,7 @@ class ScramCredential(NamedTuple):
     def from_salted_password(
         cls, mechanism: str, salt: bytes, salted: bytes, iterations: int
     ) -> ScramCredential:
-        """From a password that was salted already, as AlterUserScramCredentials carries it."""
+        """Return the credential of a salted password, the form in AlterUserScramCredentials requests."""
         client_key = hmac_digest(mechanism, salted, b"Client Key")
         stored_key = hashlib.new(HASHES[mechanism], client_key).digest()
         return cls(salt, stored_key, hmac_digest(mechanism, salted, b"Server Key"), iterations)
@@ -59,43 +59,43 @@ class ScramCredential(NamedTuple):
     def from_password(
         cls, mechanism: str, password: str, salt: bytes, iterations: int = MIN_ITERATIONS
     ) -> ScramCredential:
-        """From the password itself."""
+        """Return the credential of a password."""
         salted = salted_password(mechanism, password, salt, iterations)
         return cls.from_salted_password(mechanism, salt, salted, iterations)
 
 
 def salted_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """RFC 5802's `SaltedPassword`."""
+    """Return RFC 5802's `SaltedPassword`."""
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
 
 
 def hmac_digest(mechanism: str, key: bytes, message: bytes) -> bytes:
-    """HMAC with the mechanism's hash function."""
+    """Return the HMAC with the mechanism's hash function."""
     return hmac.new(key, message, HASHES[mechanism]).digest()
 
 
 def xor_bytes(one: bytes, other: bytes) -> bytes:
-    """Both, combined bit by bit; ValueError if their lengths differ."""
+    """Return the bitwise exclusive or; raises ValueError if the lengths differ."""
     return bytes(a ^ b for a, b in zip(one, other, strict=True))
 
 
 def escape_saslname(name: str) -> str:
-    """A saslname: commas and equals signs have a meaning in the messages."""
+    """Return the name as RFC 5802's `saslname`: with commas and equals signs escaped."""
     return name.replace("=", "=3D").replace(",", "=2C")
 
 
 def parse_attributes(message: bytes) -> dict[str, str]:
-    """The `name=value` parts of a message; raises ScramError if it is not UTF-8."""
+    """Return the `name=value` attributes of a message; raises ScramError if it is not UTF-8."""
     try:
         items = message.decode().split(",")
     except UnicodeDecodeError as error:
-        raise ScramError("the server's message is not UTF-8") from error
+        raise ScramError("the peer's SCRAM message is not UTF-8") from error
     return {name: value for name, equals, value in (item.partition("=") for item in items) if equals}
 
 
 def decode_base64(text: str) -> bytes:
-    """The bytes of base64; raises ScramError if it is malformed."""
+    """Decode base64; raises ScramError if it is malformed."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise ScramError("the server's message has malformed base64") from error
+        raise ScramError("the peer's SCRAM message has malformed base64") from error

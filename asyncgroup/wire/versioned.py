@@ -1,7 +1,7 @@
-"""Data that says itself how to read it: two bytes in front of the message.
+"""Encode and decode messages with a two-byte prefix that tells the version, or the type of the record.
 
-They are the version for a member's subscription and assignment (`ConsumerProtocol.java`) and for the values of the
-coordinator's log. For the keys of that log, which have only version 0, they are the type of the record, Kafka's
+The prefix is the version for a member's subscription and assignment (`ConsumerProtocol.java`), and for the values of
+__consumer_offsets records. For the keys of those records, which have only version 0, it is the record type, Kafka's
 `apiKey` of the message (`MessageUtil.toCoordinatorTypePrefixedBytes`).
 """
 
@@ -23,7 +23,7 @@ _PREFIX = struct.Struct(">h")
 
 
 def encode_versioned(message: Message, version: int) -> bytes:
-    """The two bytes and the message in `version` (0 for a key of the coordinator's log).
+    """Return the prefix and the message in `version` (0 for the key of a __consumer_offsets record).
 
     Raises UnsupportedVersionError as `codec.encode` does.
     """
@@ -32,19 +32,19 @@ def encode_versioned(message: Message, version: int) -> bytes:
 
 
 def read_prefix(data: Buffer) -> int:
-    """The two bytes in front: the version, or the type of a key of the coordinator's log. May raise DecodeError."""
+    """Return the prefix: the version, or a key's record type. Raises DecodeError for less than two bytes."""
     if len(data) < _PREFIX.size:
-        raise DecodeError(f"{len(data)} bytes are too few for a version")
+        raise DecodeError(f"{len(data)} bytes are too few for a version of {_PREFIX.size} bytes")
     prefix: int = _PREFIX.unpack_from(data, 0)[0]
     return prefix
 
 
 def decode_versioned(cls: type[M], data: Buffer) -> M:
-    """Read a message behind its two bytes.
+    """Decode a message with its prefix.
 
-    A version newer than the known ones is read as the newest known one and what follows is left alone: newer
-    versions of these formats only add fields at the end. Raises DecodeError for malformed bytes, and for the key of
-    another type.
+    A version newer than the known ones is decoded as the newest known one, and the rest of the bytes is ignored: newer
+    versions of these formats only add fields at the end. Raises DecodeError for malformed bytes, and for a key of another
+    record type.
     """
     prefix, spec = read_prefix(data), message_spec(cls.NAME)
     if spec.kind == "coordinator-key":

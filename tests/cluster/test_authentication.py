@@ -37,7 +37,9 @@ class Door:
     Any other request on a connection that has not authenticated, or whose session has expired, closes it, as in Kafka.
     """
 
-    def __init__(self, scripted: ScriptedCluster, node_id: int, check: Check, *, lifetime: float = 0.0) -> None:
+    def __init__(
+        self, scripted: ScriptedCluster, node_id: int, check: Check, *, lifetime: float = 0.0
+    ) -> None:
         self.broker = scripted[node_id]
         self.check = check
         self.lifetime = lifetime
@@ -349,7 +351,9 @@ async def test_in_flight_requests_are_answered_on_the_old_connection() -> None:
             held[0].answer(m.HeartbeatResponse(error_code=27))
             assert (await parked).error_code == 27
             await asyncio.sleep(0.1)
-            assert old not in {end.number for end in scripted[1].open}, "the old connection closes after the last response"
+            assert old not in {end.number for end in scripted[1].open}, (
+                "the old connection closes after the last response"
+            )
 
 
 async def test_a_retired_connection_is_closed_with_the_cluster() -> None:

@@ -171,7 +171,9 @@ async def test_an_invalid_delay_of_a_backoff_function_is_an_error(pause: Any) ->
 
 
 @virtual
-async def test_bootstrap_hosts_are_replaced_by_canonical_names(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bootstrap_hosts_are_replaced_by_canonical_names(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
     network.hosts["kafka"] = ["10.0.0.1", "10.0.0.2", "10.0.0.9"]
     network.hosts["one.kafka"], network.hosts["two.kafka"] = ["10.0.0.1"], ["10.0.0.2"]
     names = {"10.0.0.1": "one.kafka", "10.0.0.2": "two.kafka"}

@@ -70,7 +70,7 @@ async def test_a_cluster_is_entered_once_and_used_while_open() -> None:
             await cluster.refresh()
         with pytest.raises(ClosedError):
             await cluster.all_topics()
-        with pytest.raises(ClosedError, match="make a new one"):
+        with pytest.raises(ClosedError, match="create a new one"):
             await cluster.__aenter__()
         await cluster.aclose()
 

@@ -25,7 +25,9 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures(
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_a_lookup_asks_another_broker_after_a_second_without_an_answer(seed: int, network: Network) -> None:
+async def test_a_lookup_asks_another_broker_after_a_second_without_an_answer(
+    seed: int, network: Network
+) -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted, seed) as cluster:
         network.blackhole(HOSTS[seed % 3], connect="accept")
         for number in range(20):
@@ -219,7 +221,10 @@ async def test_metadata_is_not_refreshed_with_interval_0() -> None:
 
 
 async def test_a_failed_periodic_refresh_is_retried(caplog: pytest.LogCaptureFixture) -> None:
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted, metadata_refresh_interval=60.0) as cluster:
+    async with (
+        ScriptedCluster(*HOSTS) as scripted,
+        cluster_of(scripted, metadata_refresh_interval=60.0) as cluster,
+    ):
         for broker in scripted.brokers.values():
             await broker.stop()
         await asyncio.sleep(200)

@@ -129,7 +129,10 @@ async def test_an_unsupported_api_makes_the_client_request_api_versions_again() 
 
 
 async def test_failed_connects_are_retried_with_growing_delays(network: Network) -> None:
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted, retry_backoff=1.0, retry_backoff_max=4.0) as cluster:
+    async with (
+        ScriptedCluster(*HOSTS) as scripted,
+        cluster_of(scripted, retry_backoff=1.0, retry_backoff_max=4.0) as cluster,
+    ):
         await scripted[2].stop()
         times = []
         for _ in range(5):
@@ -203,7 +206,10 @@ async def test_idle_connections_are_closed() -> None:
 
 
 async def test_a_connection_with_a_request_in_flight_is_not_idle() -> None:
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted, connections_max_idle=60.0) as cluster:
+    async with (
+        ScriptedCluster(*HOSTS) as scripted,
+        cluster_of(scripted, connections_max_idle=60.0) as cluster,
+    ):
         held: list[Call] = []
         scripted[1].script["ListGroups"] = held.append
         parked = asyncio.create_task(cluster.request(1, LIST_GROUPS, timeout=1000.0))

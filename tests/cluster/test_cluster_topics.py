@@ -33,7 +33,10 @@ async def test_known_topics_are_not_looked_up() -> None:
 
 
 async def test_an_unknown_topic_is_retried_before_it_is_an_error() -> None:
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted, retry_backoff=0.1, metadata_retry_max=3) as cluster:
+    async with (
+        ScriptedCluster(*HOSTS) as scripted,
+        cluster_of(scripted, retry_backoff=0.1, metadata_retry_max=3) as cluster,
+    ):
         scripted.received.clear()
         with pytest.raises(
             BrokerError, match=r"topic 'nope': UNKNOWN_TOPIC_OR_PARTITION \(3\): it does not exist"

@@ -38,7 +38,9 @@ async def test_no_version_in_common_names_both_ranges() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         scripted[1].versions = {"Fetch": (0, 3), "Heartbeat": (3, 4)}
         async with connected(scripted) as connection:
-            with pytest.raises(UnsupportedVersionError, match=r"Fetch: node 1 .* offers 0-3, .* supports 4-18"):
+            with pytest.raises(
+                UnsupportedVersionError, match=r"Fetch: node 1 .* offers 0-3, .* supports 4-18"
+            ):
                 connection.version_for(m.FetchRequest)
             with pytest.raises(UnsupportedVersionError, match="offers 3-4, this client supports 0-2"):
                 connection.version_for(m.HeartbeatRequest, highest=2)

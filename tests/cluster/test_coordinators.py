@@ -173,7 +173,9 @@ async def test_requests_at_a_former_coordinator_are_cancelled_when_another_is_fo
             with pytest.raises(CoordinatorMoved, match="node 2 is no longer the coordinator of 'g'"):
                 await task
         assert not other.done()
-        assert await cluster.coordinators.find("g") == 3, "cancelling them does not make the new coordinator unknown"
+        assert await cluster.coordinators.find("g") == 3, (
+            "cancelling them does not make the new coordinator unknown"
+        )
         other.cancel()
 
 

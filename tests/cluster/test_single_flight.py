@@ -98,7 +98,7 @@ async def test_an_error_without_a_waiting_caller_is_not_logged_by_asyncio() -> N
 
 
 async def test_closing_raises_closed_error_in_all_callers() -> None:
-    async with single_flight(Work()) as (refresh, owner):
+    async with single_flight(Work()) as (refresh, tasks):
         under_way = asyncio.create_task(refresh())
         await asyncio.sleep(0.5)
         waiting = asyncio.create_task(refresh())
@@ -111,7 +111,7 @@ async def test_closing_raises_closed_error_in_all_callers() -> None:
 
 
 async def test_closing_before_the_run_has_started() -> None:
-    async with single_flight(Work()) as (refresh, owner):
+    async with single_flight(Work()) as (refresh, tasks):
         caller = asyncio.create_task(refresh())
         await asyncio.sleep(0)
         await tasks.stop()

@@ -119,7 +119,9 @@ async def test_client_and_group_ids_are_escaped_in_health_and_logs(caplog: pytes
 
 
 @pytest.mark.virtual
-async def test_a_throttle_time_above_a_minute_is_reduced_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_throttle_time_above_a_minute_is_reduced_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         answers = iter([60_000, 2**31 - 1, 0])
         scripted[1].script["ListGroups"] = lambda call: call.answer(

@@ -76,7 +76,10 @@ def alert(code: int) -> Callable[[], Server]:
     ("code", "said"),
     [
         (70, "the broker rejected this client's TLS versions"),
-        (40, "the broker and this client have no TLS cipher in common, or the listener requires a client certificate"),
+        (
+            40,
+            "the broker and this client have no TLS cipher in common, or the listener requires a client certificate",
+        ),
         (71, "the broker and this client have no TLS cipher in common"),
         (116, "the listener requires a client certificate: set cert_file and key_file"),
         (48, "the broker rejected this client's certificate"),
@@ -130,7 +133,9 @@ async def test_tls_to_a_plaintext_broker() -> None:
     ],
     ids=["closes", "no answer", "HTTP", "SSH", "TLS alert"],
 )  # fmt: skip
-async def test_messages_for_plaintext_to_another_kind_of_server(make: Callable[[], Server], said: str) -> None:
+async def test_messages_for_plaintext_to_another_kind_of_server(
+    make: Callable[[], Server], said: str
+) -> None:
     async with served(make) as servers:
         assert f"{servers}: {said}" in await refused(servers, None)
 
@@ -140,7 +145,8 @@ async def test_sasl_on_a_listener_without_sasl(sasl: Any) -> None:
     async with EmbeddedCluster() as broker:
         said = await refused(broker.bootstrap_servers, Security(sasl=sasl), AuthenticationError)
         assert (
-            f"{broker.bootstrap_servers}: this listener does not support SASL/{sasl.mechanism} or any other mechanism" in said
+            f"{broker.bootstrap_servers}: this listener does not support SASL/{sasl.mechanism} or any other mechanism"
+            in said
         )
         assert "remove sasl from the configuration" in said
 
@@ -170,7 +176,9 @@ def server_context(cert_file: str, ca_file: str | None = None) -> ssl.SSLContext
     ],
     ids=["expired", "not yet valid"],
 )  # fmt: skip
-async def test_expired_and_not_yet_valid_certificates(authority: Authority, start: str, end: str, said: str) -> None:
+async def test_expired_and_not_yet_valid_certificates(
+    authority: Authority, start: str, end: str, said: str
+) -> None:
     cert = authority.sign_for("dated", "IP:127.0.0.1", start, end)
     async with served(Server, server_context(cert)) as servers:
         security = Security(tls=Tls(ca_file=authority.ca_file))

@@ -53,7 +53,7 @@ def test_a_tail_that_is_no_batch_is_met_all_the_same(zero_copy: bool, kept: int 
     buffer.add(memoryview(good + bytes(bad[:kept])), zero_copy=zero_copy)
     assert buffer.advance()
     assert buffer.pop() is not None
-    with pytest.raises(CorruptRecordsError, match="magic 9 is impossible"):
+    with pytest.raises(CorruptRecordsError, match="magic 9"):
         buffer.advance()
 
 

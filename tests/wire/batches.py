@@ -1,4 +1,4 @@
-"""Record batches with something changed inside, their CRC made right again."""
+"""Modified record batches with a valid CRC."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEGACY_CRC, LEGACY_MAGIC, LEGACY_ATTRIBUTES, LEGACY_TIMESTAMP = 12, 16, 17, 18
 
 
 def records_of(data: bytes) -> list[Record]:
-    """All records of the batches in `data`."""
+    """Return all records of the batches in `data`."""
     return [
         record
         for header in iter_batch_headers(data)
@@ -24,7 +24,7 @@ def records_of(data: bytes) -> list[Record]:
 
 
 def with_valid_crc(batch: bytes) -> bytes:
-    """The batch with length and CRC that fit its bytes."""
+    """Return the batch with length and CRC recomputed."""
     changed = bytearray(batch)
     struct.pack_into(">i", changed, 8, len(changed) - 12)
     if changed[LEGACY_MAGIC] < 2:
@@ -35,18 +35,18 @@ def with_valid_crc(batch: bytes) -> bytes:
 
 
 def with_number(batch: bytes, form: str, position: int, number: int) -> bytes:
-    """The batch with one number of its header replaced."""
+    """Return the batch with one number of its header replaced."""
     changed = bytearray(batch)
     struct.pack_into(form, changed, position, number)
     return with_valid_crc(changed)
 
 
 def with_attributes(batch: bytes, attributes: int) -> bytes:
-    """The batch of magic 2 with these attributes besides its codec."""
+    """Return the batch of magic 2 with these attributes and its own codec."""
     (before,) = struct.unpack_from(">h", batch, ATTRIBUTES)
     return with_number(batch, ">h", ATTRIBUTES, before & 7 | attributes)
 
 
 def log_append(batch: bytes, timestamp: int) -> bytes:
-    """The batch of magic 2 as a broker with `message.timestamp.type=LogAppendTime` stores it."""
+    """Return the batch of magic 2 as stored by a broker with `message.timestamp.type=LogAppendTime`."""
     return with_number(with_attributes(batch, 8), ">q", MAX_TIMESTAMP, timestamp)

@@ -1,4 +1,4 @@
-"""Just enough of Java's class file format (JVM specification, chapter 4) to read Kafka's `Errors` without a Java."""
+"""Read Kafka's `Errors` from its class file, without Java: a subset of the format (JVM specification, chapter 4)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from zipfile import ZipFile
 ERRORS = "org/apache/kafka/common/protocol/Errors"
 RETRIABLE = "org/apache/kafka/common/errors/RetriableException"
 
-# payloads of constants that are all numbers, by tag
+# formats of the constants that consist of numbers, by tag
 _CONSTANTS = {3: ">i", 4: ">f", 5: ">q", 6: ">d", 7: ">H", 8: ">H", 9: ">HH", 10: ">HH", 11: ">HH", 12: ">HH"}
 _CONSTANTS |= {15: ">BH", 16: ">H", 17: ">HH", 18: ">HH", 19: ">H", 20: ">H"}
 _INVOKE_CONSTRUCTOR = 8
 
 
 class Error(NamedTuple):
-    """One constant of `Errors`: its exception class is None where no exception is made (`NONE`)."""
+    """One constant of `Errors`; `exception` is its class name, None for `NONE`."""
 
     code: int
     name: str
@@ -24,7 +24,7 @@ class Error(NamedTuple):
 
 
 class ClassFile:
-    """A parsed class: its constants, superclass, the code of its methods, and what its lambdas call."""
+    """A parsed class: constants, superclass, code of the methods, and the methods called by its lambdas."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -60,7 +60,7 @@ class ClassFile:
                 self._position += length
                 continue
             self._constants.append(self._take(_CONSTANTS[tag]))
-            if tag in (5, 6):  # long and double take two places
+            if tag in (5, 6):  # long and double take two entries
                 self._constants.append(None)
 
     def _read_attributes(self, owner: str) -> None:
@@ -80,25 +80,25 @@ class ClassFile:
         return self._constants[self._constants[index][0]]
 
     def text(self, index: int) -> str:
-        """The string constant at `index`."""
+        """Return the string constant at `index`."""
         return self._constants[self._constants[index][0]]
 
     def constructed_by(self, call_site: int) -> str | None:
-        """The class whose constructor the lambda of an `invokedynamic` constant is, or None."""
+        """Return the class whose constructor an `invokedynamic` constant refers to, or None."""
         bootstrap, _ = self._constants[call_site]
         kind, method = self._constants[self.lambdas[bootstrap][1]]
         return self._class_name(self._constants[method][0]) if kind == _INVOKE_CONSTRUCTOR else None
 
 
 def read_errors(jar: ZipFile) -> list[Error]:
-    """The constants of Kafka's `Errors`, from the instructions that make them."""
+    """Return the constants of Kafka's `Errors`, from the instructions of its static initializer."""
     file = ClassFile(jar.read(f"{ERRORS}.class"))
     code, position = file.code["<clinit>"], 0
     errors: list[Error] = []
     texts: list[str] = []
     numbers: list[int] = []
     exception = None
-    while code[position] != _INVOKESTATIC:  # the constants come first, the array of all of them next
+    while code[position] != _INVOKESTATIC:  # the call that ends the list of constants
         instruction, argument = code[position], code[position + 1 : position + 3]
         if instruction in (0x12, 0x13):  # ldc, ldc_w
             texts.append(file.text(argument[0] if instruction == 0x12 else int.from_bytes(argument)))
@@ -110,7 +110,7 @@ def read_errors(jar: ZipFile) -> list[Error]:
             numbers.append(int.from_bytes(argument, signed=True))
         elif instruction == 0xBA:  # invokedynamic
             exception = file.constructed_by(int.from_bytes(argument))
-        elif instruction == 0xB3:  # putstatic: the constant with ordinal, code and name is made
+        elif instruction == 0xB3:  # putstatic: stores the constant made from ordinal, code and name
             errors.append(Error(numbers[1], texts[0], exception))
             texts, numbers = [], []
         position += _LENGTHS[instruction]

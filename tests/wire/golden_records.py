@@ -1,8 +1,8 @@
-"""Record batches that Kafka's own `MemoryRecordsBuilder` (kafka-clients 4.3.1) wrote.
+"""Record batches written by Kafka's `MemoryRecordsBuilder` (kafka-clients 4.3.1).
 
-Each holds three records with the offsets 100, 102 and 104 and the times 1700000000000, …001 and …002, key and value
-`k0`/`value-0`, null/`value-1` and `k2`/null; in magic 2 with the headers `h`=`x` and `n`=null. The time of log append
-is 1700000000999. Magics 0 and 1 are message sets: one message for all three where they are compressed.
+Each has three records with the offsets 100, 102 and 104 and the timestamps 1700000000000, …001 and …002, key and value
+`k0`/`value-0`, null/`value-1` and `k2`/null; in magic 2 with the headers `h`=`x` and `n`=null. The log append time
+is 1700000000999. Magic 0 and 1 are message sets: if compressed, a single message with all three inside.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Golden(NamedTuple):
-    """One set of three records."""
+    """One batch (or message set) of three records, base64-encoded in `text`."""
 
     magic: int
     codec: str
@@ -21,7 +21,7 @@ class Golden(NamedTuple):
 
     @property
     def data(self) -> bytes:
-        """The bytes as Kafka wrote them."""
+        """The bytes written by Kafka."""
         return b64decode(self.text)
 
 

@@ -1,4 +1,4 @@
-"""Kafka's jars, where a test run has them already: nothing is fetched for a comparison."""
+"""Find Kafka's jars in the cache; tests that compare with them do not download anything."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from asyncgroup.testing.kafka_jars import KAFKA_VERSION
 
 
 def kafka_jar(artifact: str) -> Path:
-    """The jar of the release that our tables come from; skips the test if it is neither given nor cached."""
+    """Return the jar of the release that `tables.py` is generated from; skip the test if it is not available."""
     given = os.environ.get("ASYNCGROUP_KAFKA_JARS")
     directory = Path(given) if given else user_cache() / "kafka" / KAFKA_VERSION
     jar = directory / f"{artifact}-{KAFKA_VERSION}.jar"

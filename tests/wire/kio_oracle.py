@@ -1,6 +1,6 @@
-"""kio as the judge of our bytes: its class for a message in a version, and our messages as its objects.
+"""kio as the oracle for encoded bytes: its class for each message and version, and conversion of our messages to it.
 
-kio's fields stand in the order of Kafka's specification, as ours do, so the two are matched by position.
+kio's fields are in the order of Kafka's specification, as ours are, so they are matched by position.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ YEAR_10000 = 253_402_300_800
 
 
 class KioType(NamedTuple):
-    """What kio's richer type of a number can hold, and how our number becomes it."""
+    """A kio type for a number, such as a timedelta: the values that it can represent, and the conversion to it."""
 
     values: Values
     convert: Callable[[int], Any]
@@ -45,10 +45,10 @@ _DATETIME = "datetime_i64, never null"
 KIO_TYPES = {
     "error_code": KioType(st.sampled_from([code.value for code in ErrorCode]), ErrorCode),
     "timedelta_i32": KioType(st.integers(-(1 << 31), (1 << 31) - 1), _milliseconds),
-    # beyond, its floating-point seconds lose milliseconds
+    # larger values lose milliseconds in kio's floating-point seconds
     "timedelta_i64": KioType(st.integers(-(1 << 43), 1 << 43), _milliseconds),
     "datetime_i64": KioType(
-        # whole seconds: its floating-point seconds lose milliseconds here, too
+        # whole seconds, because kio's floating-point seconds lose milliseconds
         st.just(-1) | st.integers(0, YEAR_10000 - 1).map(lambda seconds: seconds * 1000),
         lambda value: None if value == -1 else EPOCH + _milliseconds(value),
     ),
@@ -57,7 +57,7 @@ KIO_TYPES = {
         lambda value: EPOCH + _milliseconds(value),
     ),
 }
-"""The restrictions: everywhere else kio holds what Kafka's type allows."""
+"""Types with restricted values; for all others kio allows every value of Kafka's type."""
 
 
 def _kio_name(name: str) -> tuple[str, EntityType]:
@@ -68,7 +68,7 @@ def _kio_name(name: str) -> tuple[str, EntityType]:
 
 
 def kio_versions(name: str) -> list[int]:
-    """The versions of a message that kio knows."""
+    """Return the versions of a message that kio supports."""
     key, kind = _kio_name(name)
     return sorted(version for version, kinds in schema_name_map.get(key, {}).items() if kind in kinds)
 
@@ -82,7 +82,7 @@ KNOWN_TO_BOTH = [
 
 
 class KioStruct(NamedTuple):
-    """A struct in kio: its class, our fields, and kio's names and type words for them."""
+    """A struct in kio: its class, our fields, and kio's names and type names for them."""
 
     cls: Any
     ours: list[FieldSpec]
@@ -108,7 +108,7 @@ class Oracle:
         ours = [field for field in struct.fields if self.version in field.versions]
         names, types = {}, {}
         for field, theirs in zip(ours, fields(cls), strict=True):
-            # kio leaves out the unit where it has a type for it
+            # kio omits the unit in names of timedelta fields
             assert theirs.name in (field.attribute, field.attribute.removesuffix("_ms"))
             names[field.name] = theirs.name
             if field.element in self.spec.structs:
@@ -120,7 +120,7 @@ class Oracle:
         self._structs[struct.name] = KioStruct(cls, ours, names, types)
 
     def messages(self) -> st.SearchStrategy[Message]:
-        """Random messages of ours that kio can hold."""
+        """Return a strategy for our messages, with values that kio can represent."""
         narrowed = {
             (struct, field): KIO_TYPES[kafka_type].values
             for struct, theirs in self._structs.items()
@@ -130,19 +130,19 @@ class Oracle:
         return random_messages(self.spec.name, self.version, narrowed)
 
     def encode(self, obj: Any) -> bytes:
-        """kio's bytes of its object."""
+        """Encode a kio object with kio."""
         with io.BytesIO() as buffer:
             self._write(buffer, obj)
             return buffer.getvalue()
 
     def decode(self, data: bytes) -> Any:
-        """kio's object; fails if bytes are left over."""
+        """Decode with kio; fails if bytes are left over."""
         obj, size = self._read(data, 0)
         assert size == len(data)
         return obj
 
     def convert(self, message: Message) -> Any:
-        """Our message as an object of kio's."""
+        """Convert our message to a kio object."""
         return self._convert(self._structs[self.spec.name], message)
 
     def _convert(self, struct: KioStruct, message: Message) -> Any:
@@ -166,6 +166,6 @@ class Oracle:
 
 
 def _element_class(annotation: Any) -> Any:
-    """`X` out of `X`, `X | None`, `tuple[X, ...]` and `tuple[X, ...] | None`."""
+    """Return `X` of `X`, `X | None`, `tuple[X, ...]` and `tuple[X, ...] | None`."""
     arguments = [part for part in getattr(annotation, "__args__", ()) if part not in (type(None), ...)]
     return _element_class(arguments[0]) if arguments else annotation

@@ -1,4 +1,4 @@
-"""Random messages for hypothesis, derived from the schemas: every field that a version has, nothing else set."""
+"""Hypothesis strategies for messages, derived from the schemas: all fields of a version, no others."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ ALL_VERSIONS = [
     for name in TABLES
     for version in range(message_spec(name).versions.low, message_spec(name).versions.high + 1)
 ]
-"""Every message that we know in every version."""
+"""Every message in every version."""
 
 Values = st.SearchStrategy[Any]
 NarrowedValues = Mapping[tuple[str, str], Values]
-"""A narrower choice of values than Kafka's by names of struct and field."""
+"""Strategies with fewer values than Kafka's type allows, by names of struct and field."""
 
 
 def few_examples(examples: int) -> settings:
-    """Settings for properties that are checked once for each message and version."""
+    """Return settings for a property that is checked for each message and version."""
     return settings(
         max_examples=examples,
         deadline=None,
@@ -61,7 +61,7 @@ SCALARS: dict[str, Values] = {
 def random_messages(
     name: str, version: int, narrowed: NarrowedValues | None = None
 ) -> st.SearchStrategy[Message]:
-    """Messages of one kind that `version` can say."""
+    """Return a strategy for messages that `version` can represent."""
     spec = message_spec(name)
     return _structs(spec, spec.top, version, narrowed or {})
 

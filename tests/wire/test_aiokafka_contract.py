@@ -1,6 +1,6 @@
-"""What `wire/records.py` takes from aiokafka, symbol by symbol.
+"""Contract test for the parts of aiokafka that `wire/records.py` uses, symbol by symbol.
 
-aiokafka changes its inside at every minor release: when this file passes with a new one, the pin may be widened.
+aiokafka's internals change with every minor release. When these tests pass with a new one, the version pin may be widened.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PURE_PYTHON = "AIOKAFKA_NO_EXTENSIONS" in os.environ
 
 
 def builder(codec: int = 0, transactional: int = 0, size: int = 1000) -> DefaultRecordBatchBuilder:
-    """Magic, codec, is transactional, producer id, producer epoch, base sequence, size limit: all positional."""
+    """Positional arguments: magic, codec, is transactional, producer id, producer epoch, base sequence, size limit."""
     return DefaultRecordBatchBuilder(2, codec, transactional, 7, 8, 9, size)
 
 
@@ -52,13 +52,13 @@ def test_only_these_symbols_are_imported_and_only_by_one_module():
     assert all(hasattr(importlib.import_module(module), name) for module, name in SYMBOLS)
 
 
-def test_the_release_is_one_that_was_tried():
+def test_the_installed_aiokafka_release_is_supported():
     assert (0, 13) <= tuple(map(int, version("aiokafka").split(".")[:2])) < (0, 15)
 
 
-@pytest.mark.skipif(PURE_PYTHON, reason="AIOKAFKA_NO_EXTENSIONS asks for the slow classes")
+@pytest.mark.skipif(PURE_PYTHON, reason="AIOKAFKA_NO_EXTENSIONS selects the pure Python classes")
 def test_the_classes_are_the_compiled_ones():
-    """The others are twenty times slower."""
+    """The pure Python classes are twenty times slower."""
     for cls in (DefaultRecordBatch, DefaultRecordBatchBuilder):
         assert cls.__module__.startswith("aiokafka.record._crecords")
 
@@ -71,14 +71,14 @@ def test_building():
     assert isinstance(made.build(), bytes | bytearray)
 
 
-def test_a_full_batch_answers_none_but_takes_its_first_record():
+def test_append_returns_none_for_a_full_batch_except_for_its_first_record():
     made = builder(size=70)
     assert made.append(0, TIME, b"k" * 100, None, []) is not None
     assert made.append(1, TIME, None, None, []) is None
 
 
-def test_the_header_that_is_built():
-    """Base offset, length, leader epoch, magic, CRC, attributes, last offset delta, times, producer state, count."""
+def test_the_header_of_a_built_batch():
+    """Fields: base offset, length, leader epoch, magic, CRC, attributes, last offset delta, timestamps, producer, count."""
     data = batch(transactional=1)
     fields = struct.unpack_from(">qiibIhiqqqhii", data)
     assert fields[:4] == (0, len(data) - 12, -1, 2)
@@ -101,13 +101,13 @@ def test_no_timestamp_is_minus_one():
     assert last.timestamp == -1
 
 
-def test_a_wrong_crc_is_said_and_not_raised():
+def test_validate_crc_returns_false():
     data = bytearray(batch())
     data[-1] ^= 1
     assert DefaultRecordBatch(bytes(data)).validate_crc() is False
 
 
-def test_an_unknown_codec_has_its_own_error():
+def test_an_unknown_codec_raises_unsupported_codec_error():
     data = bytearray(batch())
     data[22] |= 5
     with pytest.raises(UnsupportedCodecError):

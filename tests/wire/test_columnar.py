@@ -1,4 +1,4 @@
-"""Batches read column by column hold what they hold record by record."""
+"""Batches read into columns have the same content as when read into records."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROW = st.tuples(st.integers(1, 3), st.integers(0, 1 << 45), BYTES, BYTES, HEADER
 
 @st.composite
 def batches(draw: st.DrawFn) -> bytes:
-    """A batch with gaps or without, of any codec, the times the producer's or the broker's."""
+    """A batch with or without gaps, with any codec, with CreateTime or LogAppendTime."""
     rows, dense = draw(st.lists(ROW, min_size=1, max_size=12)), draw(st.booleans())
     builder = DefaultRecordBatchBuilder(
         2, CODECS[draw(st.sampled_from(sorted(CODECS)))], 0, -1, -1, -1, 1 << 20
@@ -67,7 +67,7 @@ def rows_wanted(records: list[Record]) -> list[tuple[object, ...]]:
 
 
 @given(data=batches(), start=st.integers(-3, 40), length=st.integers(0, 40))
-def test_columns_are_those_of_the_records(data: bytes, start: int, length: int) -> None:
+def test_columns_match_the_records(data: bytes, start: int, length: int) -> None:
     header = header_of(data)
     first = header.base_offset + start
     whole, some, bare = (
@@ -101,14 +101,14 @@ def test_offsets_without_gaps_are_a_range() -> None:
     assert repr(columns.runs[0]) == "<Run t-3: range(5, 10)>"
 
 
-def test_a_batch_is_dense_or_not() -> None:
+def test_is_dense() -> None:
     assert is_dense(header_of(batch(5, count=3)))
     assert not is_dense(header_of(batch(5, [5, 7])))
     assert not is_dense(header_of(batch(5, [5, 6], last=9)))
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
-def test_a_batch_that_cannot_be_read_adds_nothing(codec: str) -> None:
+def test_a_malformed_batch_appends_nothing(codec: str) -> None:
     data = bytearray(batch(10, count=5, codec=codec))
     data[-8] ^= 0xFF
     data[-30:-20] = bytes(10)
@@ -121,20 +121,18 @@ def test_a_batch_that_cannot_be_read_adds_nothing(codec: str) -> None:
     assert [run.offsets for run in columns.runs] == [range(3)]
 
 
-def test_the_size_is_that_of_what_was_compressed() -> None:
+def test_the_size_is_the_decompressed_size() -> None:
     data = batch(0, count=10, codec="gzip", value=bytes(10_000))
     columns = RecordColumns()
     read_columns("t", 3, data, header_of(data), columns)
     assert len(data) < 5_000
     assert 100_000 < columns.size < 110_000
-    with pytest.raises(CorruptRecordsError, match="more than the 5000 bytes"):
+    with pytest.raises(CorruptRecordsError, match="more than the limit of 5000 bytes"):
         read_columns("t", 3, data, header_of(data), columns, limit=5_000)
 
 
 @pytest.mark.parametrize("fast", [fast_crc32c, None])
-def test_checksums_with_and_without_the_processors_help(
-    monkeypatch: pytest.MonkeyPatch, fast: object
-) -> None:
+def test_crc_with_and_without_the_package_crc32c(monkeypatch: pytest.MonkeyPatch, fast: object) -> None:
     monkeypatch.setattr(wire, "fast_crc32c", fast)
     for form in (bytes, bytearray, memoryview):
         assert crc_is_valid(form(batch(7, count=3)))
@@ -143,7 +141,7 @@ def test_checksums_with_and_without_the_processors_help(
     assert not crc_is_valid(b"")
 
 
-def test_the_processors_help_is_there_where_it_is_installed() -> None:
+def test_the_package_crc32c_is_used_if_installed() -> None:
     pytest.importorskip("crc32c")
     assert fast_crc32c is not None
     assert fast_crc32c(b"123456789") == 0xE3069283  # the check value of CRC-32C

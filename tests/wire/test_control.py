@@ -1,4 +1,4 @@
-"""Transaction markers as bytes."""
+"""Encoding and decoding of transaction markers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ KAFKA = bytes.fromhex(
     "000000000000000000000042ffffffff026b9cbe2f0030000000000000000000000005000000000000000500000000000000070003"
     "ffffffff000000012000000008000000000c00000000000900"
 )
-"""What Kafka 4.3.1's `MemoryRecords.withEndTransactionMarker` writes for producer 7 in epoch 3, coordinator epoch 9, at
+"""The bytes of Kafka 4.3.1's `MemoryRecords.withEndTransactionMarker` for producer 7 in epoch 3, coordinator epoch 9,
 timestamp 5."""
 
 
-def test_a_marker_has_the_bytes_of_kafkas_own():
+def test_a_marker_has_the_same_bytes_as_kafkas():
     assert control_batch(ControlType.ABORT, 7, 3, coordinator_epoch=9, timestamp=5) == KAFKA
 
 
@@ -28,7 +28,7 @@ def test_a_marker_has_the_bytes_of_kafkas_own():
     st.integers(-1, 2**31 - 1),
     st.integers(0, 2**50),
 )
-def test_a_marker_says_what_it_was_made_of(control_type, producer_id, epoch, coordinator_epoch, timestamp):
+def test_markers_round_trip(control_type, producer_id, epoch, coordinator_epoch, timestamp):
     data = control_batch(
         control_type, producer_id, epoch, coordinator_epoch=coordinator_epoch, timestamp=timestamp
     )
@@ -57,12 +57,12 @@ def read(data: bytes, *, check_crc: bool = True) -> ControlType | None:
     return read_control_type(data, header, check_crc=check_crc)
 
 
-def test_other_kinds_of_control_records_are_none_of_ours():
+def test_other_control_records_have_no_control_type():
     assert read(made(b"\0\0\0\2")) is None  # KRaft's leader change
     assert read(made(b"\0\7\0\1")) is ControlType.COMMIT  # a later version of the key
 
 
-def test_a_marker_that_compaction_has_emptied_says_nothing():
+def test_a_compacted_marker_has_no_control_type():
     data = bytearray(control_batch(ControlType.ABORT, 1, 0))
     del data[61:]
     data[8:12] = (len(data) - 12).to_bytes(4, "big")
@@ -72,12 +72,12 @@ def test_a_marker_that_compaction_has_emptied_says_nothing():
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\0\0\0"])
-def test_a_marker_without_a_key_is_corrupt(key):
+def test_a_marker_with_an_invalid_key_is_corrupt(key):
     with pytest.raises(CorruptRecordsError, match="control batch at offset 0"):
         read(made(key))
 
 
-def test_a_wrong_checksum():
+def test_a_wrong_crc():
     data = bytearray(control_batch(ControlType.ABORT, 1, 0))
     data[20] ^= 1
     with pytest.raises(CorruptRecordsError, match="CRC"):

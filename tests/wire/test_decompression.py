@@ -1,4 +1,4 @@
-"""Decompression ends at its limit, whatever the bytes claim, and takes memory for what there is only."""
+"""Decompression stops at the limit, whatever size the data claims, and allocates no more than needed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def xerial(data: bytes, block: int = 32 * 1024) -> bytes:
 
 
 def streamed(compressor, data: bytes, flush_each: int) -> bytes:
-    """As a stream writer makes it: without a content size, with a block at each flush."""
+    """Compress as a stream: without a content size, with a block at each flush."""
     out = b""
     for start in range(0, len(data), flush_each):
         compressor.compress(data[start : start + flush_each])
@@ -67,7 +67,7 @@ WRITERS = {
         lambda data: b"\x50\x2a\x4d\x18\x03\x00\x00\x00xyz" + bytes(cramjam.zstd.compress(data)),
     ),
 }
-"""Codec and function, by the kind of writer."""
+"""Codec and compress function, by the kind of compressor."""
 
 DATA = st.binary(max_size=300) | st.builds(
     lambda part, times, rest: part * times + rest,
@@ -86,7 +86,7 @@ def unpacked(codec: str, data: bytes, limit: int = MEGABYTE) -> bytes:
 @settings(max_examples=60)
 @example(b"")
 @example(b"\x00" * 600_000)
-def test_what_all_kinds_of_writers_make(writer, data):
+def test_data_of_all_kinds_of_compressors(writer, data):
     codec, compress = WRITERS[writer]
     packed = compress(data)
     assert unpacked(codec, packed) == data
@@ -95,20 +95,20 @@ def test_what_all_kinds_of_writers_make(writer, data):
     if data:
         with pytest.raises(
             CorruptRecordsError,
-            match=f"{len(packed)} bytes of {codec} hold more than the {len(data) - 1} bytes",
+            match=f"{len(packed)} bytes of {codec} data decompress to more than the limit of {len(data) - 1} bytes",
         ):
             unpacked(codec, packed, len(data) - 1)
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_there_is_room_in_front(codec):
+def test_headroom(codec):
     packed = WRITERS[codec][1](b"data" * 100)
     assert decompress(CODECS[codec], packed, 400, 61) == bytes(61) + b"data" * 100
 
 
 @given(data=DATA, flush=st.integers(50, 100_000))
 @settings(max_examples=60)
-def test_the_bounds_are_above_the_size_and_not_far_above(data, flush):
+def test_the_bounds_are_close_upper_bounds(data, flush):
     lz4 = streamed(cramjam.lz4.Compressor(), data, flush)
     assert len(data) <= lz4_bound(lz4) <= max(len(data), 1) * 255 + 65536
     zstd = streamed(cramjam.zstd.Compressor(), data, flush)
@@ -116,11 +116,11 @@ def test_the_bounds_are_above_the_size_and_not_far_above(data, flush):
     assert zstd_bound(bytes(cramjam.zstd.compress(data))) == len(data)
 
 
-# -- bombs ---------------------------------------------------------------------------------------------------------------
+# --- decompression bombs --------------------------------------------------------------------------------------------------------------
 
 
 def zstd_of_runs(blocks: int) -> bytes:
-    """A frame without a size whose blocks are runs of 128 KiB, four bytes each: 32,768 to 1."""
+    """Return a frame without a content size, with RLE blocks of 128 KiB in four bytes each: a ratio of 32,768."""
     run = (1 << 17) << 3 | 1 << 1
     body = b"".join((run | (number == blocks - 1)).to_bytes(3, "little") + b"x" for number in range(blocks))
     return b"\x28\xb5\x2f\xfd" + bytes([0x00, 7 << 3]) + body
@@ -153,17 +153,17 @@ def zlib_bomb(size: int) -> bytes:
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_a_bomb_costs_little_more_than_its_limit(bomb):
+def test_a_decompression_bomb_takes_little_more_memory_than_the_limit(bomb):
     packed, limit = BOMBS[bomb](), 2 * MEGABYTE
-    said = "more than the 2097152 bytes that are allowed decompressed"
-    # gzip's comes in pieces, each as large as the limit at the most
+    said = "decompress to more than the limit of 2097152 bytes"
+    # gzip data is decompressed in pieces, each at most as large as the limit
     with memory_under(limit * 2.2 + len(packed)), pytest.raises(CorruptRecordsError, match=said):
         decompress(CODECS[bomb.split()[0]], packed, limit)
 
 
 @pytest.mark.parametrize("codec", ["snappy", "lz4", "zstd"])
-def test_a_size_that_is_claimed_takes_no_memory(codec):
-    """Not even within the limit: the blocks behind it do not hold so much."""
+def test_a_claimed_size_is_not_allocated(codec):
+    """Even a claimed size within the limit, if the blocks that follow cannot hold so much."""
     claims = {
         "snappy": b"\xff\xff\xff\xff\x07" + b"\x00" * 10,
         "lz4": b"\x04\x22\x4d\x18\x6c\x70" + b"\x00\x00\x00\x80" + bytes(4) + b"\x00" + b"\x00" * 4,
@@ -174,35 +174,34 @@ def test_a_size_that_is_claimed_takes_no_memory(codec):
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_the_error_says_where_how_much_and_the_limit(codec):
+def test_the_error_gives_partition_offset_sizes_and_limit(codec):
     builder = BatchBuilder(codec, 4 * MEGABYTE)
     builder.append(0, b"k", bytes(2 * MEGABYTE))
     batch = builder.build()
     header = read_batch_header(batch)
     assert header is not None
     size = len(batch) - 61
-    match = (
-        rf"orders-3 at offset 0: {size} bytes of {codec} hold more than the 1000000 bytes that are allowed"
-    )
+    match = rf"orders-3 at offset 0: {size} bytes of {codec} data decompress to more than the limit of 1000000 bytes"
     with pytest.raises(CorruptRecordsError, match=match):
         decode_batch("orders", 3, batch, header, limit=1_000_000)
     (record,) = decode_batch("orders", 3, batch, header, limit=2 * MEGABYTE + 100)
     assert record.value == bytes(2 * MEGABYTE)
 
 
-def test_a_bomb_in_an_old_message_set():
+def test_a_decompression_bomb_in_a_message_set():
     value = zlib_bomb(64 * MEGABYTE)
     body = bytes([1, 1]) + struct.pack(">qii", 0, -1, len(value)) + value
     batch = struct.pack(">qiI", 0, len(body) + 4, zlib.crc32(body)) + body
     header = read_batch_header(batch)
     assert header is not None
     with pytest.raises(
-        CorruptRecordsError, match=r"t-0 at offset 0: .* bytes of gzip hold more than the 1048576"
+        CorruptRecordsError,
+        match=r"t-0 at offset 0: .* bytes of gzip data decompress to more than the limit of 1048576",
     ):
         decode_batch("t", 0, batch, header, limit=MEGABYTE)
 
 
-def test_more_records_than_the_bytes_can_hold():
+def test_a_record_count_larger_than_the_data():
     builder = BatchBuilder("zstd")
     builder.append(0, b"k", b"v")
     batch = bytearray(builder.build())
@@ -210,17 +209,17 @@ def test_more_records_than_the_bytes_can_hold():
     batch = with_valid_crc(bytes(batch))
     header = read_batch_header(batch)
     assert header is not None
-    with pytest.raises(CorruptRecordsError, match="2147483647 records do not fit 9 bytes"):
+    with pytest.raises(CorruptRecordsError, match="9 bytes cannot contain 2147483647 records"):
         decode_batch("t", 0, batch, header)
 
 
-# -- malformed -----------------------------------------------------------------------------------------------------------
+# --- malformed data ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("writer", WRITERS)
 @given(data=st.data())
 @settings(max_examples=80)
-def test_damaged_data_is_an_error_or_some_data(writer, data):
+def test_damaged_data_raises_only_corrupt_records_error(writer, data):
     codec, compress = WRITERS[writer]
     packed = compress(b"some data, some more data " * 30)
     for _ in range(data.draw(st.integers(1, 3))):
@@ -238,14 +237,14 @@ def test_random_bytes(codec, data):
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_data_cut_short(writer):
+def test_truncated_data(writer):
     codec, compress = WRITERS[writer]
     whole = compress(b"some data, some more data " * 30)
     for size in range(1, len(whole)):
-        with suppress(CorruptRecordsError):  # a frame, a member or a block may end there
+        with suppress(CorruptRecordsError):  # a frame, a member or a block may end at that point
             assert unpacked(codec, whole[:size]) != b"some data, some more data " * 30
 
 
 def test_an_unknown_codec():
-    with pytest.raises(UnsupportedVersionError, match="Unknown compression codec 0x05"):
+    with pytest.raises(UnsupportedVersionError, match="unknown compression codec 0x05"):
         decompress(5, b"data")

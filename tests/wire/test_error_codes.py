@@ -1,4 +1,4 @@
-"""Our table of error codes against Kafka's own class and against kio's."""
+"""The table of error codes, compared with Kafka's `Errors` class and with kio's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.wire.class_file import is_retriable as is_retriable_in, read_errors
 from tests.wire.kafka_files import kafka_jar
 
 
-def test_the_table_is_kafkas():
+def test_the_table_matches_kafkas_errors():
     with ZipFile(kafka_jar("kafka-clients")) as jar:
         errors = read_errors(jar)
         retriable = {error.code for error in errors if is_retriable_in(jar, error.exception)}

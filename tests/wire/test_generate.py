@@ -106,7 +106,7 @@ def test_the_generator_explains_itself_without_arguments(capsys):
 
 
 class TestClasses:
-    """What Kafka's present specifications don't have, but may have one day."""
+    """Features of specifications that Kafka's current ones do not use."""
 
     def source(self, *fields: str) -> str:
         return classes_source([parse_table("Foo", "\n".join(["data -1 0-1 flexible none", *fields]))])
@@ -137,8 +137,8 @@ class TestClasses:
             self.source("Part Inner 0+ null 0+", "  Id int32 0+")
 
     def test_so_do_elements_without_a_byte(self):
-        """A hostile count of them would never end."""
+        """Decoding a malicious count of such elements would not end."""
         spec = parse_table("Foo", "data -1 0-1 flexible none\nParts []Part 0+\n  Id int32 1+\n")
         assert "def read(" in decoder_source(spec, 1)
-        with pytest.raises(ValueError, match=r"Foo\.Parts: elements without a byte"):
+        with pytest.raises(ValueError, match=r"Foo\.Parts: elements of size 0"):
             decoder_source(spec, 0)

@@ -1,8 +1,8 @@
-"""Records of the coordinator's log against bytes that Kafka's own classes wrote.
+"""Records of __consumer_offsets, compared with bytes written by Kafka's own classes.
 
 The bytes come from `MessageUtil.toVersionPrefixedBytes` and `toCoordinatorTypePrefixedBytes` of kafka-clients 4.3.1
-with the generated classes of kafka-group-coordinator 4.3.1, one object with all fields of its version set and one
-with none. kio does not know these messages.
+with the generated classes of kafka-group-coordinator 4.3.1: one object with all fields of its version set, and one
+with none. kio does not have these messages.
 """
 
 from __future__ import annotations
@@ -130,13 +130,13 @@ def test_every_version_has_golden_bytes():
 
 
 @pytest.mark.parametrize(("message", "version", "data"), GOLDEN)
-def test_kafkas_own_bytes(message, version, data):
+def test_bytes_match_kafkas(message, version, data):
     assert encode_versioned(message, version).hex() == data
     assert decode_versioned(type(message), bytes.fromhex(data)) == message
 
 
 @pytest.mark.parametrize(("name", "version"), [pair for pair in ALL_VERSIONS if pair[0] in UNKNOWN_TO_KIO])
-def test_there_and_back(name, version):
+def test_round_trip(name, version):
     @few_examples(30)
     @given(random_messages(name, version))
     def check(message: Message) -> None:
@@ -147,7 +147,7 @@ def test_there_and_back(name, version):
     check()
 
 
-def test_the_prefix_tells_keys_apart():
+def test_the_prefix_of_a_key_is_its_record_type():
     key = encode_versioned(m.GroupMetadataKey(group="g"), 0)
     assert read_prefix(key) == m.GroupMetadataKey.API_KEY == 2
     with pytest.raises(DecodeError, match="type is 2, not 1"):
@@ -160,17 +160,17 @@ def test_too_short_for_a_prefix(data):
         decode_versioned(m.ConsumerProtocolSubscription, data)
 
 
-def test_a_newer_version_is_read_as_the_newest_known_one():
+def test_a_newer_version_is_decoded_as_the_newest_known_one():
     subscription = m.ConsumerProtocolSubscription(topics=["t"], generation_id=4, rack_id="r")
     data = b"\x00\x63" + encode(subscription, 3) + b"what version 99 adds"
     assert decode_versioned(m.ConsumerProtocolSubscription, data) == subscription
 
 
-def test_a_negative_version_is_refused():
+def test_a_negative_version_is_an_error():
     with pytest.raises(DecodeError, match="-1 is not in 0-3"):
         decode_versioned(m.ConsumerProtocolSubscription, b"\xff\xff\x00\x00\x00\x00\xff\xff\xff\xff")
 
 
-def test_an_unknown_version_is_not_written():
+def test_encoding_an_unknown_version_is_an_error():
     with pytest.raises(UnsupportedVersionError):
         encode_versioned(m.ConsumerProtocolSubscription(), 4)

@@ -1,4 +1,4 @@
-"""Identical bytes both ways, for every message and version that kio knows."""
+"""Encoding and decoding compared with kio, for every message and version that kio supports."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ UNKNOWN_TO_KIO = {
     "GroupMetadataKey",
     "GroupMetadataValue",
 }
-"""Records of the coordinator's log: `test_golden_bytes.py` compares them with bytes from Kafka itself."""
+"""Records of __consumer_offsets; `test_golden_bytes.py` compares them with bytes from Kafka itself."""
 
 
-def test_only_the_coordinators_records_are_unknown_to_kio():
+def test_kio_lacks_only_the_coordinator_records():
     assert {name for name, _ in set(ALL_VERSIONS) - set(KNOWN_TO_BOTH)} == UNKNOWN_TO_KIO
 
 
-def test_kio_knows_no_version_that_we_do_not():
+def test_kio_has_no_additional_versions():
     theirs = {(name, version) for name in TABLES for version in kio_versions(name)}
     assert theirs - set(ALL_VERSIONS) == set()
 
 
 @pytest.mark.parametrize(("name", "version"), KNOWN_TO_BOTH)
-def test_same_bytes_both_ways(name, version):
+def test_bytes_match_kios(name, version):
     oracle = Oracle(name, version)
     assert oracle.cls.__flexible__ == (version in message_spec(name).flexible)
 
@@ -51,8 +51,8 @@ def test_same_bytes_both_ways(name, version):
 
 
 @pytest.mark.parametrize(("name", "version"), KNOWN_TO_BOTH)
-def test_defaults_have_the_same_bytes(name, version):
-    """What a field means when nobody sets it: here the two need no conversion of values."""
+def test_bytes_of_defaults_match_kios(name, version):
+    """Messages with only default values, which need no conversion of values."""
     oracle = Oracle(name, version)
     message = getattr(m, name)()
     data = encode(message, version)

@@ -1,4 +1,4 @@
-"""Message sets of the magics 0 and 1 that no builder of today would write."""
+"""Message sets of magic 0 and 1, which current clients no longer write."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def message(
 
 @pytest.mark.parametrize("magic", [0, 1])
 @given(records=st.lists(st.tuples(DATA, DATA), min_size=1, max_size=8), data=st.data())
-def test_what_aiokafka_writes(magic, records, data):
+def test_message_sets_written_by_aiokafka(magic, records, data):
     codec = data.draw(st.sampled_from(CODECS[magic]))
     builder = LegacyRecordBatchBuilder(magic, codec, 1 << 20)
     for offset, (key, value) in enumerate(records):
@@ -42,13 +42,13 @@ def test_what_aiokafka_writes(magic, records, data):
     ]
 
 
-def test_a_producer_leaves_the_wrappers_offset_at_zero():
+def test_a_producers_wrapper_has_offset_zero():
     inner = message(0) + message(1) + message(2)
     assert [r.offset for r in records_of(message(0, gzip_encode(inner), attributes=1))] == [0, 1, 2]
 
 
 def test_a_brokers_wrapper_has_the_offset_of_its_last_message():
-    """KIP-31: inside, offsets count from the first one."""
+    """KIP-31: inner offsets are relative to the first one."""
     inner = message(0) + message(1) + message(5)
     wrapper = message(1005, gzip_encode(inner), attributes=1)
     assert [r.offset for r in records_of(wrapper)] == [1000, 1001, 1005]
@@ -56,18 +56,18 @@ def test_a_brokers_wrapper_has_the_offset_of_its_last_message():
     assert (header.base_offset, header.next_offset) == (1005, 1006)
 
 
-def test_magic_0_has_the_final_offsets_inside():
+def test_inner_messages_of_magic_0_have_final_offsets():
     inner = message(70, magic=0) + message(72, magic=0)
     assert [r.offset for r in records_of(message(72, gzip_encode(inner), magic=0, attributes=1))] == [70, 72]
 
 
-def test_the_time_of_log_append_is_the_wrappers():
+def test_log_append_time_is_taken_from_the_wrapper():
     wrapper = message(1, gzip_encode(message(0) + message(1)), attributes=1)
     wrapper = with_number(with_number(wrapper, ">B", LEGACY_ATTRIBUTES, 9), ">q", LEGACY_TIMESTAMP, TIME + 77)
     assert [(r.timestamp, r.timestamp_type) for r in records_of(wrapper)] == [(TIME + 77, 1)] * 2
 
 
-def test_nothing_inside():
+def test_a_wrapper_without_messages():
     assert records_of(message(5, gzip_encode(b""), attributes=1)) == []
 
 
@@ -80,13 +80,13 @@ def test_several_wrappers():
     ("batch", "reason"),
     [
         (message(0, None, attributes=1), "a compressed message has no value"),
-        (message(0, gzip_encode(message(0, gzip_encode(message(0)), attributes=1)), attributes=1), "inside a compressed one"),
-        (message(0, gzip_encode(message(0)[:-1]), attributes=1), "impossible here"),
-        (message(0, gzip_encode(message(0) + b"rest"), attributes=1), "cut short"),
+        (message(0, gzip_encode(message(0, gzip_encode(message(0)), attributes=1)), attributes=1), "contains another compressed message"),
+        (message(0, gzip_encode(message(0)[:-1]), attributes=1), "invalid magic"),
+        (message(0, gzip_encode(message(0) + b"rest"), attributes=1), "truncated"),
         (message(0, gzip_encode(struct.pack(">qiIBB", 0, -12, 0, 1, 0) + b"x" * 30), attributes=1), "size -12"),
         (message(0, b"no gzip", attributes=1), "gzip"),
-        (with_number(message(0), ">i", 26, 100), "100 bytes is impossible"),
-        (with_number(message(0), ">i", 26, -2), "-2 bytes is impossible"),
+        (with_number(message(0), ">i", 26, 100), "a key or value of 100 bytes, but"),
+        (with_number(message(0), ">i", 26, -2), "a key or value of -2 bytes, but"),
         (with_number(message(0, b"value"), ">i", 30, 4), "longer than its key and value"),
     ],
 )  # fmt: skip
@@ -95,7 +95,7 @@ def test_malformed(batch, reason):
         records_of(batch)
 
 
-def test_a_damaged_crc_outside_and_inside():
+def test_a_wrong_crc_outside_and_inside_a_wrapper():
     damaged = bytearray(message(7))
     damaged[-1] ^= 1
     for batch in (bytes(damaged), message(7, gzip_encode(bytes(damaged)), attributes=1)):
@@ -106,5 +106,8 @@ def test_a_damaged_crc_outside_and_inside():
 
 
 def test_an_unknown_codec():
-    with pytest.raises(UnsupportedVersionError, match="t-3 at offset 0: codec 4 is none of a message set's"):
+    with pytest.raises(
+        UnsupportedVersionError,
+        match="t-3 at offset 0: compression codec 4 is not supported in magic 0 and 1",
+    ):
         records_of(message(0, b"zstd", attributes=4))

@@ -1,4 +1,4 @@
-"""The generated classes as their users see them."""
+"""The generated message classes from the user's point of view."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def test_equality_is_by_value_and_class():
     assert one != "something else"
 
 
-def test_messages_are_mutable_and_so_not_hashable():
+def test_messages_are_not_hashable():
     with pytest.raises(TypeError, match="unhashable"):
         hash(m.HeartbeatRequest())
 
 
-def test_the_text_shows_every_field_but_no_payload():
+def test_the_repr_shows_every_field_but_no_payload():
     text = repr(m.ProduceRequest.PartitionProduceData(index=4, records=b"x" * 5000))
     assert text == "ProduceRequest.PartitionProduceData(index=4, records=<5000 bytes>)"
     assert repr(m.HeartbeatResponse(error_code=5)) == "HeartbeatResponse(throttle_time_ms=0, error_code=5)"
 
 
-def test_the_text_shows_no_passwords():
-    """PLAIN sends the password itself, and a handler that fails logs its request."""
+def test_the_repr_shows_no_passwords():
+    """SASL/PLAIN sends the password itself, and the embedded broker logs a request whose handler fails."""
     text = repr(m.SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"))
     assert text == "SaslAuthenticateRequest(auth_bytes=<13 bytes>)"
     upsertion = m.AlterUserScramCredentialsRequest.ScramCredentialUpsertion(salted_password=b"secret")
@@ -52,7 +52,7 @@ def test_defaults_are_not_shared():
     assert other.replica_state.replica_id == -1
 
 
-def test_defaults_are_kafkas():
+def test_defaults_match_kafkas():
     request = m.FetchRequest()
     assert (request.max_bytes, request.session_epoch, request.cluster_id) == (0x7FFFFFFF, -1, None)
     assert m.MetadataRequest().allow_auto_topic_creation is True
@@ -67,7 +67,7 @@ def test_an_unknown_field_is_an_error():
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_classes_fit_their_specification(name):
+def test_classes_match_their_specification(name):
     cls, spec = getattr(m, name), message_spec(name)
     assert (cls.NAME, cls.API_KEY, cls.__name__) == (name, spec.api_key, name)
     assert issubclass(cls, Request if spec.kind == "request" else Message)
@@ -124,8 +124,8 @@ async def use(data: bytes) -> None:
 """
 
 
-def test_types_are_known_to_users():
-    """Every line marked as expected is an error for mypy, and no other line."""
+def test_types_for_user_code():
+    """mypy reports an error for each line marked as expected, and for no other line."""
     pytest.importorskip("mypy", reason="mypy is part of the extra `dev`, not of `test`")
     how = ["--strict", "--no-color-output", "--config-file=", "--follow-imports=silent"]
     command = [sys.executable, "-m", "mypy", *how, "--cache-dir=.mypy_cache/users", "-c", USER_CODE]

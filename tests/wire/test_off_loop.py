@@ -1,4 +1,4 @@
-"""What is computed off the loop, and how."""
+"""Offloading of computations: which ones, and how they run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMPRESSING = ["gzip", "snappy", "lz4", "zstd"]
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
-def test_what_takes_long(codec):
+def test_should_offload(codec):
     number = CODECS[codec]
     assert not should_offload(number, compress(number, b"x" * 10_000))
     assert not should_offload(number, compress(number, bytes(LARGE_DECOMPRESSED - (1 << 18))))
@@ -28,7 +28,7 @@ def test_what_takes_long(codec):
     assert should_offload(number, b"\xff" * (LARGE_COMPRESSED + 1))
 
 
-def test_what_is_not_compressed_takes_no_time():
+def test_uncompressed_data_is_not_offloaded():
     assert not should_offload(CODECS["none"], bytes(10 * LARGE_DECOMPRESSED))
 
 
@@ -37,7 +37,7 @@ def bomb() -> bytes:
 
 
 @pytest.mark.asyncio
-async def test_the_loop_goes_on_while_a_batch_is_decompressed():
+async def test_the_loop_is_not_blocked_during_decompression():
     data, gaps = bomb(), []
 
     async def tick() -> None:
@@ -60,13 +60,13 @@ async def test_the_loop_goes_on_while_a_batch_is_decompressed():
 
 
 @pytest.mark.asyncio
-async def test_it_raises_what_the_computation_raises():
+async def test_exceptions_are_raised_in_the_caller():
     with pytest.raises(CorruptRecordsError):
         await run_off_loop(decompress, CODECS["zstd"], b"nonsense")
 
 
 @pytest.mark.asyncio
-async def test_a_full_default_executor_is_not_in_its_way():
+async def test_a_full_default_executor_does_not_block():
     done = threading.Event()
     blocking = [asyncio.create_task(asyncio.to_thread(done.wait, 30)) for _ in range(64)]
     try:
@@ -78,7 +78,7 @@ async def test_a_full_default_executor_is_not_in_its_way():
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_in_virtual_time_others_have_one_turn_and_the_order_is_always_the_same():
+async def test_in_virtual_time_the_order_is_deterministic():
     order: list[str] = []
 
     async def compute(name: str) -> None:
@@ -93,13 +93,13 @@ async def test_in_virtual_time_others_have_one_turn_and_the_order_is_always_the_
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_forked_process_has_threads_of_its_own():
+def test_a_forked_process_starts_its_own_threads():
     asyncio.run(run_off_loop(sum, [1]))
     reader, writer = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", DeprecationWarning
-        )  # Python warns of threads, which are the point here
+        )  # Python warns about forking with threads, which is tested here
         pid = os.fork()
     if pid == 0:
         result = asyncio.run(run_off_loop(sum, [20, 22]))

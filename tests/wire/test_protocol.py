@@ -1,4 +1,4 @@
-"""Frames: headers against kio's, and the quirks that are Kafka's own."""
+"""Frames: headers compared with kio's, and the exceptions to the rules of header versions."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_response_frames(name, version):
     check()
 
 
-def test_the_response_to_api_versions_has_the_oldest_header():
+def test_the_api_versions_response_has_header_version_0():
     frame = b"".join(encode_response(m.ApiVersionsResponse(), 4, 7))
     assert frame[4:] == b"\x00\x00\x00\x07" + encode(m.ApiVersionsResponse(), 4)
 
@@ -102,14 +102,14 @@ def test_large_payloads_are_not_copied():
     assert any(piece is payload for piece in encode_response(response, 12, 1))
 
 
-def test_the_table_of_apis():
+def test_apis():
     assert API_BY_NAME["Fetch"] is APIS[1]
     fetch = APIS[1]
     assert (fetch.key, fetch.request, fetch.response) == (1, m.FetchRequest, m.FetchResponse)
     assert (str(fetch.versions), fetch.flexible_from) == ("4-18", 12)
 
 
-def test_an_unstable_version_is_not_offered_but_understood():
+def test_an_unstable_version_can_be_decoded_but_is_not_offered():
     assert str(API_BY_NAME["InitProducerId"].versions) == "0-5"
     assert (
         decode(m.InitProducerIdRequest, 6, encode(m.InitProducerIdRequest(), 6)) == m.InitProducerIdRequest()
@@ -126,28 +126,28 @@ def test_requests_and_responses_have_the_same_key_and_versions(api):
 
 
 class TestRequestHeaders:
-    def test_unknown_apis_are_read_as_far_as_possible(self):
+    def test_the_header_of_an_unknown_api(self):
         frame = struct.pack(">hhi", 999, 3, 17) + b"anything"
         assert decode_request_header(frame) == DecodedRequestHeader(999, 3, 17, None, len(frame))
 
     @pytest.mark.parametrize(("version", "body"), [(-1, 11), (5, 12), (32767, 12)])
-    def test_a_version_beyond_the_known_ones_has_the_newest_header(self, version, body):
-        """A newer client asks for ApiVersions first, and is told error 35 in the oldest form (KIP-511)."""
+    def test_an_unknown_newer_version_has_the_newest_header(self, version, body):
+        """The first request of a newer client is ApiVersions; it is answered with error 35 in version 0 (KIP-511)."""
         frame = struct.pack(">hhi", 18, version, 17) + b"\x00\x01c\x00more"
         assert decode_request_header(frame) == DecodedRequestHeader(18, version, 17, "c", body)
 
-    def test_a_version_from_before_the_known_ones_has_a_whole_header(self):
+    def test_the_header_of_an_unsupported_older_version(self):
         frame = struct.pack(">hhi", 0, 2, 17) + b"\x00\x02me"
         header = decode_request_header(frame)
         assert header == DecodedRequestHeader(0, 2, 17, "me", 12)
         with pytest.raises(UnsupportedVersionError, match="version 2 is not in 3-13"):
             decode_request_body(header, frame)
 
-    def test_the_body_of_an_unknown_api_is_refused(self):
-        with pytest.raises(UnsupportedVersionError, match="API 999 is unknown"):
+    def test_the_body_of_an_unknown_api_is_an_error(self):
+        with pytest.raises(UnsupportedVersionError, match="API key 999 is unknown"):
             decode_request_body(DecodedRequestHeader(999, 0, 1, None, 8), b"\x00" * 8)
 
-    def test_unknown_tags_are_skipped(self):
+    def test_unknown_tagged_fields_are_skipped(self):
         body = encode(m.HeartbeatRequest(group_id="g"), 4)
         frame = struct.pack(">hhi", 12, 4, 17) + b"\x00\x01c" + b"\x02\x00\x01x\x05\x02yz" + body
         header = decode_request_header(frame)
@@ -180,7 +180,7 @@ class TestRequestHeaders:
         assert header.body <= len(frame)
 
     def test_a_client_id_that_is_too_long(self):
-        with pytest.raises(UnsupportedVersionError, match="client id of 40000 bytes"):
+        with pytest.raises(UnsupportedVersionError, match="client id has 40000 bytes"):
             encode_request(m.HeartbeatRequest(), 4, 1, "c" * 40_000)
 
 
@@ -189,8 +189,8 @@ class TestResponseHeaders:
         with pytest.raises(DecodeError, match="3 bytes"):
             read_correlation_id(b"\x00\x00\x00")
 
-    def test_a_broker_that_does_not_know_the_version_of_api_versions_answers_in_the_oldest(self):
-        """KIP-511: whatever version was asked for."""
+    def test_an_unsupported_api_versions_version_is_answered_in_version_0(self):
+        """KIP-511: in all requested versions."""
         answer = m.ApiVersionsResponse(
             error_code=35,
             api_keys=[m.ApiVersionsResponse.ApiVersion(api_key=18, min_version=0, max_version=3)],
@@ -198,11 +198,11 @@ class TestResponseHeaders:
         frame = b"".join(encode_response(answer, 0, 7))[4:]
         assert decode_response(m.ApiVersionsResponse, 4, frame) == answer
 
-    def test_tags_cut_short(self):
+    def test_truncated_tagged_fields(self):
         with pytest.raises(DecodeError, match="response header of HeartbeatResponse v4"):
             decode_response(m.HeartbeatResponse, 4, b"\x00\x00\x00\x07")
 
-    def test_unknown_tags_are_skipped(self):
+    def test_unknown_tagged_fields_are_skipped(self):
         frame = b"\x00\x00\x00\x07" + b"\x01\x03\x02yz" + encode(m.HeartbeatResponse(error_code=27), 4)
         assert decode_response(m.HeartbeatResponse, 4, frame) == m.HeartbeatResponse(error_code=27)
 

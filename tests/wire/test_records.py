@@ -1,4 +1,4 @@
-"""Record batches: built and read again, read as Kafka wrote them, cut, damaged and hostile."""
+"""Record batches: round trips, batches written by Kafka, truncated, damaged and malicious ones."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def decoded(batch, **how) -> list[Record]:
 
 
 @given(st.sampled_from(list(CODECS)), RECORDS)
-def test_there_and_back(codec, records):
+def test_round_trip(codec, records):
     batch = built(codec, records)
     assert decoded(batch) == [
         Record("t", 3, offset, timestamp, 0, key, value, headers, -1)
@@ -67,7 +67,7 @@ def test_there_and_back(codec, records):
 
 
 @pytest.mark.parametrize("golden", GOLDEN, ids=lambda g: f"magic{g.magic}-{g.codec}-{g.timestamp_type}")
-def test_what_kafka_wrote(golden):
+def test_batches_written_by_kafka(golden):
     times = [TIME, TIME + 1, TIME + 2]
     if golden.magic == 0:
         times = [-1] * 3
@@ -88,19 +88,19 @@ def test_what_kafka_wrote(golden):
 
 class TestTimestamps:
     @given(TIMES, TIMES)
-    def test_of_log_append_are_the_batchs_own(self, created, appended):
+    def test_log_append_time_is_taken_from_the_batch(self, created, appended):
         batch = log_append(built(records=[(created, None, b"v", ())] * 3), appended)
         assert [(r.timestamp, r.timestamp_type) for r in decoded(batch)] == [(appended, 1)] * 3
         assert read_batch_header(batch).timestamp_type == 1
 
-    def test_none_first_wants_a_batch_of_its_own(self):
+    def test_a_first_record_without_timestamp_excludes_records_with_one(self):
         builder = BatchBuilder()
         assert builder.append(-1, None, b"v")
         assert not builder.append(TIME, None, b"v")
         assert builder.append(-1, None, b"w")
         assert [r.timestamp for r in decoded(builder.build())] == [-1, -1]
 
-    def test_none_beside_some(self):
+    def test_records_without_a_timestamp_after_one_with_a_timestamp(self):
         batch = built(records=[(TIME, None, b"v", ()), (-1, None, b"v", ()), (TIME - 5, None, b"v", ())])
         assert [r.timestamp for r in decoded(batch)] == [TIME, -1, TIME - 5]
         assert read_batch_header(batch).max_timestamp == TIME
@@ -119,7 +119,7 @@ class TestHeaders:
         assert (header.last_offset, header.next_offset, header.codec) == (1, 2, 1)
         assert (header.is_transactional, header.is_control, header.timestamp_type) == (True, False, 0)
 
-    def test_stamping_leaves_the_crc_right(self):
+    def test_assign_offsets_keeps_the_crc_valid(self):
         batch = bytearray(built(records=[(TIME, None, b"v", ())] * 3))
         assign_offsets(batch, 1000, 7)
         header = read_batch_header(batch)
@@ -127,14 +127,14 @@ class TestHeaders:
         assert crc_is_valid(batch)
         assert [(r.offset, r.leader_epoch) for r in decoded(batch)] == [(1000, 7), (1001, 7), (1002, 7)]
 
-    def test_stamping_inside_a_buffer(self):
+    def test_assign_offsets_inside_a_buffer(self):
         one = built()
         buffer = bytearray(one + one)
         assign_offsets(buffer, 5, 1, len(one))
         assert [h.base_offset for h in iter_batch_headers(buffer)] == [0, 5]
 
-    def test_a_batch_cut_short_at_the_end_is_left_out(self):
-        """A broker cuts its answer at the size asked for (KIP-74)."""
+    def test_an_incomplete_last_batch_is_ignored(self):
+        """A broker truncates its response at the requested size (KIP-74)."""
         one = built()
         for size in range(len(one)):
             assert [h.start for h in iter_batch_headers(one + one[:size])] == [0]
@@ -143,9 +143,9 @@ class TestHeaders:
     @pytest.mark.parametrize(
         ("magic", "length"), [(2, 48), (2, 0), (2, -1), (1, 21), (0, 13), (3, 100), (255, 100)]
     )
-    def test_impossible(self, magic, length):
+    def test_invalid_lengths_and_magics(self, magic, length):
         data = struct.pack(">qiiB", 7, length, 0, magic) + b"\x00" * 100
-        with pytest.raises(CorruptRecordsError, match=f"offset 7: length {length} with magic {magic}"):
+        with pytest.raises(CorruptRecordsError, match=f"offset 7: invalid length {length} or magic {magic}"):
             read_batch_header(data)
 
     @given(st.binary(max_size=100))
@@ -159,7 +159,7 @@ class TestHeaders:
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: memoryview(b".." + data)[2:]])
 @pytest.mark.parametrize("golden", GOLDEN[2::3], ids=lambda g: f"magic{g.magic}-{g.codec}")
-def test_every_buffer(kind, golden):
+def test_every_buffer_type(kind, golden):
     data = kind(golden.data)
     header = next(iter_batch_headers(data))
     batch = data[: header.size]
@@ -170,15 +170,15 @@ def test_every_buffer(kind, golden):
         assert crc_is_valid(batch)
 
 
-def test_a_bytearray_can_grow_again_afterwards():
+def test_no_view_of_a_bytearray_is_kept():
     batch = bytearray(built())
     assert crc_is_valid(batch)
     assert decoded(batch)
     batch += b"more"
 
 
-def test_control_batches_are_read_like_others():
-    """The marker's key is its version and type; to skip the batch is the consumer's business (KIP-98)."""
+def test_control_batches_are_decoded_like_others():
+    """A marker's key is its version and type; the consumer skips the batch (KIP-98)."""
     batch = with_attributes(built(records=[(TIME, b"\x00\x00\x00\x01", b"\x00" * 6, ())]), 0x30)
     header = read_batch_header(batch)
     assert header.is_control
@@ -188,7 +188,7 @@ def test_control_batches_are_read_like_others():
 
 class TestDamage:
     @pytest.mark.parametrize("codec", CODECS)
-    def test_every_flipped_byte_under_the_crc_is_found(self, codec):
+    def test_every_damaged_byte_is_detected_by_the_crc(self, codec):
         batch = built(codec)
         header = read_batch_header(batch)
         for position in range(ATTRIBUTES, len(batch)):
@@ -196,11 +196,11 @@ class TestDamage:
             damaged[position] ^= 0x55
             assert not crc_is_valid(damaged)
             with pytest.raises(
-                CorruptRecordsError, match="t-3 at offset 0: the batch's CRC does not fit its bytes"
+                CorruptRecordsError, match="t-3 at offset 0: the CRC of the batch does not match its bytes"
             ):
                 decode_batch("t", 3, bytes(damaged), header)
 
-    def test_the_crc_can_be_left_unchecked(self):
+    def test_the_crc_check_can_be_skipped(self):
         batch = bytearray(built(records=[(TIME, None, b"value", ())]))
         batch[-2] ^= 1
         assert decoded(bytes(batch), check_crc=False)[0].value == b"valud"
@@ -210,10 +210,10 @@ class TestDamage:
         assert not crc_is_valid(built()[:size])
 
     @pytest.mark.parametrize("size", [0, 20, 60, 100])
-    def test_another_size_than_the_headers(self, size):
+    def test_a_size_that_differs_from_the_header(self, size):
         batch = built()
         header = read_batch_header(batch)
-        with pytest.raises(CorruptRecordsError, match=f"{size} bytes are not the batch's {len(batch)}"):
+        with pytest.raises(CorruptRecordsError, match=f"the buffer has {size} bytes, the batch {len(batch)}"):
             decode_batch("t", 3, batch[:size], header)
 
     @pytest.mark.parametrize("count", [-1, 0, 2, 1 << 30])
@@ -223,12 +223,12 @@ class TestDamage:
 
     @pytest.mark.parametrize("codec", [5, 6, 7])
     def test_an_unknown_codec(self, codec):
-        with pytest.raises(UnsupportedVersionError, match=r"t-3 at offset 0: .*Unknown compression codec"):
+        with pytest.raises(UnsupportedVersionError, match=r"t-3 at offset 0: .*unknown compression codec"):
             decoded(with_number(built(), ">h", ATTRIBUTES, codec))
 
     @pytest.mark.parametrize("codec", [1, 2, 3, 4])
-    def test_what_is_not_compressed(self, codec):
-        """Each library has an error of its own."""
+    def test_uncompressed_data_with_a_codec(self, codec):
+        """Each compression library raises its own errors."""
         with pytest.raises(CorruptRecordsError, match="t-3 at offset 0: "):
             decoded(with_number(built(), ">h", ATTRIBUTES, codec))
 
@@ -246,7 +246,7 @@ class TestDamage:
             max_size=3,
         ),
     )
-    def test_a_hostile_content_under_a_right_crc(self, golden, changes):
+    def test_malformed_content_with_a_valid_crc(self, golden, changes):
         batch = golden.data
         batch = batch[: next(iter_batch_headers(batch)).size]
         for place, inserted, removed in changes:
@@ -262,7 +262,7 @@ class TestDamage:
 
     @pytest.mark.parametrize("length", [1 << 62, (1 << 63) - 1, (1 << 63) - 50, (1 << 63) - 200])
     @pytest.mark.parametrize("part", ["key", "value", "header key", "header value"])
-    def test_lengths_near_the_end_of_the_numbers(self, length, part):
+    def test_lengths_near_the_int64_maximum(self, length, part):
         parts = {
             "key": b"\x01",
             "value": b"\x01",

@@ -1,4 +1,4 @@
-"""Bytes that nobody should send: every decoder answers with a message or a DecodeError, soon and in little memory."""
+"""Malformed and malicious bytes: every decoder returns a message or raises DecodeError, fast and with little memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.memory import memory_under
 from tests.wire.strategies import ALL_VERSIONS, few_examples, random_messages
 
 HOSTILE = [
-    b"\xff\xff\xff\xff",  # -1; a varint's beginning
+    b"\xff\xff\xff\xff",  # -1; the beginning of a varint
     b"\x7f\xff\xff\xff",  # the largest count
     b"\x80\x00\x00\x00",  # the smallest
     b"\xff\xff\xff\xff\x0f",  # the largest varint
@@ -31,7 +31,7 @@ HOSTILE = [
     b"\x00\x00\x00\x00",
 ]
 MEMORY_LIMIT = 2_000_000
-"""Bytes; messages here have a few hundred."""
+"""Bytes; the messages have a few hundred bytes."""
 
 
 def answers(name: str, version: int, data: bytes) -> None:
@@ -40,7 +40,7 @@ def answers(name: str, version: int, data: bytes) -> None:
 
 
 def full_message(name: str, version: int) -> Message:
-    """A message with an element in every array and something in every field that is not a number."""
+    """Return a message with an element in every array and a value in every field."""
     spec = message_spec(name)
     return _full(spec, spec.top, version)
 
@@ -62,7 +62,7 @@ def _full_value(spec: MessageSpec, field: FieldSpec, version: int) -> object:
     return [one] if field.is_array else one
 
 
-def test_full_messages_are_full():
+def test_full_message():
     (topic,) = full_message("FetchRequest", 12).topics
     assert (topic.topic, topic.partitions[0].partition) == ("name", 3)
 
@@ -98,8 +98,8 @@ def test_mutated_messages(name, version):
 
 
 @pytest.mark.parametrize(("name", "version"), ALL_VERSIONS)
-def test_something_hostile_at_every_place(name, version):
-    """Among the places are all counts, lengths, tags and sizes that the message has."""
+def test_malicious_bytes_at_every_position(name, version):
+    """The positions include all counts, lengths, tags and sizes of the message."""
     for data in with_something_hostile(name, version):
         answers(name, version, data)
 
@@ -107,7 +107,7 @@ def test_something_hostile_at_every_place(name, version):
 def with_something_hostile(name: str, version: int) -> Iterator[bytes]:
     data = encode(full_message(name, version), version)
     assert decode(getattr(m, name), version, data)
-    compact = version in message_spec(name).flexible  # a length is one byte here, else two or four
+    compact = version in message_spec(name).flexible  # lengths have one byte, otherwise two or four
     for place in range(len(data)):
         for hostile in HOSTILE:
             yield data[:place] + hostile + data[place + (1 if compact else len(hostile)) :]
@@ -123,14 +123,14 @@ def with_something_hostile(name: str, version: int) -> Iterator[bytes]:
         ("FetchResponse", 16),
     ],
 )
-def test_hostile_counts_and_lengths_cost_no_memory(name, version):
+def test_malicious_counts_and_lengths_allocate_no_memory(name, version):
     with memory_under(MEMORY_LIMIT):
         for data in with_something_hostile(name, version):
             answers(name, version, data)
 
 
 @pytest.mark.parametrize("version", [8, 12])
-def test_a_count_of_billions_costs_nothing(version):
+def test_a_count_of_billions_allocates_no_memory(version):
     head = b"\x00" * 10
     many = b"\xff\xff\xff\xff\x0f" if version == 12 else b"\x7f\xff\xff\xff"
     with memory_under(MEMORY_LIMIT), pytest.raises(DecodeError):
@@ -138,22 +138,22 @@ def test_a_count_of_billions_costs_nothing(version):
 
 
 def refused_under(limit, cls, version, data) -> None:
-    """It is refused for its counts, and that takes less than `limit` bytes of memory."""
-    said = "more than the bytes can hold, or than a message may have"
+    """Check that decoding fails because of a count, and takes less than `limit` bytes of memory."""
+    said = "more than the remaining bytes can hold or than a message may have"
     with memory_under(limit), pytest.raises(DecodeError, match=said):
         decode(cls, version, data)
 
 
 @pytest.mark.parametrize("version", [8, 12])
-def test_a_count_that_the_rest_cannot_hold_makes_no_element(version):
-    """A megabyte follows, enough for 20,000 elements; 200,000 are announced."""
+def test_a_count_larger_than_the_remaining_bytes_creates_no_elements(version):
+    """The count is 200,000; the megabyte that follows is enough for 20,000 elements."""
     many = uvarint(200_001) if version == 12 else struct.pack(">i", 200_000)
     refused_under(50_000, m.MetadataResponse, version, b"\x00" * 4 + many + b"\x00" * 1_000_000)
 
 
 @pytest.mark.parametrize("version", [8, 12])
-def test_a_request_has_an_end_however_long_its_frame(version):
-    """Elements of two or three bytes, each an object: a frame of 100 MiB would take gigabytes."""
+def test_the_elements_of_a_request_are_limited(version):
+    """Each element of two or three bytes becomes an object, so a frame of 100 MiB would take gigabytes."""
     compact = version == 12
     count = 30_000_000
     head = uvarint(count + 1) if compact else struct.pack(">i", count)
@@ -161,25 +161,25 @@ def test_a_request_has_an_end_however_long_its_frame(version):
     refused_under(1_000_000, m.MetadataRequest, version, head + elements)
 
 
-def test_a_requests_arrays_count_together():
-    """In nested arrays, each of them harmless by itself."""
+def test_the_limit_applies_to_all_arrays_of_a_request_together():
+    """Nested arrays, each of them within the limit."""
     topic = b"\x02t" + uvarint(1001) + bytes(4) * 1000 + b"\x00"
     group = b"\x02g" + uvarint(121) + topic * 120 + b"\x00"
     whole = uvarint(3) + group * 2 + b"\x00\x00"
     assert len(decode(m.OffsetFetchRequest, 8, whole).groups[1].topics[119].partition_indexes) == 1000
-    with pytest.raises(DecodeError, match="1000 PartitionIndexes are more than"):
+    with pytest.raises(DecodeError, match="PartitionIndexes has 1000 elements: more than"):
         decode(m.OffsetFetchRequest, 8, uvarint(4) + group * 3 + b"\x00\x00")
     assert 240 * 1000 < MAX_ELEMENTS["request"] < 360 * 1000
 
 
-def test_a_response_has_an_end_as_well():
-    """Each three bytes of this would take a hundred of memory."""
+def test_the_elements_of_a_response_are_limited():
+    """Every three bytes would take a hundred bytes of memory."""
     count = 20_000_000
     data = bytes(4) + uvarint(count + 1) + b"\x01\x01\x00" * count
     refused_under(1_000_000, m.OffsetFetchResponse, 7, data)
 
 
-def test_a_response_may_be_as_large_as_a_cluster():
+def test_a_metadata_response_with_60000_partitions():
     nodes = [1, 2, 3]
     topic = m.MetadataResponse.MetadataResponseTopic(
         name="t",
@@ -190,8 +190,8 @@ def test_a_response_may_be_as_large_as_a_cluster():
     assert len(decode(m.MetadataResponse, 12, data).topics[0].partitions) == 60_000
 
 
-def test_the_same_bytes_are_not_read_twice_through_a_wrong_tag_size():
-    """Else each two bytes of tags could have a whole array behind them read again."""
+def test_bytes_are_not_read_twice_because_of_a_wrong_tag_size():
+    """Otherwise every two bytes of tags could cause a whole array after them to be decoded again."""
     nodes = encode(m.FetchResponse(node_endpoints=[m.FetchResponse.NodeEndpoint()] * 100), 16)
     head = encode(m.FetchResponse(), 16)[:-1]
     array = nodes[nodes.index(b"\x01\x00", len(head)) + 4 :]
@@ -210,6 +210,6 @@ def test_random_versioned_data(data, cls):
 
 
 @given(st.integers(0, 200))
-def test_a_position_behind_the_end(position):
+def test_a_position_beyond_the_end(position):
     with pytest.raises(DecodeError):
         decode_from(m.HeartbeatResponse, 3, struct.pack(">ih", 0, 0), position + 3)

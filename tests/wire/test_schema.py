@@ -1,4 +1,4 @@
-"""The tables as values."""
+"""Parsing of message tables."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def test_parsing():
     }
 
 
-def test_the_smallest_size_bounds_hostile_counts():
+def test_min_struct_size():
     spec = parse_table("FooRequest", TABLE)
     assert [min_struct_size(spec, spec.structs["Part"], version) for version in (0, 1, 2)] == [3, 4, 4]
     # timeout, names from v1, parts, old, again; tags from v2
     assert [min_struct_size(spec, spec.top, version) for version in (0, 1, 2)] == [14, 18, 10]
 
 
-def test_specs_of_messages_are_read_once():
+def test_message_spec_is_cached():
     assert message_spec("FetchRequest") is message_spec("FetchRequest")
     with pytest.raises(KeyError):
         message_spec("Nothing")
