@@ -53,7 +53,7 @@ async def test_every_version_of_produce(version: int) -> None:
         async with Producer(scripted.servers) as producer:
             assert (await producer.send(TOPIC, b"x")).offset == 42
             # the scripted brokers have no topic ids, so names must be used: versions up to 12
-            assert scripted.of("Produce")[0].version == min(version, 12)
+            assert scripted.requests_of("Produce")[0].version == min(version, 12)
 
 
 async def test_a_response_without_the_partition_is_retried() -> None:
