@@ -53,9 +53,7 @@ class BatchIndex:
         return len(self.batches) if end is None else bisect_left(self.last_offsets, end)
 
     def end_within(self, first: int, max_bytes: int) -> int:
-        """Return the first number after `first` that no longer fits: batches `first` to it - 1 take at most
-        `max_bytes`.
-        """
+        """Return the largest `stop` such that the batches `first` to `stop` - 1 take at most `max_bytes`."""
         start = self._byte_ends[first] - self.batches[first].size
         return bisect_right(self._byte_ends, start + max_bytes, first)
 

@@ -1,5 +1,6 @@
-"""Dynamic broker and group configs with the types and defaults of Kafka 4.3 (`DynamicBrokerConfig`, `GroupConfig`), and
-the names of the configs that cannot be changed while a broker runs.
+"""Dynamic broker and group configs with the types and defaults of Kafka 4.3 (`DynamicBrokerConfig`, `GroupConfig`).
+
+Also the names of the configs that cannot be changed while a broker runs.
 """
 
 from __future__ import annotations

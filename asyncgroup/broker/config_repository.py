@@ -1,8 +1,8 @@
-"""Static and dynamic configs of brokers and groups, and the source of each value (Kafka's `DynamicBrokerConfig`,
-`GroupConfigManager`).
+"""Static and dynamic configs of brokers and groups, and the source of each value.
 
-Broker configs that are topic defaults take effect: cluster-wide ones for all partitions, a broker's own for the
-partitions that it leads. All others, except `log.cleaner.backoff.ms`, are only stored and returned.
+Kafka's `DynamicBrokerConfig` and `GroupConfigManager`. Broker configs that are topic defaults take effect:
+cluster-wide ones for all partitions, a broker's own for the partitions that it leads. All others, except
+`log.cleaner.backoff.ms`, are only stored and returned.
 """
 
 from __future__ import annotations

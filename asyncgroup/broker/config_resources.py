@@ -1,7 +1,7 @@
-"""Shared implementation of AlterConfigs and IncrementalAlterConfigs (Kafka's `ConfigAdminManager`,
-`ConfigurationControlManager`).
+"""Shared implementation of AlterConfigs and IncrementalAlterConfigs.
 
-Configs of topics, nodes and groups can be altered; those of client metrics and broker loggers are refused.
+Kafka's `ConfigAdminManager` and `ConfigurationControlManager`. Configs of topics, nodes and groups can be altered;
+those of client metrics and broker loggers are refused.
 """
 
 from __future__ import annotations

@@ -41,9 +41,7 @@ log = escaping_logger(__name__)
 
 
 class Controller:
-    """The cluster's metadata and the operations that change it; `coordinators` elects group and transaction
-    coordinators.
-    """
+    """The cluster's metadata and the operations that change it; `coordinators` elects the coordinators."""
 
     def __init__(
         self,
@@ -135,9 +133,7 @@ class Controller:
             listener.partition_changed(partition)
 
     def move_coordinator(self, group_id: str, node_id: int) -> None:
-        """Make a live node the coordinator of a group, and of all others in its partition of
-        `__consumer_offsets`.
-        """
+        """Make a live node the coordinator of a group and of all others in its `__consumer_offsets` partition."""
         self._check_alive(node_id)
         self.coordinators.move_offsets_leader(self.coordinators.offsets_partition(group_id), node_id)
 
@@ -290,10 +286,9 @@ class Controller:
         self.configs_changed(topic)
 
     def alter_configs(self, kind: int, name: str, configs: Mapping[str, str]) -> None:
-        """Replace the dynamic configs of a broker, all brokers ("") or a group; `ConfigRepository.check` must have
-        passed.
+        """Replace the dynamic configs of a broker, all brokers ("") or a group.
 
-        Raise KafkaStorageError.
+        `ConfigRepository.check` must have passed. Raise KafkaStorageError.
         """
         self.journal.resource_changed(
             "settings", (kind, name), {"configs": dict(configs)} if configs else None

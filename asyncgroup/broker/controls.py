@@ -133,10 +133,9 @@ class ClusterControls:
             )
 
     def apply_retention(self) -> None:
-        """Delete the segments beyond `retention.ms` and `retention.bytes` of all topics now
-        (`PartitionLog.delete_old_segments`).
+        """Delete the segments beyond `retention.ms` and `retention.bytes` of all topics now.
 
-        Kafka's defaults are seven days and no size limit.
+        See `PartitionLog.delete_old_segments`. Kafka's defaults are seven days and no size limit.
         """
         self._retention.apply()
 
@@ -200,8 +199,9 @@ class ClusterControls:
         return self._shared.controller.coordinators.transaction_coordinator(transactional_id)
 
     def move_transaction_coordinator(self, transactional_id: str, node_id: int) -> None:
-        """Make a live node the coordinator of a transactional id and of all others in its partition of
-        `__transaction_state`.
+        """Make a live node the coordinator of a transactional id.
+
+        All other transactional ids in its partition of `__transaction_state` move too.
         """
         self._shared.controller.move_transaction_coordinator(transactional_id, node_id)
 
@@ -237,9 +237,7 @@ class ClusterControls:
         return self._shared.faults
 
     def on_unknown_topic(self, call: Callable[[str], object]) -> None:
-        """Set a function to call with the name of each topic that a client asks for, never existed and is not
-        created.
-        """
+        """Call `call(name)` whenever a client requests a topic that never existed and is not created."""
         self._shared.on_unknown_topic = call
 
     def _complete_delayed_operations(self, partition: Partition) -> None:

@@ -67,9 +67,7 @@ class CoordinatorElection:
             self.move_offsets_leader(number, _pick(self._replica_nodes(number, nodes), number))
 
     def _replica_nodes(self, number: int, nodes: Collection[int]) -> list[int]:
-        """Return those of `nodes` that hold a replica of the partition of `__consumer_offsets`; all before it
-        exists.
-        """
+        """Return those of `nodes` with a replica of the `__consumer_offsets` partition; all before it exists."""
         topic = self._topics.get(OFFSETS_TOPIC)
         return [n for n in sorted(nodes) if topic is None or n in topic.partitions[number].replicas]
 

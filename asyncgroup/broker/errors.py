@@ -40,8 +40,9 @@ class AppendError(Refused):
 
 
 class KafkaStorageError(AppendError):
-    """A disk operation failed (Kafka's `KafkaStorageException`): `code` goes to clients, the message holds the OS
-    error.
+    """A disk operation failed (Kafka's `KafkaStorageException`).
+
+    The message holds the error of the operating system; clients get only `code`.
     """
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> None:
@@ -49,8 +50,9 @@ class KafkaStorageError(AppendError):
 
 
 class PartitionError(Refused):
-    """This node cannot serve the partition; `leader` is the current (node id, leader epoch) if the client should
-    know it.
+    """This node cannot serve the partition.
+
+    `leader` is the current (node id, leader epoch), None if it need not be sent to the client.
     """
 
     def __init__(

@@ -244,9 +244,7 @@ class Fault:
         return self._call_user_code(self._answer, request)
 
     def apply_mutations(self, response: Any) -> Any:
-        """Return a copy of the response with all mutations applied; a copy, because a handler's response may be
-        shared.
-        """
+        """Return a copy of the response with all mutations applied; the handler's own response may be shared."""
         if self._mutations or self.throttle_ms:
             response = copy_message(response)
         for change in self._mutations:

@@ -60,8 +60,10 @@ class Faults:
         nth: int = 1,
         times: int | None = 1,
     ) -> Fault:
-        """Create a fault for requests that match all arguments given. Its methods set what happens: `error`, `delay`,
-        `hold`, `drop`, `disconnect`, `throttle`, `answer`, `mutate`, `observe`, and `optional`; see `Fault`.
+        """Create a fault for requests that match all arguments given.
+
+        Its methods set what happens: `error`, `delay`, `hold`, `drop`, `disconnect`, `throttle`, `answer`, `mutate`,
+        `observe`, and `optional`; see `Fault`.
 
         `api` is Kafka's name (`Fetch`, `JoinGroup`, …; UsageError for an unknown one); `where` is a predicate on the
         request message. `nth` is the first matching request to hit (from 1), `times` how many are hit from there (None:
@@ -106,8 +108,9 @@ class Faults:
         self._faults.clear()
 
     def check(self) -> None:
-        """Raise the first exception of the test's own `observe`, `mutate`, `answer` or `where` functions, or
-        UnusedFaults if a fault was never hit.
+        """Raise the first exception of the test's own functions, or UnusedFaults if a fault was never hit.
+
+        The test's functions are those given to `observe`, `mutate`, `answer` and `where`.
         """
         if self._failures:
             raise self._failures[0]

@@ -266,9 +266,7 @@ class FetchSessions:
         return session_id
 
     def _evict(self, now: float, size: int) -> bool:
-        """Evict a session for one with `size` partitions; return whether one could go
-        (`FetchSessionCache.tryEvict`).
-        """
+        """Evict a session for one with `size` partitions; return whether that was possible (Kafka's `tryEvict`)."""
         oldest = min(self._sessions.values(), key=lambda session: session.used, default=None)
         if oldest is not None and now - oldest.used > self._eviction:
             del self._sessions[oldest.id]

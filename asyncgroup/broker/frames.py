@@ -61,7 +61,8 @@ class FrameBuffer:
         """Add received bytes."""
         self.unread += len(data)
         if not self._pieces and self._position == len(self._buffer):
-            self._buffer, self._position = data, 0
+            self._buffer = data
+            self._position = 0
         elif len(data) >= _SMALL:
             self._pieces.append(data)
         else:
@@ -104,10 +105,9 @@ class FrameBuffer:
         frame = self._buffer[start : start + size]
         self._position = start + size
         if self._position == len(self._buffer):
-            self._buffer, self._position = (
-                b"",
-                0,
-            )  # an idle connection must not keep its last request in memory
+            # an idle connection must not keep its last request in memory
+            self._buffer = b""
+            self._position = 0
         return frame
 
     def _join(self) -> None:

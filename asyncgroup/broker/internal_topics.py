@@ -22,10 +22,10 @@ _OFFSETS_CONFIGS: Final = {
 
 
 def new_offsets_topic(cluster_id: str, node_ids: Sequence[int], leaders: Sequence[int]) -> Topic:
-    """Return a new `__consumer_offsets` with these leaders, with a replica on every node: groups survive while one
-    node does.
+    """Return a new `__consumer_offsets` with these leaders.
 
-    Its id is derived from the cluster's id: the topic is created at any time and must not consume seeded randomness.
+    Every node has a replica, so that groups survive as long as one node is alive. The topic's id is derived from
+    the cluster's id: the topic is created at any time and must not consume seeded randomness.
     """
     topic = Topic(
         OFFSETS_TOPIC, uuid.uuid5(uuid.NAMESPACE_OID, f"{cluster_id} {OFFSETS_TOPIC}"), _OFFSETS_CONFIGS

@@ -102,11 +102,11 @@ class PartitionLog(SegmentedLog):
         append_time: bool = False,
         bumps_epoch: bool = False,
     ) -> LogAppendInfo:
-        """Append the marker that ends a producer's transaction, even if the transaction wrote nothing to this
-        partition.
+        """Append the marker that ends a producer's transaction.
 
-        `timestamp` is the broker's time (ms). `append_time`: the topic uses LogAppendTime, and the marker is
-        flagged so. `bumps_epoch`: see `ProducerStateManager.check_marker`.
+        The transaction need not have written to this partition. `timestamp` is the broker's time (ms).
+        `append_time`: the topic uses LogAppendTime, and the marker is flagged so. `bumps_epoch`: see
+        `ProducerStateManager.check_marker`.
 
         Raise AppendError: INVALID_PRODUCER_EPOCH if the producer has written in a newer epoch, KAFKA_STORAGE_ERROR.
         """
@@ -150,8 +150,9 @@ class PartitionLog(SegmentedLog):
         start_offset: int,
         epochs: Iterable[tuple[int, int]],
     ) -> None:
-        """Take over the segments found on disk and their batches, in offset order; `epochs` are (leader epoch,
-        start).
+        """Take over the segments found on disk and their batches, in offset order.
+
+        `epochs` are (leader epoch, its start offset).
         """
         self.start_offset = start_offset
         self._segments = list(segments)
@@ -204,9 +205,7 @@ class PartitionLog(SegmentedLog):
         return self._index.size_between(self._index.find(offset), self._index.count_before(end))
 
     def aborted_transactions(self, offset: int, data: memoryview | bytes) -> list[AbortedTransaction]:
-        """Return the aborted transactions that overlap `data`, which was read from `offset` (Kafka's
-        `TransactionIndex`).
-        """
+        """Return the aborted transactions that overlap `data`, read from `offset` (Kafka's `TransactionIndex`)."""
         if not data or not self._aborted:
             return []
         index = self._index

@@ -246,9 +246,8 @@ class Node:
         self._timers.clear()
         self.purgatory.drop_all()
         self.request_memory.close()
-        connections = sorted(
-            self.connections, key=lambda one: one.number
-        )  # not in the order of the set, which differs from run to run
+        # sorted, because the order of a set differs from run to run
+        connections = sorted(self.connections, key=lambda one: one.number)
         for connection in connections:
             connection.abort()
         tasks = list(self._tasks)
@@ -321,9 +320,7 @@ class Node:
             self._shared.on_unknown_topic(topic)
 
     def complete_delayed_operations(self, partition: Partition) -> None:
-        """Check the requests parked for the partition, on all nodes, after an append or when followers have caught
-        up.
-        """
+        """Check the requests parked for the partition on all nodes, after an append or when followers caught up."""
         key = TopicPartition(partition.topic, partition.index)
         for peer in self._shared.nodes.values():
             peer.purgatory.check_and_complete(key)

@@ -1,5 +1,6 @@
-"""Checks of a produced batch that come before the append: its form, its transaction, the in-sync replicas (Kafka's
-`ProduceRequest`, `AddPartitionsToTxnManager` and `Partition.appendRecordsToLeader`).
+"""Checks of a produced batch before the append: its form, its transaction, the in-sync replicas.
+
+Kafka's `ProduceRequest`, `AddPartitionsToTxnManager` and `Partition.appendRecordsToLeader`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""State of the idempotent and transactional producers of a partition (KIP-98; Kafka's `ProducerStateManager` and
-`ProducerAppendInfo`).
+"""State of the idempotent and transactional producers of a partition (KIP-98).
+
+Kafka's `ProducerStateManager` and `ProducerAppendInfo`.
 """
 
 from __future__ import annotations
@@ -22,9 +23,7 @@ _FEW: Final = 64
 
 
 class AbortedTransaction(NamedTuple):
-    """An aborted transaction in a partition: the offsets of its first record and of its marker (Kafka's
-    `AbortedTxn`).
-    """
+    """An aborted transaction: the offsets of its first record and of its marker (Kafka's `AbortedTxn`)."""
 
     producer_id: int
     first_offset: int
@@ -181,9 +180,9 @@ class ProducerStateManager:
     def end_transaction(
         self, producer_id: int, producer_epoch: int, offset: int, *, committed: bool, timestamp: int = -1
     ) -> AbortedTransaction | None:
-        """End the producer's transaction with the marker at `offset`; return the transaction if it had records and
-        aborted.
+        """End the producer's transaction with the marker at `offset`.
 
+        Return the transaction if it was aborted and has records in this partition, else None.
         After a marker of a newer epoch (a fenced producer, or KIP-890) sequence numbers start at 0 again.
         """
         producer = self._in_epoch(producer_id, producer_epoch)
@@ -229,8 +228,9 @@ class ProducerStateManager:
             one.sequence_unknown = not one.batches
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Remove producers without an open transaction that wrote nothing for `expiration_ms`
-        (`producer.id.expiration.ms`).
+        """Remove producers without open transactions that wrote nothing for `expiration_ms`.
+
+        Kafka's `producer.id.expiration.ms`.
         """
         self._unverified.clear()
         for producer_id, one in list(self._producers.items()):

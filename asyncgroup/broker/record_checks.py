@@ -56,9 +56,9 @@ class InvalidRecords(AppendError):
 
 
 def checked_records(partition: Partition, data: Buffer, now: int) -> Buffer:
-    """Return the batch as it is appended at `now` (ms since 1970): the same bytes, unless the broker has to change
-    them.
+    """Return the batch as it is to be appended at `now` (ms since 1970).
 
+    These are the same bytes, unless the topic's configs require a change.
     Raise AppendError: RECORD_LIST_TOO_LARGE if it is larger than a segment, INVALID_TIMESTAMP, INVALID_RECORD (a record
     without key in a compacted topic, or undecodable records), and the errors of `checked_header` if it is checked here.
     """

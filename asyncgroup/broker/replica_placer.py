@@ -17,8 +17,9 @@ MAX_PARTITIONS: Final = 10_000
 
 
 class ReplicaPlacer:
-    """Assigns replicas round-robin over the live nodes; `alive` is the controller's live set, `placed` counts
-    partitions.
+    """Assigns replicas round-robin over the live nodes.
+
+    `alive` is the controller's set of live nodes, `placed` the number of partitions placed so far.
     """
 
     def __init__(self, alive: Collection[int]) -> None:

@@ -117,9 +117,7 @@ class Authenticator:
             raise CloseConnection("the SASL session has expired")
 
     def answered(self, api: str, error: int) -> None:
-        """Update the state after a response: an error before the exchange is complete means that authentication
-        failed.
-        """
+        """Update the state after a response; an error before the exchange is complete fails authentication."""
         if self._state is _State.COMPLETE:
             return
         if api == "ApiVersions":
@@ -141,7 +139,8 @@ class Authenticator:
         self._state = _State.AUTHENTICATE
         self._server = None
         if self._previous is None or self._previous[0] == mechanism:
-            self._mechanism, self._server = mechanism, self._new_server(mechanism)
+            self._mechanism = mechanism
+            self._server = self._new_server(mechanism)
         return ErrorCode.NONE, offered
 
     def _new_server(self, mechanism: str) -> SaslServer:
@@ -150,10 +149,10 @@ class Authenticator:
         return ScramServer(mechanism, self._users, self._rng)
 
     def authenticate(self, token: bytes) -> tuple[bytes, float]:
-        """Return the challenge for a token and the session lifetime in seconds (0 before the last token, or if
-        unlimited).
+        """Return the challenge for a token, and the session lifetime in seconds.
 
-        Raise SaslAuthenticationError with the message for the client.
+        The lifetime is 0 before the last token, and if it is unlimited. Raise SaslAuthenticationError with the
+        message for the client.
         """
         server = self._server
         if server is None or self._state is not _State.AUTHENTICATE:
@@ -168,7 +167,8 @@ class Authenticator:
         if not server.complete:
             return answer, 0.0
         self._check_same_user(server.user)
-        self._state, self._previous = _State.COMPLETE, None
+        self._state = _State.COMPLETE
+        self._previous = None
         if self._security.max_reauth:
             self._ends_at = self._now() + self._security.max_reauth
         return answer, self._security.max_reauth

@@ -1,5 +1,6 @@
-"""Server side of PLAIN and SCRAM: client tokens in, challenges out (kafka-clients' `PlainSaslServer`,
-`ScramSaslServer`).
+"""Server side of PLAIN and SCRAM: client tokens in, challenges out.
+
+`PlainSaslServer` and `ScramSaslServer` of kafka-clients.
 """
 
 from __future__ import annotations

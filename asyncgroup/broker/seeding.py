@@ -42,10 +42,10 @@ class TopicSeed:
 
 
 def topic_seeds(given: object) -> dict[str, TopicSeed]:
-    """Parse `topics=`: `"orders"`, `["orders", "bills"]`, `{"orders": 6}` or `{"orders": {"partitions": 6,
-    "records": […]}}`.
+    """Parse the argument `topics` of `EmbeddedCluster`.
 
-    Raise ConfigError for anything else.
+    `"orders"`, `["orders", "bills"]`, `{"orders": 6}` or `{"orders": {"partitions": 6, "records": […]}}`. Raise
+    ConfigError for anything else.
     """
     if given is None:
         return {}

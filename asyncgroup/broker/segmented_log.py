@@ -159,10 +159,10 @@ class SegmentedLog:
     # -- deletion from the front -----------------------------------------------------------------------------
 
     def delete_records(self, before_offset: int) -> int:
-        """Move the log start offset up to `before_offset`, which may be HIGH_WATERMARK; return the log start offset
-        (KIP-107).
+        """Move the log start offset up to `before_offset`, and return it (KIP-107).
 
-        Raise PartitionError(OFFSET_OUT_OF_RANGE) for an offset above the high watermark, KafkaStorageError.
+        `before_offset` may be HIGH_WATERMARK; the start never moves back. Raise PartitionError(OFFSET_OUT_OF_RANGE)
+        for an offset above the high watermark, KafkaStorageError.
         """
         if before_offset == HIGH_WATERMARK:
             before_offset = self.high_watermark
@@ -173,12 +173,11 @@ class SegmentedLog:
         return self.start_offset
 
     def delete_old_segments(self, now_ms: int, retention_ms: int, retention_bytes: int) -> int:
-        """Delete segments before the log start, beyond `retention_bytes`, or with only records older than
-        `retention_ms`.
+        """Delete old segments: those before the log start, and those beyond the retention time or size.
 
-        -1 means no limit. Return the number of deleted segments. Whole segments are deleted from the front; the
-        active one only if all others are, and none above the high watermark (Kafka's `deleteOldSegments`). Raise
-        KafkaStorageError.
+        A segment's age is that of its newest record. -1 means no limit. Return the number of deleted segments.
+        Whole segments are deleted from the front; the active one only if all others are, and none above the high
+        watermark (Kafka's `deleteOldSegments`). Raise KafkaStorageError.
         """
         self.producers.expire(now_ms, PRODUCER_ID_EXPIRATION_MS)
         with self._storage_errors():
@@ -292,8 +291,9 @@ class SegmentedLog:
         return end
 
     def _groups(self, count: int) -> list[list[Segment]]:
-        """Group adjacent segments that are rewritten as one, so that cleaned segments do not get tiny
-        (`groupSegmentsBySize`).
+        """Group adjacent segments to rewrite as one, so that cleaned segments do not get tiny.
+
+        Kafka's `groupSegmentsBySize`.
         """
         groups: list[list[Segment]] = []
         for segment in self._segments[:count]:

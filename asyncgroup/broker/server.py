@@ -334,11 +334,11 @@ class ServerConnection(asyncio.Protocol):
             self._transport.close()
 
     def _expire(self) -> None:
-        """Close if no byte was received or sent for `connections.max.idle.ms`, even with a request in progress
-        (Kafka's `Selector`).
+        """Close if no byte was received or sent for `connections.max.idle.ms`.
 
-        A transport does not report partial writes: the connection counts as active if its write buffer has shrunk
-        since the last check. It is therefore closed after at most twice the time.
+        As in Kafka's `Selector`, a request in progress does not prevent this. A transport does not report partial
+        writes: the connection counts as active if its write buffer has shrunk since the last check. It is therefore
+        closed after at most twice the time.
         """
         assert self._node.connections_max_idle is not None
         if self._stuck and self._transport is not None and not self._transport.is_closing():

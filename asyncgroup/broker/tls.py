@@ -75,9 +75,7 @@ class TlsHandshake(asyncio.Protocol):
             transport.abort()
             peer = transport.get_extra_info("peername")
             where = f"{peer[0]}:{peer[1]}" if peer else "a client"
-            reason = (
-                str(error) or "the client closed the connection"
-            )  # asyncio's ConnectionResetError is empty
+            reason = str(error) or "the client closed the connection"  # ConnectionResetError has no message
             log.warning("node %d: TLS handshake with %s failed: %s", self._node.id, where, reason)
             return
         if secured is None or self._lost:  # the client disconnected right after the handshake

@@ -94,9 +94,7 @@ class LogConfig(NamedTuple):
 
     @property
     def max_segment_ms(self) -> int:
-        """Age at which a segment is rolled, in compacted logs at most `max_compaction_lag_ms`
-        (`LogConfig.maxSegmentMs`).
-        """
+        """Age at which a segment is rolled; in compacted logs at most `max_compaction_lag_ms`."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms
 
     @classmethod

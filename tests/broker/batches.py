@@ -1,4 +1,4 @@
-"""Record batches for tests, and a look into them."""
+"""Helpers that build record batches and read their headers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from asyncgroup.wire.records import BatchBuilder, iter_batch_headers
 def batch(
     *values: bytes, timestamp: int = 1000, step: int = 0, codec: str = "none", **producer: int
 ) -> bytes:
-    """One batch with these values; timestamps grow by `step` ms."""
+    """Return a batch with these values and key `k`; timestamps increase by `step` ms."""
     builder = BatchBuilder(codec, 1 << 30, **producer)
     for number, value in enumerate(values or (b"v",)):
         assert builder.append(timestamp + number * step, b"k", value)
@@ -20,7 +20,7 @@ def batch(
 def keyed(
     *pairs: tuple[bytes | None, bytes | None], timestamp: int = 1000, codec: str = "none", **producer
 ) -> bytes:
-    """One batch with these keys and values, a header each; timestamps grow by 1 ms."""
+    """Return a batch with these keys and values, each with a header; timestamps increase by 1 ms."""
     builder = BatchBuilder(codec, 1 << 30, **producer)
     for number, (key, value) in enumerate(pairs):
         assert builder.append(timestamp + number, key, value, [("h", b"x")])
@@ -28,18 +28,18 @@ def keyed(
 
 
 def sequenced(first: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0) -> bytes:
-    """A batch of an idempotent producer."""
+    """Return a batch of an idempotent producer, with sequence numbers from `first`."""
     values = [b"s%d" % (first + number) for number in range(count)]
     return batch(*values, producer_id=producer_id, producer_epoch=epoch, base_sequence=first)
 
 
 def offsets(data) -> list[tuple[int, int]]:
-    """(first, last) offset of each batch."""
+    """Return the (first, last) offset of each batch."""
     return [(header.base_offset, header.last_offset) for header in iter_batch_headers(bytes(data))]
 
 
 def with_crc(data: bytes, position: int, value: bytes) -> bytes:
-    """The batch with some bytes behind the CRC changed and the CRC made to fit."""
+    """Return the batch with the bytes at `position` (after the CRC) replaced and the CRC recomputed."""
     import crc32c
 
     changed = bytearray(data)

@@ -1,4 +1,4 @@
-"""`asyncgroup broker --data-dir` as a process that is killed with SIGKILL, and comes back at its port."""
+"""`asyncgroup broker --data-dir` as a process that can be killed with SIGKILL and restarted on the same port."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SETTINGS = f"{TOPIC}:{PARTITIONS}:internal.segment.bytes=30000"
 
 
 class BrokerProcess:
-    """The process, its directory and its port."""
+    """A broker process with its data directory and port."""
 
     def __init__(self, directory: Path, port: int) -> None:
         self.directory, self.port = directory, port
@@ -32,14 +32,14 @@ class BrokerProcess:
     def start(self) -> None:
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
-        assert self._process.stdout.readline(), "it ended before it was ready"
+        assert self._process.stdout.readline(), "the process ended before it was ready"
 
     def kill(self) -> None:
         self._process.kill()
         self._end(-signal.SIGKILL)
 
     def kill_and_start(self, rng: random.Random) -> None:
-        """Between death and resurrection some files get a piece of a batch at their end."""
+        """Kill and restart the process; in between, append torn batches and records to some files."""
         self.kill()
         self._tear(rng)
         self.start()
@@ -68,7 +68,7 @@ class BrokerProcess:
 
 @contextmanager
 def broker_process(directory: Path) -> Iterator[BrokerProcess]:
-    """A broker at a free port, stopped in the end."""
+    """Run a broker on a free port; it is stopped on exit."""
     ports = ReservedPorts(1)
     try:
         found = BrokerProcess(directory, ports.numbers[0])

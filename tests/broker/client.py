@@ -1,4 +1,4 @@
-"""A client that knows frames and messages and nothing else, over asyncio's plain streams."""
+"""A minimal client that sends and receives single messages or frames, over asyncio streams."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from asyncgroup.wire import messages as m
 from asyncgroup.wire.protocol import APIS, decode_response, encode_request, read_correlation_id
 
 VERSIONS = m.ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
-"""What a client asks first."""
+"""The first request of every client."""
 
 
 class Disconnected(Exception):
@@ -21,7 +21,7 @@ class Disconnected(Exception):
 
 
 class Client:
-    """One connection to one node; requests may be sent ahead of their responses."""
+    """A connection to one node; requests may be pipelined."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client_id: str | None
@@ -32,12 +32,12 @@ class Client:
         self._sent = 0
 
     async def ask(self, request: Any, version: int | None = None) -> Any:
-        """Send a request and wait for its response; the newest version unless one is given."""
+        """Send a request, in the newest version unless one is given, and return its response."""
         version, correlation_id = self.send(request, version)
         return await self.receive(request, version, correlation_id)
 
     def send(self, request: Any, version: int | None = None) -> tuple[int, int]:
-        """Send a request; returns its version and its correlation id."""
+        """Send a request; return its version and its correlation id."""
         if version is None:
             version = APIS[request.API_KEY].versions.high
         self._sent += 1
@@ -46,21 +46,21 @@ class Client:
         return version, self._sent
 
     def send_bytes(self, data: bytes) -> None:
-        """Send anything."""
+        """Send raw bytes."""
         self._writer.write(data)
 
     def send_frame(self, data: bytes) -> None:
-        """Send a frame with anything in it."""
+        """Send a frame with this content."""
         self.send_bytes(struct.pack(">i", len(data)) + data)
 
     async def receive(self, request: Any, version: int, correlation_id: int) -> Any:
-        """The response to `request`, which must be the next one."""
+        """Return the response to `request`, which must be the next frame."""
         frame = await self.receive_frame()
         assert read_correlation_id(frame) == correlation_id
         return decode_response(APIS[request.API_KEY].response, version, frame)
 
     async def receive_frame(self) -> bytes:
-        """The next frame without its size; raises Disconnected at the end."""
+        """Return the next frame without its size. Raise Disconnected if the connection is closed."""
         try:
             (size,) = struct.unpack(">i", await self._reader.readexactly(4))
             return await self._reader.readexactly(size)
@@ -68,11 +68,11 @@ class Client:
             raise Disconnected(getattr(error, "partial", b"")) from error
 
     async def receive_bytes(self, most: int) -> bytes:
-        """Some of what comes next, at most so many bytes; none at the end."""
+        """Return at most `most` received bytes; empty if the connection is closed."""
         return await self._reader.read(most)
 
     async def disconnected(self) -> bytes:
-        """Wait until the server closes; what came before that."""
+        """Wait until the server closes the connection; return the bytes received before."""
         try:
             return await self._reader.read(-1)
         except ConnectionError:
@@ -88,7 +88,7 @@ class Client:
 async def connect(
     cluster: EmbeddedCluster, node: int = 1, client_id: str | None = "test"
 ) -> AsyncIterator[Client]:
-    """A connection to a node, closed at the end."""
+    """Connect to a node; the connection is closed on exit."""
     address = cluster.nodes[node]
     reader, writer = await asyncio.open_connection(address.host, address.port)
     client = Client(reader, writer, client_id)
@@ -99,5 +99,5 @@ async def connect(
 
 
 async def is_alive(client: Client) -> bool:
-    """Whether it is answered."""
+    """Return whether the client gets a response to ApiVersions."""
     return bool((await client.ask(VERSIONS)).api_keys)

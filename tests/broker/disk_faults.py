@@ -1,4 +1,4 @@
-"""What can happen to a program that writes to a disk: it is killed, the power goes, a call fails."""
+"""Simulated crashes, power losses and disk errors of a process that writes files."""
 
 from __future__ import annotations
 
@@ -26,25 +26,30 @@ CALLS: list[tuple[Any, str]] = [
     (Path, "unlink"),
     (shutil, "rmtree"),
 ]
-"""All that `storage` calls to change something."""
+"""All functions by which `storage` modifies files."""
 
 
 class Killed(BaseException):
-    """The process is no more."""
+    """The simulated process was killed."""
 
 
 def write_half(call: Callable[..., Any], args: tuple[Any, ...]) -> None:
-    """Do half of a write."""
+    """Perform half of a write."""
     if call.__name__ == "pwritev":
         data = b"".join(args[1])
         call(args[0], [data[: len(data) // 2]], args[2])
 
 
 class KillAtCall:
-    """Counts the calls that change files, and lets the one with number `last` be the last."""
+    """Counts the calls that modify files and raises Killed at number `last` and at all later ones.
+
+    `how`: the last call is done "before", "after" or half "in the middle" of the kill.
+    """
 
     def __init__(self, patch: pytest.MonkeyPatch, last: int, how: str) -> None:
-        self.calls, self._last, self._how = 0, last, how
+        self.calls = 0
+        self._last = last
+        self._how = how
         self._dead = False
         for owner, name in CALLS:
             patch.setattr(owner, name, self._deadly(getattr(owner, name)))
@@ -67,10 +72,11 @@ class KillAtCall:
 
 
 class FailingDisk:
-    """Lets some calls fail: those with the numbers from `first` to `first + count - 1`; `failed` says how many did."""
+    """Lets the calls `first` to `first + count - 1` fail with EIO after half of a write; `failed` counts them."""
 
     def __init__(self, patch: pytest.MonkeyPatch, first: int, count: int) -> None:
-        self.calls = self.failed = 0
+        self.calls = 0
+        self.failed = 0
         self._failing = range(first, first + count)
         self._suspended = False
         for owner, name in CALLS:
@@ -89,7 +95,7 @@ class FailingDisk:
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """No call fails inside, or counts."""
+        """Inside the context no call fails or is counted."""
         self._suspended = True
         yield
         self._suspended = False
@@ -101,16 +107,16 @@ class _Entry(NamedTuple):
 
 
 class PowerCut:
-    """A disk that keeps for sure only what was synced: of files their bytes, of directories their names.
+    """A disk that keeps only what was synced: bytes of files, names in directories.
 
-    The power goes before the call with number `last`. Then `leave` makes what may be found afterwards.
+    The power fails before the call with number `last`. `leave` then creates a possible state of the disk after it.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._bytes: dict[int, bytes] = {}
         self._names: dict[int, dict[str, _Entry]] = {}
-        self._held: dict[int, int] = {}  # descriptors, so that no inode is given to another file
+        self._held: dict[int, int] = {}  # open descriptors by inode, so that no inode is reused
 
     def __enter__(self) -> Self:
         return self
@@ -122,7 +128,7 @@ class PowerCut:
             os.close(descriptor)
 
     def watch(self, patch: pytest.MonkeyPatch, last: int) -> None:
-        """From now on, until the end."""
+        """Record synced bytes and names from now on, and cut the power before call number `last`."""
         patch.setattr(os, "fsync", self._synced)
         KillAtCall(patch, last, "before")
 
@@ -143,7 +149,7 @@ class PowerCut:
         return found
 
     def leave(self, target: Path, rng: random.Random | None) -> None:
-        """What is found when the power is back: only what was synced, or by `rng` some of the rest."""
+        """Write a possible state of the disk to `target`: what was synced, plus random parts of the rest if `rng`."""
         self._leave(_Entry(self._path.stat().st_ino, True), self._path, target, rng)
 
     def _leave(self, entry: _Entry, now: Path | None, target: Path, rng: random.Random | None) -> None:

@@ -1,4 +1,4 @@
-"""A coordinator without a loop: timers that the test moves by hand, answers caught in lists."""
+"""A group coordinator without an event loop: the test advances its timers; responses are collected in lists."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RANGE = (("range", b"m"),)
 
 
 class FakeTimers:
-    """`Timers` whose clock is `now`; `advance` fires what is due, in order."""
+    """`Timers` with the clock `now`; `advance` fires the timers that are due, in order."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -49,7 +49,7 @@ class FakeTimers:
 
     @property
     def keys(self) -> set[Hashable]:
-        """What is set, but for the look for expired offsets, which goes on as long as there are groups."""
+        """The keys of the timers, without that of offset expiration, which runs as long as there are groups."""
         return set(self._set) - {("expiry",)}
 
     def next_deadline(self) -> float | None:
@@ -68,7 +68,7 @@ class FakeTimers:
 
 
 class OneLog:
-    """An `OffsetsLog` of one partition, shared by all coordinators; `refuses` is raised by appends."""
+    """An `OffsetsLog` with one partition, shared by all coordinators; appends raise the error `refuses`, if set."""
 
     def __init__(self) -> None:
         self.log = PartitionLog("__consumer_offsets", 0)
@@ -95,14 +95,14 @@ class OneLog:
         return self.log.high_watermark
 
     def end_transaction(self, coordinator: GroupCoordinator, producer_id: int, *, commit: bool) -> None:
-        """Append a marker and tell the coordinator, as the transaction coordinator does."""
+        """Append a marker and notify the coordinator, as the transaction coordinator does."""
         kind = ControlType.COMMIT if commit else ControlType.ABORT
         self.log.append_marker(kind, producer_id, 0, 0)
         coordinator.end_transaction(producer_id, 0, commit=commit)
 
 
 class Harness:
-    """One coordinator that leads the only partition of `__consumer_offsets`; its time of day starts at 1,000,000 ms."""
+    """A coordinator that leads the only partition of `__consumer_offsets`; its clock starts at 1,000,000 ms."""
 
     def __init__(self, **config) -> None:
         self.timers = FakeTimers()
@@ -116,7 +116,7 @@ class Harness:
         return 1_000_000 + round(self.timers.now * 1000)
 
     def new_coordinator(self, timers: FakeTimers) -> GroupCoordinator:
-        """Another node's coordinator over the same log."""
+        """Return another node's coordinator on the same log."""
         delay = self.config.offsets_append_delay
         self.store = LogOffsetStore(self.log, timers, lambda _group: 0, self.clock, append_delay=delay)
         return GroupCoordinator(
@@ -124,12 +124,12 @@ class Harness:
         )
 
     def move(self) -> None:
-        """The partition of `__consumer_offsets` goes to another node with a coordinator of its own."""
+        """Move the partition of `__consumer_offsets` to another node's coordinator."""
         self.coordinator.unload(0)
         self.crash()
 
     def crash(self) -> None:
-        """The node dies without a word, and another one takes over."""
+        """Kill the node; another node's coordinator loads the partition."""
         timers = FakeTimers()
         timers.now = self.timers.now
         self.timers, self.coordinator = timers, self.new_coordinator(timers)
@@ -143,14 +143,14 @@ class Harness:
         self.timers.advance(seconds)
 
     def join(self, member_id: str = "", **fields) -> list[JoinResult]:
-        """JoinGroup; the answer appears in the list when there is one."""
+        """Send JoinGroup; the response is appended to the returned list."""
         answers: list[JoinResult] = []
         fields = {"client_id": "c", "protocols": RANGE, **fields}
         self.coordinator.join(JoinRequest(group_id=GROUP, member_id=member_id, **fields), answers.append)
         return answers
 
     def new_id(self, **fields) -> str:
-        """An id given out to a dynamic member, which has not joined with it yet."""
+        """Return a new dynamic member id that has not joined yet."""
         (answer,) = self.join(**fields)
         assert answer.error == ErrorCode.MEMBER_ID_REQUIRED
         return answer.member_id
@@ -181,37 +181,40 @@ class Harness:
         return [result.error] if result.error else [error for _, error in result.members]
 
     def commit(self, offset: int = 1, **fields) -> ErrorCode:
-        """OffsetCommit of one partition; its error."""
+        """Commit an offset of one partition; return the error."""
         (answer,) = self.send_commit(offset, **fields)
         return answer
 
     def send_commit(
         self, offset: int = 1, *, topic: str = "t", partition: int = 0, metadata: str = "", **fields
     ) -> list[ErrorCode]:
-        """OffsetCommit, or TxnOffsetCommit for a `producer_id`; the error appears in the list when there is an answer."""
+        """Send OffsetCommit, or TxnOffsetCommit with a `producer_id`; the error is appended to the returned list."""
         answers: list[ErrorCode] = []
         key = TopicPartition(topic, partition)
         request = CommitRequest(
             group_id=GROUP, offsets={key: OffsetAndMetadata(offset, metadata=metadata)}, **fields
         )
-        takes = self.coordinator.commit_transactional if "producer_id" in fields else self.coordinator.commit
-        takes(request, lambda said: answers.append(said[key] if isinstance(said, dict) else said))
+        commit = self.coordinator.commit_transactional if "producer_id" in fields else self.coordinator.commit
+        commit(request, lambda result: answers.append(result[key] if isinstance(result, dict) else result))
         return answers
 
     def delete(self, group: str = GROUP) -> list[ErrorCode]:
-        """DeleteGroups."""
+        """Send DeleteGroups for one group; the error is appended to the returned list."""
         answers: list[ErrorCode] = []
         self.coordinator.delete(group, answers.append)
         return answers
 
     def delete_offsets(self, *places: TopicPartition) -> list:
-        """OffsetDelete."""
+        """Send OffsetDelete; the response is appended to the returned list."""
         answers: list = []
         self.coordinator.delete_offsets(GROUP, places, answers.append)
         return answers
 
     def stable(self, count: int, **fields) -> list[str]:
-        """A stable group of so many dynamic members, the leader first; each has its number as assignment."""
+        """Create a stable group of dynamic members; return their ids, the leader's first.
+
+        Each member's assignment is its number.
+        """
         ids = [self.new_id(**fields) for _ in range(count)]
         joins = [self.join(member_id, **fields) for member_id in ids]
         self.advance(self.config.initial_rebalance_delay)
@@ -220,7 +223,7 @@ class Harness:
         return ids
 
     def sync_all(self, ids: list[str]) -> None:
-        """The leader's plan and everyone's SyncGroup, followers first."""
+        """Send SyncGroup of all members, followers first, then the leader's with the assignments."""
         leader = self.group.leader
         plan = {member_id: b"%d" % number for number, member_id in enumerate(ids)}
         followers = [self.sync(member_id) for member_id in ids if member_id != leader]

@@ -1,4 +1,4 @@
-"""A partition's log under random operations, beside a model of it that is a plain list."""
+"""Random operations on a partition's log and on a model of it, a list of records."""
 
 from __future__ import annotations
 
@@ -24,18 +24,20 @@ RETENTION = 100_000
 
 @dataclass
 class ModelRecord:
-    """A record as the model has it; `state` is open, committed or aborted; `end` the offset of its marker."""
+    """A record of the model."""
 
     offset: int
     key: bytes
     value: bytes | None
     producer: int
     state: str
+    """`open`, `committed` or `aborted`."""
     end: int = -1
+    """The offset of its transaction's marker, -1 if there is none."""
 
 
 class MemoryLog:
-    """A log in memory; it cannot be opened again."""
+    """A log in memory; reopening has no effect."""
 
     def __init__(self, segment_bytes: int) -> None:
         self.log = PartitionLog("t", 0)
@@ -49,11 +51,12 @@ class MemoryLog:
 
 
 class FileLog:
-    """A log in files, and what the metadata log would know of it."""
+    """A log in files; `start` is the log start offset that the metadata log would store."""
 
     def __init__(self, segment_bytes: int, directory: Path) -> None:
         self.files = OpenFiles(max_open=3)
-        self.directory, self.segment_bytes = directory, segment_bytes
+        self.directory = directory
+        self.segment_bytes = segment_bytes
         self.start = 0
         self.log = self._empty()
 
@@ -67,7 +70,7 @@ class FileLog:
         self.start = offset
 
     def reopen(self) -> None:
-        """As after kill -9: nothing is done to the old one."""
+        """Reopen the log as after kill -9, without closing the old one."""
         self.files.close()
         epochs = self.log.epochs
         self.log = self._empty()
@@ -80,7 +83,7 @@ class FileLog:
 
 @dataclass
 class Driver:
-    """Does to a log and to the model the same."""
+    """Applies operations to a log and to the model, and compares them."""
 
     place: MemoryLog | FileLog
     model: list[ModelRecord] = field(default_factory=list)
@@ -93,10 +96,10 @@ class Driver:
     def log(self) -> PartitionLog:
         return self.place.log
 
-    # -- what happens --------------------------------------------------------------------------------------------
+    # -- operations ----------------------------------------------------------------------------------------------
 
     def append(self, producer: int, codec: str, records: list[tuple[int, int]], transactional: bool) -> None:
-        """Some records of a producer (-1: a plain one); value 0 is a tombstone."""
+        """Append records of a producer (-1: without producer id); value 0 is a tombstone."""
         if producer < 0:
             transactional = False
         elif self.is_open(producer):
@@ -126,7 +129,7 @@ class Driver:
         return any(one.producer == producer and one.state == "open" for one in self.model)
 
     def finish(self, producer: int, commit: bool) -> None:
-        """A marker, also for a producer that wrote nothing."""
+        """Append a marker, also for a producer that wrote nothing."""
         kind = ControlType.COMMIT if commit else ControlType.ABORT
         self.log.append_marker(kind, producer, 0, 0, timestamp=self.now)
         for one in self.model:
@@ -136,14 +139,14 @@ class Driver:
         self.now += 1000
 
     def delete_records(self, share: int) -> None:
-        """Some of the log, in percent, up to what is stable."""
+        """Delete `share` percent of the stable part of the log."""
         offset = self.log.start_offset + (self.log.last_stable_offset - self.log.start_offset) * share // 100
         assert self.log.delete_records(offset) == offset
         self._starts_at(offset)
 
     def delete_old_segments(self, retention_ms: int, retention_bytes: int) -> None:
         if any(one.state == "open" for one in self.model):
-            return  # a transaction that retention takes the beginning of is another story
+            return  # the model does not cover open transactions whose first records are deleted
         self.log.delete_old_segments(self.now, retention_ms, retention_bytes)
         self._starts_at(self.log.start_offset)
         if retention_bytes >= 0:
@@ -153,7 +156,7 @@ class Driver:
         self.model = [one for one in self.model if one.offset >= offset]
 
     def compact(self, passed: int) -> None:
-        """Some time passes, then compaction."""
+        """Advance the time by `passed` ms, then compact."""
         self.now += passed
         table = self.table()
         stable = self.log.last_stable_offset
@@ -165,11 +168,11 @@ class Driver:
         assert {k: v for k, v in after.items() if v is not None} == {
             k: v for k, v in table.items() if v is not None
         }
-        assert set(table) - set(after) <= tombstones, "only what a tombstone stood for may vanish"
+        assert set(table) - set(after) <= tombstones, "only keys with a tombstone may disappear"
         self.cleaned = True
 
     def truncate(self, share: int) -> None:
-        """The end of the log is lost, batch by batch, not before what was stable at the start."""
+        """Truncate the log at `share` percent; skipped after a compaction."""
         if self.cleaned or not self.model:
             return
         offset = self.log.start_offset + (self.end - self.log.start_offset) * share // 100
@@ -186,13 +189,13 @@ class Driver:
         entry = self.log.producers._producers.get(producer)
         return entry.batches[-1].last_sequence + 1 if entry is not None and entry.batches else 0
 
-    # -- what has to be so ---------------------------------------------------------------------------------------
+    # -- checks --------------------------------------------------------------------------------------------------
 
     def visible(self) -> set[int]:
         return {record.offset for record in self.log.records()}
 
     def table(self) -> dict[bytes, bytes | None]:
-        """The newest committed value of each key."""
+        """Return the newest committed value of each key."""
         return {one.key: one.value for one in self.model if one.state == "committed"}
 
     def check(self) -> None:
@@ -214,7 +217,7 @@ class Driver:
             assert self.read_committed(limit) == committed
 
     def check_timestamps(self) -> None:
-        """What ListOffsets looks up, against a look at every record."""
+        """Compare the timestamp lookups of ListOffsets with a scan of all records."""
         log = self.log
         every = [record for batch in log._batches for record in log._decode(batch, markers=True)]
         there = [record for record in every if record.offset >= log.start_offset]
@@ -224,7 +227,7 @@ class Driver:
         assert log.latest_timestamp() == next((r for r in there if r.timestamp == newest), None)
 
     def read_committed(self, limit: int) -> list[tuple[int, bytes | None, bytes | None]]:
-        """What a client makes of Fetch answers (KIP-98)."""
+        """Read the log as a read_committed client does (KIP-98)."""
         log, position, stable = self.log, self.log.start_offset, self.log.last_stable_offset
         found = []
         while True:
@@ -249,7 +252,7 @@ class Driver:
 
 
 def operations() -> st.SearchStrategy[Callable[[Driver], None]]:
-    """One thing that happens to a log."""
+    """Return a strategy of single operations on a log."""
     record = st.tuples(st.integers(0, len(KEYS) - 1), st.integers(0, 9))
     producer = st.sampled_from([1, 2])
     codec = st.sampled_from(["none", "none", "none", "gzip", "snappy", "lz4", "zstd"])

@@ -1,5 +1,7 @@
-"""Requests that decode and are odd: names that exist or cannot exist, numbers at the ends of their types, ids that
-earlier answers told, batches with something wrong inside and a checksum that fits.
+"""Generator of well-formed requests with odd values.
+
+Existing and impossible names, numbers at the limits of their types, ids from earlier responses, corrupt batches with a
+valid CRC.
 """
 
 from __future__ import annotations
@@ -28,11 +30,11 @@ ODD: Final = [
     *["min.insync.replicas", "message.timestamp.before.max.ms", "Stable", "Empty", "Ongoing", "classic"],
 ]
 HEADER_NUMBERS: Final = {0: 8, 12: 4, 23: 4, 27: 8, 35: 8, 43: 8, 51: 2, 53: 4, 57: 4}
-"""Where the numbers of a batch's header stand, and how many bytes they have."""
+"""Position and size in bytes of the numbers in a batch's header."""
 
 
 class OddRequests:
-    """Makes them; `learn` takes what an answer tells, to be used in later ones."""
+    """Generates requests; `learn` collects values from responses for use in later requests."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -41,12 +43,12 @@ class OddRequests:
         self._uuids: deque[UUID] = deque(maxlen=20)
 
     def request(self, name: str, version: int) -> Message:
-        """One of an API, as `version` can say it (nearly always)."""
+        """Return a request of an API that can be encoded in `version` (with rare exceptions)."""
         spec = message_spec(name)
         return self._struct(spec, spec.top, version)
 
     def learn(self, answer: object) -> None:
-        """Keep what an answer says."""
+        """Collect the values in a response."""
         if isinstance(answer, Message):
             for name in type(answer).__slots__:
                 self.learn(getattr(answer, name))
@@ -162,7 +164,7 @@ class OddRequests:
             size = HEADER_NUMBERS[at]
             number = rng.choice([-1, 0, (1 << 8 * size - 1) - 1, -(1 << 8 * size - 1)])
             return data[:at] + number.to_bytes(size, "big", signed=True) + data[at + size :]
-        if kind < 0.7:  # the most records that there can be, as far as the header goes
+        if kind < 0.7:  # a header that claims the maximum number of records
             return data[:23] + (2**31 - 2).to_bytes(4, "big") + data[27:57] + b"\x7f\xff\xff\xff" + data[61:]
         if kind < 0.8:
             return data[: rng.randrange(len(data) + 1)]

@@ -1,4 +1,4 @@
-"""What the tests of `__consumer_offsets` ask, and what they find in it."""
+"""Requests and queries of the tests of `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ async def find(client: Client, group: str = "g") -> int:
 
 
 async def commit(client: Client, cluster: EmbeddedCluster, offsets: dict[int, int], **fields) -> set[int]:
-    """OffsetCommit; the errors."""
+    """Send OffsetCommit; return the errors."""
     answer = await client.ask(commit_request(cluster, 9, offsets, **fields), 9)
     return {p.error_code for topic in answer.topics for p in topic.partitions}
 
 
 async def fetched(client: Client, *, stable: bool = False) -> dict[TopicPartition, int] | int:
-    """OffsetFetch of all of a group, or its error."""
+    """Return all committed offsets of the group, or the error."""
     group = m.OffsetFetchRequest.OffsetFetchRequestGroup("g", topics=None)
     (answer,) = (await client.ask(m.OffsetFetchRequest(groups=[group], require_stable=stable), 9)).groups
     if answer.error_code:
@@ -47,6 +47,6 @@ async def fetched(client: Client, *, stable: bool = False) -> dict[TopicPartitio
 
 
 def group_records(cluster: EmbeddedCluster, group: str = "g") -> list[GroupRecord | OffsetRecord | None]:
-    """What stands in the partition of a group."""
+    """Return the decoded records in the group's partition of `__consumer_offsets`."""
     place = cluster.nodes[1].controller.coordinators.offsets_partition(group)
     return [decode_record(record.key, record.value) for record in cluster.records(TOPIC, place)]

@@ -1,4 +1,4 @@
-"""Requests that many tests send, with sensible values for all that a test does not care about."""
+"""Requests used by many tests, with defaults for the fields that a test does not set."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def now() -> float:
 def produce(
     cluster: EmbeddedCluster, *batches: bytes, topic="t", acks=-1, version=13, first=0
 ) -> m.ProduceRequest:
-    """One batch for each partition from `first` on."""
+    """Return a Produce request with one batch for each partition from `first` on."""
     named = {"topic_id": cluster.topic(topic).id} if version >= 13 else {"name": topic}
     return m.ProduceRequest(
         acks=acks,
@@ -38,7 +38,7 @@ def produce(
 
 
 async def put(client: Client, cluster: EmbeddedCluster, *batches: bytes, **fields):
-    """Produce and give the results by partition."""
+    """Send Produce; return the results of the partitions."""
     request = produce(cluster, *batches, **fields)
     answer = await client.ask(request, fields.get("version", 13))
     return [partition for topic in answer.responses for partition in topic.partition_responses]
@@ -54,7 +54,7 @@ def fetch(
     last_epoch=-1,
     **fields,
 ) -> m.FetchRequest:
-    """All of these partitions from `offset` on."""
+    """Return a Fetch request for these partitions from `offset` on."""
     named = {"topic_id": cluster.topic(topic).id} if version >= 13 and cluster else {"topic": topic}
     wanted = [
         m.FetchRequest.FetchPartition(
@@ -100,7 +100,7 @@ def join_request(member_id: str = "", **fields) -> m.JoinGroupRequest:
 
 
 async def join(client: Client, version: int = 9, **fields) -> m.JoinGroupResponse:
-    """Join as a new member, in two steps where the version wants it."""
+    """Join as a new member, in two steps if the version requires a member id."""
     if version == 0:
         fields.setdefault("rebalance_timeout_ms", -1)
     answer = await client.ask(join_request(**fields), version)
@@ -123,7 +123,7 @@ def sync_request(joined: m.JoinGroupResponse, version: int = 5, plan=None, **fie
 
 
 async def member(client: Client, *partitions: int, **fields) -> m.JoinGroupResponse:
-    """The only member of a stable group."""
+    """Join and sync as the only member of a stable group."""
     joined = await join(client, **fields)
     synced = await client.ask(sync_request(joined, plan={joined.member_id: assigned(*partitions)}, **fields))
     assert synced.error_code == 0

@@ -1,4 +1,4 @@
-"""One request of each API that the broker answers."""
+"""A sample request of each API that the broker supports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ __all__ = ["sample"]
 
 
 def sample(cluster: EmbeddedCluster, api: str, version: int) -> Any:
-    """A request that names something, so that there is a place for an error; topics are `t`, and `x` to be made."""
+    """Return a request that names a resource, so that the response has a place for its error.
+
+    The topics are `t` (existing) and `x` (to be created).
+    """
     made: dict[str, Callable[[], Any]] = {
         "AlterClientQuotas": lambda: m.AlterClientQuotasRequest(
             [m.AlterClientQuotasRequest.EntryData([m.AlterClientQuotasRequest.EntityData("user", "u")])]

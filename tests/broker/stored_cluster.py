@@ -1,4 +1,6 @@
-"""The life of a directory of a cluster on disk, as tests end it: a controller with its logs, without nodes and network."""
+"""A cluster's data directory with its controller and logs, but without nodes, and a sequence of steps that modify
+it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ class NoNode:
 
 
 class StoredCluster:
-    """A directory in use."""
+    """An open data directory with a controller."""
 
     def __init__(self, path: Path, *, fsync: bool = False) -> None:
         self.path, self.fsync = path, fsync
@@ -47,7 +49,7 @@ class StoredCluster:
         return self.controller.topics[topic].partitions[partition].log
 
     def view(self) -> dict[str, Any]:
-        """What a client can see, in a form in which two lives can be compared."""
+        """Return what clients can see, in a form that can be compared after a restart."""
         seen: dict[str, Any] = {}
         for name, topic in self.controller.topics.items():
             records: list[Any] = []
@@ -95,7 +97,7 @@ def allocate_producer_id(life: StoredCluster) -> None:
 
 
 def compact(*, at: int) -> Callable[[StoredCluster], None]:
-    """Segments become one in threes."""
+    """Return a step that compacts; three segments are merged into one."""
 
     def step(life: StoredCluster) -> None:
         log = life.log("compacted")
@@ -131,10 +133,10 @@ STEPS: list[Step] = [
     transaction(TransactionState.ONGOING, 0, 1),
     transaction(TransactionState.PREPARE_COMMIT, 0, 1),
     lambda life: life.log("t").delete_old_segments(10**9, 1000, -1) and None,
-    append("t", b"behind"),
+    append("t", b"after"),
     lambda life: life.controller.delete_topic(life.controller.topics["compacted"]),
     lambda life: life.controller.create_topic("compacted") and None,
-    append("compacted", b"anew"),
+    append("compacted", b"new"),
     lambda life: life.controller.configure_topic(life.controller.topics["t"], {"retention.ms": "5"}),
     reopen,
     append("t", b"last"),
@@ -143,11 +145,11 @@ STEPS: list[Step] = [
 
 
 PRODUCER_ID_STEP = STEPS.index(allocate_producer_id) + 1
-"""How many views there are before a producer id is given out."""
+"""Number of views before a producer id is allocated."""
 
 
 def run_steps(path: Path, views: list[dict[str, Any]], *, fsync: bool = False) -> None:
-    """All steps, until the end or death; a view is added with each that is over."""
+    """Run all steps, until the end or a simulated crash; append a view after each completed step."""
     life = StoredCluster(path, fsync=fsync)
     try:
         views.append(life.view())
@@ -159,12 +161,12 @@ def run_steps(path: Path, views: list[dict[str, Any]], *, fsync: bool = False) -
 
 
 def check_stored(path: Path, expected: list[dict[str, Any]], done: int, story: str) -> None:
-    """The directory holds what there was before or after the step that was not over, and can be used."""
+    """Check that the directory has the state before or after the interrupted step, and that it can be used."""
     life = StoredCluster(path)
     try:
         assert life.view() in expected[max(0, done - 1) : done + 1], f"{story}, in step {done}"
         assert life.controller.next_producer_id() > (1001 if done > PRODUCER_ID_STEP else 1000), (
-            "no id is given twice"
+            "producer ids are unique"
         )
         life.controller.create_topic("works")
         life.log("works").append(batch(b"on"), 9)

@@ -143,9 +143,8 @@ async def test_a_client_that_disconnects_in_the_join_phase_does_not_block_the_gr
             await asyncio.sleep(1)
         joined = await join(stays)
         assert joined.generation_id == 1
-        assert (
-            len(cluster.group("g").members) == 2
-        )  # a closed connection does not remove a member, only missing heartbeats do
+        # a closed connection does not remove a member, only missing heartbeats do
+        assert len(cluster.group("g").members) == 2
         await stays.ask(sync_request(joined, plan={}))
         for _ in range(3):
             await asyncio.sleep(4)

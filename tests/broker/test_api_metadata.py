@@ -115,9 +115,9 @@ async def test_authorized_operations_are_returned_on_request():
             include_topic_authorized_operations=True,
             include_cluster_authorized_operations=True,
         )
-        told = await client.ask(request, 8)
-        assert told.topics[0].topic_authorized_operations > 0
-        assert told.cluster_authorized_operations > 0
+        reported = await client.ask(request, 8)
+        assert reported.topics[0].topic_authorized_operations > 0
+        assert reported.cluster_authorized_operations > 0
 
 
 async def test_auto_topic_creation_needs_broker_and_client_consent():

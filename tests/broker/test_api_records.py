@@ -69,9 +69,9 @@ async def test_record_validation(configs, data, error, wrong):
         for version in (7, 8, 13):
             (result,) = await put(client, cluster, data, version=version)
             assert result.error_code == error
-            told = wrong if version >= 8 else []
-            assert [one.batch_index for one in result.record_errors] == told
-            assert (result.error_message is not None) == bool(told)
+            reported = wrong if version >= 8 else []
+            assert [one.batch_index for one in result.record_errors] == reported
+            assert (result.error_message is not None) == bool(reported)
             assert all(one.batch_index_error_message for one in result.record_errors)
         assert bool(cluster.records("t")) == (not error)
 

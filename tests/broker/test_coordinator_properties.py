@@ -1,7 +1,7 @@
 """Invariants of a group under random actions of its members.
 
-A state machine drives one coordinator with joins, syncs, heartbeats, commits, leaves, moves and time. Each member keeps the
-responses it got, as a client does, so that generations can be compared.
+A state machine drives one coordinator with joins, syncs, heartbeats, commits, leaves, moves and time. Each member
+keeps the responses it got, as a client does, so that generations can be compared.
 """
 
 from __future__ import annotations

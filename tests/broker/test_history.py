@@ -192,16 +192,16 @@ async def test_querying_by_topic_error_time_and_response():
         await asyncio.sleep(1)
         await client.ask(m.FindCoordinatorRequest(coordinator_keys=["g"]), 4)
         history = cluster.history
-        refused, of_u, opened, produced, told, waiting, asked = history
+        refused, of_u, opened, produced, reported, waiting, asked = history
         assert history.of(topic="t") == [
             refused,
             opened,
             produced,
-            told,
-        ]  # a request in a session matches by its response
+            reported,
+        ], "a request in a session matches by its response"
         assert history.of("Fetch", topic="u") == [of_u, waiting]
         assert history.of(error=ErrorCode.NOT_LEADER_OR_FOLLOWER) == [refused]
-        assert history.of("Fetch", since=5.0) == [opened, told, waiting]
+        assert history.of("Fetch", since=5.0) == [opened, reported, waiting]
         assert history.of("Fetch", answered=False) == [waiting]
         assert history.of(answered=True)[-1] is asked
         assert history.of(group="g") == [asked]

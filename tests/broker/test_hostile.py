@@ -32,7 +32,7 @@ SERVED = [
 ]
 
 
-# -- frames --------------------------------------------------------------------------------------------------------------
+# -- frames ----------------------------------------------------------------------------
 
 
 @given(
@@ -77,7 +77,7 @@ def test_invalid_frame_sizes(size):
         buffer.next_frame()
 
 
-# -- slow and silent clients -----------------------------------------------------------------------------------------------
+# -- slow and silent clients ----------------------------------------------------------------------------
 
 
 @pytest.mark.asyncio
@@ -134,7 +134,7 @@ async def test_requests_stay_in_the_network_while_one_is_held(network):
         assert connection.unread == 0
 
 
-# -- fairness --------------------------------------------------------------------------------------------------------------
+# -- fairness ----------------------------------------------------------------------------
 
 
 @pytest.mark.asyncio
@@ -174,7 +174,7 @@ async def test_many_requests_in_one_write_are_answered_once_each_and_in_order():
             assert (await client.receive_frame())[:4] == struct.pack(">i", number)
 
 
-# -- well-formed requests with odd values ------------------------------------------------------------------------------
+# -- well-formed requests with odd values ----------------------------------------------------------------------------
 
 
 async def ask_anything(frames: list[bytes]) -> None:
@@ -238,7 +238,7 @@ def test_mutated_requests_do_not_cause_server_errors(data):
     assert complaints == []
 
 
-# -- decompression bombs ---------------------------------------------------------------------------------------------------
+# -- decompression bombs ----------------------------------------------------------------------------
 
 
 @pytest.mark.asyncio
@@ -263,7 +263,8 @@ async def test_a_decompression_bomb_is_refused(bomb):
         cluster.create_topic("t", 1)
         with memory_under(130 * MEGABYTE):
             answer = await client.ask(m.ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic]), 9)
-        (said,) = answer.responses[0].partition_responses
-        assert said.error_code == ErrorCode.UNKNOWN_SERVER_ERROR  # Kafka's error for undecompressible records
+        (result,) = answer.responses[0].partition_responses
+        # Kafka's error for records that cannot be decompressed
+        assert result.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         assert cluster.partition("t", 0).log.end_offset == 0
         assert await is_alive(other)

@@ -51,7 +51,7 @@ FRAMES: dict[str, tuple[bytes, str]] = {
     "a negative version": (head(METADATA, -1), CLOSED),
     "a version offered but not served": (head(PRODUCE, 2), CLOSED),
     "ApiVersions too new": (head(API_VERSIONS, 99, tags=b"\x00") + VERSIONS_V3, f"{ANSWERED} error 35"),
-    "ApiVersions too new, nothing behind": (head(API_VERSIONS, 99, tags=b"\x00"), f"{ANSWERED} error 35"),
+    "ApiVersions too new, without a body": (head(API_VERSIONS, 99, tags=b"\x00"), f"{ANSWERED} error 35"),
     "ApiVersions too new, header cut": (struct.pack(">hhih", API_VERSIONS, 99, 77, 50) + b"short", CLOSED),
     "ApiVersions of version -1": (head(API_VERSIONS, -1), f"{ANSWERED} error 35"),
     "ApiVersions": (head(API_VERSIONS, 3) + VERSIONS_V3, f"{ANSWERED} error 0"),

@@ -94,7 +94,7 @@ def test_odd_requests_do_not_cause_server_errors(
     assert [record.getMessage()[:300] for record in caplog.records] == []
 
 
-# -- regressions ---------------------------------------------------------------------------------------------------------
+# -- regressions ----------------------------------------------------------------------------
 
 
 @pytest.mark.asyncio

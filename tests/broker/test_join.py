@@ -164,9 +164,9 @@ def test_the_common_protocol_with_most_votes_is_selected():
         for member_id, wish in zip(ids, wishes, strict=True)
     ]
     harness.advance(0)
-    assert (
-        joins[0][0].protocol_name == "b"
-    )  # "a" is not supported by all, "c" is the first choice of only one
+    assert joins[0][0].protocol_name == "b", (
+        '"a" is not supported by all, "c" is the first choice of only one'
+    )
     assert {member.metadata for member in joins[0][0].members} == {b"b"}
 
 

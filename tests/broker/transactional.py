@@ -1,4 +1,4 @@
-"""Batches and requests of transactional producers, and a log that is filled with them."""
+"""Batches and requests of transactional producers, and a writer of transactions to a log."""
 
 from __future__ import annotations
 
@@ -22,24 +22,27 @@ __all__ = [
 
 
 def transactional(*values: bytes, producer_id: int, epoch: int = 0, sequence: int = 0) -> bytes:
-    """A batch inside a transaction."""
+    """Return a transactional batch."""
     return batch(
         *values, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=True
     )
 
 
 class Writer:
-    """A producer that writes to one log, and its coordinator."""
+    """Acts as a producer and its coordinator on one log."""
 
     def __init__(self, log: PartitionLog, producer_id: int) -> None:
-        self.log, self.id, self.epoch, self.sequence = log, producer_id, 0, 0
+        self.log = log
+        self.id = producer_id
+        self.epoch = 0
+        self.sequence = 0
 
     def write(self, *values: bytes) -> int:
-        """A batch of the transaction at hand; its first offset."""
+        """Append a transactional batch; return its first offset."""
         return self._append(*values, inside=True)
 
     def write_plain(self, *values: bytes) -> int:
-        """An idempotent batch."""
+        """Append an idempotent batch without a transaction; return its first offset."""
         return self._append(*values, inside=False)
 
     def _append(self, *values: bytes, inside: bool) -> int:
@@ -54,7 +57,7 @@ class Writer:
         return self.log.append(data, 0).base_offset
 
     def end(self, control_type: ControlType) -> int:
-        """The marker's offset."""
+        """Append the marker; return its offset."""
         return self.log.append_marker(control_type, self.id, self.epoch, 0).base_offset
 
     def commit(self) -> int:
@@ -75,7 +78,7 @@ def add_partitions(
     name: str = "tx",
     verify=False,
 ) -> m.AddPartitionsToTxnRequest:
-    """AddPartitionsToTxn, as clients (up to version 3) and as brokers say it."""
+    """Return AddPartitionsToTxn in the form of clients (up to version 3) or brokers."""
     topics = [m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(topic, list(partitions))]
     if version >= 4:
         one = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(name, *producer, verify, topics)
@@ -97,7 +100,7 @@ def txn_offset_commit(
     group="g",
     **member,
 ) -> m.TxnOffsetCommitRequest:
-    """TxnOffsetCommit of one topic."""
+    """Return TxnOffsetCommit for one topic."""
     partition = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
     topics = [
         m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(
@@ -108,14 +111,14 @@ def txn_offset_commit(
 
 
 def write_markers(producer: ProducerIdAndEpoch, *partitions: int, commit: bool, topic: str = "t"):
-    """WriteTxnMarkers of one producer."""
+    """Return WriteTxnMarkers for one producer."""
     marker = m.WriteTxnMarkersRequest.WritableTxnMarker
     places = [m.WriteTxnMarkersRequest.WritableTxnMarkerTopic(topic, list(partitions))]
     return m.WriteTxnMarkersRequest([marker(*producer, commit, places)])
 
 
 def partition_errors(answer) -> list[int]:
-    """The errors of an answer to AddPartitionsToTxn or TxnOffsetCommit by partition; brokers answer in any order."""
+    """Return the errors in a response to AddPartitionsToTxn or TxnOffsetCommit, ordered by partition."""
     if isinstance(answer, m.TxnOffsetCommitResponse):
         found = [(p.partition_index, p.error_code) for topic in answer.topics for p in topic.partitions]
     else:
@@ -128,7 +131,7 @@ def partition_errors(answer) -> list[int]:
 async def init_producer(
     client: Client, version: int = 5, timeout: int = 60_000, **expected
 ) -> ProducerIdAndEpoch:
-    """InitProducerId of `tx`; its producer."""
+    """Send InitProducerId for `tx`; return its producer id and epoch."""
     request = m.InitProducerIdRequest("tx", timeout, **expected)
     answer = await client.ask(request, version)
     assert answer.error_code == 0
@@ -138,5 +141,5 @@ async def init_producer(
 async def end_transaction(
     client: Client, producer: ProducerIdAndEpoch, version: int = 4, *, commit: bool = True
 ):
-    """EndTxn of `tx`; the answer."""
+    """Send EndTxn for `tx`; return the response."""
     return await client.ask(m.EndTxnRequest("tx", *producer, commit), version)

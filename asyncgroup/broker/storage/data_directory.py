@@ -182,8 +182,9 @@ class DataDirectory:
 
     @staticmethod
     def _log_failure(change: Callable[[], None]) -> None:
-        """Write a change that has taken effect already; after a disk error the metadata log repeats it with the
-        next one.
+        """Write a change that has already taken effect; an OSError is logged.
+
+        The metadata log then writes the change together with the next one.
         """
         try:
             change()

@@ -62,9 +62,8 @@ def recover(files: OpenFiles, directory: Path) -> RecoveredLog:
             files.close_file(path)
             path.rename(path.with_suffix(LOG_SUFFIX + CORRUPT_SUFFIX))
         elif base_offset < end_offset:
-            files.remove(
-                path
-            )  # compaction was killed after it had rewritten this segment into the previous one
+            # compaction was killed after it had rewritten this segment into the previous one
+            files.remove(path)
         else:
             segment = FileSegment(files, path, base_offset)
             end_offset = max(end_offset, base_offset, _read(files, segment, found.batches))
