@@ -1,4 +1,4 @@
-"""A program that runs a bridge in a process of its own, which a test may kill: `python -m tests.real.bridge_driver`."""
+"""A program that runs a bridge to a database, in a process that a test can kill: `python -m tests.real.bridge_driver`."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 __all__ = ["ROWS", "connect_database", "run_bridge"]
 
 ROWS: Final = 5_000
-"""Rows of a batch."""
+"""The maximum of rows of a batch."""
 
 
 def connect_database(target: str) -> sqlite3.Connection:
-    """The database, with the table of rows, which has no key: a row that comes twice is there twice."""
+    """Open the database, and create the table of rows; it has no key, so that a row stored twice is there twice."""
     connection = sqlite3.connect(target, timeout=60.0)
     connection.execute('CREATE TABLE IF NOT EXISTS numbers ("partition", "offset")')
     return connection
 
 
 def run_bridge(settings: dict[str, Any]) -> None:
-    """A bridge into a database, rows and offsets in one transaction, until that has `rows` rows.
+    """Run a bridge that stores rows and offsets in one transaction, until the database has `rows` rows.
 
-    `hold` says at which call of the function it stops for ever, and where: `before` anything was stored or `after` all
-    was, which Kafka does not know then.
+    `hold` is the number of a batch and a position, `before` or `after` its rows are stored, at which the program blocks
+    until it is killed; after the second Kafka does not know that the rows are stored.
     """
     spark = start_session()
     store = OffsetsInSink(
@@ -48,11 +48,11 @@ def run_bridge(settings: dict[str, Any]) -> None:
         nonlocal calls
         calls += 1
         say(f"batch {batch_id}")
-        for place in ("before", "after"):
-            if settings["hold"] == [calls, place]:
+        for position in ("before", "after"):
+            if settings["hold"] == [calls, position]:
                 say(f"holding {batch_id}")
                 sys.stdin.read()
-            if place == "before":
+            if position == "before":
                 store(df, batch_id)
 
     asyncio.run(_bridge(settings, ForeachBatch(spark, fn, max_rows=ROWS, start_from=store.start_offsets)))
@@ -61,7 +61,7 @@ def run_bridge(settings: dict[str, Any]) -> None:
 
 
 async def _bridge(settings: dict[str, Any], handler: ForeachBatch) -> None:
-    # dead members are given up soon
+    # a short session timeout, so that killed members expire soon
     config = ConsumerConfig(auto_offset_reset="earliest", session_timeout=6.0, heartbeat_interval=1.0)
     async with ConsumerGroup(settings["servers"], settings["topic"], config) as group:
         run = asyncio.create_task(group.run(settings["topic"], handler))

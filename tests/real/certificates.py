@@ -1,4 +1,4 @@
-"""An authority of the tests' own, and the certificates that it signs, made by the `openssl` program."""
+"""A certificate authority for tests, and certificates signed by it, created by the `openssl` program."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["Authority"]
 
 
 class Authority:
-    """Writes PEM files to `folder`: `ca.pem`, and for each name given to `sign` a certificate together with its key.
+    """Writes PEM files to `folder`: `ca.pem`, and for each name given to `sign` a certificate with its key.
 
-    Skips the test where there is no `openssl`.
+    Skips the test if there is no `openssl` program.
     """
 
     def __init__(self, folder: Path, name: str = "ca") -> None:
@@ -27,9 +27,9 @@ class Authority:
                   "-subj", f"/CN={name}", "-days", "2")  # fmt: skip
 
     def sign(self, name: str, alternative: str) -> str:
-        """The path of a file with a key and its certificate for `alternative` ("IP:127.0.0.1")."""
+        """Return the path of a file with a key and its certificate for `alternative` ("IP:127.0.0.1")."""
         self._run("req", *_NEW_KEY, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-        # from Python 3.13 on a certificate has to say who signed it
+        # Python 3.13 and later require the authority key identifier
         extensions = (
             f"subjectAltName={alternative}",
             "subjectKeyIdentifier=hash",
@@ -46,7 +46,7 @@ class Authority:
         return str(both)
 
     def sign_for(self, name: str, alternative: str, start: str, end: str) -> str:
-        """As `sign`, valid from `start` to `end` (YYYYMMDDHHMMSSZ): a certificate that has expired, or is not valid yet."""
+        """As `sign`, valid from `start` to `end` (YYYYMMDDHHMMSSZ), for certificates that are expired or not valid yet."""
         self.sign(name, alternative)
         (self._folder / "index.txt").write_text("")
         (self._folder / "serial").write_text("01\n")

@@ -1,4 +1,4 @@
-"""Stories that mostly wait, told side by side: each test waits for its own, and the others go on meanwhile."""
+"""Run stories concurrently that mostly wait: each test waits for its own story, while the others continue."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class ConcurrentStories:
             await story()
 
     async def wait(self, name: str) -> None:
-        """Wait until the story is over; raises what it raised."""
+        """Wait until the story has ended; raises what it raised."""
         await asyncio.shield(self._tasks[name])
 
 
 def selected(request: pytest.FixtureRequest, names: Iterable[str]) -> list[str]:
-    """Those of a module's parameters whose tests are to run."""
+    """Return the names, among the parameters of the module's tests, whose tests are selected to run."""
     items = {item.name.partition("[")[2] for item in request.session.items if item.path == request.path}
     return [name for name in names if f"{name}]" in items]

@@ -12,6 +12,6 @@ from tests.real.support import RunningKafka
 
 @pytest_asyncio.fixture
 async def kafka(apache_kafka: RunningKafka) -> AsyncIterator[Kafka]:
-    """The node that all tests share, and what the stories of Spark do with it."""
+    """The node that all tests share, with the helpers of the Spark tests."""
     async with Kafka.at(apache_kafka.bootstrap_servers) as kafka:
         yield kafka

@@ -1,4 +1,4 @@
-"""A program that copies a topic by a query of its own, which a test may kill: `python -m tests.real.sink_driver`."""
+"""A program whose query copies a topic, in a process that a test can kill: `python -m tests.real.sink_driver`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["copy_topic"]
 
 
 def copy_topic(settings: dict[str, Any]) -> None:
-    """A query from a topic to another one, by its checkpoint; a record's key says where it was read."""
+    """Copy a topic to another one with a checkpoint; each record's key is the partition and offset it was read from."""
     spark = start_session()
     kafka = {"kafka.bootstrap.servers": settings["servers"]}
     reading = spark.readStream.format("asyncgroup").options(**kafka, **settings["options"]).load()

@@ -1,6 +1,6 @@
-"""Programs that drive a Spark of their own, in a process that a test may kill: `python -m tests.real.spark_driver`.
+"""Programs that run a Spark of their own, in a process that a test can kill: `python -m tests.real.spark_driver`.
 
-A program prints what it does line by line, and is told its settings as JSON.
+A program gets its settings as JSON, and prints a line for each step.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ __all__ = ["Driver", "overwriting", "say", "start_session", "two_executors"]
 
 ROOT: Final = Path(__file__).parents[2]
 LINE_LIMIT: Final = 240.0
-"""Seconds that a program may be silent; it may have to start Spark."""
+"""Seconds to wait for a line; a program may have to start Spark first."""
 
 
 # -- the programs --------------------------------------------------------------------------------------------
 
 
 def overwriting(settings: dict[str, Any]) -> None:
-    """A query to the end of what there is, each batch overwriting what an earlier try of it may have left.
+    """Run a query over all available records; each batch overwrites what an earlier attempt of it has written.
 
-    `hold` is a batch that never returns: its rows are written, and the query does not know.
+    `hold` is the number of a batch after whose rows the program blocks until it is killed: they are written, but the
+    batch is not committed.
     """
     spark = start_session()
 
@@ -53,9 +54,9 @@ def overwriting(settings: dict[str, Any]) -> None:
 
 
 def two_executors(settings: dict[str, Any]) -> None:
-    """Copies a topic with a query on a cluster of two executors, each in a Java of its own, then reads the copy.
+    """Copy a topic with a query on a cluster of two executors, each in a Java process of its own, then read the copy.
 
-    It tells how many processes of Spark had Python workers that copied, and the rows and distinct values of the copy.
+    It prints the rows and the distinct values of the copy, and the number of executors whose Python workers copied.
     """
     spark = start_session(**{"spark.master": "local-cluster[2,1,1024]", **TWO})
     kafka = {"kafka.bootstrap.servers": settings["servers"]}
@@ -74,14 +75,14 @@ def two_executors(settings: dict[str, Any]) -> None:
 
 TWO: Final = {
     "spark.executor.memory": "1g",
-    # no task before both are there
+    # start no task before both executors have registered
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
 }
 
 
 def _with_parent(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Each value with the process that has started this worker: one in each executor."""
+    """Add the process id of this worker's parent as key; each executor has one such parent process."""
     import pyarrow as pa
 
     for batch in batches:
@@ -90,12 +91,12 @@ def _with_parent(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def say(line: str) -> None:
-    """Tell the test."""
+    """Print a line for the test."""
     print(line, flush=True)
 
 
 def start_session(**config: str) -> SparkSession:
-    """A Spark of this process, whose Java the test is told of, so that it dies with it."""
+    """Start Spark, and print the process id of its Java, so that the test can kill it, too."""
     from asyncgroup.spark import local_session, register
 
     spark = local_session("asyncgroup tests", config=config)
@@ -109,9 +110,9 @@ def start_session(**config: str) -> SparkSession:
 
 
 class Driver:
-    """A process with one of the programs; it is killed, with its Java, if it outlives the context.
+    """A process with one of the programs; it and its Java are killed at the end of the context if they still run.
 
-    What it leaves in its temporary directory, as a killed one does, goes with the context.
+    Its temporary directory, in which a killed program leaves files, is removed with the context.
     """
 
     def __init__(
@@ -120,11 +121,12 @@ class Driver:
         settings: dict[str, Any],
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        self._program, self._settings = (program.__module__, program.__name__), settings
-        # not below pytest's directory: the name of a socket may have 107 characters
+        self._program = (program.__module__, program.__name__)
+        self._settings = settings
+        # not in pytest's directory: the path of a Unix socket can have 107 characters
         self._scratch = tempfile.TemporaryDirectory(prefix="driver-", ignore_cleanup_errors=True)
         self._environ = {**os.environ, "TMPDIR": self._scratch.name, **(environ or {})}
-        self._pids: list[int] = []
+        self._pids: list[int] = []  # of Python and Java
 
     async def __aenter__(self) -> Self:
         pipe = asyncio.subprocess.PIPE
@@ -141,7 +143,7 @@ class Driver:
         self._scratch.cleanup()
 
     async def line(self) -> str:
-        """The next line that the program prints; AssertionError if it has ended."""
+        """Return the next line that the program prints; AssertionError if it has ended."""
         assert self._process.stdout is not None
         while True:
             async with asyncio.timeout(LINE_LIMIT):
@@ -152,7 +154,7 @@ class Driver:
             self._pids.append(int(line.removeprefix("java ")))
 
     def kill(self) -> None:
-        """SIGKILL to Python and to Java."""
+        """Kill Python and Java by SIGKILL."""
         while self._pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pids.pop(), signal.SIGKILL)

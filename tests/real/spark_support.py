@@ -1,4 +1,4 @@
-"""What the stories of Spark on a real Kafka have in common: topics of their own, queries, and what these have stored."""
+"""Helpers of the Spark tests on a real Kafka: unique topics, running queries, and the rows that these have stored."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["LIMIT", "Kafka", "Query", "RowPosition", "StoredBatches", "failure", "run_now", "stream"]
 
 LIMIT: Final = 60.0
-"""Seconds that a step of a story may take."""
+"""Seconds that a step of a test may take."""
 
 RowPosition = tuple[str, int, int]
 """Topic, partition, offset."""
@@ -33,7 +33,7 @@ _numbers = itertools.count()
 
 
 class Kafka:
-    """A broker, and what happens to it."""
+    """A broker, with operations on its topics."""
 
     def __init__(self, servers: str) -> None:
         self.servers = servers
@@ -47,19 +47,19 @@ class Kafka:
             yield kafka
 
     async def topic(self, partitions: int, prefix: str = "spark") -> str:
-        """A topic that nobody else uses."""
+        """Create a topic with a unique name."""
         name = f"{prefix}-{uuid.uuid4().hex[:8]}"
         await self.admin.create_topic(name, partitions)
         return name
 
     async def produce(self, topic: str, rows: Mapping[int, int], batch: int = 1000) -> None:
-        """So many more rows in each partition."""
+        """Produce `rows` records, by partition; all values are different."""
         for partition, count in rows.items():
             values = [b"%d" % next(_numbers) for _ in range(count)]
             await self.admin.produce(TopicPartition(topic, partition), values, batch=batch)
 
     async def delete_records(self, topic: str, partition: int, before: int) -> None:
-        """Let a partition begin at offset `before`."""
+        """Delete the records of a partition before an offset."""
         tp = TopicPartition(topic, partition)
         cls = m.DeleteRecordsRequest
         part = cls.DeleteRecordsPartition(partition, before)
@@ -76,9 +76,9 @@ class Kafka:
 
 
 class StoredBatches:
-    """A function for foreachBatch that keeps each batch's rows by its number, as a sink that overwrites does.
+    """A function for foreachBatch that stores each batch's rows by its number, as a sink that overwrites does.
 
-    While it is `held` it keeps the rows and does not return: the query stands still, and Kafka may change meanwhile.
+    While it is `held` it stores the rows and does not return, so that a test can change Kafka while the query waits.
     """
 
     def __init__(self, *, held: bool = False) -> None:
@@ -91,27 +91,27 @@ class StoredBatches:
         rows = df.select("topic", "partition", "offset").collect()
         self.batches[batch_id] = [(row.topic, row.partition, row.offset) for row in rows]
         if not self._released.wait(LIMIT):
-            raise TimeoutError("nobody has released the batch")
+            raise TimeoutError("the batch was not released in time")
 
     def release(self) -> None:
-        """Let batches go on."""
+        """Let batches return."""
         self._released.set()
 
     @property
     def rows(self) -> Counter[RowPosition]:
-        """All rows, with how often each is there."""
+        """All rows, with the number of times that each was stored."""
         return Counter(row for rows in list(self.batches.values()) for row in rows)
 
 
 def stream(spark: SparkSession, format_: str, servers: str, **options: Any) -> DataFrame:
-    """A stream of one of the sources."""
+    """Return a streaming DataFrame of one of the sources."""
     register(spark)
     reading = spark.readStream.format(format_).option("kafka.bootstrap.servers", servers)
     return reading.options(**options).load()
 
 
 def run_now(frame: DataFrame, checkpoint: Path, store: Any, limit: float = LIMIT) -> None:
-    """Read what there is now, batch by batch. Blocks."""
+    """Read all available records, batch by batch. Blocks."""
     writing = frame.writeStream.foreachBatch(store).option("checkpointLocation", str(checkpoint))
     query = writing.trigger(availableNow=True).start()
     try:
@@ -121,11 +121,12 @@ def run_now(frame: DataFrame, checkpoint: Path, store: Any, limit: float = LIMIT
 
 
 class Query:
-    """A query that runs until the context ends; what it has stored is in `stored`."""
+    """A query that runs until the context ends; its rows are in `stored`."""
 
     def __init__(self, frame: DataFrame, checkpoint: Path, *, held: bool = False) -> None:
         self.stored = StoredBatches(held=held)
-        self._frame, self._checkpoint = frame, checkpoint
+        self._frame = frame
+        self._checkpoint = checkpoint
         self._query: StreamingQuery | None = None
 
     async def __aenter__(self) -> Self:
@@ -146,11 +147,11 @@ class Query:
         return self._query
 
     async def wait_for_rows(self, rows: int) -> None:
-        """Wait until so many rows have been stored; raises what the query ended with."""
+        """Wait until at least `rows` rows are stored; raises an error if the query has ended."""
         await self._until(lambda: self.stored.rows.total() >= rows)
 
     async def wait_for_row(self, place: RowPosition) -> None:
-        """Wait until this row has been stored; raises what the query ended with."""
+        """Wait until this row is stored; raises an error if the query has ended."""
         await self._until(lambda: place in self.stored.rows)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
@@ -162,7 +163,7 @@ class Query:
                 await asyncio.sleep(0.05)
 
     async def wait_failed(self) -> str:
-        """Wait until the query ends by itself, and return what it says."""
+        """Wait until the query fails, and return its error message."""
         async with asyncio.timeout(LIMIT):
             while self.query.isActive:
                 await asyncio.sleep(0.05)
@@ -172,6 +173,6 @@ class Query:
 
 
 def failure(query: StreamingQuery) -> Exception | None:
-    """What a query has ended with."""
+    """Return the error with which a query has ended, or None."""
     error: Exception | None = query.exception()
     return error

@@ -1,4 +1,4 @@
-"""What the tests on a real Kafka know of it."""
+"""The interface of a running Kafka that tests on a real Kafka use."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ __all__ = ["ExternalKafka", "RunningKafka"]
 
 
 class RunningKafka(Protocol):
-    """A Kafka that runs; tests that share it leave no trace but topics and groups with names of their own."""
+    """A running Kafka. Tests that share it use topics and groups with unique names, and change nothing else."""
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port` of its nodes, with commas."""
+        """`host:port` of its nodes, comma-separated."""
 
 
 @dataclass(frozen=True)
 class ExternalKafka:
-    """The Kafka that `ASYNCGROUP_KAFKA` names; nothing of it is started or stopped here."""
+    """The Kafka that `ASYNCGROUP_KAFKA` names; the tests do not start or stop it."""
 
     bootstrap_servers: str

@@ -1,4 +1,4 @@
-"""The helper that starts a real Apache Kafka, seen through another client."""
+"""ApacheKafka, the helper that starts a real Kafka, tested with another client."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.real.support import RunningKafka
 pytestmark = pytest.mark.usefixtures("kafka_at_hand")
 
 
-def asked(kafka: RunningKafka, node: int = 0, limit: float = 5.0) -> ProbeResult:
+def probe_node(kafka: RunningKafka, node: int = 0, limit: float = 5.0) -> ProbeResult:
     host, _, port = kafka.bootstrap_servers.split(",")[node].rpartition(":")
     return probe(host, int(port), limit)
 
@@ -36,7 +36,7 @@ def create_topic(kafka: RunningKafka, name: str, replicas: int = 1) -> None:
 
 
 def produce(kafka: RunningKafka, topic: str, count: int) -> list[bytes]:
-    """Values that the broker has acknowledged."""
+    """Produce `count` records, and return their values after the broker has acknowledged them."""
     failures: list[object] = []
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "acks": "all"})
     values = [b"%d" % number for number in range(count)]
@@ -48,7 +48,7 @@ def produce(kafka: RunningKafka, topic: str, count: int) -> list[bytes]:
 
 
 def consume(kafka: RunningKafka, topic: str, count: int) -> list[bytes]:
-    """The first `count` values of partition 0."""
+    """Return the first `count` values of partition 0."""
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "reader"})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
@@ -69,17 +69,17 @@ def exists(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    # A process whose owner is gone may stay a zombie where nobody collects it.
+    # A process whose parent is gone may stay a zombie where nobody collects it.
     stat = Path(f"/proc/{pid}/stat")
     return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def test_one_node_answers(apache_kafka: RunningKafka) -> None:
-    assert asked(apache_kafka).node_ids
+    assert probe_node(apache_kafka).node_ids
 
 
-def test_three_nodes_know_each_other(apache_kafka_3: ApacheKafka) -> None:
-    answers = [asked(apache_kafka_3, node) for node in range(3)]
+def test_three_nodes_list_each_other(apache_kafka_3: ApacheKafka) -> None:
+    answers = [probe_node(apache_kafka_3, node) for node in range(3)]
     assert answers == [ProbeResult(apache_kafka_3.cluster_id, frozenset({1, 2, 3}))] * 3
 
 
@@ -90,13 +90,13 @@ def test_a_killed_node_comes_back_with_its_data(kafka_to_break: ApacheKafka) -> 
     kafka_to_break.kill(1)
     assert kafka_to_break.pid(1) is None
     with pytest.raises(ConnectionRefusedError):
-        asked(kafka_to_break)
+        probe_node(kafka_to_break)
     kafka_to_break.start_node(1)
     assert kafka_to_break.address(1) == address
     assert consume(kafka_to_break, "kept", 1000) == values
 
 
-def test_a_cluster_outlives_one_of_its_nodes(apache_kafka_3: ApacheKafka) -> None:
+def test_a_cluster_works_without_one_of_its_nodes(apache_kafka_3: ApacheKafka) -> None:
     create_topic(apache_kafka_3, "replicated", replicas=3)
     values = produce(apache_kafka_3, "replicated", 100)
     apache_kafka_3.kill(1)
@@ -104,24 +104,24 @@ def test_a_cluster_outlives_one_of_its_nodes(apache_kafka_3: ApacheKafka) -> Non
         assert consume(apache_kafka_3, "replicated", 100) == values
     finally:
         apache_kafka_3.start_node(1)
-    assert asked(apache_kafka_3, node=0).node_ids == {1, 2, 3}
+    assert probe_node(apache_kafka_3, node=0).node_ids == {1, 2, 3}
 
 
-def test_two_clusters_run_side_by_side(kafka_to_break: ApacheKafka, apache_kafka: RunningKafka) -> None:
+def test_two_clusters_run_at_the_same_time(kafka_to_break: ApacheKafka, apache_kafka: RunningKafka) -> None:
     create_topic(kafka_to_break, "mine")
-    assert asked(kafka_to_break).cluster_id != asked(apache_kafka).cluster_id
+    assert probe_node(kafka_to_break).cluster_id != probe_node(apache_kafka).cluster_id
     topics = AdminClient({"bootstrap.servers": apache_kafka.bootstrap_servers}).list_topics(timeout=10).topics
     assert "mine" not in topics
 
 
-def test_a_suspended_node_accepts_and_says_nothing(kafka_to_break: ApacheKafka) -> None:
+def test_a_suspended_node_accepts_connections_and_does_not_answer(kafka_to_break: ApacheKafka) -> None:
     kafka_to_break.suspend(1)
     try:
         with pytest.raises(TimeoutError):
-            asked(kafka_to_break, limit=0.3)
+            probe_node(kafka_to_break, limit=0.3)
     finally:
         kafka_to_break.resume(1)
-    assert asked(kafka_to_break).cluster_id == kafka_to_break.cluster_id
+    assert probe_node(kafka_to_break).cluster_id == kafka_to_break.cluster_id
 
 
 def test_kafkas_own_tools_run(kafka_to_break: ApacheKafka) -> None:
@@ -136,7 +136,7 @@ def test_kafkas_own_tools_run(kafka_to_break: ApacheKafka) -> None:
         kafka_to_break.run_tool(tool, "--bootstrap-server", servers, "--topic", "absent")
 
 
-def test_a_node_that_fails_says_why_and_leaves_nothing(
+def test_a_failed_start_reports_the_reason_and_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -155,8 +155,8 @@ def test_a_start_has_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_second_process_on_the_port_is_told_apart(kafka_to_break: ApacheKafka) -> None:
-    """The process that was started ends, and what answers on the port is not taken for it."""
+def test_a_second_process_on_the_port_is_not_taken_for_the_node(kafka_to_break: ApacheKafka) -> None:
+    """The started process ends, and the other one's answer on the port is not taken for its answer."""
     cluster = kafka_to_break._started()
     node = cluster.nodes[1]
     twin = type(node)(2, node.port, node.directory / "twin", cluster._watchdog)
@@ -176,12 +176,12 @@ def test_a_second_process_on_the_port_is_told_apart(kafka_to_break: ApacheKafka)
 async def test_async_with(kafka_at_hand: None) -> None:
     async with ApacheKafka() as kafka:
         pid = kafka.pid(1)
-        assert asked(kafka).node_ids == {1}
+        assert probe_node(kafka).node_ids == {1}
     assert pid is not None
     assert not exists(pid)
 
 
-OWNER = """
+PARENT = """
 import os, signal
 from asyncgroup.testing.apache_kafka import ApacheKafka
 kafka = ApacheKafka()
@@ -191,12 +191,12 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_no_node_outlives_a_killed_owner() -> None:
-    owner = subprocess.run(
-        [sys.executable, "-c", OWNER], capture_output=True, text=True, timeout=90, check=False
+def test_nodes_are_killed_with_their_parent() -> None:
+    parent = subprocess.run(
+        [sys.executable, "-c", PARENT], capture_output=True, text=True, timeout=90, check=False
     )
-    assert owner.returncode == -signal.SIGKILL, owner.stderr
-    pid, directory = owner.stdout.split()
+    assert parent.returncode == -signal.SIGKILL, parent.stderr
+    pid, directory = parent.stdout.split()
     try:
         with time_limit(15) as expired:
             while exists(int(pid)) or Path(directory).exists():

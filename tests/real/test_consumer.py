@@ -1,4 +1,4 @@
-"""A consumer without a group on a real Kafka: where it begins, and what it tells while the broker is away."""
+"""A consumer without a group on a real Kafka: start offsets, offsets out of range, errors while the broker is down."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.asyncio
 HOUR_MS = 3_600_000
 
 
-async def written(cluster: Cluster, now: int) -> str:
-    """A topic with records of five hours ago, four, three, two and one."""
+async def topic_with_records(cluster: Cluster, now: int) -> str:
+    """Create a topic with records of five, four, three, two and one hours ago."""
     topic = await new_topic(cluster, 1)
     async with Producer(cluster) as producer:
         for hours in (5, 4, 3, 2, 1):
@@ -30,10 +30,10 @@ async def written(cluster: Cluster, now: int) -> str:
     return topic
 
 
-async def test_where_it_begins(apache_kafka: RunningKafka) -> None:
+async def test_start_offsets(apache_kafka: RunningKafka) -> None:
     now = wall_clock()
     at = datetime.fromtimestamp(now / 1000, UTC)
-    wheres: list[tuple[StartOffset, int]] = [
+    starts: list[tuple[StartOffset, int]] = [
         ("earliest", 0),
         ("latest", 5),
         (3, 3),
@@ -46,11 +46,11 @@ async def test_where_it_begins(apache_kafka: RunningKafka) -> None:
         (timedelta(minutes=1), 5),
     ]
     async with Cluster(apache_kafka.bootstrap_servers) as cluster:
-        topic = await written(cluster, now)
-        for where, first in wheres:
+        topic = await topic_with_records(cluster, now)
+        for start, first in starts:
             async with Consumer(cluster, clock=lambda: now) as consumer:
-                partition = await consumer.partition(topic, 0, where)
-                assert partition.initial_offset == first, where
+                partition = await consumer.partition(topic, 0, start)
+                assert partition.initial_offset == first, start
                 if first < 5:
                     assert (await anext(partition)).offset == first
                     assert consumer.high_water_marks() == {(topic, 0): 5}
@@ -60,12 +60,10 @@ async def test_where_it_begins(apache_kafka: RunningKafka) -> None:
     ("policy", "offset"),
     [("earliest", 2), ("latest", 5), (timedelta(hours=2, minutes=30), 3), ("error", None)],
 )
-async def test_an_offset_outside_the_log(
-    apache_kafka: RunningKafka, policy: object, offset: int | None
-) -> None:
-    """Its head was deleted, so that the log holds 2..5."""
+async def test_an_offset_out_of_range(apache_kafka: RunningKafka, policy: object, offset: int | None) -> None:
+    """The records before offset 2 are deleted: the log's range is 2..5."""
     async with Cluster(apache_kafka.bootstrap_servers) as cluster:
-        topic = await written(cluster, wall_clock())
+        topic = await topic_with_records(cluster, wall_clock())
         await delete_before(cluster, TopicPartition(topic, 0), 2)
         config = ConsumerConfig(out_of_range_reset=policy)  # type: ignore[arg-type]
         async with Consumer(cluster, config) as consumer:
@@ -92,9 +90,9 @@ async def delete_before(cluster: Cluster, tp: TopicPartition, offset: int) -> No
     assert not response.topics[0].partitions[0].error_code
 
 
-async def test_what_it_tells_while_its_broker_is_away(kafka_to_break: ApacheKafka) -> None:
+async def test_errors_while_the_broker_is_down(kafka_to_break: ApacheKafka) -> None:
     async with Cluster(kafka_to_break.bootstrap_servers) as cluster:
-        topic = await written(cluster, wall_clock())
+        topic = await topic_with_records(cluster, wall_clock())
         async with Consumer(cluster) as consumer:
             partition = await consumer.partition(topic, 0, "earliest")
             errors = partition.errors()

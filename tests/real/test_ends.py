@@ -1,7 +1,7 @@
-"""How things end, on a real Kafka: the design's table line by line, and Ctrl-C.
+"""The ends of sessions and groups on a real Kafka: each line of the design's table, and Ctrl-C.
 
-Every task ends (`nothing_left` of `tests/conftest.py` looks), the member leaves at once unless it is static, offsets of
-finished work are committed, and nothing is complained of.
+In each case every task ends (`tests/conftest.py` checks it), the member leaves at once unless it is static, offsets of
+finished work are committed, and nothing is printed to standard error.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class OneMember:
         options = ConsumerConfig(**env.config("ann", **config))
         self.group = ConsumerGroup(env.bootstrap_servers, env.group_id, options, hooks=[self.ends, env.bell])
 
-    async def left_at_once(self) -> None:
-        """The coordinator knows of no member, long before a session could have expired."""
+    async def assert_left(self) -> None:
+        """Check that the coordinator has no member, long before a session could have expired."""
         described = await self.env.admin.describe(self.env.group_id)
         assert described is not None
         assert (described.state, described.members) == ("Empty", {})
@@ -76,7 +76,7 @@ async def test_revoked(env: RealEnvironment):
 
 
 async def test_lost(env: RealEnvironment):
-    """Another client ends the membership: nothing is committed, `on_lost`, and run() joins anew."""
+    """Another client removes the member: nothing is committed, `on_lost` is called, and run() joins again."""
     gate = Gate(0, 2)
     one = OneMember(env, gate, auto_commit_interval=3000.0)
     async with one.group, running(one.group.run(env.topic, one.handler)):
@@ -106,7 +106,7 @@ async def test_a_claim_returns(env: RealEnvironment):
         await one.group.consume(env.topic, one.handler)
         assert one.ends.names == ["ClaimReturned"]
         assert (await one.committed())[1] == 3
-    await one.left_at_once()
+    await one.assert_left()
 
 
 async def test_a_handler_raises(env: RealEnvironment):
@@ -123,7 +123,7 @@ async def test_a_handler_raises(env: RealEnvironment):
     assert "offset 3" in note
     assert one.ends.names == ["HandlerFailed"]
     assert (await one.committed())[2] == 3
-    await one.left_at_once()
+    await one.assert_left()
 
 
 async def test_aclose(env: RealEnvironment):
@@ -135,7 +135,7 @@ async def test_aclose(env: RealEnvironment):
         assert await consuming is None
     assert one.ends.names == ["GroupClosed"]
     await env.all_committed()
-    await one.left_at_once()
+    await one.assert_left()
 
 
 async def test_cancelled(env: RealEnvironment):
@@ -146,7 +146,7 @@ async def test_cancelled(env: RealEnvironment):
         consuming.cancel()
         with pytest.raises(asyncio.CancelledError):
             await consuming
-        await one.left_at_once()
+        await one.assert_left()
     assert one.ends.names == ["CallerCancelled"]
     assert one.handler.calls.count("cancelled 0") == 1
     assert (await one.committed())[0] == 2
@@ -174,7 +174,7 @@ except KeyboardInterrupt:
 
 @pytest.mark.parametrize("instance_id", [None, "ann"])
 async def test_ctrl_c(env: RealEnvironment, instance_id: str | None):
-    """A program of five lines ends by Ctrl-C: committed, left (a static member stays), and not a word on stderr."""
+    """A small program ends by Ctrl-C: offsets are committed, the member leaves unless static, and stderr is empty."""
     config = {**env.config("ann"), "auto_commit_interval": 3000.0, "group_instance_id": instance_id}
     order = json.dumps([env.bootstrap_servers, env.group_id, env.topic, config])
     program = await asyncio.create_subprocess_exec(

@@ -24,22 +24,22 @@ pytestmark = pytest.mark.asyncio
 LIMIT = 60.0
 
 
-class Watched:
-    """The fetches of a cluster object, as they are sent and answered: (node, request, response)."""
+class FetchRecorder:
+    """Records the fetches of a Cluster, with their responses: (node, request, response)."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.exchanges: list[tuple[int, m.FetchRequest, m.FetchResponse | None]] = []
         self._built = cluster.request_versioned
-        cluster.request_versioned = self._watch  # type: ignore[method-assign,assignment]
+        cluster.request_versioned = self._record  # type: ignore[method-assign,assignment]
 
-    async def _watch(self, node_id: int, cls: Any, build: Any, **options: Any) -> Any:
+    async def _record(self, node_id: int, cls: Any, build: Any, **options: Any) -> Any:
         sent: list[Any] = []
 
-        def watched(version: int) -> Any:
+        def recorded(version: int) -> Any:
             sent.append(build(version))
             return sent[-1]
 
-        response = await self._built(node_id, cls, watched, **options)
+        response = await self._built(node_id, cls, recorded, **options)
         if cls is m.FetchRequest:
             self.exchanges.append((node_id, sent[-1], response))
         return response
@@ -54,13 +54,13 @@ class Watched:
 
 
 @contextlib.asynccontextmanager
-async def topic_at(kafka: RunningKafka, partitions: int) -> AsyncIterator[tuple[Admin, str]]:
+async def temporary_topic(kafka: RunningKafka, partitions: int) -> AsyncIterator[tuple[Admin, str]]:
     admin = Admin(kafka.bootstrap_servers)
     async with asyncio.timeout(LIMIT), admin.cluster:
         name = f"fetching-{uuid.uuid4().hex[:8]}"
         try:
             await admin.create_topic(name, partitions)
-        except BrokerError as error:  # a slow broker was asked twice
+        except BrokerError as error:  # the request to a slow broker was repeated
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
             await admin.leader(TopicPartition(name, partitions - 1))
@@ -72,11 +72,11 @@ async def read(consumer: PartitionConsumer, count: int) -> list[int]:
     return [(await anext(consumer)).offset for _ in range(count)]
 
 
-async def test_a_session_lives_through_seeks_and_pauses(apache_kafka: RunningKafka) -> None:
-    async with topic_at(apache_kafka, 40) as (admin, topic):
+async def test_a_fetch_session_lasts_over_seeks_and_pauses(apache_kafka: RunningKafka) -> None:
+    async with temporary_topic(apache_kafka, 40) as (admin, topic):
         config = ConsumerConfig(fetch_max_wait=0.1)
         async with Consumer(apache_kafka.bootstrap_servers, config) as reader:
-            watched = Watched(reader.cluster)
+            recorder = FetchRecorder(reader.cluster)
             consumers = [await reader.partition(topic, number, "earliest") for number in range(40)]
             for number in (0, 7, 39):
                 await admin.produce(TopicPartition(topic, number), [b"v"] * 5)
@@ -95,17 +95,17 @@ async def test_a_session_lives_through_seeks_and_pauses(apache_kafka: RunningKaf
             assert await read(consumers[20], 1) == [0]
             await asyncio.sleep(0.5)
             sessions = {
-                request.session_id for _, request, _ in watched.exchanges if request.session_epoch > 0
+                request.session_id for _, request, _ in recorder.exchanges if request.session_epoch > 0
             }
-            assert len(sessions) == 1, "none was refused"
-            assert max(watched.epochs) > 10
-            last = watched.exchanges[-1][1]
+            assert len(sessions) == 1, "the session must not be replaced"
+            assert max(recorder.epochs) > 10
+            last = recorder.exchanges[-1][1]
             assert (last.topics, last.forgotten_topics_data) == ([], []), (
-                "nothing changes, so nothing is said"
+                "an unchanged request lists no partitions"
             )
             assert [
                 part.error_code
-                for _, _, r in watched.exchanges
+                for _, _, r in recorder.exchanges
                 if r
                 for t in r.responses
                 for part in t.partitions
@@ -114,28 +114,28 @@ async def test_a_session_lives_through_seeks_and_pauses(apache_kafka: RunningKaf
 
 
 async def test_a_position_with_a_leader_epoch_is_accepted(apache_kafka: RunningKafka) -> None:
-    """The last fetched epoch is told with every fetch; a broker that finds it wrong would say where the logs part."""
-    async with topic_at(apache_kafka, 1) as (admin, topic):
+    """Every fetch has the last fetched epoch; for a wrong one the broker would return the diverging epoch (KIP-595)."""
+    async with temporary_topic(apache_kafka, 1) as (admin, topic):
         async with Consumer(
             apache_kafka.bootstrap_servers, ConsumerConfig(auto_offset_reset="error")
         ) as reader:
-            watched = Watched(reader.cluster)
+            recorder = FetchRecorder(reader.cluster)
             consumer = await reader.partition(topic, 0, "earliest")
             for turn in range(3):
                 await admin.produce(TopicPartition(topic, 0), [b"v"] * 3)
                 assert await read(consumer, 3) == [3 * turn, 3 * turn + 1, 3 * turn + 2]
-            told = {
+            epochs = {
                 part.last_fetched_epoch
-                for _, r, _ in watched.exchanges
+                for _, r, _ in recorder.exchanges
                 for t in r.topics
                 for part in t.partitions
             }
-            assert told == {-1, 0}
+            assert epochs == {-1, 0}
 
 
 @pytest.mark.parametrize("policy", ["earliest", "error"])
-async def test_a_topic_made_anew_is_noticed(apache_kafka: RunningKafka, policy: Any) -> None:
-    async with topic_at(apache_kafka, 1) as (admin, topic):
+async def test_a_recreated_topic_is_detected(apache_kafka: RunningKafka, policy: Any) -> None:
+    async with temporary_topic(apache_kafka, 1) as (admin, topic):
         config = ConsumerConfig(auto_offset_reset=policy, fetch_max_wait=0.1)
         async with Consumer(apache_kafka.bootstrap_servers, config) as reader:
             consumer = await reader.partition(topic, 0, 0)
@@ -153,8 +153,8 @@ async def test_a_topic_made_anew_is_noticed(apache_kafka: RunningKafka, policy: 
             assert {record.value for record in records} == {b"new"}
 
 
-async def test_a_group_handles_all_of_a_topic_made_anew(apache_kafka: RunningKafka) -> None:
-    async with topic_at(apache_kafka, 1) as (admin, topic):
+async def test_a_group_reads_all_of_a_recreated_topic(apache_kafka: RunningKafka) -> None:
+    async with temporary_topic(apache_kafka, 1) as (admin, topic):
         values: list[bytes | None] = []
         handled = asyncio.Condition()
 
@@ -184,13 +184,13 @@ async def test_a_group_handles_all_of_a_topic_made_anew(apache_kafka: RunningKaf
                 await asyncio.wait([running])
 
 
-async def test_records_come_from_the_own_rack(apache_kafka_3: ApacheKafka) -> None:
-    async with topic_at(apache_kafka_3, 1) as (admin, topic):
+async def test_records_are_fetched_from_the_replica_in_the_own_rack(apache_kafka_3: ApacheKafka) -> None:
+    async with temporary_topic(apache_kafka_3, 1) as (admin, topic):
         leader = await admin.leader(TopicPartition(topic, 0))
         near = next(node for node in (1, 2, 3) if node != leader)
         config = ConsumerConfig(rack_id=f"rack-{near}", fetch_max_wait=0.1)
         async with Consumer(apache_kafka_3.bootstrap_servers, config) as reader:
-            watched = Watched(reader.cluster)
+            recorder = FetchRecorder(reader.cluster)
             assert reader.cluster.view.brokers[near].rack == f"rack-{near}"
             consumer = await reader.partition(topic, 0, "earliest")
             for turn in range(3):
@@ -198,22 +198,24 @@ async def test_records_come_from_the_own_rack(apache_kafka_3: ApacheKafka) -> No
                 assert await read(consumer, 3) == [3 * turn, 3 * turn + 1, 3 * turn + 2]
             served = {
                 node
-                for node, _, r in watched.exchanges
+                for node, _, r in recorder.exchanges
                 if r
                 for t in r.responses
                 for p in t.partitions
                 if p.records
             }
             assert served == {near}
-            while watched.nodes[-5:] != [near] * 5:  # one that still lags is not preferred, and lets go of us
+            while (
+                recorder.nodes[-5:] != [near] * 5
+            ):  # a replica that lags is not preferred, and the fetches return to the leader
                 await asyncio.sleep(0.1)
 
 
 @pytest.mark.timeout(180)
-async def test_a_killed_leader_delays_records_by_no_more_than_a_moment(apache_kafka_3: ApacheKafka) -> None:
-    """From a record's acknowledgement by the new leader until it is handed out, three times; bounds for a busy machine."""
+async def test_a_killed_leader_delays_records_only_briefly(apache_kafka_3: ApacheKafka) -> None:
+    """Measured from a record's acknowledgement by the new leader to its delivery, three times; bounds for a busy machine."""
     delays = []
-    async with topic_at(apache_kafka_3, 1) as (admin, topic):
+    async with temporary_topic(apache_kafka_3, 1) as (admin, topic):
         tp = TopicPartition(topic, 0)
         async with Consumer(apache_kafka_3.bootstrap_servers, ConsumerConfig()) as reader:
             consumer = await reader.partition(topic, 0, "earliest")
@@ -224,23 +226,23 @@ async def test_a_killed_leader_delays_records_by_no_more_than_a_moment(apache_ka
                 leader = await admin.leader(tp)
                 apache_kafka_3.kill(leader)
                 try:
-                    handed = asyncio.create_task(handed_out(consumer))
-                    acknowledged = await produced_by_any(admin.cluster, tp, {1, 2, 3} - {leader})
-                    delays.append(await handed - acknowledged)
+                    delivery = asyncio.create_task(next_record_time(consumer))
+                    acknowledged = await produce_to_any(admin.cluster, tp, {1, 2, 3} - {leader})
+                    delays.append(await delivery - acknowledged)
                 finally:
                     await asyncio.to_thread(apache_kafka_3.start_node, leader)
     assert min(delays) < 0.25, delays
     assert max(delays) < 2.0, delays
 
 
-async def handed_out(consumer: PartitionConsumer) -> float:
-    """The loop's time at which the next record is handed out."""
+async def next_record_time(consumer: PartitionConsumer) -> float:
+    """Return the event loop's time at which the next record is delivered."""
     await anext(consumer)
     return asyncio.get_running_loop().time()
 
 
-async def produced_by_any(cluster: Cluster, tp: TopicPartition, nodes: set[int]) -> float:
-    """Have whichever of `nodes` leads a partition next append a record; the loop's time of its acknowledgement."""
+async def produce_to_any(cluster: Cluster, tp: TopicPartition, nodes: set[int]) -> float:
+    """Produce a record to the next leader of a partition among `nodes`; return the loop's time of its acknowledgement."""
     builder = BatchBuilder()
     builder.append(0, None, b"after")
     data = m.ProduceRequest.PartitionProduceData(index=tp.partition, records=builder.build())

@@ -1,7 +1,7 @@
-"""Groups that lived on the embedded broker go on at a real Kafka, which has nothing of them but our `__consumer_offsets`,
-and the other way round.
+"""Groups of the embedded broker continue on a real Kafka that gets only our records of `__consumer_offsets`, and vice versa.
 
-The record batches are appended to the other's topic as they are, then the partition gets another leader, which loads it.
+The record batches are appended unchanged to the other cluster's topic, then the partition gets another leader, which loads
+it.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from asyncgroup.wire.records import iter_batch_headers
 from tests.broker.client import Client, connect
 from tests.broker.requests import assigned
 from tests.real.support import RunningKafka
-from tests.real.test_offsets_topic import OFFSETS, RETRIABLE, Life, connected
+from tests.real.test_offsets_topic import OFFSETS, RETRIABLE, GroupsOnNode, connect_first_node
 from tests.stories.admin import Admin
 
 pytestmark = pytest.mark.asyncio
 
 ADMIN = "__admin_client"
-"""Clients of this name may write to internal topics (`Topic.isInternal` in `KafkaApis.handleProduceRequest`)."""
+"""Clients with this id can write to internal topics (`Topic.isInternal` in `KafkaApis.handleProduceRequest`)."""
 
 
-class TwoLives(Life):
-    """Groups whose ids fall into one partition here and into one there."""
+class SharedPartitionGroups(GroupsOnNode):
+    """Groups whose ids map to one partition of `__consumer_offsets` on this cluster, and to one on the other cluster."""
 
     def __init__(self, client: Client, topic: str, count: int) -> None:
         super().__init__(client, topic)
-        self._there = count
-        self.place = java_hash("first") % count
+        self._other_count = count  # partitions on the other cluster
+        self.place = java_hash("first") % count  # the partition there
 
     def name(self, of: str) -> str:
-        while java_hash(found := super().name(of)) % self._there != self.place:
+        while java_hash(found := super().name(of)) % self._other_count != self.place:
             pass
         return found
 
@@ -57,28 +57,28 @@ async def at(kafka: ApacheKafka, node: int, client_id: str = "theirs") -> AsyncI
         await client.close()
 
 
-async def partitions(client: Client) -> dict[int, Any]:
-    """Those of `__consumer_offsets`, once it is there and has leaders."""
+async def offsets_partitions(client: Client) -> dict[int, Any]:
+    """Wait until `__consumer_offsets` exists and has leaders, and return its partitions."""
     async with asyncio.timeout(60):
         while True:
             await client.ask(m.FindCoordinatorRequest(coordinator_keys=["anybody"]), 4)
-            found = await _partitions(client)
+            found = await _read_partitions(client)
             if found and all(partition.leader_id >= 0 for partition in found.values()):
                 return found
             await asyncio.sleep(0.1)
 
 
-async def _partitions(client: Client) -> dict[int, Any]:
+async def _read_partitions(client: Client) -> dict[int, Any]:
     topics = [m.MetadataRequest.MetadataRequestTopic(name=OFFSETS)]
     (known,) = (await client.ask(m.MetadataRequest(topics), 9)).topics
     return {p.partition_index: p for p in known.partitions}
 
 
 async def append(leader: Client, place: int, data: bytes) -> None:
-    """As an admin client, which may write to internal topics."""
+    """Append record batches to `__consumer_offsets`; the client's id must be `ADMIN`."""
     cls = m.ProduceRequest
     for header in iter_batch_headers(data):
-        # a producer counts from 0; its offset is no part of what the CRC covers
+        # a producer's batch has base offset 0; the CRC does not include the base offset
         batch = bytes(8) + data[header.start + 8 : header.start + header.size]
         topics = [cls.TopicProduceData(OFFSETS, partition_data=[cls.PartitionProduceData(place, batch)])]
         answer = await leader.ask(cls(acks=-1, timeout_ms=30_000, topic_data=topics), 9)
@@ -94,12 +94,12 @@ async def move(client: Client, place: int, replicas: list[int]) -> None:
     elect = m.ElectLeadersRequest
     request = elect(0, [elect.TopicPartitions(OFFSETS, [place])], 30_000)
     async with asyncio.timeout(60):
-        while (await partitions(client))[place].leader_id != replicas[0]:
+        while (await offsets_partitions(client))[place].leader_id != replicas[0]:
             await client.ask(request, 2)
             await asyncio.sleep(0.1)
 
 
-async def loaded(client: Client, group: str) -> None:
+async def wait_until_loaded(client: Client, group: str) -> None:
     """Wait until the node coordinates the group."""
     wanted = m.OffsetFetchRequest.OffsetFetchRequestGroup(group, topics=None)
     async with asyncio.timeout(60):
@@ -107,8 +107,8 @@ async def loaded(client: Client, group: str) -> None:
             await asyncio.sleep(0.1)
 
 
-async def described(client: Client, *groups: str) -> list[dict[str, Any]]:
-    """What DescribeGroups says, but for messages to people."""
+async def describe_groups(client: Client, *groups: str) -> list[dict[str, Any]]:
+    """Return the responses of DescribeGroups, without error messages."""
     answer = await client.ask(m.DescribeGroupsRequest(list(groups)), 6)
     return [
         {
@@ -124,18 +124,20 @@ async def described(client: Client, *groups: str) -> list[dict[str, Any]]:
 
 
 @dataclass
-class Lived:
-    """What groups left behind: their names, a member of the first, what was said of them, the log."""
+class GroupsBefore:
+    """The state of groups before they are moved."""
 
     names: list[str]
     member_id: str
+    """A member of the first group."""
     offsets: dict[str, Any]
     described: list[dict[str, Any]]
     data: bytes
+    """Their record batches in `__consumer_offsets`."""
 
 
-async def lived(life: TwoLives) -> Lived:
-    """A live group, an empty, a deleted and a simple one."""
+async def create_groups(life: SharedPartitionGroups) -> GroupsBefore:
+    """Create a group with a member, an empty, a deleted and a simple one."""
     await life.ready("first")
     names = [life.name(of) for of in ("live", "empty", "gone", "simple")]
     live, empty, gone, simple = names
@@ -153,56 +155,56 @@ async def lived(life: TwoLives) -> Lived:
     await life.commit(gone, 9)
     await life.client.ask(m.DeleteGroupsRequest([gone]), 2)
     offsets = {name: await life.offsets(name) for name in names}
-    said = await described(life.client, *names)
-    return Lived(names, joined.member_id, offsets, said, await life.log(start))
+    said = await describe_groups(life.client, *names)
+    return GroupsBefore(names, joined.member_id, offsets, said, await life.log(start))
 
 
-async def goes_on(client: Client, topic: str, before: Lived) -> None:
-    """The groups are what they were, and the member of the first lives on."""
+async def check_groups(client: Client, topic: str, before: GroupsBefore) -> None:
+    """Check that the groups have not changed, and that the first one's member can heartbeat, sync and commit."""
     live = before.names[0]
-    await loaded(client, live)
-    life = Life(client, topic)
-    # stable ones: Kafka waits until what it has loaded is replicated, which a new leader does not know at once
+    await wait_until_loaded(client, live)
+    life = GroupsOnNode(client, topic)
+    # stable offsets: Kafka waits until the loaded records are replicated, which a new leader does not know at once
     assert {name: await life.offsets(name, stable=True) for name in before.names} == before.offsets
-    assert await described(client, *before.names) == before.described
+    assert await describe_groups(client, *before.names) == before.described
     assert (await client.ask(m.HeartbeatRequest(live, 1, before.member_id), 4)).error_code == 0
     asked = m.SyncGroupRequest(live, 1, before.member_id, None, "consumer", "range")
     assert bytes((await client.ask(asked, 5)).assignment) == assigned(0, 1)
     await life.commit(live, 10, generation_id_or_member_epoch=1, member_id=before.member_id)
 
 
-async def test_our_groups_go_on_at_a_real_kafka(apache_kafka_3: ApacheKafka) -> None:
+async def test_groups_of_the_embedded_broker_continue_on_kafka(apache_kafka_3: ApacheKafka) -> None:
     topic = f"taken-over-{uuid.uuid4().hex[:8]}"
     admin = Admin(apache_kafka_3.bootstrap_servers)
     async with admin.cluster, at(apache_kafka_3, 1) as first, EmbeddedCluster() as ours:
         await admin.create_topic(topic, 2)
-        theirs = await partitions(first)
+        theirs = await offsets_partitions(first)
         ours.create_topic(topic, 2)
-        async with connected(ours) as client:
-            life = TwoLives(client, topic, len(theirs))
-            before = await lived(life)
+        async with connect_first_node(ours) as client:
+            life = SharedPartitionGroups(client, topic, len(theirs))
+            before = await create_groups(life)
         there = theirs[life.place]
         async with at(apache_kafka_3, there.leader_id, ADMIN) as leader:
             await append(leader, life.place, before.data)
-        # not the first replica, where a node was restarted: who leads already would not load anything
+        # not the current leader, which may be any replica after a restart: it would not load anything
         new, *others = sorted(there.replica_nodes, key=lambda node: node == there.leader_id)
         await move(first, life.place, [new, *others])
         async with at(apache_kafka_3, new) as client:
-            await goes_on(client, topic, before)
+            await check_groups(client, topic, before)
 
 
-async def test_groups_of_a_real_kafka_go_on_here(apache_kafka: RunningKafka) -> None:
+async def test_groups_of_kafka_continue_on_the_embedded_broker(apache_kafka: RunningKafka) -> None:
     topic = f"taken-over-{uuid.uuid4().hex[:8]}"
     admin = Admin(apache_kafka.bootstrap_servers)
-    async with admin.cluster, connected(apache_kafka) as theirs, EmbeddedCluster(nodes=2) as ours:
+    async with admin.cluster, connect_first_node(apache_kafka) as theirs, EmbeddedCluster(nodes=2) as ours:
         await admin.create_topic(topic, 2)
         ours.create_topic(topic, 2, 2)
-        life = TwoLives(theirs, topic, OFFSETS_PARTITIONS)
-        before = await lived(life)
+        life = SharedPartitionGroups(theirs, topic, OFFSETS_PARTITIONS)
+        before = await create_groups(life)
         old = ours.coordinator(before.names[0])
         async with connect(ours, old, ADMIN) as leader:
             await leader.ask(m.FindCoordinatorRequest(coordinator_keys=before.names))
             await append(leader, life.place, before.data)
         ours.move_leader(OFFSETS, life.place, 3 - old)
         async with connect(ours, 3 - old, "theirs") as client:
-            await goes_on(client, topic, before)
+            await check_groups(client, topic, before)

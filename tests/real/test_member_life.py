@@ -1,4 +1,4 @@
-"""The life of a member on a real Kafka: topics that change, places that are kept or given up, a rebalance that is slow."""
+"""Members on a real Kafka: changes of topics, static members, a slow rebalance, heartbeats."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ async def env(apache_kafka: RunningKafka, tmp_path: Path) -> AsyncIterator[RealE
         yield environment
 
 
-class Topical(WorkHandler):
-    """Names topics by their first part."""
+class TopicHandler(WorkHandler):
+    """Records topics by the first part of their names."""
 
     async def on_assigned(self, session: Session, partitions: Any) -> None:
         self.note("assigned " + ",".join(sorted({tp.topic.split("-")[0] for tp in partitions})))
@@ -37,16 +37,16 @@ class Topical(WorkHandler):
             self.note(f"{claim.topic.split('-')[0]}@{record.offset}")
 
 
-def one(env: RealEnvironment, name: str = "ann", **config: Any) -> ConsumerGroup:
+def new_group(env: RealEnvironment, name: str = "ann", **config: Any) -> ConsumerGroup:
     full = ConsumerConfig(**env.config(name, **config))
     return ConsumerGroup(env.bootstrap_servers, env.group_id, full, hooks=[env.bell])
 
 
-async def test_topics_change_under_a_member(env: RealEnvironment):
-    """By name; to a pattern that matches nothing yet; and to what it matches later."""
+async def test_a_member_changes_its_topics(env: RealEnvironment):
+    """To two names; to a pattern that matches no topic; and to a topic that matches it later."""
     a, b = await env.create_topic("aa", 1), await env.create_topic("bb", 1)
-    handler = Topical(env)
-    async with one(env) as group, running(group.run(a, handler)):
+    handler = TopicHandler(env)
+    async with new_group(env) as group, running(group.run(a, handler)):
         await handler.until("assigned aa")
         group.set_topics([a, b])
         await handler.until("assigned aa,bb")
@@ -61,9 +61,9 @@ async def test_topics_change_under_a_member(env: RealEnvironment):
 
 
 @pytest.mark.parametrize("leave", [None, True])
-async def test_a_static_member_stays_unless_it_is_told_to_go(env: RealEnvironment, leave: bool | None):
+async def test_a_static_member_leaves_only_if_requested(env: RealEnvironment, leave: bool | None):
     handler = WorkHandler(env)
-    async with one(env, group_instance_id="desk-1", session_timeout=20.0) as group:
+    async with new_group(env, group_instance_id="desk-1", session_timeout=20.0) as group:
         async with running(group.run(env.topic, handler)):
             await handler.until("claim 3@0")
             await group.aclose(leave=leave)
@@ -72,12 +72,12 @@ async def test_a_static_member_stays_unless_it_is_told_to_go(env: RealEnvironmen
     assert bool(described.members) is (leave is None)
 
 
-async def test_a_fenced_member(env: RealEnvironment):
+async def test_a_fenced_static_member(env: RealEnvironment):
     handler, second = WorkHandler(env), WorkHandler(env)
-    async with one(env, group_instance_id="desk-1") as group:
+    async with new_group(env, group_instance_id="desk-1") as group:
         async with running(group.run(env.topic, handler)) as consuming:
             await handler.until("claim 3@0")
-            async with one(env, "bob", group_instance_id="desk-1") as other:
+            async with new_group(env, "bob", group_instance_id="desk-1") as other:
                 async with running(other.run(env.topic, second)):
                     with pytest.raises(BrokerError) as caught:
                         await consuming
@@ -86,12 +86,12 @@ async def test_a_fenced_member(env: RealEnvironment):
                     await second.until("claim 3@0")
 
 
-async def test_a_handler_that_takes_all_of_its_time(env: RealEnvironment):
-    """It is cancelled in time: the member joins before the coordinator gives it up."""
+async def test_a_handler_that_exceeds_the_rebalance_timeout(env: RealEnvironment):
+    """It is canceled early enough for the member to rejoin before the coordinator removes it."""
     gate = Gate(0, 2)
     handler = WorkHandler(env, gate)
     await env.produce(5, [0])
-    async with one(env, rebalance_timeout=4.0) as group, running(group.run(env.topic, handler)):
+    async with new_group(env, rebalance_timeout=4.0) as group, running(group.run(env.topic, handler)):
         await gate.reached.wait()
         bob = await env.member("bob", rebalance_timeout=4.0)
         await handler.until("cancelled 0")
@@ -104,31 +104,31 @@ async def test_a_handler_that_takes_all_of_its_time(env: RealEnvironment):
         await bob.leave()
 
 
-async def test_members_beat_together(env: RealEnvironment):
-    """Both hear of the third one's coming within a moment, far less than a heartbeat."""
-    heard: dict[str, float] = {}
+async def test_members_learn_of_a_rebalance_at_the_same_time(env: RealEnvironment):
+    """Both learn of a new member at almost the same time, closer than the heartbeat interval."""
+    revoked_at: dict[str, float] = {}
 
-    class Hears(WorkHandler):
+    class RevokedHandler(WorkHandler):
         def __init__(self, name: str) -> None:
             super().__init__(env)
             self.name = name
 
         async def on_revoked(self, session: Session, partitions: Any) -> None:
-            heard[self.name] = asyncio.get_running_loop().time()
+            revoked_at[self.name] = asyncio.get_running_loop().time()
 
-    ann, bob = Hears("ann"), Hears("bob")
+    ann, bob = RevokedHandler("ann"), RevokedHandler("bob")
     async with (
-        one(env, "ann", heartbeat_interval=1.0, session_timeout=6.0) as first,
-        one(env, "bob", heartbeat_interval=1.0, session_timeout=6.0) as second,
+        new_group(env, "ann", heartbeat_interval=1.0, session_timeout=6.0) as first,
+        new_group(env, "bob", heartbeat_interval=1.0, session_timeout=6.0) as second,
         running(first.run(env.topic, ann)),
     ):
         await ann.until("claim 3@0")
         async with running(second.run(env.topic, bob)):
             await bob.until("claim 3@0")
             await ann.until("assigned [0, 1]")
-            heard.clear()
+            revoked_at.clear()
             await asyncio.sleep(0.4)
             carol = await env.member("carol")
-            await env.bell.until(lambda: len(heard) == 2, "both heard of it", env.limit)
-            assert abs(heard["ann"] - heard["bob"]) < 0.3
+            await env.bell.until(lambda: len(revoked_at) == 2, "both heard of it", env.limit)
+            assert abs(revoked_at["ann"] - revoked_at["bob"]) < 0.3
             await carol.leave()

@@ -24,13 +24,13 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("apache_kafka")]
 
 @pytest.fixture
 def names() -> tuple[str, str]:
-    """A topic and a group that nobody else uses."""
+    """A topic and a group with unique names."""
     suffix = uuid.uuid4().hex[:8]
     return f"offsets-{suffix}", f"offsets-group-{suffix}"
 
 
 @contextlib.asynccontextmanager
-async def made(kafka: RunningKafka, topic: str, partitions: int = 2) -> AsyncIterator[Admin]:
+async def created_topic(kafka: RunningKafka, topic: str, partitions: int = 2) -> AsyncIterator[Admin]:
     admin = Admin(kafka.bootstrap_servers)
     async with admin.cluster:
         await admin.create_topic(topic, partitions)
@@ -46,7 +46,7 @@ def manager(kafka: RunningKafka, group: str, **config: Any) -> OffsetManager:
 async def read_by_confluent(
     kafka: RunningKafka, group: str, topic: str
 ) -> list[tuple[int, str | None, int | None]]:
-    """Offset, metadata and leader epoch of the first two partitions, as librdkafka sees them."""
+    """Return offset, metadata and leader epoch of the first two partitions, as librdkafka reads them."""
 
     def ask() -> list[tuple[int, str | None, int | None]]:
         consumer = confluent_kafka.Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
@@ -61,7 +61,7 @@ async def read_by_confluent(
 
 async def test_a_group_without_members(apache_kafka: RunningKafka, names: tuple[str, str]) -> None:
     topic, group = names
-    async with made(apache_kafka, topic):
+    async with created_topic(apache_kafka, topic):
         async with manager(apache_kafka, group, auto_commit_interval=1000.0) as offsets:
             managed = await offsets.manage_all([(topic, 0), (topic, 1)])
             zero, one = managed.values()
@@ -70,7 +70,7 @@ async def test_a_group_without_members(apache_kafka: RunningKafka, names: tuple[
             await offsets.commit()
             one.mark(9)  # committed when it closes
         (offset, metadata, epoch), second = await read_by_confluent(apache_kafka, group, topic)
-        # librdkafka hands metadata out with a byte too many, sometimes
+        # librdkafka sometimes returns metadata with an additional byte
         assert (offset, (metadata or "")[:5], epoch) == (7, "seven", 0)
         assert second == (9, None, None)
         async with manager(apache_kafka, group, auto_commit=False) as offsets:
@@ -88,7 +88,7 @@ async def test_one_partition_fails_and_the_others_are_committed(
     apache_kafka: RunningKafka, names: tuple[str, str]
 ) -> None:
     topic, group = names
-    async with made(apache_kafka, topic), manager(apache_kafka, group, auto_commit=False) as offsets:
+    async with created_topic(apache_kafka, topic), manager(apache_kafka, group, auto_commit=False) as offsets:
         zero, one = await offsets.manage(topic, 0), await offsets.manage(topic, 1)
         zero.mark(1, "x" * 10_000)
         one.mark(1)
@@ -99,41 +99,44 @@ async def test_one_partition_fails_and_the_others_are_committed(
         assert set(await offsets.fetch([(topic, 0), (topic, 1)])) == {TopicPartition(topic, 1)}
 
 
-async def deleted(admin: Admin, topic: str) -> None:
-    """Wait until the broker says that the topic is gone."""
+async def wait_until_deleted(admin: Admin, topic: str) -> None:
+    """Wait until the broker's metadata no longer has the topic."""
     async with asyncio.timeout(30):
         while topic in await admin.cluster.all_topics():
             await asyncio.sleep(0.1)
 
 
-async def test_a_deleted_topic_ends_in_an_error(
+async def test_commits_for_a_deleted_topic_fail(
     apache_kafka: RunningKafka, names: tuple[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     topic, group = names
-    async with made(apache_kafka, topic) as admin:
+    async with created_topic(apache_kafka, topic) as admin:
         with caplog.at_level(logging.WARNING, "asyncgroup.offsets"):
             async with manager(apache_kafka, group, auto_commit_interval=0.1, commit_retry_max=1) as offsets:
                 zero = await offsets.manage(topic, 0)
                 await admin.delete_topic(topic)
-                await deleted(admin, topic)
+                await wait_until_deleted(admin, topic)
                 zero.mark(5)
                 async with asyncio.timeout(30):
                     while not zero.parked:
                         await asyncio.sleep(0.1)
                 with pytest.raises(CommitFailedError, match="UNKNOWN_TOPIC_ID"):
                     await offsets.commit()
-        assert caplog.text.count("not committed") == 1, "not once an interval"
+        assert caplog.text.count("not committed") == 1, "one warning, not one per interval"
 
 
-async def test_a_topic_made_anew_gets_none_of_the_old_ones_marks(
+async def test_marks_of_a_deleted_topic_are_not_committed_to_its_successor(
     apache_kafka: RunningKafka, names: tuple[str, str]
 ) -> None:
     topic, group = names
-    async with made(apache_kafka, topic) as admin, manager(apache_kafka, group, auto_commit=False) as offsets:
+    async with (
+        created_topic(apache_kafka, topic) as admin,
+        manager(apache_kafka, group, auto_commit=False) as offsets,
+    ):
         zero = await offsets.manage(topic, 0)
         zero.mark(500)
         await admin.delete_topic(topic)
-        await deleted(admin, topic)
+        await wait_until_deleted(admin, topic)
         await admin.create_topic(topic, 2)
         with pytest.raises(CommitFailedError, match="deleted and recreated"):
             await offsets.commit()
@@ -141,11 +144,11 @@ async def test_a_topic_made_anew_gets_none_of_the_old_ones_marks(
         assert (await offsets.manage(topic, 0)).next_offset == -1
 
 
-async def test_members_shut_commits_from_outside_out(
+async def test_commits_without_membership_fail_while_a_group_has_members(
     apache_kafka: RunningKafka, names: tuple[str, str]
 ) -> None:
     topic, group = names
-    async with made(apache_kafka, topic), manager(apache_kafka, group, auto_commit=False) as offsets:
+    async with created_topic(apache_kafka, topic), manager(apache_kafka, group, auto_commit=False) as offsets:
         zero = await offsets.manage(topic, 0)
         zero.mark(5)
         joining = m.JoinGroupRequest.JoinGroupRequestProtocol("range", bytes(12))
@@ -167,7 +170,7 @@ async def test_members_shut_commits_from_outside_out(
 
 
 def commit_request(topics: list[tuple[uuid.UUID, list[int]]], group: str) -> m.OffsetCommitRequest:
-    """Offset 7 for these partitions, by topic id."""
+    """Return a request that commits offset 7 for these partitions, by topic id."""
     cls = m.OffsetCommitRequest
     return cls(
         group_id=group,
@@ -180,15 +183,15 @@ def commit_request(topics: list[tuple[uuid.UUID, list[int]]], group: str) -> m.O
     )
 
 
-async def by_ids(admin: Admin, topic: str, group: str) -> list[object]:
-    """What a coordinator answers about ids and partitions, known and unknown; the topic's own id is called T."""
+async def responses_by_topic_id(admin: Admin, topic: str, group: str) -> list[object]:
+    """Return a coordinator's responses for known and unknown topic ids and partitions; `T` stands for the topic's id."""
     coordinators = admin.cluster.coordinators
     topic_id = (await admin.cluster.topics([topic]))[topic].topic_id
     asked = [(uuid.UUID(int=99), [0, 1]), (topic_id, [0, 5]), (m.NO_UUID, [0])]
     fetch = m.OffsetFetchRequest
     named = [fetch.OffsetFetchRequestTopics("", each, numbers) for each, numbers in asked]
-    told: list[object] = []
-    while True:  # the first use of a group makes its coordinator load
+    responses: list[object] = []
+    while True:  # the coordinator loads at the first use of a group
         committed = await coordinators.request(group, commit_request(asked, group))
         codes = {p.error_code for t in committed.topics for p in t.partitions}
         if not codes & {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}:
@@ -197,13 +200,13 @@ async def by_ids(admin: Admin, topic: str, group: str) -> list[object]:
         await asyncio.sleep(0.1)
     for answered in committed.topics:
         name = "T" if answered.topic_id == topic_id else answered.topic_id
-        told += [(name, part.partition_index, part.error_code) for part in answered.partitions]
+        responses += [(name, part.partition_index, part.error_code) for part in answered.partitions]
     for topics in (named, None):
         request = fetch(groups=[fetch.OffsetFetchRequestGroup(group_id=group, topics=topics)])
         (answer,) = (await coordinators.request(group, request)).groups
         for found in answer.topics:
             name = "T" if found.topic_id == topic_id else found.topic_id
-            told += [
+            responses += [
                 (
                     name,
                     p.partition_index,
@@ -214,18 +217,18 @@ async def by_ids(admin: Admin, topic: str, group: str) -> list[object]:
                 )
                 for p in found.partitions
             ]
-    return sorted(told, key=repr)
+    return sorted(responses, key=repr)
 
 
-async def test_the_embedded_broker_answers_ids_as_kafka_does(
+async def test_the_embedded_broker_handles_topic_ids_as_kafka_does(
     apache_kafka: RunningKafka, names: tuple[str, str]
 ) -> None:
     topic, group = names
-    async with made(apache_kafka, topic) as admin:
-        real = await by_ids(admin, topic, group)
+    async with created_topic(apache_kafka, topic) as admin:
+        real = await responses_by_topic_id(admin, topic, group)
     async with EmbeddedCluster() as cluster:
         cluster.create_topic(topic, 2)
         admin = Admin(cluster.bootstrap_servers)
         async with admin.cluster:
-            assert await by_ids(admin, topic, group) == real
+            assert await responses_by_topic_id(admin, topic, group) == real
     assert ("T", 0, 7, 2, "m", 0) in real

@@ -1,5 +1,6 @@
-"""What a real Kafka has written to `__consumer_offsets`, read by the embedded broker's coordinator: the groups and offsets
-that it finds are those of which the real one tells, and its own records would have the same bytes.
+"""The records that a real Kafka writes to `__consumer_offsets`, read by the embedded broker's coordinator.
+
+The groups and offsets that it finds equal those that Kafka returns, and its own records would have the same bytes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ RETRIABLE = {14, 15, 16}
 
 
 @contextlib.asynccontextmanager
-async def connected(kafka: RunningKafka | EmbeddedCluster) -> AsyncIterator[Client]:
+async def connect_first_node(kafka: RunningKafka | EmbeddedCluster) -> AsyncIterator[Client]:
     host, _, port = kafka.bootstrap_servers.split(",")[0].rpartition(":")
     client = Client(*await asyncio.open_connection(host, int(port)), "theirs")
     try:
@@ -44,22 +45,24 @@ async def connected(kafka: RunningKafka | EmbeddedCluster) -> AsyncIterator[Clie
         await client.close()
 
 
-class Life:
-    """One node of Kafka, a topic, and what groups do there; all groups live in the same partition."""
+class GroupsOnNode:
+    """Requests of groups to one node of Kafka; all groups have the same partition of `__consumer_offsets`."""
 
     def __init__(self, client: Client, topic: str) -> None:
-        self.client, self.topic = client, topic
-        self.partition, self._count = 0, 0
+        self.client = client
+        self.topic = topic
+        self.partition = 0  # of `__consumer_offsets`
+        self._count = 0  # partitions of `__consumer_offsets`
 
     def name(self, of: str) -> str:
-        """A group id of the same partition as those before."""
+        """Return a new group id that maps to the same partition as the others."""
         while True:
             found = f"{of}-{uuid.uuid4().hex[:8]}"
             if java_hash(found) % self._count == self.partition:
                 return found
 
     async def ready(self, group: str) -> None:
-        """Wait until Kafka has made `__consumer_offsets` and loaded the group's partition, which is all's from now on."""
+        """Wait until `__consumer_offsets` exists and the group's partition is loaded; all groups use it from now on."""
         wanted = m.OffsetFetchRequest.OffsetFetchRequestGroup(group, topics=None)
         async with asyncio.timeout(60):
             while True:
@@ -75,7 +78,7 @@ class Life:
         self.partition = java_hash(group) % self._count
 
     async def member(self, group: str, instance: str | None = None) -> m.JoinGroupResponse:
-        """The only member of a stable group."""
+        """Join as the only member of a group, and sync."""
         cls = m.JoinGroupRequest
         protocols = [cls.JoinGroupRequestProtocol("range", SUBSCRIPTION)]
         request = cls(group, 30_000, 60_000, "", instance, "consumer", protocols)
@@ -102,7 +105,7 @@ class Life:
         assert answer.topics[0].partitions[0].error_code == 0
 
     async def transaction(self, group: str, offset: int, *, ends: bool | None) -> None:
-        """One with an offset; `ends`: committed, aborted, or (None) left open."""
+        """Run a transaction that commits an offset; `ends`: commit it, abort it, or (None) leave it open."""
         name = f"tx-{group}-{offset}"
         await self.client.ask(m.FindCoordinatorRequest(key_type=1, coordinator_keys=[name]), 4)
         async with asyncio.timeout(60):
@@ -126,7 +129,7 @@ class Life:
     async def offsets(
         self, group: str, *, stable: bool = False
     ) -> dict[TopicPartition, tuple[int, int, str]]:
-        """What Kafka says that a group has committed."""
+        """Return a group's committed offsets."""
         wanted = m.OffsetFetchRequest.OffsetFetchRequestGroup(group, topics=None)
         request = m.OffsetFetchRequest(groups=[wanted], require_stable=stable)
         async with asyncio.timeout(60):
@@ -147,7 +150,7 @@ class Life:
         }
 
     async def log(self, start: int = 0) -> bytes:
-        """The partition's record batches from `start` on, markers included, as Kafka has them."""
+        """Return the partition's record batches from `start` on, including markers, unchanged."""
         cls, data, offset = m.FetchRequest, b"", start
         while True:
             wanted = cls.FetchPartition(self.partition, fetch_offset=offset, partition_max_bytes=1 << 20)
@@ -167,18 +170,18 @@ class Life:
 
 
 @pytest_asyncio.fixture
-async def life(apache_kafka: RunningKafka) -> AsyncIterator[Life]:
+async def life(apache_kafka: RunningKafka) -> AsyncIterator[GroupsOnNode]:
     topic = f"real-offsets-{uuid.uuid4().hex[:8]}"
     admin = Admin(apache_kafka.bootstrap_servers)
-    async with admin.cluster, connected(apache_kafka) as client:
+    async with admin.cluster, connect_first_node(apache_kafka) as client:
         await admin.create_topic(topic, 2)
-        made = Life(client, topic)
+        made = GroupsOnNode(client, topic)
         await made.ready(f"first-{uuid.uuid4().hex[:8]}")
         yield made
 
 
-async def lived(life: Life) -> list[str]:
-    """Groups of all kinds; their names."""
+async def create_groups(life: GroupsOnNode) -> list[str]:
+    """Create groups of all kinds, and return their ids."""
     live, static, empty, simple, gone, mixed = (
         life.name(of) for of in ("live", "static", "empty", "simple", "gone", "mixed")
     )
@@ -206,8 +209,8 @@ async def lived(life: Life) -> list[str]:
     return [live, static, empty, simple, gone, mixed]
 
 
-async def settled(life: Life, mixed: str) -> ReplayedPartition:
-    """The partition as our coordinator reads it, once the markers of the group's ended transactions have come there."""
+async def replayed_partition(life: GroupsOnNode, mixed: str) -> ReplayedPartition:
+    """Replay the partition as our coordinator does, once it has the markers of the group's ended transactions."""
     async with asyncio.timeout(30):
         while True:
             replayed = ReplayedPartition(life.partition)
@@ -219,7 +222,7 @@ async def settled(life: Life, mixed: str) -> ReplayedPartition:
 
 
 def _open_transactions(data: bytes, group: str) -> int:
-    """How many producers have left offsets for the group and got no marker behind them."""
+    """Return the number of producers with offsets for the group and no marker after them."""
     found: set[int] = set()
     for header in iter_batch_headers(data):
         if header.is_control:
@@ -232,10 +235,10 @@ def _open_transactions(data: bytes, group: str) -> int:
     return len(found)
 
 
-async def test_their_records_say_to_us_what_they_say_to_kafka(life: Life) -> None:
-    names = await lived(life)
+async def test_kafkas_records_are_decoded_as_by_kafka(life: GroupsOnNode) -> None:
+    names = await create_groups(life)
     live, static, empty, simple, gone, mixed = names
-    replayed = await settled(life, names[-1])
+    replayed = await replayed_partition(life, names[-1])
     for name in names:
         theirs = await life.offsets(name)
         ours = {
@@ -248,7 +251,7 @@ async def test_their_records_say_to_us_what_they_say_to_kafka(life: Life) -> Non
     assert gone not in replayed.groups
     described = (await life.client.ask(m.DescribeGroupsRequest(names[:5]), 6)).groups
     for group in described[:4]:
-        assert _as_described(replayed.groups[group.group_id]) == _as_told(group)
+        assert _as_replayed(replayed.groups[group.group_id]) == _as_described_by_kafka(group)
     assert described[4].error_code == 69
     assert replayed.groups[live].generation_id == 1
     assert replayed.groups[empty].generation_id == 2
@@ -257,7 +260,7 @@ async def test_their_records_say_to_us_what_they_say_to_kafka(life: Life) -> Non
     assert kept.expire_timestamp - kept.commit_timestamp == 3_600_000
 
 
-def _as_described(snapshot: GroupSnapshot) -> tuple[Any, ...]:
+def _as_replayed(snapshot: GroupSnapshot) -> tuple[Any, ...]:
     members = [
         (
             one.member_id,
@@ -274,7 +277,7 @@ def _as_described(snapshot: GroupSnapshot) -> tuple[Any, ...]:
     return snapshot.group_id, state, snapshot.protocol_type or "", protocol, members
 
 
-def _as_told(group: m.DescribeGroupsResponse.DescribedGroup) -> tuple[Any, ...]:
+def _as_described_by_kafka(group: m.DescribeGroupsResponse.DescribedGroup) -> tuple[Any, ...]:
     members = [
         (
             one.member_id,
@@ -289,10 +292,10 @@ def _as_told(group: m.DescribeGroupsResponse.DescribedGroup) -> tuple[Any, ...]:
     return group.group_id, group.group_state, group.protocol_type, group.protocol_data, members
 
 
-async def test_our_records_would_have_the_same_bytes(apache_kafka: RunningKafka, life: Life) -> None:
-    """Read by our Consumer, which hands out all but the markers."""
-    names = await lived(life)
-    replayed = await settled(life, names[-1])
+async def test_our_encoding_equals_kafkas(apache_kafka: RunningKafka, life: GroupsOnNode) -> None:
+    """The records are read by our Consumer, which returns all records except markers."""
+    names = await create_groups(life)
+    replayed = await replayed_partition(life, names[-1])
     assert replayed.groups
     seen = set()
     async with Consumer(apache_kafka.bootstrap_servers) as consumer:
@@ -303,28 +306,28 @@ async def test_our_records_would_have_the_same_bytes(apache_kafka: RunningKafka,
                 assert encode_record(said) == (record.key, record.value), said
                 seen.add((type(said), record.value is None))
                 if isinstance(said, OffsetRecord) and said.group_id == names[-1] and said.offset is None:
-                    break  # the last that `lived` did
+                    break  # the last record of `create_groups`
     assert len(seen) == 4
 
 
-async def test_the_same_life_leaves_the_same_log(life: Life) -> None:
-    """Batch for batch and field for field, but for ids and times; markers come when they come."""
+async def test_the_same_requests_write_the_same_log(life: GroupsOnNode) -> None:
+    """Compared batch by batch and field by field, without ids and times; the positions of markers may differ."""
     before = max((header.next_offset for header in iter_batch_headers(await life.log())), default=0)
-    await settled(life, (await lived(life))[-1])
-    async with EmbeddedCluster() as cluster, connected(cluster) as client:
+    await replayed_partition(life, (await create_groups(life))[-1])
+    async with EmbeddedCluster() as cluster, connect_first_node(cluster) as client:
         cluster.create_topic(life.topic, 2)
-        ours = Life(client, life.topic)
+        ours = GroupsOnNode(client, life.topic)
         await ours.ready("first-ours")
-        await settled(ours, (await lived(ours))[-1])
-        left = left_by(await ours.log())
-    theirs = left_by(await life.log(before))
+        await replayed_partition(ours, (await create_groups(ours))[-1])
+        left = comparable_batches(await ours.log())
+    theirs = comparable_batches(await life.log(before))
     assert len(theirs) == 22
     assert [batch for batch in left if batch["records"]] == [batch for batch in theirs if batch["records"]]
     assert sorted(map(repr, left)) == sorted(map(repr, theirs))
 
 
-def left_by(data: bytes) -> list[dict[str, Any]]:
-    """The batches of `lived` with ids by order of their coming, a name for each kind of group, and without times."""
+def comparable_batches(data: bytes) -> list[dict[str, Any]]:
+    """Return the batches of `create_groups` with ids numbered in order, the kind of each group, and without times."""
     ids: dict[Any, int] = {}
     found = []
     for header in iter_batch_headers(data):
@@ -333,7 +336,7 @@ def left_by(data: bytes) -> list[dict[str, Any]]:
         said = [decode_record(record.key, record.value) for record in records]
         producer = header.producer_id
         if header.is_control and producer not in ids:
-            continue  # of a transaction that an earlier test has left open
+            continue  # the marker of a transaction that an earlier test has left open
         found.append(
             {
                 "records": [_without_ids(one, ids) for one in said],

@@ -1,4 +1,4 @@
-"""An old broker, Kafka 3.9: what versions are negotiated, and that group, commits, offsets and producer work with them."""
+"""An old broker, Kafka 3.9: the negotiated versions, and group, commits, offsets and producer with them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def test_story(story: Callable[[Environment], Awaitable[None]], kafka_39: 
         await story(env)
 
 
-async def test_each_api_is_spoken_in_the_newest_version_of_both(kafka_39: ApacheKafka) -> None:
+async def test_each_api_uses_the_newest_version_of_both(kafka_39: ApacheKafka) -> None:
     async with Cluster(kafka_39.bootstrap_servers) as cluster:
         connection = await cluster.connection(1)
         newest = {

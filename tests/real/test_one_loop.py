@@ -17,11 +17,11 @@ COUNT = 4000
 LIMIT = 60.0
 
 
-async def test_two_members_share_a_topic_by_loops(apache_kafka: RunningKafka) -> None:
+async def test_two_members_share_a_topic_by_async_for(apache_kafka: RunningKafka) -> None:
     group_id = f"loops-{uuid4().hex[:8]}"
     config = ConsumerConfig(auto_offset_reset="earliest", heartbeat_interval=0.5, session_timeout=10.0)
     seen: list[tuple[int, int]] = []
-    enough = asyncio.Event()
+    all_read = asyncio.Event()
 
     async def consume(cluster: Cluster, topic: str) -> None:
         async with ConsumerGroup(cluster, group_id, config) as group:
@@ -31,8 +31,8 @@ async def test_two_members_share_a_topic_by_loops(apache_kafka: RunningKafka) ->
                 if len(seen) % 100 == 0:
                     await asyncio.sleep(0.02)
                 if len(seen) >= COUNT:
-                    enough.set()
-                if enough.is_set():
+                    all_read.set()
+                if all_read.is_set():
                     break
 
     async with Cluster(apache_kafka.bootstrap_servers) as cluster, asyncio.timeout(LIMIT):
@@ -46,13 +46,15 @@ async def test_two_members_share_a_topic_by_loops(apache_kafka: RunningKafka) ->
         while len(seen) < COUNT // 8:
             await asyncio.sleep(0.01)
         second = asyncio.create_task(consume(cluster, topic))
-        await enough.wait()
+        await all_read.wait()
         for task in (first, second):
             if not task.done():
                 await asyncio.wait([task], timeout=0.5)
                 task.cancel()
         await asyncio.gather(first, second, return_exceptions=True)
-        assert len(seen) == len(set(seen)) == COUNT, "each once, over a rebalance and orderly ends"
+        assert len(seen) == len(set(seen)) == COUNT, (
+            "each record once, despite a rebalance and closing members"
+        )
         async with Consumer(cluster) as consumer:
             assert await consumer.beginning_offsets(tps) == dict.fromkeys(tps, 0)
             assert await consumer.end_offsets(tps) == dict.fromkeys(tps, COUNT // 4)

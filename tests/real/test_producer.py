@@ -1,4 +1,4 @@
-"""The producer on a real Kafka: every codec and acks is accepted, and keys land where other clients put them."""
+"""The producer on a real Kafka: every codec and acks, partitions of keys as in other clients, errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.asyncio
 
 
 async def new_topic(cluster: Cluster, partitions: int = 6) -> str:
-    """A topic with a name of its own."""
+    """Create a topic with a unique name."""
     name = f"producer-{uuid.uuid4().hex[:8]}"
     topic = m.CreateTopicsRequest.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
     request = m.CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
@@ -46,7 +46,7 @@ async def test_every_codec_and_acks(apache_kafka: RunningKafka, codec: Any) -> N
             offset += 100
 
 
-async def test_keys_land_where_aiokafka_puts_them(apache_kafka: RunningKafka) -> None:
+async def test_keys_map_to_the_same_partitions_as_in_aiokafka(apache_kafka: RunningKafka) -> None:
     rng = random.Random(1)
     servers = apache_kafka.bootstrap_servers
     async with Cluster(servers) as cluster:
@@ -64,7 +64,7 @@ async def test_keys_land_where_aiokafka_puts_them(apache_kafka: RunningKafka) ->
             await other.stop()
 
 
-async def test_what_a_real_broker_refuses(apache_kafka: RunningKafka) -> None:
+async def test_errors_of_a_real_broker(apache_kafka: RunningKafka) -> None:
     async with Cluster(apache_kafka.bootstrap_servers) as cluster:
         topic = await new_topic(cluster, 2)
         config = ProducerConfig(linger=0.0, max_request_size=3_000_000)

@@ -1,4 +1,4 @@
-"""Java's own list of names is the oracle: each of them is known here, to be read, refused or ignored."""
+"""Every property name in the Java client's list is known here: it is supported, refused or ignored."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ pytestmark = pytest.mark.usefixtures("kafka_at_hand")
 
 
 @pytest.mark.parametrize(
-    ("java_class", "ours", "least"),
+    ("java_class", "ours", "minimum"),
     [
         ("org.apache.kafka.clients.consumer.ConsumerConfig", ConsumerConfig, 100),
         ("org.apache.kafka.clients.producer.ProducerConfig", ProducerConfig, 90),
     ],
     ids=["consumer", "producer"],
 )
-def test_every_name_of_java_is_known(java_class: str, ours: type[ClientConfig], least: int) -> None:
+def test_every_property_name_of_java_is_known(
+    java_class: str, ours: type[ClientConfig], minimum: int
+) -> None:
     """Kafka's configuration classes print their documentation when run."""
     command = [
         str(require_java("ask Kafka").executable),
@@ -35,7 +37,7 @@ def test_every_name_of_java_is_known(java_class: str, ours: type[ClientConfig], 
     ]
     page = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     names = set(re.findall(r'<a id="([a-z0-9._-]+)"></a>', page))
-    assert len(names) >= least
+    assert len(names) >= minimum
     read = {*PROPERTIES["ClientConfig"], *PROPERTIES[ours.__name__]}
     known = read | set(REST) | set(SECURITY) | set(UNSUPPORTED) | set(IGNORED)
     assert {

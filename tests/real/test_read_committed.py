@@ -1,4 +1,4 @@
-"""Transactions and `read_committed` on a real Kafka: what it answers, and what groups of ours make of it."""
+"""Transactions and `read_committed` on a real Kafka: the responses of the broker, and our groups."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.stories.transactions import STORIES, Bare
 pytestmark = pytest.mark.asyncio
 
 KIP_890 = 5
-"""The version of EndTxn that bumps the epoch."""
+"""The version of EndTxn that bumps the producer epoch."""
 
 
 @pytest.mark.parametrize(("story", "expected"), STORIES, ids=[story.__name__ for story, _ in STORIES])
@@ -33,7 +33,7 @@ async def test_story(
     try:
         ranges = (await client.ask(m.ApiVersionsRequest("tests", "1"), 3)).api_keys
         if {one.api_key: one.max_version for one in ranges}[m.EndTxnRequest.API_KEY] < KIP_890:
-            pytest.skip("the answers are those of Kafka 4, with KIP-890")
+            pytest.skip("the expected responses are those of Kafka 4, with KIP-890")
         bare = Bare(client)
         await bare.prepare()
         assert await story(bare) == expected
@@ -41,8 +41,8 @@ async def test_story(
         await client.close()
 
 
-class Seen(Handler):
-    """Keeps what it is given."""
+class RecordingHandler(Handler):
+    """Records the values and claims it gets."""
 
     def __init__(self) -> None:
         self.values: list[bytes | None] = []
@@ -57,7 +57,7 @@ class Seen(Handler):
             self.news.set()
 
     async def until(self, *values: bytes) -> None:
-        """Wait until exactly these values have come."""
+        """Wait until there are as many values, and check that they are these."""
         async with asyncio.timeout(WAIT):
             while len(self.values) < len(values):
                 self.news.clear()
@@ -65,7 +65,7 @@ class Seen(Handler):
         assert self.values == list(values)
 
 
-def confluent_producer(servers: str, name: str) -> Any:
+def new_confluent_producer(servers: str, name: str) -> Any:
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": servers, "transactional.id": name, "linger.ms": 0})
@@ -73,8 +73,8 @@ def confluent_producer(servers: str, name: str) -> Any:
     return producer
 
 
-def confluent_writes(producer: Any, topic: str, *values: bytes) -> None:
-    """A transaction that is left open, with everything of it in the log."""
+def produce_transaction(producer: Any, topic: str, *values: bytes) -> None:
+    """Begin a transaction, produce its records and wait until they are in the log; leave it open."""
     producer.begin_transaction()
     for value in values:
         producer.produce(topic, value, partition=0)
@@ -101,18 +101,18 @@ async def until_committed(cluster: Cluster, group_id: str, tp: TopicPartition, o
 
 
 async def test_a_group_reads_committed_records_only(apache_kafka: RunningKafka):
-    """Committed, aborted, open: the open one holds the claim, its commit lets it go on, to the very end of the log."""
+    """A committed, an aborted and an open transaction: the claim waits for the last one, then reads to the log's end."""
     servers = apache_kafka.bootstrap_servers
     async with Cluster(servers, ClientConfig(client_id="admin")) as cluster:
         topic = await new_topic(cluster)
         group_id = f"g-{topic}"
-        producer = await in_thread(confluent_producer, servers, f"tx-{topic}")
-        await in_thread(confluent_writes, producer, topic, b"a", b"b")
+        producer = await in_thread(new_confluent_producer, servers, f"tx-{topic}")
+        await in_thread(produce_transaction, producer, topic, b"a", b"b")
         await in_thread(producer.commit_transaction, WAIT)  # 0, 1, marker 2
-        await in_thread(confluent_writes, producer, topic, b"lost", b"lost")
+        await in_thread(produce_transaction, producer, topic, b"lost", b"lost")
         await in_thread(producer.abort_transaction, WAIT)  # 3, 4, marker 5
-        await in_thread(confluent_writes, producer, topic, b"c")  # 6
-        handler = Seen()
+        await in_thread(produce_transaction, producer, topic, b"c")  # 6
+        handler = RecordingHandler()
         config = ConsumerConfig(
             auto_offset_reset="earliest", isolation_level="read_committed", auto_commit_interval=0.2
         )
@@ -134,8 +134,8 @@ async def test_a_group_reads_committed_records_only(apache_kafka: RunningKafka):
             await running
 
 
-def confluent_transforms(servers: str, topic: str, producer: Any) -> Any:
-    """Consume two records, produce two, commit the offset in the transaction, which is left open."""
+def transform_in_transaction(servers: str, topic: str, producer: Any) -> Any:
+    """Consume two records, produce two and send the offset, in a transaction that is left open."""
     from confluent_kafka import Consumer
 
     consumer = Consumer(
@@ -166,17 +166,17 @@ def confluent_transforms(servers: str, topic: str, producer: Any) -> Any:
         consumer.close()
 
 
-async def test_offsets_in_a_transaction_are_waited_for(apache_kafka: RunningKafka):
-    """Consume, transform, produce by confluent-kafka; a group of ours takes over where the transaction ends."""
+async def test_pending_transactional_offsets_delay_the_fetch(apache_kafka: RunningKafka):
+    """confluent-kafka consumes and produces in a transaction; our group continues after the transaction's offset."""
     servers = apache_kafka.bootstrap_servers
     async with Cluster(servers, ClientConfig(client_id="admin")) as cluster:
         topic = await new_topic(cluster)
         tp = TopicPartition(topic, 0)
-        producer = await in_thread(confluent_producer, servers, f"tx-{topic}")
-        await in_thread(confluent_writes, producer, topic, b"a", b"b")
+        producer = await in_thread(new_confluent_producer, servers, f"tx-{topic}")
+        await in_thread(produce_transaction, producer, topic, b"a", b"b")
         await in_thread(producer.commit_transaction, WAIT)
-        ((_, position),) = await in_thread(confluent_transforms, servers, topic, producer)
-        assert position in (2, 3)  # before or behind the marker
+        ((_, position),) = await in_thread(transform_in_transaction, servers, topic, producer)
+        assert position in (2, 3)  # before or after the marker
         assert await fetch_offsets(cluster, f"g-{topic}", [tp], lane="control") == {}
         waiting = asyncio.create_task(
             fetch_offsets(cluster, f"g-{topic}", [tp], lane="control", require_stable=True)
@@ -186,7 +186,7 @@ async def test_offsets_in_a_transaction_are_waited_for(apache_kafka: RunningKafk
         await in_thread(producer.commit_transaction, WAIT)
         async with asyncio.timeout(WAIT):
             assert (await waiting)[tp].offset == position
-        handler = Seen()
+        handler = RecordingHandler()
         config = ConsumerConfig(auto_offset_reset="earliest", isolation_level="read_committed")
         async with ConsumerGroup(servers, f"g-{topic}", config) as group:
             running = asyncio.create_task(group.run(topic, handler))

@@ -1,4 +1,4 @@
-"""TLS and SASL on a real Kafka: one node with a listener for each way in, and what happens at the wrong door."""
+"""TLS and SASL on a real Kafka: one node with a listener for each kind of security, and errors at the wrong listener."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Secured(NamedTuple):
     kafka: ApacheKafka
     ca_file: str
     client_file: str
-    stranger: str
+    other_ca_file: str
 
     def servers(self, listener: str) -> str:
         return self.kafka.address(1, listener)
@@ -88,18 +88,20 @@ def properties(authority: Authority) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def secured(kafka_at_hand: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("certificates")
-    authority, stranger = Authority(folder), Authority(folder, "stranger")
+    authority, other_authority = Authority(folder), Authority(folder, "stranger")
     listeners = {"SASL": "SASL_PLAINTEXT", "SECURE": "SASL_SSL", "MUTUAL": "SSL"}
     with ApacheKafka(
         properties=properties(authority),
         listeners=listeners,
         scram_users={"alice": "scr-secret", "bob": "scr-secret"},
     ) as kafka:
-        yield Secured(kafka, authority.ca_file, authority.sign("client", "DNS:client"), stranger.ca_file)
+        yield Secured(
+            kafka, authority.ca_file, authority.sign("client", "DNS:client"), other_authority.ca_file
+        )
 
 
-async def token() -> str:
-    """An unsecured JWS, which Kafka's own test handlers take."""
+async def unsecured_token() -> str:
+    """Return an unsecured JWS, which Kafka's default OAUTHBEARER handlers accept."""
     parts = ({"alg": "none"}, {"sub": "alice", "iat": 1_700_000_000, "exp": 4_000_000_000})
     return (
         ".".join(base64.urlsafe_b64encode(json.dumps(p).encode()).decode().rstrip("=") for p in parts) + "."
@@ -118,7 +120,7 @@ async def create_topic(cluster: Cluster, name: str) -> None:
     Plain("alice", PASSWORD),
     Scram("alice", "scr-secret", "SCRAM-SHA-256"),
     Scram("alice", "scr-secret", "SCRAM-SHA-512"),
-    OAuthBearer(token, {"traceId": "123"}),
+    OAuthBearer(unsecured_token, {"traceId": "123"}),
 ], ids=lambda sasl: sasl.mechanism)  # fmt: skip
 async def test_every_mechanism(secured: Secured, sasl: Any) -> None:
     config = ClientConfig(security=Security(sasl=sasl))
@@ -128,7 +130,7 @@ async def test_every_mechanism(secured: Secured, sasl: Any) -> None:
 
 
 async def test_a_group_over_tls_and_scram(secured: Secured) -> None:
-    """All from Kafka's own property names."""
+    """Both clients are configured by Kafka's property names."""
     said = {
         "bootstrap.servers": secured.servers("SECURE"),
         "security.protocol": "SASL_SSL",
@@ -139,7 +141,7 @@ async def test_a_group_over_tls_and_scram(secured: Secured) -> None:
     }
     produce, rest = ProducerConfig.from_properties({**said, "linger.ms": "0"})
     servers = rest["bootstrap.servers"]
-    values = [b"%d" % number * 20_000 for number in range(10)]  # beyond one TLS record, beyond one read
+    values = [b"%d" % number * 20_000 for number in range(10)]  # larger than a TLS record and than one read
     async with Cluster(servers, produce) as cluster:
         await create_topic(cluster, "secured")
         async with Producer(cluster, produce) as producer:
@@ -162,17 +164,17 @@ async def test_a_group_over_tls_and_scram(secured: Secured) -> None:
     assert seen == values
 
 
-async def test_a_session_that_ends_is_renewed(secured: Secured) -> None:
-    """connections.max.reauth.ms is 1 s: the broker would close a connection on a later request."""
+async def test_reauthentication_before_the_session_ends(secured: Secured) -> None:
+    """connections.max.reauth.ms is 1 s: at a later request the broker would close the connection."""
 
-    class Connects:
+    class ConnectHook:
         connected = 0
         lost: list[Any] = []
 
         def on_connect(self, *_: Any) -> None:
             self.connected += 1
 
-    events = Connects()
+    events = ConnectHook()
     config = ClientConfig(security=Security(sasl=Scram("alice", "scr-secret", "SCRAM-SHA-256")))
     async with Cluster(secured.servers("SASL"), config, hooks=Hooks([events])) as cluster:
         start = asyncio.get_running_loop().time()
@@ -187,7 +189,7 @@ async def test_a_session_that_ends_is_renewed(secured: Secured) -> None:
     (Scram("alice", "wr0ng-one", "SCRAM-SHA-512"), "wr0ng-one"),
     (Scram("nobody", "scr-secret", "SCRAM-SHA-256"), "scr-secret"),
 ], ids=["PLAIN", "SCRAM", "SCRAM user"])  # fmt: skip
-async def test_wrong_credentials_end_the_run(
+async def test_wrong_credentials_raise_from_run(
     secured: Secured, sasl: Any, secret: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = ConsumerConfig(security=Security(sasl=sasl))
@@ -205,8 +207,8 @@ async def read_nothing(session: Session, claim: Claim) -> None:
         pass
 
 
-async def test_credentials_that_are_revoked_end_what_runs(secured: Secured) -> None:
-    """At the next session of SASL, within 1 s here: what runs ends with the error instead of trying for ever."""
+async def test_deleted_credentials_end_group_and_consumer(secured: Secured) -> None:
+    """At the next reauthentication, within 1 s here, they raise the error instead of retrying."""
     config = ConsumerConfig(
         security=Security(sasl=Scram("bob", "scr-secret", "SCRAM-SHA-256")), heartbeat_interval=0.3
     )
@@ -234,27 +236,27 @@ async def test_credentials_that_are_revoked_end_what_runs(secured: Secured) -> N
     assert [type(end) for end in ends] == [AuthenticationError, AuthenticationError]
 
 
-async def refused(servers: str, security: Security | None) -> str:
-    """Why there is no connection; what will not heal by itself is an AuthenticationError."""
+async def connection_error(servers: str, security: Security | None) -> str:
+    """Return class and text of the error of a connection; an error that retries cannot fix is an AuthenticationError."""
     with pytest.raises((AuthenticationError, NoBrokersError)) as caught:
         async with Cluster(servers, ClientConfig(security=security, connect_timeout=3.0)):
             pass
     return f"{type(caught.value).__name__}: {caught.value}"
 
 
-async def test_the_wrong_door(secured: Secured) -> None:
+async def test_errors_of_the_wrong_listener(secured: Secured) -> None:
     tls = Tls(ca_file=secured.ca_file)
     alice = Scram("alice", "scr-secret")
     assert "AuthenticationError" in (
-        said := await refused(secured.servers("SECURE"), Security(tls=tls, sasl=Plain("alice", "x")))
+        said := await connection_error(secured.servers("SECURE"), Security(tls=tls, sasl=Plain("alice", "x")))
     )
     assert "does not offer SASL/PLAIN; it offers SCRAM-SHA-512" in said
-    assert "does not support SASL/SCRAM-SHA-512" in await refused(
+    assert "does not support SASL/SCRAM-SHA-512" in await connection_error(
         secured.servers("PLAINTEXT"), Security(sasl=alice)
     )
-    assert "does the listener require SASL?" in await refused(secured.servers("SASL"), None)
-    assert "is it a TLS listener?" in await refused(secured.servers("PLAINTEXT"), Security(tls=tls))
-    assert "TLS" in await refused(secured.servers("SECURE"), None)
+    assert "does the listener require SASL?" in await connection_error(secured.servers("SASL"), None)
+    assert "is it a TLS listener?" in await connection_error(secured.servers("PLAINTEXT"), Security(tls=tls))
+    assert "TLS" in await connection_error(secured.servers("SECURE"), None)
 
 
 async def test_certificates(secured: Secured) -> None:
@@ -266,13 +268,15 @@ async def test_certificates(secured: Secured) -> None:
     inline = Tls(ca_data=Path(secured.ca_file).read_text(), cert_data=pem, key_data=pem)
     async with Cluster(mutual, ClientConfig(security=Security(tls=inline))) as cluster:
         assert 1 in cluster.view.brokers
-    assert "NoBrokersError" in (said := await refused(mutual, Security(tls=Tls(ca_file=secured.ca_file))))
+    assert "NoBrokersError" in (
+        said := await connection_error(mutual, Security(tls=Tls(ca_file=secured.ca_file)))
+    )
     assert "certificate" in said.lower()
-    said = await refused(mutual, Security(tls=Tls(ca_file=secured.stranger)))
+    said = await connection_error(mutual, Security(tls=Tls(ca_file=secured.other_ca_file)))
     assert "AuthenticationError" in said
     assert "not trusted" in said
     named = mutual.replace("127.0.0.1", "localhost")
-    said = await refused(named, Security(tls=trusting))
+    said = await connection_error(named, Security(tls=trusting))
     assert "AuthenticationError" in said
     assert "is not valid for 'localhost'" in said
     loose = Tls(ca_file=secured.ca_file, cert_file=secured.client_file, check_hostname=False)
@@ -283,8 +287,8 @@ async def test_certificates(secured: Secured) -> None:
 # --- Spark's source ---------------------------------------------------------------------------------------------------
 
 
-def as_spark_writes(secured: Secured, way: str) -> dict[str, str]:
-    """The options of a query, as those of Spark's own source are written."""
+def spark_options(secured: Secured, way: str) -> dict[str, str]:
+    """Return the options of a query in the form of Spark's own source."""
     line = '{0}Module required\n  username="alice"\n  password="{1}";'.format
     client = Path(secured.client_file).read_text()
     key, _, chain = client.partition("-----BEGIN CERTIFICATE-----")
@@ -316,8 +320,8 @@ def as_spark_writes(secured: Secured, way: str) -> dict[str, str]:
     return {f"kafka.{name}": value for name, value in said[way].items()}
 
 
-def shown(frame: Any) -> str:
-    """What Spark prints of a query."""
+def explained(frame: Any) -> str:
+    """Return Spark's explanation of a query."""
     plan = io.StringIO()
     with contextlib.redirect_stdout(plan):
         frame.explain(True)
@@ -330,7 +334,7 @@ SECRETS = ("scr-secret", PASSWORD, "PRIVATE KEY")
 @pytest.mark.parametrize("way", ["PLAIN", "SCRAM-SHA-512", "mutual TLS"])
 async def test_a_batch_query_of_spark(secured: Secured, spark: SparkSession, way: str) -> None:
     register(spark)
-    topic, options = f"batch-{way.replace(' ', '-')}", as_spark_writes(secured, way)
+    topic, options = f"batch-{way.replace(' ', '-')}", spark_options(secured, way)
     config = ProducerConfig(security=Security(sasl=Plain("alice", PASSWORD)))
     async with Cluster(secured.servers("SASL"), config) as cluster:
         await create_topic(cluster, topic)
@@ -340,7 +344,7 @@ async def test_a_batch_query_of_spark(secured: Secured, spark: SparkSession, way
     def read() -> None:
         frame = spark.read.format("asyncgroup").options(**options, subscribe=topic).load()
         assert sorted(int(row.value) for row in frame.collect()) == list(range(10))
-        assert not [secret for secret in SECRETS if secret in shown(frame)]
+        assert not [secret for secret in SECRETS if secret in explained(frame)]
 
     await asyncio.to_thread(read)
 
@@ -349,7 +353,7 @@ async def test_a_stream_of_spark_commits_and_resumes(
     secured: Secured, spark: SparkSession, tmp_path: Path
 ) -> None:
     register(spark)
-    options = as_spark_writes(secured, "SCRAM-SHA-512")
+    options = spark_options(secured, "SCRAM-SHA-512")
     options |= {"subscribe": "streamed", "startingOffsets": "earliest", "kafka.group.id": "secured-reports"}
     config = ProducerConfig(security=Security(sasl=Plain("alice", PASSWORD)))
     rows: list[int] = []
@@ -362,7 +366,7 @@ async def test_a_stream_of_spark_commits_and_resumes(
         writing = frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path))
         query = writing.trigger(availableNow=True).start()
         assert query.awaitTermination(60)
-        told = f"{query.lastProgress} {shown(frame)} {query.status}"
+        told = f"{query.lastProgress} {explained(frame)} {query.status}"
         assert not [secret for secret in SECRETS if secret in told]
 
     async with Cluster(secured.servers("SASL"), config) as cluster, Producer(cluster, config) as producer:

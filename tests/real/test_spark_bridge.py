@@ -1,4 +1,4 @@
-"""ForeachBatch with a real Spark on a real Apache Kafka: restarts, rebalances in the middle of a batch, a storm of members."""
+"""ForeachBatch with a real Spark and a real Kafka: restarts, rebalances during a batch, members that join and fail."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ pytestmark = pytest.mark.asyncio
 PARTITIONS = 4
 
 
-class Stored:
-    """Overwrites by (partition, start), as every sink should; `before` is called with each batch's rows at hand."""
+class OverwritingStore:
+    """A sink that overwrites by (partition, start), as every sink should; it calls `before` with each batch first."""
 
     def __init__(self, before: Callable[[Any, BatchId], None] = lambda _df, _id: None) -> None:
         self.files: dict[tuple[int, int], list[int]] = {}
@@ -52,18 +52,18 @@ class Stored:
         return Counter((place[0], offset) for place, rows in self.files.items() for offset in rows)
 
 
-def everything(rows_each: int) -> Counter[tuple[int, int]]:
+def all_rows(rows_each: int) -> Counter[tuple[int, int]]:
     return Counter((partition, offset) for partition in range(PARTITIONS) for offset in range(rows_each))
 
 
 def group(kafka: Kafka, topic: str, **config: Any) -> ConsumerGroup:
-    """A member of the group that has the topic's name."""
+    """Return a member of the group with the topic's name."""
     settings = {"auto_offset_reset": "earliest", "heartbeat_interval": 0.5, "rebalance_timeout": 10.0}
     return ConsumerGroup(kafka.servers, topic, ConsumerConfig(**{**settings, **config}))
 
 
 async def committed(kafka: Kafka, topic: str) -> dict[int, tuple[int, str]]:
-    """By partition: offset and metadata."""
+    """Return the committed offset and metadata of each partition."""
     async with OffsetManager(kafka.servers, topic) as offsets:
         found = await offsets.fetch([TopicPartition(topic, partition) for partition in range(PARTITIONS)])
     return {tp.partition: (at.offset, at.metadata) for tp, at in found.items()}
@@ -75,32 +75,32 @@ async def until_committed(kafka: Kafka, topic: str, rows_each: int, limit: float
             await asyncio.sleep(0.1)
 
 
-async def closed(member: ConsumerGroup, run: asyncio.Task[None]) -> None:
+async def close_group(member: ConsumerGroup, run: asyncio.Task[None]) -> None:
     await member.aclose()
     await run
 
 
-def endless_job(spark: SparkSession) -> None:
-    """Of many tasks: Spark gives a cancelled job no more of them, but one that runs goes on to its end."""
+def run_endless_job(spark: SparkSession) -> None:
+    """Run a job of very many tasks: Spark starts no more tasks of a cancelled job, but a running task runs to its end."""
     rows = spark.range(0, 10**11, 1, 10_000).selectExpr("id % 7 as x")
     rows.write.format("noop").mode("overwrite").save()
 
 
-async def test_a_bridge_that_is_started_anew_goes_on_by_offset_and_number(
+async def test_a_restarted_bridge_continues_offsets_and_batch_numbers(
     kafka: Kafka, spark: SparkSession
 ) -> None:
     topic = await kafka.topic(PARTITIONS)
-    store = Stored()
+    store = OverwritingStore()
     for life in (1, 2):
         await kafka.produce(topic, dict.fromkeys(range(PARTITIONS), 2_000))
         async with group(kafka, topic) as member:
             handler = ForeachBatch(spark, store, max_rows=3_000)
             run = asyncio.create_task(member.run(topic, handler))
             await until_committed(kafka, topic, 2_000 * life)
-            await closed(member, run)
-    assert store.rows == everything(4_000)
+            await close_group(member, run)
+    assert store.rows == all_rows(4_000)
     numbers = [int(batch_id) for batch_id in store.batches]
-    assert numbers == list(range(len(numbers))), "the second life counts on"
+    assert numbers == list(range(len(numbers))), "the second run continues the numbers"
     found = await committed(kafka, topic)
     assert f"foreachBatch/1:{numbers[-1]}@4000" in {metadata for _, metadata in found.values()}
 
@@ -108,8 +108,10 @@ async def test_a_bridge_that_is_started_anew_goes_on_by_offset_and_number(
 @pytest.mark.soak
 @pytest.mark.parametrize("seconds", [3, 1_000])
 async def test_a_rebalance_in_the_middle_of_a_batch(kafka: Kafka, spark: SparkSession, seconds: int) -> None:
-    """Shorter than the timeout: awaited and committed. Longer: its job is cancelled, the session fails, the rows come
-    again at the other member."""
+    """A batch within the timeout is awaited and committed.
+
+    The job of a longer one is cancelled, the session fails, and the other member gets the rows.
+    """
     topic = await kafka.topic(PARTITIONS)
     await kafka.produce(topic, dict.fromkeys(range(PARTITIONS), 1_000))
     begun, waited = threading.Event(), threading.Event()
@@ -118,11 +120,11 @@ async def test_a_rebalance_in_the_middle_of_a_batch(kafka: Kafka, spark: SparkSe
         if batch_id == 0:
             begun.set()
             if seconds > 100:
-                endless_job(spark)
+                run_endless_job(spark)
             assert not waited.wait(seconds)
 
-    first_store, second_store = Stored(slow), Stored()
-    limit = 8.0 if seconds > 100 else 60.0  # a busy machine may take long over the first job
+    first_store, second_store = OverwritingStore(slow), OverwritingStore()
+    limit = 8.0 if seconds > 100 else 60.0  # the first job may take long on a busy machine
     first, second = (group(kafka, topic, rebalance_timeout=limit) for _ in range(2))
     async with first, second:
         handler = ForeachBatch(spark, first_store)
@@ -136,19 +138,17 @@ async def test_a_rebalance_in_the_middle_of_a_batch(kafka: Kafka, spark: SparkSe
         await until_committed(kafka, topic, 1_000)
         assert handler.statistics().interrupted == (seconds > 100)
         if seconds < 100:
-            await closed(first, run)
-        await closed(second, other)
-    assert first_store.rows + second_store.rows == everything(1_000), "no row was stored twice"
+            await close_group(first, run)
+        await close_group(second, other)
+    assert first_store.rows + second_store.rows == all_rows(1_000), "no row was stored twice"
     assert (not first_store.files) == (seconds > 100)
     assert spark.sparkContext.statusTracker().getActiveJobsIds() == []
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-async def test_a_bridge_that_is_killed_again_and_again_stores_every_row_exactly_once(
-    kafka: Kafka, tmp_path: Path
-) -> None:
-    """kill -9 of Python and Java before the sink's transaction, and after it, when Kafka knows nothing of it."""
+async def test_a_repeatedly_killed_bridge_stores_every_row_exactly_once(kafka: Kafka, tmp_path: Path) -> None:
+    """kill -9 of Python and Java before the sink's transaction, and after it, when nothing is committed to Kafka."""
     topic = await kafka.topic(PARTITIONS)
     rows_each = 25_000
     await kafka.produce(topic, dict.fromkeys(range(PARTITIONS), rows_each))
@@ -168,18 +168,18 @@ async def test_a_bridge_that_is_killed_again_and_again_stores_every_row_exactly_
                 driver.kill()
         lives.append(numbers)
     assert lives[0] == [0, 1]
-    assert lives[1] == [1, 2, 3], "1 was not committed"
-    assert lives[2] == [3], "nor was 3 to Kafka, though it was to the sink"
+    assert lives[1] == [1, 2, 3], "batch 1 was not committed"
+    assert lives[2] == [3], "batch 3 was committed to the sink, but not to Kafka"
     assert lives[3] == list(range(3, 3 + len(lives[3])))
     await until_committed(kafka, topic, rows_each)
     with contextlib.closing(connect_database(settings["target"])) as connection:
         stored = Counter(connection.execute('SELECT "partition", "offset" FROM numbers').fetchall())
-    assert stored == everything(rows_each)
+    assert stored == all_rows(rows_each)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-async def test_a_storm_of_members_failures_and_slow_batches_stores_every_row_once(
+async def test_joining_and_failing_members_store_every_row_once(
     kafka: Kafka, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic = await kafka.topic(PARTITIONS)
@@ -193,17 +193,17 @@ async def test_a_storm_of_members_failures_and_slow_batches_stores_every_row_onc
             df.selectExpr("raise_error('the warehouse is closed')").collect()
         files(df, batch_id)
         if rng.random() < 0.1:
-            raise OSError("written, but nobody knows")
+            raise OSError("failed after the rows were written")
 
     async def live(seconds: float) -> None:
-        """One member that comes, stays so long or until all is done, and goes."""
+        """Run one member for `seconds`, or until all is committed."""
         async with group(kafka, topic, rebalance_timeout=60.0) as member:
             handler = ForeachBatch(
                 spark, store, max_rows=5_000, on_error=Retry(times=20, backoff=0.05, backoff_max=0.5)
             )
             run = asyncio.create_task(member.run(topic, handler))
             await asyncio.wait({run, done}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            await closed(member, run)
+            await close_group(member, run)
 
     done = asyncio.create_task(until_committed(kafka, topic, rows_each, limit=450))
     steady = asyncio.create_task(live(500))

@@ -1,5 +1,6 @@
-"""Topics that grow, lose records, vanish and come anew while a query of Spark reads them, with both settings of
-failOnDataLoss: our source does what Spark's own does.
+"""Topics that grow, lose records, are deleted or recreated while a Spark query reads them, as with Spark's own source.
+
+Each test runs two queries, one for each value of failOnDataLoss.
 """
 
 from __future__ import annotations
@@ -24,25 +25,25 @@ pytestmark = [
 OURS, THEIRS = "asyncgroup", "kafka"
 
 
-class Pair(NamedTuple):
-    """Two queries on one topic: for one a loss of data is an error, for the other it is not."""
+class QueryPair(NamedTuple):
+    """Two queries on one topic: a loss of data is an error for the strict one only."""
 
     strict: Query
     lenient: Query
 
-    async def hold(self, rows: int) -> None:
-        """Both have stored so many rows."""
+    async def wait_for_rows(self, rows: int) -> None:
+        """Wait until both have stored at least `rows` rows."""
         for query in self:
             await query.wait_for_rows(rows)
 
     def release(self) -> None:
-        """Both go on."""
+        """Let both continue after their first batch."""
         for query in self:
             query.stored.release()
 
 
-class Stage(NamedTuple):
-    """Where a story takes place: a Kafka, and a source of Spark that reads from it."""
+class Environment(NamedTuple):
+    """A Kafka, and the Spark source that reads from it."""
 
     kafka: Kafka
     spark: SparkSession
@@ -50,14 +51,14 @@ class Stage(NamedTuple):
     scratch: Path
 
     async def topic(self, rows: int, batch: int = 1000) -> str:
-        """A topic of one partition with so many rows."""
+        """Create a topic of one partition with `rows` records."""
         topic = await self.kafka.topic(1)
         await self.kafka.produce(topic, {0: rows}, batch=batch)
         return topic
 
     @contextlib.asynccontextmanager
-    async def queries(self, **options: Any) -> AsyncIterator[Pair]:
-        """Both, each held in its first batch."""
+    async def queries(self, **options: Any) -> AsyncIterator[QueryPair]:
+        """Run both queries, each held in its first batch."""
 
         def query(strict: bool) -> Query:
             settings = {"startingOffsets": "earliest", "failOnDataLoss": strict, **options}
@@ -65,16 +66,16 @@ class Stage(NamedTuple):
             return Query(frame, self.scratch / f"strict={strict}", held=True)
 
         async with query(True) as strict, query(False) as lenient:
-            yield Pair(strict, lenient)
+            yield QueryPair(strict, lenient)
 
-    async def make_anew(self, topic: str, rows: int) -> None:
-        """Another topic of this name, with so many rows."""
+    async def recreate_topic(self, topic: str, rows: int) -> None:
+        """Delete the topic, and create another one with the same name and `rows` records."""
         await self.kafka.delete_topic(topic)
         await self.kafka.admin.recreate_topic(topic, 1)
         await self.kafka.produce(topic, {0: rows})
 
-    async def ends_by_loss(self, query: Query, kind: str, place: str) -> None:
-        """What the query says: ours the code that Spark's own has as its condition, Spark's own a text for all of them."""
+    async def assert_data_loss(self, query: Query, kind: str, place: str) -> None:
+        """Check the query's error: ours has the error condition of Spark's own source, which itself has one text for all."""
         code = f"[KAFKA_DATA_LOSS.{kind}" if self.source == OURS else "Some data may have been lost"
         said = await query.wait_failed()
         assert code in said
@@ -82,31 +83,33 @@ class Stage(NamedTuple):
 
 
 @pytest.fixture
-def stage(kafka: Kafka, spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> Stage:
-    return Stage(kafka, spark, getattr(request, "param", OURS), tmp_path)
+def environment(
+    kafka: Kafka, spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
+) -> Environment:
+    return Environment(kafka, spark, getattr(request, "param", OURS), tmp_path)
 
 
-def beside_sparks_own(story: Callable[..., Any]) -> Callable[..., Any]:
-    """A long story, told of our source and of Spark's own."""
-    story = pytest.mark.parametrize("stage", [OURS, THEIRS], indirect=True)(story)
+def with_sparks_source(story: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a long test with our source and with Spark's own."""
+    story = pytest.mark.parametrize("environment", [OURS, THEIRS], indirect=True)(story)
     return pytest.mark.soak(pytest.mark.usefixtures("spark_with_kafka")(story))
 
 
 def rows(topic: str, partition: int, start: int, end: int) -> Counter[RowPosition]:
-    """One of each of these."""
+    """Return these rows, each once."""
     return Counter((topic, partition, offset) for offset in range(start, end))
 
 
-async def test_a_topic_grows_and_loses_records(stage: Stage) -> None:
-    """Both at once; each alone, and beside Spark's own source, in the stories below."""
-    topic = await stage.topic(100, batch=10)
-    async with stage.queries(subscribe=topic, maxOffsetsPerTrigger=40, fetchBytes=1) as pair:
-        await pair.hold(40)
-        await stage.kafka.admin.create_partitions(topic, 2)
-        await stage.kafka.produce(topic, {1: 10})
-        await stage.kafka.delete_records(topic, 0, before=90)
+async def test_a_topic_grows_and_loses_records(environment: Environment) -> None:
+    """Both changes together; the tests below have each alone, and compare with Spark's own source."""
+    topic = await environment.topic(100, batch=10)
+    async with environment.queries(subscribe=topic, maxOffsetsPerTrigger=40, fetchBytes=1) as pair:
+        await pair.wait_for_rows(40)
+        await environment.kafka.admin.create_partitions(topic, 2)
+        await environment.kafka.produce(topic, {1: 10})
+        await environment.kafka.delete_records(topic, 0, before=90)
         pair.release()
-        await stage.ends_by_loss(pair.strict, "COULD_NOT_READ_OFFSET_RANGE]", f"{topic}-0")
+        await environment.assert_data_loss(pair.strict, "COULD_NOT_READ_OFFSET_RANGE]", f"{topic}-0")
         await pair.lenient.wait_for_row((topic, 0, 99))
         await pair.lenient.wait_for_row((topic, 1, 9))
         stored = pair.lenient.stored.rows
@@ -114,76 +117,76 @@ async def test_a_topic_grows_and_loses_records(stage: Stage) -> None:
         assert stored < rows(topic, 0, 0, 100) + rows(topic, 1, 0, 10), "none twice"
 
 
-@beside_sparks_own
-async def test_new_partitions_are_read_from_their_start(stage: Stage) -> None:
-    topic = await stage.topic(20)
-    async with stage.queries(subscribe=topic) as pair:
-        await pair.hold(20)
-        await stage.kafka.admin.create_partitions(topic, 2)
-        await stage.kafka.produce(topic, {0: 5, 1: 10})
+@with_sparks_source
+async def test_new_partitions_are_read_from_their_start(environment: Environment) -> None:
+    topic = await environment.topic(20)
+    async with environment.queries(subscribe=topic) as pair:
+        await pair.wait_for_rows(20)
+        await environment.kafka.admin.create_partitions(topic, 2)
+        await environment.kafka.produce(topic, {0: 5, 1: 10})
         pair.release()
-        await pair.hold(35)
+        await pair.wait_for_rows(35)
         for query in pair:
             assert query.stored.rows == rows(topic, 0, 0, 25) + rows(topic, 1, 0, 10)
 
 
-@beside_sparks_own
-async def test_a_new_partition_that_has_lost_its_start(stage: Stage) -> None:
-    topic = await stage.topic(20)
-    async with stage.queries(subscribe=topic) as pair:
-        await pair.hold(20)
-        await stage.kafka.admin.create_partitions(topic, 2)
-        await stage.kafka.produce(topic, {1: 10})
-        await stage.kafka.delete_records(topic, 1, before=4)
+@with_sparks_source
+async def test_a_new_partition_that_has_lost_its_start(environment: Environment) -> None:
+    topic = await environment.topic(20)
+    async with environment.queries(subscribe=topic) as pair:
+        await pair.wait_for_rows(20)
+        await environment.kafka.admin.create_partitions(topic, 2)
+        await environment.kafka.produce(topic, {1: 10})
+        await environment.kafka.delete_records(topic, 1, before=4)
         pair.release()
         kind = "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO]"
-        await stage.ends_by_loss(pair.strict, kind, f"{topic}-1")
+        await environment.assert_data_loss(pair.strict, kind, f"{topic}-1")
         await pair.lenient.wait_for_rows(26)
         assert pair.lenient.stored.rows == rows(topic, 0, 0, 20) + rows(topic, 1, 4, 10)
 
 
-@beside_sparks_own
-async def test_records_are_deleted_before_they_are_read(stage: Stage) -> None:
-    topic = await stage.topic(300, batch=10)
-    # little is fetched at a time, lest what is deleted has been read ahead of its batch
+@with_sparks_source
+async def test_records_are_deleted_before_they_are_read(environment: Environment) -> None:
+    topic = await environment.topic(300, batch=10)
+    # small fetches, so that the deleted records have not been fetched before
     limits = {"maxOffsetsPerTrigger": 30, "kafka.max.partition.fetch.bytes": 1, "fetchBytes": 1}
-    async with stage.queries(subscribe=topic, **limits) as pair:
-        await pair.hold(30)
-        await stage.kafka.delete_records(topic, 0, before=270)
+    async with environment.queries(subscribe=topic, **limits) as pair:
+        await pair.wait_for_rows(30)
+        await environment.kafka.delete_records(topic, 0, before=270)
         pair.release()
-        await stage.ends_by_loss(pair.strict, "COULD_NOT_READ_OFFSET_RANGE]", f"{topic}-0")
+        await environment.assert_data_loss(pair.strict, "COULD_NOT_READ_OFFSET_RANGE]", f"{topic}-0")
         await pair.lenient.wait_for_row((topic, 0, 299))
         stored = pair.lenient.stored.rows
         assert stored >= rows(topic, 0, 0, 30) + rows(topic, 0, 270, 300)
         assert stored < rows(topic, 0, 0, 300), "none twice"
 
 
-@beside_sparks_own
-async def test_one_of_two_topics_is_deleted(stage: Stage) -> None:
-    stays = await stage.topic(20)
-    goes = await stage.kafka.topic(1, f"{stays}-goes")
-    await stage.kafka.produce(goes, {0: 20})
-    async with stage.queries(subscribePattern=f"{stays}.*") as pair:
-        await pair.hold(40)
-        await stage.kafka.delete_topic(goes)
-        await stage.kafka.produce(stays, {0: 5})
+@with_sparks_source
+async def test_one_of_two_topics_is_deleted(environment: Environment) -> None:
+    stays = await environment.topic(20)
+    goes = await environment.kafka.topic(1, f"{stays}-goes")
+    await environment.kafka.produce(goes, {0: 20})
+    async with environment.queries(subscribePattern=f"{stays}.*") as pair:
+        await pair.wait_for_rows(40)
+        await environment.kafka.delete_topic(goes)
+        await environment.kafka.produce(stays, {0: 5})
         pair.release()
-        await stage.ends_by_loss(pair.strict, "PARTITIONS_DELETED]", f"{goes}-0")
+        await environment.assert_data_loss(pair.strict, "PARTITIONS_DELETED]", f"{goes}-0")
         await pair.lenient.wait_for_rows(45)
         assert pair.lenient.stored.rows == rows(stays, 0, 0, 25) + rows(goes, 0, 0, 20)
 
 
-@beside_sparks_own
-async def test_a_topic_is_made_anew_with_fewer_records(stage: Stage) -> None:
-    topic = await stage.topic(50)
-    async with stage.queries(subscribe=topic) as pair:
-        await pair.hold(50)
-        await stage.make_anew(topic, 10)
+@with_sparks_source
+async def test_a_topic_is_recreated_with_fewer_records(environment: Environment) -> None:
+    topic = await environment.topic(50)
+    async with environment.queries(subscribe=topic) as pair:
+        await pair.wait_for_rows(50)
+        await environment.recreate_topic(topic, 10)
         pair.release()
-        await stage.ends_by_loss(pair.strict, "PARTITION_OFFSET_CHANGED]", f"{topic}-0")
-        await stage.kafka.produce(topic, {0: 10})
-        if stage.source == THEIRS:
-            # takes the new records for old ones, and reads those that come from now on
+        await environment.assert_data_loss(pair.strict, "PARTITION_OFFSET_CHANGED]", f"{topic}-0")
+        await environment.kafka.produce(topic, {0: 10})
+        if environment.source == THEIRS:
+            # Spark's source takes the new records for the old ones, and reads only later ones
             await pair.lenient.wait_for_rows(60)
             return
         await pair.lenient.wait_for_rows(70)
@@ -191,13 +194,13 @@ async def test_a_topic_is_made_anew_with_fewer_records(stage: Stage) -> None:
 
 
 @pytest.mark.soak
-async def test_a_topic_is_made_anew_with_more_records(stage: Stage) -> None:
-    """By its offsets it could be the old one (Spark's source reads on in the middle of it), but not by its id."""
-    topic = await stage.topic(20)
-    async with stage.queries(subscribe=topic) as pair:
-        await pair.hold(20)
-        await stage.make_anew(topic, 50)
+async def test_a_topic_is_recreated_with_more_records(environment: Environment) -> None:
+    """Its offsets could be those of the old topic (Spark's own source continues in the middle of it), but not its id."""
+    topic = await environment.topic(20)
+    async with environment.queries(subscribe=topic) as pair:
+        await pair.wait_for_rows(20)
+        await environment.recreate_topic(topic, 50)
         pair.release()
-        await stage.ends_by_loss(pair.strict, "", f"{topic}-0")
+        await environment.assert_data_loss(pair.strict, "", f"{topic}-0")
         await pair.lenient.wait_for_rows(70)
         assert pair.lenient.stored.rows == rows(topic, 0, 0, 20) + rows(topic, 0, 0, 50)

@@ -1,6 +1,4 @@
-"""Checkpoints of streaming queries on a real Kafka: one goes from Spark's source to ours and back, and none is at a loss
-when its driver is killed.
-"""
+"""Checkpoints of streaming queries on a real Kafka: moved between Spark's source and ours, and used after a kill."""
 
 from __future__ import annotations
 
@@ -22,8 +20,8 @@ if TYPE_CHECKING:
 PARTITIONS: Final = 4
 
 
-async def numbered(kafka: Kafka, rows: int) -> str:
-    """A topic with the numbers from 0 up to `rows` as values, partition by partition."""
+async def topic_with_numbers(kafka: Kafka, rows: int) -> str:
+    """Create a topic with the numbers below `rows` as values, partition by partition."""
     topic = await kafka.topic(PARTITIONS, "spark-checkpoint")
     share = rows // PARTITIONS
     for partition in range(PARTITIONS):
@@ -33,7 +31,7 @@ async def numbered(kafka: Kafka, rows: int) -> str:
 
 
 def check_each_once(found: DataFrame, rows: int) -> None:
-    """Every number from 0 up to `rows`, none twice, at the place where it was written."""
+    """Check that every number below `rows` was read once, at the partition and offset where it was written."""
     import pyarrow.compute as pc
 
     share = rows // PARTITIONS
@@ -49,10 +47,10 @@ def check_each_once(found: DataFrame, rows: int) -> None:
 # -- from one source to another ------------------------------------------------------------------------------
 
 
-async def part(frame: DataFrame, target: Path, checkpoint: Path, batches: int | None) -> int:
-    """Run a query that writes Parquet, to its end or until it has done so many batches; returns how many it did.
+async def run_part(frame: DataFrame, target: Path, checkpoint: Path, batches: int | None) -> int:
+    """Run a query that writes Parquet, to its end or for `batches` batches; return the number of finished ones.
 
-    It is stopped wherever it is: a batch that was begun is the next source's to do again, from the checkpoint alone.
+    It is stopped at any point: the next source has to repeat a batch that was started, from the checkpoint alone.
     """
     writing = frame.writeStream.format("parquet").option("checkpointLocation", str(checkpoint))
     if batches is None:
@@ -60,18 +58,18 @@ async def part(frame: DataFrame, target: Path, checkpoint: Path, batches: int | 
     query = await asyncio.to_thread(writing.start, str(target))
     try:
         async with asyncio.timeout(5 * LIMIT):
-            while query.isActive and (batches is None or done(query) < batches):
+            while query.isActive and (batches is None or finished_batches(query) < batches):
                 await asyncio.sleep(0.02)
     finally:
         await asyncio.to_thread(query.stop)
     error = query.exception()
     if error is not None:
         raise error
-    return done(query)
+    return finished_batches(query)
 
 
-def done(query: StreamingQuery) -> int:
-    """How many batches with rows a query has finished."""
+def finished_batches(query: StreamingQuery) -> int:
+    """Return the number of finished batches with rows."""
     return sum(1 for progress in query.recentProgress if progress.numInputRows)
 
 
@@ -83,40 +81,40 @@ def done(query: StreamingQuery) -> int:
         pytest.param(1_000_000, 100_000, marks=[pytest.mark.soak, pytest.mark.timeout(1800)]),
     ],
 )
-async def test_a_checkpoint_goes_from_sparks_source_to_ours_and_back(
+async def test_a_checkpoint_moves_from_sparks_source_to_ours_and_back(
     spark_with_kafka: SparkSession, apache_kafka: RunningKafka, tmp_path: Path, rows: int, batch: int
 ) -> None:
     async with Kafka.at(apache_kafka.bootstrap_servers) as kafka:
-        topic = await numbered(kafka, rows)
+        topic = await topic_with_numbers(kafka, rows)
         target, checkpoint = tmp_path / "rows", tmp_path / "checkpoint"
 
         async def read(source: str, batches: int | None) -> int:
             options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": batch}
             frame = stream(spark_with_kafka, source, kafka.servers, **options)
-            return await part(frame, target, checkpoint, batches)
+            return await run_part(frame, target, checkpoint, batches)
 
         batches = [
             await read(source, wanted)
             for source, wanted in (("kafka", 2), ("asyncgroup", 2), ("kafka", None))
         ]
         assert min(batches) > 0
-        assert sum(batches) <= rows // batch + 2, "only a batch in which a query was stopped comes again"
+        assert sum(batches) <= rows // batch + 2, "only a batch in which a query was stopped is repeated"
         await asyncio.to_thread(lambda: check_each_once(spark_with_kafka.read.parquet(str(target)), rows))
 
 
-# -- over the death of a driver ------------------------------------------------------------------------------
+# -- after a kill of the driver ------------------------------------------------------------------------------
 
 
 @pytest.mark.asyncio
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-async def test_a_driver_is_killed_twice_inside_one_batch(
+async def test_a_driver_is_killed_twice_in_one_batch(
     spark: SparkSession, apache_kafka: RunningKafka, tmp_path: Path
 ) -> None:
-    """kill -9 of Python and Java when the batch's rows are written and its commit is not: they are written again."""
+    """kill -9 of Python and Java after a batch's rows are written and before its commit: they are written again."""
     rows, batch, fatal = 2_000_000, 300_000, 3
     async with Kafka.at(apache_kafka.bootstrap_servers) as kafka:
-        topic = await numbered(kafka, rows)
+        topic = await topic_with_numbers(kafka, rows)
         settings = {
             "servers": kafka.servers,
             "options": {
@@ -128,14 +126,14 @@ async def test_a_driver_is_killed_twice_inside_one_batch(
             "target": str(tmp_path / "rows"),
             "checkpoint": str(tmp_path / "checkpoint"),
         }
-        told: list[str] = []
+        lines: list[str] = []
         for hold in (fatal, fatal, None):
             async with Driver(overwriting, settings | {"hold": hold}) as driver:
                 while (line := await driver.line()) not in ("done", f"holding {fatal}"):
-                    told.append(line)
+                    lines.append(line)
                 if hold is not None:
                     driver.kill()
-        assert told == [
+        assert lines == [
             *(f"batch {n}" for n in range(fatal + 1)),
             f"batch {fatal}",
             *(f"batch {n}" for n in range(fatal, -(-rows // batch))),

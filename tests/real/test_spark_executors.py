@@ -1,4 +1,4 @@
-"""Executors that share neither a process with the driver nor with each other, on a real Kafka."""
+"""Executors in processes of their own, on a real Kafka."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.real.spark_support import Kafka
 from tests.real.support import RunningKafka
 
 MEMORY: Final = 5 << 30
-"""Bytes that a driver, a master, two executors and their workers take, with some to spare."""
+"""Bytes that a driver, a master, two executors and their workers need, with a reserve."""
 
 
 def available_memory() -> int | None:
-    """Bytes that the machine has left; None where it does not tell."""
+    """Return the machine's available memory in bytes; None if it is not known."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
@@ -30,7 +30,7 @@ def available_memory() -> int | None:
 
 
 def spark_home(place: Path) -> Path:
-    """pyspark's files under another name: workers of a cluster write beside them, which the installed ones shall not see."""
+    """Link pyspark's files in another directory: workers of a cluster write files next to them."""
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None

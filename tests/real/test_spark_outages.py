@@ -1,4 +1,4 @@
-"""Brokers that go away and come back under a running query: it waits, and is never ended by what heals."""
+"""Brokers that are down for a time while a query runs: the query waits, and does not fail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.asyncio, pytest.mark.soak, pytest.mark.timeout(600)]
 
 
-async def reads_all(kafka: Kafka, query: Query, topic: str, offsets: dict[int, int]) -> None:
+async def wait_until_all_is_read(kafka: Kafka, query: Query, topic: str, offsets: dict[int, int]) -> None:
     """Wait until the query has stored each row up to these offsets, once, and its group has committed them."""
     await query.wait_for_rows(sum(offsets.values()))
     expected = Counter((topic, number, at) for number, end in offsets.items() for at in range(end))
@@ -38,18 +38,18 @@ async def test_the_only_broker_is_killed_and_comes_back(
         await kafka.produce(topic, {0: 20, 1: 20})
         options = {"subscribe": topic, "startingOffsets": "earliest", "kafka.group.id": f"{topic}-group"}
         async with Query(stream(spark, "asyncgroup", kafka.servers, **options), tmp_path) as query:
-            await reads_all(kafka, query, topic, {0: 20, 1: 20})
+            await wait_until_all_is_read(kafka, query, topic, {0: 20, 1: 20})
             kafka_to_break.kill(1)
-            # it asks in vain meanwhile: a broker takes some seconds to start
+            # its requests fail for some seconds, until the broker has started
             await asyncio.to_thread(kafka_to_break.start_node, 1)
             await kafka.produce(topic, {0: 5, 1: 7})
-            await reads_all(kafka, query, topic, {0: 25, 1: 27})
+            await wait_until_all_is_read(kafka, query, topic, {0: 25, 1: 27})
 
 
 async def test_leaders_move_while_a_batch_is_read(
     spark: SparkSession, apache_kafka_3: ApacheKafka, tmp_path: Path
 ) -> None:
-    """One node after the other is restarted in order, while a backlog is read in small batches."""
+    """One node after the other is restarted, while a backlog is read in small batches."""
     async with Kafka.at(apache_kafka_3.bootstrap_servers) as kafka:
         topic = await kafka.topic(3)
         rows = dict.fromkeys(range(3), 40_000)
@@ -64,4 +64,4 @@ async def test_leaders_move_while_a_batch_is_read(
             await query.wait_for_rows(3_000)
             for node in apache_kafka_3.node_ids:
                 await asyncio.to_thread(apache_kafka_3.restart, node)
-            await reads_all(kafka, query, topic, rows)
+            await wait_until_all_is_read(kafka, query, topic, rows)

@@ -1,4 +1,4 @@
-"""Ranges of offsets read from a real Kafka, as an executor reads them: exactly, and through a failover."""
+"""Ranges of offsets read from a real Kafka as by an executor: codecs, transactions, deleted records, a failover."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def new_topic(servers: str, partitions: int = 1, replicas: int = 1, **config: st
     from confluent_kafka.admin import AdminClient, NewTopic
 
     name = f"ranges-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": servers})  # its answers end with it
+    admin = AdminClient(
+        {"bootstrap.servers": servers}
+    )  # a variable, as pending results fail when the client is garbage collected
     made = admin.create_topics([NewTopic(name, partitions, replicas, config=config)])
     made[name].result(WAIT)
     return name
@@ -66,7 +68,7 @@ def rows(
     return [(row["offset"], row["key"]) for row in found]
 
 
-def plain(numbers: range) -> list[tuple[int, bytes]]:
+def expected_rows(numbers: range) -> list[tuple[int, bytes]]:
     return [(number, b"%d" % number) for number in numbers]
 
 
@@ -76,8 +78,8 @@ def test_every_codec(apache_kafka: RunningKafka, codec: str) -> None:
     topic = new_topic(servers)
     write(producer(servers, compression_type=codec, linger_ms=50), topic, range(3000))
     asked = settings(servers, fetch_bytes=100_000, include_headers=True)
-    assert rows(asked, topic, 17, 2801) == plain(range(17, 2801))
-    assert rows(asked, topic, 2801, 3000) == plain(range(2801, 3000))
+    assert rows(asked, topic, 17, 2801) == expected_rows(range(17, 2801))
+    assert rows(asked, topic, 2801, 3000) == expected_rows(range(2801, 3000))
     first = next(iter(read_ranges(asked, [part(5, 6, 0, topic)])))
     assert first.column("headers").to_pylist() == [[{"key": "n", "value": b"5"}]]
 
@@ -97,9 +99,9 @@ def test_transactions(apache_kafka: RunningKafka) -> None:
         end(WAIT)
     # each transaction is followed by its marker
     committed = [(n, b"%d" % n) for n in range(10)] + [(n + 2, b"%d" % n) for n in range(20, 30)]
-    careful = settings(servers, config={"isolation_level": "read_committed"})
-    assert rows(careful, topic, 0, 33) == committed
-    assert rows(careful, topic, 10, 22) == []
+    read_committed = settings(servers, config={"isolation_level": "read_committed"})
+    assert rows(read_committed, topic, 0, 33) == committed
+    assert rows(read_committed, topic, 10, 22) == []
     assert len(rows(settings(servers), topic, 0, 33)) == 30
 
 
@@ -115,16 +117,16 @@ def test_records_that_are_gone(apache_kafka: RunningKafka) -> None:
     next(iter(deleted.values())).result(WAIT)
     with pytest.raises(DataLossError, match=r"\[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE\].*\[20, 40\)"):
         rows(settings(servers), topic, 20, 60)
-    careless = settings(servers, fail_on_data_loss=False, poll_timeout=5.0)
-    assert rows(careless, topic, 20, 60) == plain(range(40, 60))
-    assert rows(careless, topic, 150, 160) == []
+    lenient = settings(servers, fail_on_data_loss=False, poll_timeout=5.0)
+    assert rows(lenient, topic, 20, 60) == expected_rows(range(40, 60))
+    assert rows(lenient, topic, 150, 160) == []
     admin.delete_topics([topic])[topic].result(WAIT)
-    assert rows(careless, topic, 60, 70) == []
+    assert rows(lenient, topic, 60, 70) == []
 
 
 @pytest.mark.soak
 def test_a_failover(apache_kafka_3: ApacheKafka) -> None:
-    """A broker is killed while its partitions are read, and comes back."""
+    """A broker is killed and restarted while its partitions are read."""
     servers = apache_kafka_3.bootstrap_servers
     topic = new_topic(servers, 3, 3)
     for number in range(3):

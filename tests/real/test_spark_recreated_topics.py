@@ -1,6 +1,6 @@
-"""A topic recreated between two runs of a query, on a real Kafka: the broker deletes the group's offsets with the topic.
+"""A topic is recreated between two runs of a query, on a real Kafka: the broker deletes the group's offsets with the topic.
 
-Without Spark: what its driver asks the source.
+Without Spark: the test calls the source as Spark's driver does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def settings(servers: str, topic: str, *, strict: bool) -> ReadSettings:
 
 
 def run(of: ReadSettings, start: Offsets | None) -> tuple[Offsets, list[OffsetRange]]:
-    """A run with Trigger.AvailableNow: where it ends, and what it has read."""
+    """Run with Trigger.AvailableNow, and return the end offsets and the ranges that were read."""
     progress = StreamProgress(of)
     read: list[OffsetRange] = []
     try:

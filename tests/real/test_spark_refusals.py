@@ -1,4 +1,4 @@
-"""Offsets that contradict each other or what a real Kafka has: our source refuses what Spark's own does."""
+"""Offsets that contradict each other or the log: our source rejects the same ones as Spark's own."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS: Final = 5
-"""Of each of the two partitions."""
+"""Rows of each of the two partitions."""
 FUTURE: Final = str(1 << 42)
 """A timestamp (ms) that no record has reached."""
 
 
-def refused_options(topic: str) -> list[tuple[dict[str, str], str, str]]:
-    """Options of a batch query, the code that ours refuses them with, and words of the other's refusal."""
+def rejected_options(topic: str) -> list[tuple[dict[str, str], str, str]]:
+    """Return options of a batch query, the error condition of our source, and words of the error of Spark's own."""
 
     def offsets(zero: int, one: int) -> str:
         return json.dumps({topic: {"0": zero, "1": one}})
@@ -54,21 +54,21 @@ def refused_options(topic: str) -> list[tuple[dict[str, str], str, str]]:
 @pytest.mark.soak
 @pytest.mark.asyncio
 @pytest.mark.timeout(300)
-async def test_offsets_are_refused_by_both(
+async def test_both_sources_reject_the_same_offsets(
     spark_with_kafka: SparkSession, apache_kafka: RunningKafka
 ) -> None:
     spark = spark_with_kafka
     register(spark)
 
-    def refusal(source: str, options: dict[str, Any]) -> str:
+    def error_of(source: str, options: dict[str, Any]) -> str:
         reading = spark.read.format(source).option("kafka.bootstrap.servers", kafka.servers)
-        with pytest.raises(Exception) as raised:  # the two have no class in common
+        with pytest.raises(Exception) as raised:  # their errors have no common class
             reading.options(subscribe=topic, **options).load().collect()
         return str(raised.value)
 
     async with Kafka.at(apache_kafka.bootstrap_servers) as kafka:
         topic = await kafka.topic(2)
         await kafka.produce(topic, {0: ROWS, 1: ROWS})
-        for options, code, words in refused_options(topic):
-            assert f"[{code}]" in await asyncio.to_thread(refusal, "asyncgroup", options)
-            assert words in await asyncio.to_thread(refusal, "kafka", options)
+        for options, code, words in rejected_options(topic):
+            assert f"[{code}]" in await asyncio.to_thread(error_of, "asyncgroup", options)
+            assert words in await asyncio.to_thread(error_of, "kafka", options)

@@ -1,4 +1,4 @@
-"""The sink on a real Kafka: what a query writes to a topic, and what of that a crash repeats."""
+"""The sink on a real Kafka: the rows that a query writes to a topic, and those that a crash repeats."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tests.real.spark_support import Kafka
 PARTITIONS, ROWS_EACH, COPIES = 4, 8_000, 3
 ROWS = PARTITIONS * ROWS_EACH
 BATCH = 6_000
-"""Rows of a batch."""
+"""The maximum of rows of a batch."""
 
-PATIENCE = 240.0
-"""Seconds; a busy machine may take long over the first batch of a Spark."""
+LIMIT = 240.0
+"""Seconds; Spark's first batch may take long on a busy machine."""
 
 
 async def read(partition: PartitionConsumer, keys: Counter[bytes | None]) -> None:
@@ -27,8 +27,8 @@ async def read(partition: PartitionConsumer, keys: Counter[bytes | None]) -> Non
         keys[record.key] += 1
 
 
-async def until_written(keys: Counter[bytes | None], records: int) -> None:
-    async with asyncio.timeout(PATIENCE):
+async def wait_until_written(keys: Counter[bytes | None], records: int) -> None:
+    async with asyncio.timeout(LIMIT):
         while keys.total() < records:
             await asyncio.sleep(0.01)
 
@@ -36,8 +36,8 @@ async def until_written(keys: Counter[bytes | None], records: int) -> None:
 @pytest.mark.soak
 @pytest.mark.asyncio
 @pytest.mark.timeout(1800)
-async def test_a_query_that_is_killed_again_and_again_writes_every_row(kafka: Kafka, tmp_path: Path) -> None:
-    """At least once: nothing is missing, and each kill repeats no more than the batch that it met."""
+async def test_a_repeatedly_killed_query_writes_every_row(kafka: Kafka, tmp_path: Path) -> None:
+    """At least once: no row is missing, and each kill repeats at most one batch."""
     topic, copy = await kafka.topic(PARTITIONS), await kafka.topic(COPIES)
     await kafka.produce(topic, dict.fromkeys(range(PARTITIONS), ROWS_EACH))
     settings = {
@@ -54,11 +54,11 @@ async def test_a_query_that_is_killed_again_and_again_writes_every_row(kafka: Ka
         for share in kills:
             async with Driver(copy_topic, settings) as driver:
                 assert await driver.line() == "started"
-                await until_written(keys, max(round(share * ROWS), keys.total() + 100))
+                await wait_until_written(keys, max(round(share * ROWS), keys.total() + 100))
                 driver.kill()
         async with Driver(copy_topic, settings) as driver:
             assert [await driver.line() for _ in range(2)] == ["started", "done"]
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(LIMIT):
             while len(keys) < ROWS or any(partition.lag for partition in copies):
                 await asyncio.sleep(0.05)
         for partition in copies:

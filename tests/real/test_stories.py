@@ -1,7 +1,7 @@
-"""The stories of `tests/stories` on a real Apache Kafka; `tests/scenario` tells those of groups in virtual time.
+"""The stories of `tests/stories` on a real Apache Kafka; `tests/scenario` runs those about groups in virtual time.
 
-They mostly wait, for sessions to end or for a Kafka to be back: all are told side by side. Those that kill and damage a
-broker have one of their own.
+They mostly wait, for sessions to expire or for a Kafka to restart, so that they run concurrently. Stories that kill or
+damage a broker have a broker of their own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.stories.real import RealEnvironment
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 AT_ONCE = 6
-"""Stories at the same time: more would only keep each other from the cores."""
+"""Stories that run at the same time: more would compete for the cores."""
 
 OF_GROUPS = [
     membership.two_joiners,
@@ -42,9 +42,10 @@ OF_GROUPS = [
 ]
 
 
-class PatientEnvironment(RealEnvironment):
-    """Sessions long enough for a slow machine on which a Kafka starts meanwhile, and so for "twice the session timeout"
-    to be a fair bound.
+class SlowEnvironment(RealEnvironment):
+    """An environment with a session timeout that is long enough for a machine on which other Kafkas start.
+
+    The stories use multiples of the session timeout as time limits.
     """
 
     session_timeout = 6.0
@@ -52,7 +53,7 @@ class PatientEnvironment(RealEnvironment):
 
 
 class Kafkas:
-    """Those that stories may use."""
+    """The Kafkas that stories can use."""
 
     def __init__(self, one: RunningKafka, three: ApacheKafka | None, stack: AsyncExitStack) -> None:
         self.servers = one.bootstrap_servers
@@ -60,7 +61,7 @@ class Kafkas:
         self._stack = stack
 
     async def own(self) -> ApacheKafka:
-        """One node for this story alone, to be damaged."""
+        """Start one node for this story only, which it may damage."""
         return await self._stack.enter_async_context(ApacheKafka())
 
 
@@ -69,13 +70,13 @@ Story = Callable[[Kafkas, Path], Awaitable[None]]
 
 async def the_broker_is_killed(kafkas: Kafkas, directory: Path) -> None:
     kafka = await kafkas.own()
-    async with PatientEnvironment(kafka.bootstrap_servers, directory, kafka) as env:
+    async with SlowEnvironment(kafka.bootstrap_servers, directory, kafka) as env:
         await faults.the_broker_is_killed(env, lambda: kafka.kill(1), lambda: kafka.start_node(1))
 
 
 async def a_log_is_cut_short(kafkas: Kafkas, directory: Path) -> None:
     kafka = await kafkas.own()
-    async with PatientEnvironment(kafka.bootstrap_servers, directory, kafka) as env:
+    async with SlowEnvironment(kafka.bootstrap_servers, directory, kafka) as env:
 
         def lose_records() -> None:
             kafka.kill(1)
@@ -88,33 +89,33 @@ async def a_log_is_cut_short(kafkas: Kafkas, directory: Path) -> None:
 
 async def the_broker_hangs(kafkas: Kafkas, directory: Path) -> None:
     kafka = await kafkas.own()
-    async with PatientEnvironment(kafka.bootstrap_servers, directory, kafka) as env:
+    async with SlowEnvironment(kafka.bootstrap_servers, directory, kafka) as env:
         await faults.the_broker_hangs(env, lambda: kafka.suspend(1), lambda: kafka.resume(1))
 
 
 async def a_topic_is_made_anew(kafkas: Kafkas, directory: Path) -> None:
-    async with PatientEnvironment(kafkas.servers, directory) as env:
+    async with SlowEnvironment(kafkas.servers, directory) as env:
         await faults.a_topic_is_made_anew(env)
 
 
 async def connections_are_cut(kafkas: Kafkas, directory: Path) -> None:
     async with (
         TcpProxy() as proxy,
-        PatientEnvironment(kafkas.servers, directory, connector=proxy.connect) as env,
+        SlowEnvironment(kafkas.servers, directory, connector=proxy.connect) as env,
     ):
         await faults.connections_are_cut(env, proxy)
 
 
 async def coordinator_dies(kafkas: Kafkas, directory: Path) -> None:
     assert kafkas.three is not None
-    async with PatientEnvironment(kafkas.three.bootstrap_servers, directory, kafkas.three) as env:
+    async with SlowEnvironment(kafkas.three.bootstrap_servers, directory, kafkas.three) as env:
         await failover.coordinator_dies(env)
 
 
 def of_groups(story: Callable[[Environment], Awaitable[None]]) -> Story:
     @functools.wraps(story)
     async def tell(kafkas: Kafkas, directory: Path) -> None:
-        async with PatientEnvironment(kafkas.servers, directory) as env:
+        async with SlowEnvironment(kafkas.servers, directory) as env:
             await story(env)
 
     return tell
@@ -130,14 +131,14 @@ _ALL: list[Story] = [
     *map(of_groups, OF_GROUPS),
 ]
 STORIES = {story.__name__: story for story in _ALL}
-"""By name, the longest first."""
+"""The stories by name, the longest first."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stories(
     request: pytest.FixtureRequest, apache_kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[ConcurrentStories]:
-    """Those that were chosen, under way."""
+    """The selected stories, running."""
     names = selected(request, STORIES)
     three = request.getfixturevalue("apache_kafka_3") if coordinator_dies.__name__ in names else None
     async with AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What happens to the three brokers of the chaos story, and what the group looked like meanwhile."""
+"""Faults of the three brokers in the chaos story, and a record of the group's members during them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["Brokers"]
 SETTLE = 6.0
 """Seconds between two faults of brokers, so that replicas are in sync again before the next."""
 STALE = 5.0
-"""Seconds after its resumption in which a broker may still describe groups that moved away from it."""
+"""Seconds after its resumption in which a broker may still describe groups that have moved to another broker."""
 
 
 class Brokers:
-    """One fault at a time: with two brokers of three acknowledged records stay, and the cluster stays writable."""
+    """Runs one fault at a time: with two of three brokers no acknowledged record is lost and the cluster is writable."""
 
     def __init__(
         self,
@@ -33,15 +33,18 @@ class Brokers:
         evidence: Evidence,
         rng: random.Random,
     ) -> None:
-        self._kafka, self._admin = kafka, admin
-        self._group_id, self._topic = group_id, topic
-        self._evidence, self._random = evidence, rng
-        self._doubtful: dict[int, float] = {}
+        self._kafka = kafka
+        self._admin = admin
+        self._group_id = group_id
+        self._topic = topic
+        self._evidence = evidence
+        self._random = rng
+        self._doubtful: dict[int, float] = {}  # the time until which a node's descriptions are not trusted
         self.counts: dict[str, int] = {}
-        """How often each fault happened."""
+        """The number of times of each fault."""
 
     async def storm(self, coordinator_freezes: int, ending: asyncio.Event) -> None:
-        """Faults in turn until `ending` is set; all run then. `coordinator_freezes` of a round freeze the coordinator."""
+        """Run faults in turn until `ending` is set; all brokers run then. A round has `coordinator_freezes` freezes."""
         faults = [self._freeze_coordinator] * coordinator_freezes
         faults += [self._kill_coordinator, self._kill_any, self._restart_any]
         self._random.shuffle(faults)
@@ -62,7 +65,7 @@ class Brokers:
                 await asyncio.sleep(0.2)
 
     async def _freeze_coordinator(self) -> None:
-        """SIGSTOP for longer than sessions last: another broker takes the group over, then the first wakes up."""
+        """SIGSTOP for longer than the session timeout: another broker becomes coordinator, then the first continues."""
         node = await self._coordinator()
         self._doubtful[node] = float("inf")
         self._kafka.suspend(node)
@@ -87,7 +90,7 @@ class Brokers:
         await asyncio.to_thread(self._kafka.restart, self._random.choice(self._kafka.node_ids))
 
     async def elect(self) -> None:
-        """Until cancelled: give the partitions their preferred leaders back, which faults have taken away."""
+        """Elect the preferred leaders of partitions, which faults have changed, until cancelled."""
         elect = m.ElectLeadersRequest
         request = elect(election_type=0, topic_partitions=None, timeout_ms=10_000)
         while True:
@@ -99,7 +102,7 @@ class Brokers:
             self.counts["elect"] = self.counts.get("elect", 0) + 1
 
     async def watch(self) -> None:
-        """Until cancelled: ask the coordinator for the group's members, and keep what can be trusted."""
+        """Ask the coordinator for the group's members, and record trustworthy responses, until cancelled."""
         while True:
             await asyncio.sleep(0.3)
             asked = time.monotonic()

@@ -1,4 +1,4 @@
-"""Judges a chaos run by its journals: nothing lost, nothing out of order, and a reason for every duplicate."""
+"""Check the journals of a chaos run: no record is lost or out of order, and every duplicate has a valid reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GRACE = 1.0
 
 
 class Reason(Enum):
-    """Why a record was delivered again: how the delivery before ended."""
+    """Why a record was delivered again: how the session of its previous delivery ended."""
 
     KILLED = "its member was killed"
     FROZEN = "its member was frozen"
@@ -35,7 +35,7 @@ ALLOWED = frozenset({Reason.KILLED, Reason.FROZEN, Reason.EXPELLED})
 
 
 class Span(NamedTuple):
-    """A time during which a process was stopped."""
+    """A time span in which a process was stopped."""
 
     begin: float
     end: float
@@ -43,19 +43,18 @@ class Span(NamedTuple):
 
 @dataclass
 class Evidence:
-    """What the story knows besides the journals.
-
-    `acknowledged` maps (partition, offset) to the value written; `killed` the names of lives ended by SIGKILL; `frozen`
-    the spans in which a life was stopped for longer than its session timeout (shorter ones excuse nothing); `described`
-    the times at which a description of the group was asked for, with the member ids in it. `reach` is how long in seconds
-    a freeze has consequences.
-    """
+    """What the story knows in addition to the journals."""
 
     acknowledged: dict[tuple[int, int], int] = field(default_factory=dict)
+    """The value of each acknowledged record by (partition, offset)."""
     killed: set[str] = field(default_factory=set)
+    """The names of processes (`Life`) that were killed."""
     frozen: dict[str, list[Span]] = field(default_factory=lambda: defaultdict(list))
+    """The spans in which a process was stopped for longer than its session timeout."""
     described: list[tuple[float, frozenset[str]]] = field(default_factory=list)
+    """The group's member ids, with the time of the request for them."""
     reach: float = 0.0
+    """Seconds for which a freeze can have consequences."""
 
 
 @dataclass
@@ -105,7 +104,7 @@ def _reason(before: _Receipt, after: _Receipt, evidence: Evidence) -> Reason:
         return Reason.SAME_SESSION
     if _was_frozen(evidence.frozen.get(life.name, []), session, evidence.reach):
         return Reason.FROZEN
-    # a member that wakes up hands on what it has, until it hears that others have its partitions
+    # a member that continues delivers the records that it has buffered, until it learns that it lost its partitions
     if any(
         span.end <= after.at <= span.end + evidence.reach
         for span in evidence.frozen.get(after.life.name, [])
@@ -123,13 +122,13 @@ def _reason(before: _Receipt, after: _Receipt, evidence: Evidence) -> Reason:
 
 
 def _was_frozen(spans: Iterable[Span], session: SessionLog, reach: float) -> bool:
-    """Whether this session, or its end, may have felt a freeze."""
+    """Whether a freeze may have affected this session or its end."""
     end = session.end if session.end is not None else float("inf")
     return any(span.begin <= end + reach and span.end + reach >= session.begin for span in spans)
 
 
 def _loss(session: SessionLog, evidence: Evidence) -> Reason:
-    """Whether a member that held itself for lost was lost to the group, too."""
+    """Return why a member considered itself lost, and whether the group had removed it."""
     if "ILLEGAL_GENERATION" in session.text:
         return Reason.OUTDATED
     if not any(name in session.text for name in REFUSALS):
@@ -155,7 +154,7 @@ def _duplicate(place: tuple[int, int], reason: Reason, before: _Receipt, after: 
 
 
 def _disorder(life: Life, session: SessionLog) -> list[str]:
-    """Offsets of a partition rise within a session."""
+    """Report offsets of a partition that do not increase within a session."""
     last: dict[int, int] = {}
     for partition, offset, _, at in session.deliveries:
         if offset <= last.get(partition, -1):
@@ -165,7 +164,7 @@ def _disorder(life: Life, session: SessionLog) -> list[str]:
 
 
 def _wrong_value(delivery: Delivery, acknowledged: Mapping[tuple[int, int], int]) -> list[str]:
-    """A record that was written, though not acknowledged, may be delivered; a wrong value may not."""
+    """Report a delivered value that differs from the acknowledged one; unacknowledged records may be delivered."""
     expected = acknowledged.get(delivery[:2], delivery.value)
     return [] if expected == delivery.value else [f"{delivery} has a value other than {expected}"]
 

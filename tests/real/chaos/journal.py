@@ -1,4 +1,4 @@
-"""What a member of the chaos story did, as lines in a file that survive the process: written by it, read by the checker.
+"""The journal of a member of the chaos story: lines in a file that survive a kill, written by it and read by the checker.
 
 Times are `time.monotonic()`, which on Linux is one clock for all processes.
 """
@@ -16,7 +16,7 @@ __all__ = ["Delivery", "Journal", "Life", "SessionLog", "read_life"]
 
 
 class Journal:
-    """Appends lines with the time in front; each is handed to the system at once, so SIGKILL loses none."""
+    """Appends lines with their time; each is written to the file at once, so that SIGKILL loses none."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -32,7 +32,7 @@ class Journal:
 
 
 class Delivery(NamedTuple):
-    """A record that a handler was given."""
+    """A record that a handler got."""
 
     partition: int
     offset: int
@@ -49,8 +49,9 @@ class SessionLog:
     begin: float
     end: float | None = None
     cause: str = ""
-    """The class of the session's cause."""
+    """The class name of the session's cause."""
     text: str = ""
+    """The message of the session's cause."""
     starts: dict[int, int] = field(default_factory=dict)
     """The offset at which each partition's claim began."""
     committed: dict[int, int] = field(default_factory=dict)
@@ -107,7 +108,7 @@ def read_life(path: Path) -> Life:
 
 
 def _offsets(words: list[str]) -> dict[int, int]:
-    """Offsets by partition, of words such as `3:120`."""
+    """Return offsets by partition from words such as `3:120`."""
     pairs = (word.split(":") for word in words if word)
     return {int(partition): int(offset) for partition, offset in pairs}
 

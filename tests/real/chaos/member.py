@@ -1,7 +1,6 @@
 """A member of the chaos story in a process of its own: `python -m tests.real.chaos.member SETTINGS` (JSON).
 
-SIGTERM closes the group in order. SIGUSR1 cuts all connections; SIGUSR2 cuts them and refuses new ones for `outage`
-seconds.
+SIGTERM closes the group. SIGUSR1 closes all connections; SIGUSR2 closes them and refuses new ones for `outage` seconds.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Settings:
 
 
 class Network:
-    """A connector whose connections can be cut."""
+    """A connector whose connections can be closed by the test."""
 
     def __init__(self) -> None:
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
@@ -80,7 +79,7 @@ class Network:
 
 
 class Watch:
-    """Hooks that write the journal."""
+    """Hooks of the group that write the journal."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -104,7 +103,7 @@ class Watch:
 
 
 class Records(Handler):
-    """Marks each record; by records or by batches, with automatic or own commits."""
+    """Records and marks each record, by records or by batches, with automatic or explicit commits."""
 
     def __init__(self, journal: Journal, kind: str) -> None:
         self._journal, self._kind = journal, kind
@@ -124,11 +123,11 @@ class Records(Handler):
             self.took(batch)
             claim.mark(batch)
             if self._kind == "own-commits":
-                with contextlib.suppress(CommitFailedError):  # the next commit takes the mark along
+                with contextlib.suppress(CommitFailedError):  # the next commit includes the mark
                     await session.commit()
 
     async def on_revoked(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
-        """Commit until it succeeds, as long as the member has time: nothing else does without automatic commits."""
+        """Commit until it succeeds, while the member has time: this kind has no automatic commits."""
         while self._kind == "own-commits" and partitions:
             try:
                 await session.commit()
@@ -188,7 +187,7 @@ async def run(settings: Settings) -> None:
 
 
 def sockets() -> int:
-    """Open sockets of this process to anybody but itself: the event loop has a pair of its own."""
+    """Return the number of open internet sockets of this process; the event loop's own pair is not counted."""
     found = 0
     for entry in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):

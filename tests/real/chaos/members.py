@@ -1,4 +1,4 @@
-"""The member processes of the chaos story: started, killed, frozen, cut off and closed; one journal for each process."""
+"""The member processes of the chaos story: start, kill, freeze, disconnect and close them; each has its own journal."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ CLOSE_LIMIT = 90.0
 
 
 class MemberProcess:
-    """A running member; `name` is that of its journal."""
+    """A running member; `name` is the name of its journal."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
-        self.name, self.process = name, process
+        self.name = name
+        self.process = process
 
     def signal(self, number: signal.Signals) -> None:
         if self.process.returncode is None:
@@ -38,15 +39,17 @@ class Members:
     """One member of each kind; a member that ends is replaced by a new process of its kind."""
 
     def __init__(self, settings: Settings, directory: Path, evidence: Evidence, rng: random.Random) -> None:
-        self._settings, self._directory = settings, directory
-        self._evidence, self._random = evidence, rng
-        self._running: dict[str, MemberProcess] = {}
-        self._count = 0
+        self._settings = settings
+        self._directory = directory
+        self._evidence = evidence
+        self._random = rng
+        self._running: dict[str, MemberProcess] = {}  # by kind
+        self._count = 0  # processes so far
         self.counts: dict[str, int] = {}
-        """How often each thing was done to a member."""
+        """The number of times of each fault."""
 
     async def start(self) -> None:
-        """Start one of each kind."""
+        """Start one member of each kind."""
         for kind in KINDS:
             await self._start(kind)
 
@@ -65,8 +68,8 @@ class Members:
             await process.stdout.readline()
 
     async def storm(self, ending: asyncio.Event) -> None:
-        """Every few seconds something happens to a member, until `ending` is set; all run then."""
-        deeds: list[Callable[[str], Awaitable[None]]] = [
+        """Run a fault of a random member every few seconds until `ending` is set; all members run then."""
+        faults: list[Callable[[str], Awaitable[None]]] = [
             self._kill,
             self._restart,
             self._restart,
@@ -78,10 +81,10 @@ class Members:
         ]
         while not ending.is_set():
             await asyncio.sleep(self._random.uniform(3, 8))
-            deed = self._random.choice(deeds)
-            name = deed.__name__.strip("_")
+            fault = self._random.choice(faults)
+            name = fault.__name__.strip("_")
             self.counts[name] = self.counts.get(name, 0) + 1
-            await deed(self._random.choice(KINDS))
+            await fault(self._random.choice(KINDS))
 
     async def _kill(self, kind: str) -> None:
         member = self._running[kind]
@@ -108,7 +111,7 @@ class Members:
         self._evidence.frozen[member.name].append(Span(begin, time.monotonic()))
 
     async def _freeze_shortly(self, kind: str) -> None:
-        """Stop a member for a part of its session timeout: it stays a member."""
+        """Stop a member for a part of its session timeout, so that it stays in the group."""
         await self._freeze(
             self._running[kind], self._settings.session_timeout * self._random.uniform(0.1, 0.4)
         )
@@ -127,19 +130,19 @@ class Members:
         self._running[kind].signal(signal.SIGUSR2)
 
     async def close(self) -> None:
-        """End all members in order, at once."""
+        """Close all members at the same time."""
         await asyncio.gather(*map(self._close, self._running.values()))
 
     def kill(self) -> None:
-        """End what still runs; for the end of a story that failed."""
+        """Kill the running processes, after a story that failed."""
         for member in self._running.values():
             member.signal(signal.SIGCONT)
             member.signal(signal.SIGKILL)
 
     def lives(self) -> list[Life]:
-        """The journals of all processes so far."""
+        """Return the journals of all processes so far."""
         return [read_life(path) for path in sorted(self._directory.glob("*.log"))]
 
     def errors(self, name: str) -> str:
-        """The end of what a member printed on its standard error."""
+        """Return the end of a member's standard error."""
         return (self._directory / f"{name}.err").read_text(errors="replace")[-3000:]

@@ -1,7 +1,7 @@
-"""Minutes of faults on three real brokers: five members by records, batches, own commits, static and in threads.
+"""Minutes of faults on three real brokers with five members: by records, batches, explicit commits, static, in a thread.
 
-Members are killed, frozen, cut off and restarted; the coordinator is frozen again and again and wakes up as a former
-one; brokers are killed and restarted, leaders elected. Then everything heals, and the journals are judged.
+Members are killed, frozen, disconnected and restarted; the coordinator is frozen repeatedly, so that it continues as a
+former coordinator; brokers are killed and restarted, leaders elected. Then the faults end, and the journals are checked.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CATCH_UP_LIMIT = 180.0
 
 
 class Load:
-    """An idempotent producer of librdkafka on a thread; what it wrote for certain goes into the evidence."""
+    """An idempotent producer of librdkafka in a thread; it adds acknowledged records to the evidence."""
 
     def __init__(self, servers: str, topic: str, evidence: Evidence) -> None:
         from confluent_kafka import Producer
@@ -85,7 +85,7 @@ class Load:
 
 @contextlib.asynccontextmanager
 async def going_on(*work: Any) -> AsyncIterator[None]:
-    """Tasks that end with the context; one that fails ends the story at once."""
+    """Run tasks during the context; a failing one ends the story at once."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(each) for each in work]
         yield
@@ -94,7 +94,7 @@ async def going_on(*work: Any) -> AsyncIterator[None]:
 
 
 async def caught_up(members: Members, evidence: Evidence) -> None:
-    """Wait until every acknowledged record was delivered."""
+    """Wait until every acknowledged record has been delivered."""
     async with asyncio.timeout(CATCH_UP_LIMIT):
         while True:
             seen = {

@@ -1,4 +1,4 @@
-"""The checker of the chaos story finds what it is there to find."""
+"""The checker of the chaos story finds lost, disordered and wrongly duplicated records."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_kill_or_a_long_freeze_excuses_its_own_member_only() -> None:
     assert judge(lives, frozen).reasons == {Reason.FROZEN: 1}
     frozen.frozen["b"] = frozen.frozen.pop("a")
     assert judge(lives, frozen).reasons == {Reason.ORDERLY: 1}
-    # it woke up and went on handing out, when "a" had had the record
+    # "b" continued delivering buffered records that "a" had had
     lives[1].sessions[0].deliveries[0] = Delivery(0, 1, 1, 30.0)
     frozen.frozen["b"] = [Span(20.5, 29.0)]
     assert judge(lives, frozen).reasons == {Reason.FROZEN: 1}
