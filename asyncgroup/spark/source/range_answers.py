@@ -1,4 +1,4 @@
-"""What answers and failures mean for ranges, and when waiting for one has been enough."""
+"""Apply fetch responses and failures to the ranges of a task, and check their timeouts."""
 
 from __future__ import annotations
 
@@ -30,49 +30,53 @@ __all__ = ["RangeAnswers"]
 _log = logging.getLogger("asyncgroup.spark")
 
 LEASE: Final = 600.0
-"""Seconds that a preferred replica is kept (KIP-392)."""
+"""Seconds for which a preferred read replica is used (KIP-392)."""
 
 GONE_AFTER: Final = 10.0
-"""Seconds for which metadata must know nothing of a partition, or only another topic of its name, before it counts as
-deleted: a broker that has just started may know nothing yet, or what was long ago.
+"""Seconds for which a partition must be missing in the metadata, or belong to a recreated topic, before it counts as
+deleted: a broker that has just started may have no metadata yet, or outdated metadata.
 """
 
 SHORT_AFTER: Final = 10.0
-"""Seconds without progress after which the leader of a log that seems to end too early is asked for its true end."""
+"""Seconds without progress after which the leader of a log that seems to end before the range is asked for its end."""
 
 EMPTY_PAUSE: Final = 0.01
-"""Seconds before a log that had nothing more is asked again; brokers wait by themselves, where they wait at all."""
+"""Seconds until the next fetch from a log that had no more records; brokers wait themselves if they support it."""
 
 
 class RangeAnswers:
-    """Takes in answers for the ranges of one task; `failure` is what ends the task."""
+    """Applies responses and failures to the ranges of one task; remembers the error that fails the task."""
 
     def __init__(
         self, cluster: Cluster, *, poll_timeout: float, fail_on_data_loss: bool, servers: str = ""
     ) -> None:
-        self._cluster, self._servers = cluster, servers
-        self._poll_timeout, self._fail_on_data_loss = poll_timeout, fail_on_data_loss
+        self._cluster = cluster
+        self._servers = servers
+        self._poll_timeout = poll_timeout
+        self._fail_on_data_loss = fail_on_data_loss
         self._failure: Exception | None = None
-        self._is_stale = False
-        self._next_refresh = float("-inf")
+        self._is_stale = False  # whether metadata must be refreshed
+        self._next_refresh = float("-inf")  # the loop's time before which it is not refreshed
         self._refresh_backoff = cluster.backoff()
 
     def fail(self, error: Exception) -> None:
-        """The task cannot go on."""
+        """Record the error that fails the task; the first one counts."""
         self._failure = self._failure or error
 
     def raise_failure(self) -> None:
-        """Raises what ended the task, if anything has."""
+        """Raise the error that failed the task, if there is one."""
         if self._failure is not None:
             raise self._failure
 
-    # --- answers ------------------------------------------------------------------------------------------------
+    # --- responses ----------------------------------------------------------------------------------------------
 
     async def take(self, asked: Asked, data: Any, response: m.FetchResponse, node_id: int) -> bool:
-        """Take in a partition's part of an answer; False if it had nothing more to give."""
+        """Apply a partition's part of a response; return False if the log had no more records."""
         progress, code = asked.progress, data.error_code
         if asked.wanted.offset != progress.fetch_offset:
-            return True  # asked for before reading went elsewhere: what lies between would be passed over
+            return (
+                True  # the fetch offset has changed since the request: using the response would skip records
+            )
         action = FETCH_ACTIONS.get(code, FetchAction.REDISPATCH if is_retriable(code) else FetchAction.FAIL)
         try:
             if action is FetchAction.DELIVER:
@@ -86,7 +90,7 @@ class RangeAnswers:
                 progress.fetch_position.clear_preferred_replica()
                 self.failed([progress], error)
             elif progress.fetch_position.clear_preferred_replica():
-                # what a follower lacks the leader may have; its word counts. But it may send us there again and again
+                # the leader may have what a follower lacks. But it may redirect to the follower again, so pause then
                 pause = self._pause(progress) if progress.failures else 0.0
                 progress.failed(error, asyncio.get_running_loop().time() + pause)
             elif action is FetchAction.RESET:
@@ -103,11 +107,14 @@ class RangeAnswers:
         if outcome is Outcome.ELSEWHERE:
             self._go_elsewhere(progress, data.preferred_read_replica, now)
         elif outcome is Outcome.TRUNCATED:
-            lost = f"the log was cut, its epoch {data.diverging_epoch.epoch} ends at {data.diverging_epoch.end_offset}"
+            lost = (
+                f"the log was truncated, its leader epoch {data.diverging_epoch.epoch} ends at offset"
+                f" {data.diverging_epoch.end_offset}"
+            )
             self._report(progress, progress.fetch_offset, progress.end, lost)
-            progress.skip_to(progress.fetch_offset)  # without the old log's epoch
+            progress.skip_to(progress.fetch_offset)  # resets the last fetched epoch, which is the old log's
         elif outcome is Outcome.LOST:
-            self._report(progress, *progress.missing, f"the log begins at {data.log_start_offset} by now")
+            self._report(progress, *progress.missing, f"the log now starts at offset {data.log_start_offset}")
         elif outcome is Outcome.NOTHING:
             progress.not_before = now + EMPTY_PAUSE
             return False
@@ -120,14 +127,14 @@ class RangeAnswers:
         info = view.partition(*progress.tp)
         if info is not None and replica in info.replicas and replica in view.brokers:
             progress.fetch_position.update_preferred_replica(replica, now + LEASE)
-        else:  # metadata are older than the replica: its leader would name it again and again, and give nothing
-            what = f"fetch of {progress.tp} from node {replica}, the leader's choice"
+        else:  # the metadata does not have the replica yet; the leader would only redirect to it again
+            what = f"fetch of {progress.tp} from node {replica}, the preferred read replica"
             self.failed([progress], BrokerError(ErrorCode.REPLICA_NOT_AVAILABLE, what))
 
     async def _check_end(self, progress: RangeProgress) -> None:
-        """See whether a log that has nothing more for its readers holds the rest of the range: is that late, or lost?
+        """Check whether the leader's log has the rest of the range, if no more records come: are they late or lost?
 
-        Java's consumer, and so Spark, cannot tell: there the range waits as long as it may, and is lost then.
+        Java's consumer, and so Spark, does not check this: it waits until the timeout, and then reports a loss.
         """
         now = asyncio.get_running_loop().time()
         since = now if progress.since is None else max(progress.since, progress.end_asked_at)
@@ -145,14 +152,14 @@ class RangeAnswers:
             self._lose_end(progress, progress.leaders_end)
 
     def _lose_end(self, progress: RangeProgress, end: int) -> None:
-        lose_rest(progress, f"the log ends at {end}", fail=self._fail_on_data_loss)
+        lose_rest(progress, f"the log ends at offset {end}", fail=self._fail_on_data_loss)
 
     def _report(self, progress: RangeProgress, start: int, end: int, reason: str) -> None:
         error = could_not_read_offset_range(progress.tp, start, end, reason)
         report_data_loss(error, fail=self._fail_on_data_loss)
 
     async def _out_of_range(self, progress: RangeProgress, error: BrokerError) -> None:
-        """The leader's log does not hold the offset asked for: ask what it holds, as Spark does."""
+        """Handle OFFSET_OUT_OF_RANGE of the leader: look up the log's offsets, as Spark does."""
         tp = progress.tp
         earliest = await list_offsets_once(self._cluster, {tp: EARLIEST})
         latest = await list_offsets_once(self._cluster, {tp: LATEST})
@@ -167,7 +174,7 @@ class RangeAnswers:
             progress.succeeded(now)
 
     def _take_hint(self, progress: RangeProgress, data: Any, response: m.FetchResponse) -> None:
-        """A broker that lost a partition may name the new leader (KIP-951)."""
+        """Update the metadata if a former leader names the new one (KIP-951)."""
         leader = data.current_leader
         if leader.leader_id >= 0:
             brokers = [BrokerInfo(n.node_id, n.host, n.port, n.rack) for n in response.node_endpoints]
@@ -176,7 +183,7 @@ class RangeAnswers:
     # --- failures -----------------------------------------------------------------------------------------------
 
     def failed(self, progresses: Iterable[RangeProgress], error: Exception) -> None:
-        """A try failed for these; what does not heal ends the task."""
+        """Record a failed attempt for these ranges; fail the task if the error is not retriable."""
         if (
             not is_retriable_error(error)
             and FETCH_ACTIONS.get(getattr(error, "code", 0)) is not FetchAction.REDISPATCH
@@ -198,7 +205,7 @@ class RangeAnswers:
     # --- metadata -----------------------------------------------------------------------------------------------
 
     def must_refresh(self, waiting: Iterable[RangeProgress], now: float) -> bool:
-        """Whether metadata should be asked for now: they may be old, or know no leader of a range."""
+        """Return whether metadata should be refreshed now: it may be outdated, or a range has no leader."""
         if now < self._next_refresh:
             return False
         view = self._cluster.view
@@ -207,7 +214,7 @@ class RangeAnswers:
         )
 
     def refreshed(self, waiting: Iterable[RangeProgress], error: Exception | None) -> None:
-        """Metadata came, or did not come because of `error`."""
+        """Process the result of a metadata refresh, `error` if it failed."""
         now, view = asyncio.get_running_loop().time(), self._cluster.view
         if error is None:
             self._is_stale = False
@@ -230,7 +237,7 @@ class RangeAnswers:
             self._next_refresh = now + self._refresh_backoff.next()
 
     def check_topics(self, waiting: Iterable[RangeProgress]) -> None:
-        """Raises BrokerError for a topic that may not be read."""
+        """Raise BrokerError for a topic with a final error, such as missing authorization."""
         topics = self._cluster.view.topics
         for progress in waiting:
             topic = topics.get(progress.tp.topic)
@@ -239,10 +246,10 @@ class RangeAnswers:
             if topic.error_code and not is_retriable(topic.error_code):
                 raise BrokerError(topic.error_code, f"topic {topic.name!r}")
 
-    # --- patience -----------------------------------------------------------------------------------------------
+    # --- timeouts -----------------------------------------------------------------------------------------------
 
     def take_a_place(self, progress: RangeProgress, now: float) -> None:
-        """It was not asked for: does it wait for its turn, because others fill the requests, or for something to heal?"""
+        """Pause the timeout of a range without a request if it waits only for other ranges of the same broker."""
         view = self._cluster.view
         has_leader = view.leader(progress.tp) >= 0 and not _is_gone(view, progress)
         if has_leader and progress.not_before <= now and progress.wants_more:
@@ -251,7 +258,7 @@ class RangeAnswers:
             progress.take_turn(now)
 
     def due_times(self, waiting: Iterable[RangeProgress], now: float) -> Iterator[float]:
-        """Loop times at which something has to be looked at again."""
+        """Yield the loop times of the next checks: metadata refresh, retries and timeouts."""
         if self._next_refresh > now:
             yield self._next_refresh
         for progress in waiting:
@@ -263,7 +270,7 @@ class RangeAnswers:
                 yield progress.unknown_since + GONE_AFTER
 
     def check_patience(self, waiting: Iterable[RangeProgress], now: float) -> None:
-        """Raises SourceError for a range without progress for too long; one that its log has lost may just end."""
+        """Raise SourceError for a range without progress until the timeout; ranges that are lost may only end."""
         for progress in waiting:
             if progress.has_data or progress.is_done:
                 continue
@@ -276,9 +283,11 @@ class RangeAnswers:
                 self._give_up(progress)
 
     def _lose_topic(self, progress: RangeProgress) -> None:
-        """What a namesake holds is not read in its place: the driver begins at its start, once it knows of it."""
-        anew = self._cluster.view.partition(*progress.tp) is not None
-        reason = "the topic was deleted and made anew" if anew else "there is no such partition any more"
+        """End a range of a deleted topic. A recreated one is not read in its place: the driver plans it from its start."""
+        recreated = self._cluster.view.partition(*progress.tp) is not None
+        reason = (
+            "the topic was deleted and recreated" if recreated else "the partition does not exist any more"
+        )
         lose_rest(progress, reason, fail=self._fail_on_data_loss)
 
     def _give_up(self, progress: RangeProgress) -> None:
@@ -294,6 +303,6 @@ class RangeAnswers:
 
 
 def _is_gone(view: ClusterView, progress: RangeProgress) -> bool:
-    """Whether metadata know no such partition; that of a namesake is another one."""
+    """Return whether the partition is missing in the metadata; that of a recreated topic is another one."""
     topic = view.topics.get(progress.tp.topic)
     return topic is None or progress.tp.partition not in topic.partitions or progress.is_other(topic.topic_id)

@@ -1,4 +1,4 @@
-"""Where a log truly ends: what its leader holds, whatever readers may see of it yet."""
+"""Look up the end of the leader's log, including records above the high watermark."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["leaders_end"]
 
 
 async def leaders_end(cluster: Cluster, tp: TopicPartition) -> int | None:
-    """The end of the leader's log, by where its own epoch ends (OffsetForLeaderEpoch, KIP-101); asks who leads before.
+    """Return the end offset of the leader's current epoch (OffsetForLeaderEpoch, KIP-101), after a metadata refresh.
 
-    The high watermark may lie before records that were read already, for as long as a new leader waits for its
-    followers; the leader of a clean election has those records all the same. None where the broker cannot tell.
-    One try. Raises BrokerError, TransportError.
+    While a new leader waits for its followers, the high watermark may be lower than offsets that were read already; after
+    a clean election the leader has those records. Returns None if the broker cannot answer. Makes no retries. Raises
+    BrokerError, TransportError.
     """
     await cluster.refresh()
     info, leader = cluster.view.partition(*tp), cluster.view.leader(tp)

@@ -1,6 +1,6 @@
-"""The Fetch requests for ranges of offsets: which ranges go into one, and what the answer's parts belong to. Pure.
+"""Plan Fetch requests for ranges of offsets, and match responses to ranges. Pure.
 
-They stand outside of fetch sessions (KIP-227): a range is asked for a few times only, and then never again.
+The requests do not use fetch sessions (KIP-227), as a range is requested only a few times.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from asyncgroup.wire import messages as m
 __all__ = ["Asked", "RangeFetch", "fetching_config", "plan_fetches"]
 
 SHARE: Final = 2
-"""A response of more than `max_response_size` would end its connection; at most this part of it is asked for."""
+"""At most 1/SHARE of `max_response_size` is requested, as a larger response would close the connection."""
 
 BUFFER_SHARE: Final = 8
-"""What `build_fetch_request` allows an answer to take of `buffer_bytes`."""
+"""`build_fetch_request` allows a response of 1/BUFFER_SHARE of `buffer_bytes`."""
 
 
 class Asked(NamedTuple):
-    """A range as one Fetch asks for it."""
+    """A range, and its part of one Fetch request."""
 
     progress: RangeProgress
     wanted: PartitionData
 
 
 class RangeFetch(NamedTuple):
-    """One Fetch: the node, and what is asked of it, by partition."""
+    """A Fetch request: the node, and the requested ranges by partition."""
 
     node_id: int
     asked: dict[TopicPartition, Asked]
 
     @property
     def highest(self) -> int | None:
-        """The highest version that can say it: topics go by id from some version on, where every id is known."""
+        """The highest usable version: newer versions name topics by id, so all ids must be known."""
         known = all(one.wanted.topic_id != m.NO_UUID for one in self.asked.values())
         return None if known else TOPIC_ID_VERSION - 1
 
     def request(self, config: ConsumerConfig, version: int) -> m.FetchRequest:
-        """The request in a version."""
+        """Return the request in a version."""
         wanted = {tp: one.wanted for tp, one in self.asked.items()}
         return build_fetch_request(sessionless_request(wanted), config, config.fetch_max_wait, version)
 
     def parts(self, response: m.FetchResponse) -> Iterator[tuple[Asked, Any]]:
-        """What each partition was asked, with its part of the answer; a part that nobody asked for is left out."""
+        """Yield each requested range with its part of the response; parts that were not requested are ignored."""
         names = {one.wanted.topic_id: tp.topic for tp, one in self.asked.items()}
         for topic in response.responses:
             name = topic.topic or names.get(topic.topic_id, "")
@@ -62,10 +62,10 @@ class RangeFetch(NamedTuple):
 
 
 def fetching_config(config: ConsumerConfig, fetch_bytes: int) -> ConsumerConfig:
-    """The configuration to fetch ranges by.
+    """Return the configuration for fetching ranges.
 
-    What a range holds is there already, so no broker needs to gather more before it answers, and a topic that is gone
-    must not be made anew by asking for it.
+    The records of a range exist already, so brokers need not wait for more before they respond. Requests must not recreate
+    deleted topics.
     """
     most = max(1, min(fetch_bytes, config.fetch_max_bytes, config.max_response_size // SHARE))
     return replace(
@@ -84,9 +84,9 @@ def plan_fetches(
     most: int,
     now: float,
 ) -> list[RangeFetch]:
-    """A Fetch for each node that is not busy, of up to about `most` bytes; ranges earlier in order go first.
+    """Return a Fetch request for each node that is not busy, of about `most` bytes at most; earlier ranges go first.
 
-    Small ranges share one, so that thousands of them need not wait for thousands of answers.
+    Small ranges share a request, so that thousands of them do not need thousands of requests.
     """
     plans: dict[int, RangeFetch] = {}
     room: dict[int, int] = {}
@@ -94,7 +94,7 @@ def plan_fetches(
     for progress in progresses:
         tp = progress.tp
         if tp in seen:
-            continue  # a partition is read in order, range after range, and a request can name it once
+            continue  # the ranges of a partition are read in order, and a request can name a partition only once
         seen.add(tp)
         if not progress.wants_more or progress.not_before > now:
             continue

@@ -1,4 +1,4 @@
-"""What becomes of a range whose log does not hold all of it (Spark's `KafkaDataConsumer.scala`)."""
+"""Report records that are missing in the log, and continue after them (Spark's `KafkaDataConsumer.scala`)."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ __all__ = ["lose", "lose_rest", "resume_within"]
 
 
 def lose(progress: RangeProgress, end: int, reason: str, *, fail: bool) -> None:
-    """The offsets from the next one to be fetched up to `end` are not there: raises DataLossError, or warns and goes on there."""
+    """Report that the offsets from the fetch offset up to `end` are missing: raise DataLossError, or warn and skip them."""
     report_data_loss(could_not_read_offset_range(progress.tp, progress.fetch_offset, end, reason), fail=fail)
     progress.skip_to(end)
 
 
 def lose_rest(progress: RangeProgress, reason: str, *, fail: bool) -> None:
-    """Nothing more of the range is there: raises DataLossError, or warns and ends it."""
+    """Report that the rest of the range is missing: raise DataLossError, or warn and end the range."""
     lose(progress, progress.end, reason, fail=fail)
 
 
 def resume_within(progress: RangeProgress, earliest: int, latest: int, *, fail: bool) -> None:
-    """Go on after OFFSET_OUT_OF_RANGE, where the log now holds the offsets from `earliest` to before `latest`.
+    """Continue after OFFSET_OUT_OF_RANGE, if the log has the offsets from `earliest` (inclusive) to `latest` (exclusive).
 
-    Never before the offset asked for. If the log holds that by now (a topic that was made anew and fills up), it is
-    asked for again. Raises DataLossError with `fail`.
+    The fetch offset is never decreased. If the log has it by now (a recreated topic that is being filled), it is requested
+    again. Raises DataLossError with `fail`.
     """
-    offset, found = progress.fetch_offset, f"the log holds [{earliest}, {latest})"
+    offset, found = progress.fetch_offset, f"the log has the offsets [{earliest}, {latest})"
     if offset >= latest or earliest >= progress.end:
         lose_rest(progress, found, fail=fail)
     elif offset < earliest:

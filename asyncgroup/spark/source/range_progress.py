@@ -1,4 +1,4 @@
-"""How far a task is with one range of offsets: what it holds, what to ask for next, what an answer means. Pure state."""
+"""`RangeProgress`: the state of reading one range of offsets, from requests to decoded records. Pure state, no I/O."""
 
 from __future__ import annotations
 
@@ -17,41 +17,38 @@ from asyncgroup.wire.records import read_batch_header
 __all__ = ["Outcome", "RangeProgress", "Sizes"]
 
 UNKNOWN_ROW: Final = 2048
-"""Wire bytes that an offset is taken for before anything of its partition was fetched."""
+"""Assumed wire bytes per offset before any record of the partition was fetched."""
 
 LEAST_ASK: Final = 64 * 1024
-"""Bytes; to ask for less saves nothing."""
+"""Minimum bytes of a request; smaller requests save nothing."""
 
 SPARE: Final = 1.05
-"""How much more is asked for than the rest of a range should take: to ask twice for the last rows costs more."""
+"""Factor by which a request exceeds the estimated size of a range: a second request for the last rows costs more."""
 
 
 class Sizes(NamedTuple):
-    """What is known of a partition's records: the mean wire bytes of an offset, and of its last batch."""
+    """Estimated sizes of a partition's records."""
 
     row: float
+    """Mean wire bytes per offset."""
     batch: int
+    """Wire bytes of the last batch."""
 
 
 class Outcome(Enum):
-    """What an answer without an error did for a range."""
+    """The result of a response without an error code for a range."""
 
-    NEWS = "it brought offsets that were wanted"
-    NOTHING = "it brought nothing, since the log ends there, or others filled it, or a transaction is open"
-    TRUNCATED = "the log is not the one that was read before"
-    ELSEWHERE = "another replica is the one to ask"
-    LOST = "the log begins behind the offset asked for"
+    NEWS = "records of the range were received"
+    NOTHING = "no records: the end of the log, a response filled by other partitions, or an open transaction"
+    TRUNCATED = "the log was truncated since the last fetch"
+    ELSEWHERE = "the leader names a preferred read replica"
+    LOST = "the log start offset is greater than the fetch offset"
 
 
 class RangeProgress:
-    """One range on its way. `is_asked` while a Fetch for it is under way.
+    """The state of one range. Times are the loop's.
 
-    `topic_id` is that of the topic which the range was planned for (nil: whatever topic there is at first).
-    `since` is the loop's time of the last progress (None: not asked yet), `queued_at` since when others are asked before
-    it (None: they are not), `not_before` when a failure allows the next try after `failures` in a row, `problem` what the
-    last one was. `unknown_since` tells since when metadata know no such partition, `log_end` where the log ended for its
-    readers when it had nothing more, `hidden_until` where it ended if it had more and did not give it, `leaders_end` what
-    its leader said of its true end, when asked at `end_asked_at`, `missing` which offsets an answer has passed over.
+    `topic_id` is the topic id of the plan (nil: that of the first response).
     """
 
     __slots__ = (
@@ -84,84 +81,88 @@ class RangeProgress:
         topic_id: UUID = NO_UUID,
     ) -> None:
         self.tp = TopicPartition(wanted.topic, wanted.partition)
-        self.start, self.end = wanted.start, wanted.end
-        self.buffer, self.sizes = buffer, sizes
+        self.start = wanted.start
+        self.end = wanted.end
+        self.buffer = buffer
+        self.sizes = sizes
         self.fetch_position = FetchPosition()
         self.fetch_position.topic_id = topic_id
-        self.is_asked = False
-        self.since: float | None = None
-        self.queued_at: float | None = None
-        self.end_asked_at = float("-inf")
-        self.not_before = float("-inf")
-        self.problem: Exception | None = None
-        self.failures = 0
-        self.log_end: int | None = None
-        self.hidden_until: int | None = None
-        self.leaders_end: int | None = None
-        self.missing = (self.start, self.start)
-        self.unknown_since: float | None = None
-        self.retried_at = -1
+        self.is_asked = False  # while a Fetch for it is in flight
+        self.since: float | None = None  # time of the last progress; None before the first request
+        self.queued_at: float | None = None  # since when it waits for other ranges; None if it does not
+        self.end_asked_at = float("-inf")  # when the leader was last asked for its end
+        self.not_before = float("-inf")  # time of the next attempt after a failure
+        self.problem: Exception | None = None  # the last failure
+        self.failures = 0  # consecutive ones
+        self.log_end: int | None = None  # the end of the log for readers, when it had no more records
+        self.hidden_until: int | None = None  # the high watermark, if records before it were not returned
+        self.leaders_end: int | None = None  # the end of the leader's log, see `leaders_end`
+        self.missing = (self.start, self.start)  # offsets that the last response has skipped
+        self.unknown_since: float | None = None  # since when the partition is missing in the metadata
+        self.retried_at = -1  # the offset at which corrupt records were fetched again
 
     def __repr__(self) -> str:
         return f"<RangeProgress {self.tp}[{self.position}, {self.end})>"
 
     @property
     def position(self) -> int:
-        """The next offset to hand out."""
+        """The offset of the next record to decode."""
         return min(self.buffer.position, self.end)
 
     @property
     def is_done(self) -> bool:
-        """Whether all of the range was handed out."""
+        """Whether all records of the range were decoded."""
         return self.buffer.position >= self.end
 
     @property
     def has_data(self) -> bool:
-        """Whether something waits to be handed out, be it an error."""
+        """Whether records, or an error, can be read from the buffer."""
         return bool(self.buffer) and not self.is_done
 
     @property
     def wants_more(self) -> bool:
-        """Whether a Fetch must be sent for it; what waits undecoded is read first if it is broken."""
+        """Whether a Fetch must be sent; if the buffer is corrupt, it is read first, which raises the error."""
         return not self.is_asked and self.buffer.fetch_offset < self.end and self.buffer.framing_error is None
 
     @property
     def held_back(self) -> str:
-        """Why records that are there do not come, as far as answers tell it; "" if they do not."""
+        """Why existing records are not returned, as far as known from responses; "" if unknown."""
         if self.leaders_end is not None:
-            return f"its leader's log goes on up to {self.leaders_end}, but its other replicas lack that"
+            return (
+                f"the leader's log has records up to offset {self.leaders_end}, but they are not replicated"
+            )
         if self.hidden_until is not None:
             return (
-                f"the log goes on up to {self.hidden_until}, but none of it is given"
-                " (with read_committed an open transaction holds it back)"
+                f"the log continues up to offset {self.hidden_until}, but no records are returned"
+                " (with read_committed, because of an open transaction)"
             )
         return ""
 
     @property
     def fetch_offset(self) -> int:
-        """The next offset to ask for."""
+        """The next offset to request."""
         return self.buffer.fetch_offset
 
     @property
     def lacks(self) -> int:
-        """Offsets that have not been fetched yet."""
+        """The number of offsets that are not fetched yet."""
         return max(0, self.end - self.fetch_offset)
 
     def is_other(self, topic_id: UUID) -> bool:
-        """Whether a topic of this id, with the same name, is not the one that the range is of (KIP-516)."""
+        """Return whether this topic id is not that of the range's topic, which was recreated then (KIP-516)."""
         ours = self.fetch_position.topic_id
         return ours != topic_id and NO_UUID not in (ours, topic_id)
 
     def ask_bytes(self, most: int) -> int:
-        """How many bytes to ask for: what the rest should take and one batch more, at most `most`.
+        """Return the bytes to request: the estimated size of the rest and one more batch, at most `most`.
 
-        A broker cuts the last batch off where the ask ends, and what is cut must be asked for again.
+        Brokers truncate the last batch at the requested size, and a truncated batch must be requested again.
         """
         sizes = self.sizes or Sizes(UNKNOWN_ROW, 0)
         return int(min(most, max(LEAST_ASK, self.lacks * sizes.row * SPARE + sizes.batch)))
 
     def answered(self, data: Any, node_id: int, now: float) -> Outcome:
-        """Take in what a broker answered without an error code (a partition of `m.FetchResponse`)."""
+        """Process a partition of `m.FetchResponse` without an error code."""
         before, buffer = self.buffer.fetch_offset, self.buffer
         if data.diverging_epoch.epoch >= 0:
             return Outcome.TRUNCATED
@@ -172,7 +173,7 @@ class RangeProgress:
             buffer.add(data.records, zero_copy=True, aborted=data.aborted_transactions or ())
         brought = buffer.fetch_offset - before
         if not brought and buffer.framing_error is None:
-            # what lies before the high watermark is there, even if it did not come
+            # records before the high watermark exist, even if they were not returned
             there = data.high_watermark > before
             self.log_end, self.hidden_until = (None, data.high_watermark) if there else (before, None)
             return Outcome.NOTHING
@@ -180,18 +181,18 @@ class RangeProgress:
             self._learn(len(data.records), brought)
         self.succeeded(now)
         if data.log_start_offset > before and (first := read_batch_header(data.records)) is not None:
-            # a gap that compaction did not make: what lay there was deleted on the way
+            # the gap is not due to compaction: the records were deleted meanwhile
             self.missing = (before, min(first.base_offset, data.log_start_offset, self.end))
             return Outcome.LOST if first.base_offset > before else Outcome.NEWS
         return Outcome.NEWS
 
     def begin(self, now: float) -> None:
-        """Somebody waits for it from now on, if nobody has before."""
+        """Start the timeout, unless it is running already."""
         if self.since is None:
             self.since = now
 
     def paused(self, seconds: float) -> None:
-        """For so long nobody has waited: it counts for nothing."""
+        """Exclude a time outside a wait from all timeouts."""
         if self.since is not None:
             self.since += seconds
         if self.unknown_since is not None:
@@ -200,51 +201,51 @@ class RangeProgress:
             self.queued_at += seconds
 
     def queue(self, now: float) -> None:
-        """Others are asked before it: until `take_turn` no patience is lost."""
+        """Pause the timeout until `take_turn`, as other ranges are requested first."""
         if self.queued_at is None:
             self.queued_at = now
 
     def take_turn(self, now: float) -> None:
-        """Whatever it waits for from now on, it is not its turn."""
+        """Continue the timeout after `queue`."""
         queued_at, self.queued_at = self.queued_at, None
         if queued_at is not None and self.since is not None:
             self.since += now - queued_at
 
     def crowded_out(self, now: float) -> None:
-        """Others have filled the answer, so it was not its turn; but for one whose log had nothing more."""
+        """Restart the timeout, as other partitions have filled the response; not if the log had no more records."""
         if self.log_end is None:
             self.since = now
 
     def patience_ends(self, seconds: float) -> float | None:
-        """The loop's time at which it has gone without progress for so long; None while it has no turn."""
+        """Return the time at which it will have been without progress for `seconds`; None while the timeout is paused."""
         return None if self.since is None or self.queued_at is not None else self.since + seconds
 
     def failed(self, error: Exception, not_before: float) -> None:
-        """A try failed; the next one is at `not_before`."""
+        """Record a failed attempt; the next one is not before `not_before`."""
         self.failures += 1
         self.problem, self.not_before = error, not_before
         self.log_end = self.hidden_until = self.leaders_end = None
 
     def succeeded(self, now: float) -> None:
-        """Something came: troubles are over."""
+        """Record progress; clear failures."""
         self.since, self.failures = now, 0
         self.problem = self.unknown_since = self.log_end = self.hidden_until = self.leaders_end = None
         self.not_before = float("-inf")
 
     def _learn(self, size: int, offsets: int) -> None:
         row = size / offsets
-        if self.sizes is not None:  # newer answers count for more, a single odd one not for all
+        if self.sizes is not None:  # an average that gives newer responses more weight
             row = (self.sizes.row + row) / 2
         self.sizes = Sizes(row, self.buffer.batch_bytes)
 
     def read_into(self, columns: RecordColumns) -> bool:
-        """Append the next batch's records to columns; False if nothing waits. Raises as `RecordBuffer.advance`."""
+        """Append the next batch's records to columns; False if there is none. Raises what `RecordBuffer.advance` raises."""
         return self.buffer.read_columns(columns, self.end)
 
     def fetch_anew(self) -> bool:
-        """Drop what waits, as it cannot be read, and fetch it once more: the fault may have been on the way.
+        """Drop corrupt records in order to fetch them again, as they may have been corrupted in transit.
 
-        False if that was done at this offset before.
+        Returns False if that was done at this offset before.
         """
         position = self.buffer.position
         if self.retried_at == position:
@@ -254,7 +255,7 @@ class RangeProgress:
         return True
 
     def skip_to(self, offset: int) -> None:
-        """Ask for a later offset next, as those before it are not there; what waits to be handed out is kept."""
+        """Continue at a later offset, as the ones before are missing; buffered records are kept."""
         offset = min(max(offset, self.fetch_offset), self.end)
         if self.buffer:
             self.buffer.skip_to(offset)

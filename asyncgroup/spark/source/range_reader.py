@@ -1,7 +1,7 @@
-"""Reads ranges of offsets exactly: every record from start to before end that is in the log, as Arrow.
+"""`RangeReader`: read ranges of offsets, every record from start (inclusive) to end (exclusive), as Arrow batches.
 
-The reader is driven from outside: `advance` waits until something has come, and leaves the next Fetch on the wire;
-`read` decodes what has come, without any waiting. So the brokers and the kernel work while records are decoded.
+The caller alternates two steps: `advance` waits until records have come, and leaves the next Fetch in flight; `read`
+decodes them without waiting. So brokers and kernel work while records are decoded.
 """
 
 from __future__ import annotations
@@ -33,37 +33,38 @@ __all__ = ["RangeReader"]
 _log = logging.getLogger("asyncgroup.spark")
 
 LANE: Final = "ranges"
-"""The connections that ranges are fetched by; a parked Fetch must not hold up lookups."""
+"""The purpose of the connections for fetching ranges; a waiting Fetch must not delay lookups."""
 
 NODES: Final = 4
-"""Brokers that are asked at the same time, at most: each answer may be as large as `fetch_bytes`."""
+"""Maximum number of brokers with a Fetch in flight: each response may have `fetch_bytes` bytes."""
 
 LOST_PATIENCE: Final = 300.0
-"""Seconds after which the connection itself gives a Fetch up. Spark may leave a task standing for minutes while a sink
-is slow; meanwhile no loop runs, and the answer waits in the kernel. What counts is `request_timeout` of real waiting.
+"""Timeout in seconds of the request itself. Spark may suspend a task for minutes while a sink is slow; meanwhile the loop
+does not run, and the response waits in the kernel. The effective timeout is `request_timeout` of actual waiting.
 """
 
 
 class _Flight:
-    """A Fetch under way; `since` is the loop's time from which its patience counts."""
+    """A Fetch in flight; `since` is the loop's time at which its timeout started."""
 
     __slots__ = ("fetch", "since", "task")
 
     def __init__(self, fetch: RangeFetch, task: asyncio.Task[None], since: float) -> None:
-        self.fetch, self.task, self.since = fetch, task, since
+        self.fetch = fetch
+        self.task = task
+        self.since = since
 
     @property
     def progresses(self) -> list[RangeProgress]:
-        """The ranges that it asks for."""
+        """The requested ranges."""
         return [asked.progress for asked in self.fetch.asked.values()]
 
 
 class RangeReader:
-    """Reads the ranges of one task; `progresses` are read in this order where brokers allow it.
+    """Reads the ranges of one task, in the order of `progresses` as far as their brokers respond.
 
-    `config` is what `fetching_config` makes. Belongs to the loop that `cluster` was opened on; `aclose` ends what is
-    under way. `poll_timeout` is how many seconds a range may go without progress while somebody waits for it; `servers`
-    names the cluster in errors.
+    `config` is the result of `fetching_config`. Must be used on the loop on which `cluster` was opened. `poll_timeout` is
+    the time in seconds for which a range may be without progress during waits; `servers` names the cluster in errors.
     """
 
     def __init__(
@@ -76,7 +77,8 @@ class RangeReader:
         fail_on_data_loss: bool = True,
         servers: str = "",
     ) -> None:
-        self._cluster, self._config = cluster, config
+        self._cluster = cluster
+        self._config = config
         self.progresses = list(progresses)
         self._waiting = [progress for progress in self.progresses if not progress.is_done]
         self._answers = RangeAnswers(
@@ -87,20 +89,20 @@ class RangeReader:
         self._left_at: float | None = None
 
     def __repr__(self) -> str:
-        return f"<RangeReader: {len(self._waiting)} ranges left, {len(self._flights)} fetches under way>"
+        return f"<RangeReader: {len(self._waiting)} ranges left, {len(self._flights)} fetches in flight>"
 
     @property
     def is_done(self) -> bool:
-        """Whether all ranges were read to their ends."""
+        """Whether all ranges were read completely."""
         return not self._waiting
 
     # --- decoding -----------------------------------------------------------------------------------------------
 
     def read(self, batches: ArrowBatches) -> Iterator[pa.RecordBatch]:
-        """Decode what has come; yields batches as they become full, the rest stays in `batches`.
+        """Decode buffered records; yield batches when they are full, the rest stays in `batches`.
 
-        Raises CorruptRecordsError and UnsupportedVersionError for what cannot be read (once more fetched, in vain),
-        SourceError for a timestamp beyond any time.
+        Raises CorruptRecordsError and UnsupportedVersionError for records that cannot be read even after they were fetched
+        again, SourceError for a timestamp that is out of range.
         """
         for progress in self._waiting:
             while self._read_next(progress, batches):
@@ -109,7 +111,7 @@ class RangeReader:
         self._waiting = [progress for progress in self._waiting if not progress.is_done]
 
     def flush(self, batches: ArrowBatches) -> Iterator[pa.RecordBatch]:
-        """What `batches` has gathered. Raises SourceError for a timestamp beyond any time."""
+        """Yield what `batches` has collected. Raises SourceError for a timestamp that is out of range."""
         try:
             yield from batches.flush()
         except MalformedTimestamp as error:
@@ -123,16 +125,18 @@ class RangeReader:
             if not progress.fetch_anew():
                 raise
             _log.warning(
-                "%s: fetched once more, as it may have been damaged on the way: %s", progress.tp, error
+                "%s: corrupt records are fetched again, as they may have been corrupted in transit: %s",
+                progress.tp,
+                error,
             )
             return False
 
     # --- fetching -----------------------------------------------------------------------------------------------
 
     async def advance(self) -> None:
-        """Wait until there is something to read, or all has been read; the next requests are sent by then.
+        """Wait until there are records to read, or all were read; the next requests are in flight then.
 
-        Raises SourceError (data loss, no progress), BrokerError and whatever else does not heal.
+        Raises SourceError (data loss, no progress), BrokerError and other errors that are not retriable.
         """
         loop = asyncio.get_running_loop()
         self._resume(loop.time())
@@ -144,12 +148,12 @@ class RangeReader:
                 if not self._waiting or any(progress.has_data for progress in self._waiting):
                     break
                 await self._wait(loop.time())
-            await asyncio.sleep(0)  # new tasks begin: their requests go to the kernel now
+            await asyncio.sleep(0)  # start new tasks, which write their requests to the sockets
         finally:
             self._left_at = loop.time()
 
     def _resume(self, now: float) -> None:
-        """The time in which nobody waited is nobody's delay."""
+        """Exclude the time since the last wait from all timeouts."""
         pause = now - self._left_at if self._left_at is not None else 0.0
         for flight in self._flights.values():
             flight.since += pause
@@ -175,7 +179,7 @@ class RangeReader:
             self._refreshing = asyncio.create_task(self._refresh(), name="refresh for ranges")
 
     async def _wait(self, now: float) -> None:
-        """Until something ends, or somebody's patience does."""
+        """Wait until a task ends, or the time of the next check; then check timeouts."""
         tasks = {flight.task for flight in self._flights.values()}
         if self._refreshing is not None:
             tasks.add(self._refreshing)
@@ -209,7 +213,7 @@ class RangeReader:
             await self._take(fetch, response)
         except AsyncGroupError as error:
             self._answers.failed(asked, error)
-        except Exception as error:  # noqa: BLE001  whatever it was, the task that waits must hear of it
+        except Exception as error:  # noqa: BLE001  raised by `advance`
             self._answers.fail(error)
         finally:
             for progress in asked:
@@ -230,13 +234,13 @@ class RangeReader:
             for tp in empty:
                 fetch.asked[tp].progress.crowded_out(now)
         if unanswered:
-            error = BrokerError(-1, f"fetch from node {fetch.node_id}", "the answer lacks partitions")
+            error = BrokerError(-1, f"fetch from node {fetch.node_id}", "the response lacks partitions")
             self._answers.failed([one.progress for one in unanswered.values()], error)
-        # those that wait for their log to grow must not keep those behind them from being asked for
+        # ranges that wait for their log to grow must not delay the ranges after them
         self._waiting = sorted(self._waiting, key=lambda progress: progress.tp in empty)
 
     async def _abandon(self, node_id: int, flight: _Flight) -> None:
-        """A broker is silent for too long: the next request goes by another connection."""
+        """Give up a Fetch that was not answered in time; the next one uses a new connection."""
         self._flights.pop(node_id, None)
         self._cluster.abandon_lane(node_id, LANE)
         await cancel_and_wait(flight.task)
@@ -256,7 +260,7 @@ class RangeReader:
             self._refreshing = None
 
     async def aclose(self) -> None:
-        """End what is under way; an answer that nobody waits for any more must not hold up the next reader's."""
+        """Cancel fetches in flight; their connections are left, so that late responses do not delay the next reader."""
         flights, self._flights = self._flights, {}
         for node_id in flights:
             self._cluster.abandon_lane(node_id, LANE)

@@ -63,7 +63,7 @@ async def test_records_above_the_high_watermark_are_not_lost(brokers: EmbeddedCl
     brokers.hold_followers(TOPIC, 0)
     fill(brokers, 10)
     async with worker(brokers, poll_timeout=50.0, fail_on_data_loss=False) as one:
-        with pytest.raises(SourceError, match=r"\[ASYNCGROUP_NO_PROGRESS\].*\[10, 20\).*up to 20"):
+        with pytest.raises(SourceError, match=r"\[ASYNCGROUP_NO_PROGRESS\].*\[10, 20\).*up to offset 20"):
             await one.offsets(part(5, 20))
     assert now() == pytest.approx(50, abs=3)
     brokers.release_followers(TOPIC, 0)
