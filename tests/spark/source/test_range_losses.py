@@ -66,7 +66,7 @@ async def test_the_log_ends_before_the_range(brokers: EmbeddedCluster) -> None:
     """A new leader's high watermark may only be late: after a while the leader is asked for the end of its log."""
     fill(brokers, 10)
     async with worker(brokers, poll_timeout=30.0) as one:
-        with pytest.raises(DataLossError, match=LOSS + r".*\[10, 12\).*ends at 10"):
+        with pytest.raises(DataLossError, match=LOSS + r".*\[10, 12\).*ends at offset 10"):
             await one.offsets(part(5, 12))
     async with worker(brokers, poll_timeout=30.0, fail_on_data_loss=False) as one:
         assert await one.offsets(part(5, 12)) == [5, 6, 7, 8, 9]
@@ -219,7 +219,7 @@ async def test_records_deleted_between_the_lookup_and_the_fetch_response(brokers
         async with worker(brokers, fail_on_data_loss=fail) as one:
             return await one.offsets(part(0, 100))
 
-    with pytest.raises(DataLossError, match=LOSS + r".*\[0, 30\).*begins at 30"):
+    with pytest.raises(DataLossError, match=LOSS + r".*\[0, 30\).*starts at offset 30"):
         await read(fail=True)
     assert await read(fail=False) == list(range(30, 100))
 

@@ -37,7 +37,7 @@ async def test_a_range_that_waits_for_others_does_not_time_out(brokers: Embedded
 async def test_a_truncated_leader_is_detected_soon(brokers: EmbeddedCluster) -> None:
     fill(brokers, 10)
     async with worker(brokers) as one:
-        with pytest.raises(DataLossError, match=LOSS + r".*\[10, 12\).*ends at 10"):
+        with pytest.raises(DataLossError, match=LOSS + r".*\[10, 12\).*ends at offset 10"):
             await one.offsets(part(5, 12))
     async with worker(brokers, fail_on_data_loss=False) as one:
         assert await one.offsets(part(5, 12)) == [5, 6, 7, 8, 9]
