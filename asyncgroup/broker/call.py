@@ -70,9 +70,9 @@ class Call:
         """Log the exception that the handler raised, now or while it was awaited, and return the error response."""
         node_id, name = self._node.id, self.handler.name
         if isinstance(error, KafkaStorageError):
-            log.error("node %d: the storage failed in %s: %s", node_id, name, error)
+            log.error("node %d: %s failed on a disk error: %s", node_id, name, error)
             return self.error_response(error.code)
-        log.error("node %d: %s failed on %r", node_id, name, self._request, exc_info=error)
+        log.error("node %d: %s failed on the request %r", node_id, name, self._request, exc_info=error)
         return self.error_response(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     async def _handle_delayed(self, fault: Fault | None) -> Any:

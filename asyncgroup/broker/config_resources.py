@@ -185,7 +185,7 @@ def check_node(node: Node, name: str) -> None:
     except ValueError:  # also raised for numbers of more than 4300 digits
         raise Refused(ErrorCode.INVALID_REQUEST, f"a node id must be a number, not {name!r}") from None
     if number != node.id:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"this is node {node.id}, not {name}")
+        raise Refused(ErrorCode.INVALID_REQUEST, f"this is node {node.id}; send the request to node {name}")
 
 
 def apply_changes(

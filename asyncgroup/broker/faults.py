@@ -77,6 +77,7 @@ class Faults:
             raise ConfigError("times", times, "1 or more, or None for all")
 
         def matches(context: RequestContext, request: Any) -> bool:
+            # the cheap comparisons first; `where` is called only for requests that match everything else
             return (
                 (api is None or context.api == api)
                 and (node is None or context.node_id == node)

@@ -90,6 +90,7 @@ class _CachedPartition:
         return changed
 
     def store(self, fetched: FetchPartitionData) -> None:
+        """Store what is returned for the partition."""
         # After an error the high watermark is unknown, so that the next successful result counts as a change.
         self.high_watermark = -1 if fetched.error else fetched.high_watermark
         self.log_start_offset = fetched.log_start_offset
@@ -100,10 +101,15 @@ class _FetchSession:
     id: int
     uses_topic_ids: bool
     epoch: int
+    """The epoch that the next request must have."""
     created: float
+    """Loop time in seconds."""
     used: float
+    """Loop time of the last request in seconds."""
     names: dict[UUID, str]
+    """See `FetchContext`."""
     partitions: dict[FetchKey, _CachedPartition] = field(default_factory=dict)
+    """The partitions in the order in which they are read."""
 
 
 def next_epoch(epoch: int) -> int:
@@ -138,7 +144,9 @@ class FetchContext:
         self.error = error
         self._sessions = sessions
         self._session = session
-        self._epoch = session.epoch if session else 0
+        self._epoch = (
+            session.epoch if session else 0
+        )  # a different one later means that another request came between
         self.names: dict[UUID, str] = session.names if session else {}
         self._create = create
         self._uses_topic_ids = uses_topic_ids

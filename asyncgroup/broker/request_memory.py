@@ -40,14 +40,12 @@ class RequestMemory:
         self._loop = loop
         self.limit = limit
         self.held = 0
-        self._held: dict[
-            MemoryHolder, int
-        ] = {}  # bytes by connection, ordered by last received byte, the oldest first
+        """The sum of the bytes in `_held`."""
+        self._held: dict[MemoryHolder, int] = {}
+        """Unserved bytes by connection, ordered by the time of the last change, the oldest first."""
         self._large: dict[MemoryHolder, None] = {}
-        """Connections that hold more than _SMALL bytes, as a queue; while memory is scarce only the first is read
-        from.
-        """
-        self._is_scarce = False
+        """Queue of connections with more than _SMALL bytes; while memory is scarce, only the first is read from."""
+        self._is_scarce = False  # whether more than half of `limit` is used
         self._timer: asyncio.TimerHandle | None = None
         self._seen: tuple[MemoryHolder | None, int] = (None, 0)
         """The first large connection and its bytes when the timer last fired."""

@@ -67,9 +67,7 @@ class SegmentedLog:
         self.start_offset = 0
         self.end_offset = 0
         self.follower_end_offset: int | None = None
-        """Log end offset of the followers while a test holds them back (`hold_followers`); None: they have all
-        records.
-        """
+        """Log end offset of followers that a test holds back (`hold_followers`); None: they have all records."""
         self.segment_bytes = DEFAULT_SEGMENT_BYTES
         self.segment_ms = DEFAULT_SEGMENT_MS
         self.producers = ProducerStateManager()
@@ -83,11 +81,8 @@ class SegmentedLog:
     @property
     def high_watermark(self) -> int:
         """The offset up to which consumers may read: all replicas have the records before it."""
-        return (
-            self.end_offset
-            if self.follower_end_offset is None
-            else min(self.follower_end_offset, self.end_offset)
-        )
+        followers = self.follower_end_offset
+        return self.end_offset if followers is None else min(followers, self.end_offset)
 
     @property
     def last_stable_offset(self) -> int:
@@ -185,6 +180,7 @@ class SegmentedLog:
             excess = sum(segment.size for segment in self._segments) - retention_bytes
 
             def is_excess(segment: Segment) -> bool:
+                # a segment is deleted only if at least `retention_bytes` remain without it
                 nonlocal excess
                 excess -= segment.size
                 return excess >= 0
@@ -204,6 +200,7 @@ class SegmentedLog:
         return count
 
     def _delete_while(self, is_old: Callable[[Segment], bool]) -> int:
+        """Delete segments from the front up to the first that is empty, above the high watermark, or not old."""
         count, ends = 0, [*(one.base_offset for one in self._segments[1:]), self.end_offset]
         for segment, end in zip(self._segments, ends, strict=False):
             if not segment.size or end > self.high_watermark or not is_old(segment):
@@ -217,6 +214,7 @@ class SegmentedLog:
             return
         if count == len(self._segments):
             self._new_segment()  # its base offset keeps the log end offset
+        # The start is saved first: files that cannot be deleted are then before it and deleted the next time.
         self._advance_start(self._segments[count].base_offset)
         old, self._segments = self._segments[:count], self._segments[count:]
         self.store.remove(old)
@@ -267,14 +265,14 @@ class SegmentedLog:
     def to_clean(self, now_ms: int, min_lag_ms: int) -> LogToClean:
         """Return the cleanable part of the log, without segments that have records younger than `min_lag_ms`."""
         end = self._end_of_cleanable(now_ms, min_lag_ms)
-        index, dirty = self._index, max(self._clean_offset, self.start_offset)
-        first, stop = index.find(dirty), index.count_before(end)
-        began = [
+        index, dirty_offset = self._index, max(self._clean_offset, self.start_offset)
+        first, stop = index.find(dirty_offset), index.count_before(end)
+        dirty_timestamps = [
             one.first_timestamp
             for one, following in pairwise(self._segments)
-            if following.base_offset > dirty
+            if following.base_offset > dirty_offset
         ]
-        earliest = min((timestamp for timestamp in began if timestamp > 0), default=math.inf)
+        earliest = min((timestamp for timestamp in dirty_timestamps if timestamp > 0), default=math.inf)
         return LogToClean(
             end, index.size_between(0, min(first, stop)), index.size_between(first, stop), earliest
         )
@@ -309,8 +307,11 @@ class SegmentedLog:
         Return the number of the first batch after the group, in the index before the cleaning.
         """
         place = self._segments.index(group[0])
-        end = self._segments[place + len(group)].base_offset
+        end = self._segments[
+            place + len(group)
+        ].base_offset  # there is always a following one: the active segment
         first, stop = self._index.count_before(group[0].base_offset), self._index.count_before(end)
+        # lazily, so that one batch at a time is in memory; the index is updated by the caller
         left = (kept for batch in self._batches[first:stop] if (kept := cleaner.clean(batch)) is not None)
         segment, written = self.store.rewrite(group, left)
         self._segments[place : place + len(group)] = [segment] if written else []
@@ -335,6 +336,7 @@ class SegmentedLog:
         segment, later = self._segments[count - 1], self._segments[count:]
         stop = self._index.count_before(later[0].base_offset if later else None)
         with self._storage_errors():
+            # from the last segment backwards, so that a crash leaves no gap
             self.store.remove(later[::-1])
             del self._segments[count:]
             segment.truncate(first)

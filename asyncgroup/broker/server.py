@@ -140,10 +140,15 @@ class ServerConnection(asyncio.Protocol):
 
     @property
     def _busy(self) -> bool:
+        """Whether no further request may be served now."""
         return self._waiting is not None or self._muted is not None or self._stuck or not self._can_write
 
     def _serve(self) -> None:
-        """Serve up to _TURN complete frames, then resume or pause reading."""
+        """Serve up to _TURN complete frames, then resume or pause reading.
+
+        It is called whenever the connection may have become able to serve; while a next turn is scheduled, frames wait
+        for that.
+        """
         if self._turn is not None:
             return
         for _ in range(_TURN):
@@ -273,6 +278,7 @@ class ServerConnection(asyncio.Protocol):
         self._serve()
 
     def _answer(self, call: Call, response: Any) -> None:
+        """Apply what the fault does to the response, and send it."""
         fault = call.fault
         if fault is not None and fault.cut == "before":
             self.abort()

@@ -49,6 +49,7 @@ class TimestampIndex:
             if level == len(self._levels):
                 if number == dropped:  # a level with a single block is not needed
                     return
+                # the top level has got its second block: add a level above it, beginning with the first block's maximum
                 below = self._levels[-1]
                 first = (dropped + 1) * _FANOUT - self._first(level - 1)
                 self._levels.append([max(below[:first])])
@@ -80,7 +81,7 @@ class TimestampIndex:
             last //= _FANOUT
             blocks, first = self._levels[level], self._first(level)
             del blocks[last - first + 1 :]
-            blocks[-1] = max(self._block(level, last))
+            blocks[-1] = max(self._block(level, last))  # the last block may have lost its maximum
 
     def _block(self, level: int, number: int) -> list[int]:
         """Return the entries of a block that have not been dropped."""

@@ -109,7 +109,7 @@ class MetadataLog:
             try:
                 self.snapshot()
             except OSError as error:
-                log.warning("no snapshot of the metadata could be written: %s", error)
+                log.warning("a snapshot of the metadata could not be written and will be retried: %s", error)
 
     def delete(self, *key: str | int, already_applied: bool = False) -> None:
         """Remove a key; see `put` for errors."""
