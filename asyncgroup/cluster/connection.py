@@ -209,6 +209,8 @@ class Connection:
             self._end_if_retired()
 
     async def _send_in_turn(self, message: Request[R], version: int, timeout: float) -> asyncio.Future[R]:
+        # Once the request is sent, its slot is released by its response (`_match`) or the connection's end (`_fail`),
+        # not by this caller: the request stays in flight if the caller is cancelled.
         await self._slots.acquire()
         sent = False
         try:
@@ -272,7 +274,7 @@ class Connection:
         except ProtocolError as error:
             self._fail(error)
             return
-        if self._retired:
+        if self._retired:  # if the caller was cancelled, no other event would close the connection
             self._loop.call_soon(self._end_if_retired)
         if request.timer is not None:
             request.timer.cancel()

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures(
 Check = Callable[[bytes, dict[str, Any]], m.SaslAuthenticateResponse]
 
 
-class Door:
+class SaslBroker:
     """The broker's side of SASL: calls `check(bytes, state of the connection)` for each SaslAuthenticate.
 
     Any other request on a connection that has not authenticated, or whose session has expired, closes it, as in Kafka.
@@ -64,33 +64,33 @@ class Door:
         call.answer(response)
 
     def guarded(self, api: str, answer: Any) -> Callable[[Call], None]:
-        def take(call: Call) -> None:
+        def handle(call: Call) -> None:
             until = self.states.get(call.connection.number, {}).get("until")
             if until is None or now() > until:
                 call.cut()
             else:
                 (answer or getattr(self.broker, f"answer_{api}"))(call)
 
-        return take
+        return handle
 
 
 def refuse(text: str | None = "Authentication failed", code: int = 58) -> m.SaslAuthenticateResponse:
     return m.SaslAuthenticateResponse(error_code=code, error_message=text)
 
 
-def plain(said: bytes, state: dict[str, Any]) -> m.SaslAuthenticateResponse:
-    if said not in (b"\0alice\0secret", b"admin\0alice\0secret"):
+def plain(data: bytes, state: dict[str, Any]) -> m.SaslAuthenticateResponse:
+    if data not in (b"\0alice\0secret", b"admin\0alice\0secret"):
         return refuse("Authentication failed: Invalid username or password")
     state["done"] = True
     return m.SaslAuthenticateResponse()
 
 
 def scram(mechanism: str, password: str = "secret") -> Check:
-    def check(said: bytes, state: dict[str, Any]) -> m.SaslAuthenticateResponse:
+    def check(data: bytes, state: dict[str, Any]) -> m.SaslAuthenticateResponse:
         if "server" not in state:
             state["server"] = Server(mechanism, password)
-            return m.SaslAuthenticateResponse(auth_bytes=state["server"].challenge(said))
-        answer = state["server"].accepts(said)
+            return m.SaslAuthenticateResponse(auth_bytes=state["server"].challenge(data))
+        answer = state["server"].accepts(data)
         if answer is None:
             return refuse("Authentication failed during authentication due to invalid credentials")
         state["done"] = True
@@ -99,12 +99,12 @@ def scram(mechanism: str, password: str = "secret") -> Check:
     return check
 
 
-def bearer(said: bytes, state: dict[str, Any]) -> m.SaslAuthenticateResponse:
-    state.setdefault("heard", []).append(said)
-    if said == b"n,,\x01auth=Bearer t0ken\x01traceId=7\x01\x01":
+def bearer(data: bytes, state: dict[str, Any]) -> m.SaslAuthenticateResponse:
+    state.setdefault("received", []).append(data)
+    if data == b"n,,\x01auth=Bearer t0ken\x01traceId=7\x01\x01":
         state["done"] = True
         return m.SaslAuthenticateResponse()
-    if said == b"\x01":
+    if data == b"\x01":
         return refuse('{"status":"invalid_token"}')
     return m.SaslAuthenticateResponse(auth_bytes=b'{"status":"invalid_token"}')
 
@@ -145,7 +145,7 @@ async def test_every_connection_authenticates_first(sasl: Sasl, check: Check) ->
     async with ScriptedCluster("10.0.0.1", "10.0.0.2") as scripted:
         for node_id in (1, 2):
             scripted[node_id].script["ListGroups"] = answer_list_groups
-            Door(scripted, node_id, check)
+            SaslBroker(scripted, node_id, check)
         async with cluster_of(scripted, **with_sasl(sasl)) as cluster:
             await cluster.request(2, LIST_GROUPS)
             await cluster.request(2, LIST_GROUPS, lane="other")
@@ -163,7 +163,7 @@ async def test_every_connection_authenticates_first(sasl: Sasl, check: Check) ->
 async def test_an_older_broker_gets_older_request_versions() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         scripted[1].versions = {"SaslAuthenticate": (0, 0)}
-        Door(scripted, 1, plain)
+        SaslBroker(scripted, 1, plain)
         async with cluster_of(scripted, **with_sasl(Plain("alice", "secret"))):
             assert {one.version for one in scripted.requests_of("SaslAuthenticate")} == {0}
 
@@ -171,15 +171,15 @@ async def test_an_older_broker_gets_older_request_versions() -> None:
 async def test_a_broker_without_sasl_handshake_version_1_is_too_old() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         scripted[1].versions = {"SaslHandshake": (0, 0)}
-        said = await failure(scripted, Plain("alice", "secret"), UnsupportedVersionError)
-        assert "SaslHandshake: node 1 (10.0.0.1:9092) offers 0, this client supports 1" in said
+        error_text = await failure(scripted, Plain("alice", "secret"), UnsupportedVersionError)
+        assert "SaslHandshake: node 1 (10.0.0.1:9092) offers 0, this client supports 1" in error_text
 
 
 # --- rejected credentials ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("sasl", "check", "said"),
+    ("sasl", "check", "expected"),
     [
         (
             Plain("alice", "wr0ng"),
@@ -195,33 +195,33 @@ async def test_a_broker_without_sasl_handshake_version_1_is_too_old() -> None:
     ],
     ids=["PLAIN", "SCRAM", "OAUTHBEARER"],
 )
-async def test_wrong_credentials(sasl: Sasl, check: Check, said: str) -> None:
+async def test_wrong_credentials(sasl: Sasl, check: Check, expected: str) -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
-        Door(scripted, 1, check)
-        heard = await failure(scripted, sasl)
-        assert heard.startswith(f"node 1 (10.0.0.1:9092): SASL/{sasl.mechanism}")
-        assert said in heard
-        assert "wr0ng" not in heard
+        SaslBroker(scripted, 1, check)
+        error = await failure(scripted, sasl)
+        assert error.startswith(f"node 1 (10.0.0.1:9092): SASL/{sasl.mechanism}")
+        assert expected in error
+        assert "wr0ng" not in error
         assert now() < 1.0
 
 
 async def test_a_refused_token_is_acknowledged() -> None:
     """RFC 7628: the server sends the error code only after the acknowledgement."""
     async with ScriptedCluster("10.0.0.1") as scripted:
-        door = Door(scripted, 1, bearer)
+        sasl_broker = SaslBroker(scripted, 1, bearer)
         await failure(scripted, OAuthBearer(token))
-        assert door.states[0]["heard"] == [b"n,,\x01auth=Bearer t0ken\x01\x01", b"\x01"]
+        assert sasl_broker.states[0]["received"] == [b"n,,\x01auth=Bearer t0ken\x01\x01", b"\x01"]
 
 
 async def test_a_broker_that_does_not_know_the_password_is_rejected() -> None:
-    def impostor(said: bytes, state: dict[str, Any]) -> m.SaslAuthenticateResponse:
-        answer = scram("SCRAM-SHA-256", "another")(said, state)
+    def impostor(data: bytes, state: dict[str, Any]) -> m.SaslAuthenticateResponse:
+        answer = scram("SCRAM-SHA-256", "another")(data, state)
         return m.SaslAuthenticateResponse(auth_bytes=b"v=AAAA") if answer.error_code else answer
 
     async with ScriptedCluster("10.0.0.1") as scripted:
-        Door(scripted, 1, impostor)
-        said = await failure(scripted, Scram("alice", "secret", "SCRAM-SHA-256"))
-        assert "it does not know the password" in said
+        SaslBroker(scripted, 1, impostor)
+        error_text = await failure(scripted, Scram("alice", "secret", "SCRAM-SHA-256"))
+        assert "it does not know the password" in error_text
 
 
 async def test_a_mechanism_that_is_not_offered() -> None:
@@ -229,8 +229,8 @@ async def test_a_mechanism_that_is_not_offered() -> None:
         scripted[1].script["SaslHandshake"] = lambda call: call.answer(
             m.SaslHandshakeResponse(error_code=33, mechanisms=["SCRAM-SHA-512", "GSSAPI"])
         )
-        said = await failure(scripted, Plain("alice", "secret"))
-        assert said.endswith("the broker does not offer SASL/PLAIN; it offers GSSAPI, SCRAM-SHA-512")
+        error_text = await failure(scripted, Plain("alice", "secret"))
+        assert error_text.endswith("the broker does not offer SASL/PLAIN; it offers GSSAPI, SCRAM-SHA-512")
 
 
 async def test_a_listener_without_sasl() -> None:
@@ -241,15 +241,15 @@ async def test_a_listener_without_sasl() -> None:
 
 async def test_a_retriable_sasl_error_is_a_connect_error() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
-        Door(scripted, 1, lambda *_: refuse(None, 15))
-        said = await failure(scripted, Plain("alice", "secret"), ConnectError)
-        assert "COORDINATOR_NOT_AVAILABLE" in said
+        SaslBroker(scripted, 1, lambda *_: refuse(None, 15))
+        error_text = await failure(scripted, Plain("alice", "secret"), ConnectError)
+        assert "COORDINATOR_NOT_AVAILABLE" in error_text
 
 
 @pytest.mark.parametrize("api", ["SaslHandshake", "SaslAuthenticate"])
 async def test_a_sasl_exchange_that_hangs_runs_into_connect_timeout(api: str) -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
-        Door(scripted, 1, plain)
+        SaslBroker(scripted, 1, plain)
         scripted[1].script[api] = no_answer
         await failure(scripted, Plain("alice", "secret"), ConnectError, connect_timeout=4.0)
         assert now() == pytest.approx(4.0, abs=0.2)
@@ -270,20 +270,20 @@ async def test_a_token_provider_that_fails_hangs_or_returns_no_token() -> None:
         return "t0ken\r\nwith a line"
 
     async with ScriptedCluster("10.0.0.1") as scripted:
-        Door(scripted, 1, bearer)
-        said = await failure(scripted, OAuthBearer(fails), ConnectError)
-        assert "the token provider failed: LookupError: no vault" in said
+        SaslBroker(scripted, 1, bearer)
+        error_text = await failure(scripted, OAuthBearer(fails), ConnectError)
+        assert "the token provider failed: LookupError: no vault" in error_text
         assert "it was cancelled" in await failure(scripted, OAuthBearer(cancelled), ConnectError)
         await failure(scripted, OAuthBearer(hangs), ConnectError, connect_timeout=2.0)
-        said = await failure(scripted, OAuthBearer(nonsense))
-        assert "did not return a token" in said
-        assert "t0ken" not in said
+        error_text = await failure(scripted, OAuthBearer(nonsense))
+        assert "did not return a token" in error_text
+        assert "t0ken" not in error_text
 
 
 async def test_a_group_raises_an_authentication_error_without_a_retry() -> None:
     async with ScriptedCluster("10.0.0.1", "10.0.0.2") as scripted:
         for node_id in (1, 2):
-            Door(scripted, node_id, plain)
+            SaslBroker(scripted, node_id, plain)
         config = ConsumerConfig(**with_sasl(Plain("alice", "wr0ng")))
         with pytest.raises(AuthenticationError, match="as user 'alice'"):
             async with ConsumerGroup(scripted.servers, "g", config) as group:
@@ -295,12 +295,12 @@ async def test_failed_authentication_does_not_count_as_a_response() -> None:
     """Otherwise a group member that cannot authenticate would stay alive because of answered handshakes."""
     async with ScriptedCluster("10.0.0.1") as scripted:
         scripted[1].script["ListGroups"] = answer_list_groups
-        door = Door(scripted, 1, plain)
+        sasl_broker = SaslBroker(scripted, 1, plain)
         config: dict[str, Any] = {**with_sasl(Plain("alice", "secret")), "metadata_refresh_interval": 0}
         async with cluster_of(scripted, **config) as cluster:
             await cluster.request(1, LIST_GROUPS)
             last = cluster.last_response_at
-            door.check = lambda *_: refuse()
+            sasl_broker.check = lambda *_: refuse()
             await asyncio.sleep(5.0)
             with pytest.raises(AuthenticationError):
                 await cluster.request(1, LIST_GROUPS, lane="new")
@@ -309,7 +309,7 @@ async def test_failed_authentication_does_not_count_as_a_response() -> None:
 
 async def test_a_disconnect_without_sasl_gives_a_hint() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
-        Door(scripted, 1, plain)
+        SaslBroker(scripted, 1, plain)
         with pytest.raises(NoBrokersError, match="does the listener require SASL"):
             async with cluster_of(scripted):
                 pass
@@ -321,7 +321,7 @@ async def test_a_disconnect_without_sasl_gives_a_hint() -> None:
 async def test_an_expiring_sasl_session_gets_a_new_connection() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         scripted[1].script["ListGroups"] = answer_list_groups
-        Door(scripted, 1, plain, lifetime=60.0)
+        SaslBroker(scripted, 1, plain, lifetime=60.0)
         events = Events()
         config = ClientConfig(**with_sasl(Plain("alice", "secret")), metadata_refresh_interval=0)
         async with Cluster(scripted.servers, config, hooks=Hooks([events])) as cluster:
@@ -339,7 +339,7 @@ async def test_in_flight_requests_are_answered_on_the_old_connection() -> None:
         held: list[Call] = []
         scripted[1].script["ListGroups"] = answer_list_groups
         scripted[1].script["Heartbeat"] = held.append
-        Door(scripted, 1, plain, lifetime=60.0)
+        SaslBroker(scripted, 1, plain, lifetime=60.0)
         async with cluster_of(scripted, **with_sasl(Plain("alice", "secret"))) as cluster:
             parked = asyncio.create_task(cluster.request(1, m.HeartbeatRequest(), timeout=300.0))
             await asyncio.sleep(55.0)
@@ -360,7 +360,7 @@ async def test_a_retired_connection_is_closed_with_the_cluster() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         scripted[1].script["ListGroups"] = answer_list_groups
         scripted[1].script["Heartbeat"] = no_answer
-        Door(scripted, 1, plain, lifetime=60.0)
+        SaslBroker(scripted, 1, plain, lifetime=60.0)
         async with cluster_of(scripted, **with_sasl(Plain("alice", "secret"))) as cluster:
             parked = asyncio.create_task(cluster.request(1, m.HeartbeatRequest(), timeout=300.0))
             abandoned = asyncio.create_task(cluster.request(1, m.HeartbeatRequest(), timeout=300.0))

@@ -255,17 +255,17 @@ async def test_a_connector_opens_every_socket_and_resolves_the_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "expected"),
     [
         (LookupError("no such proxy"), "the connector failed: LookupError: no such proxy"),
         (ConnectionRefusedError(111, "x"), "Connection refused"),
     ],
 )
-async def test_a_connector_that_fails(error: Exception, said: str) -> None:
+async def test_a_connector_that_fails(error: Exception, expected: str) -> None:
     async def broken(host: str, port: int) -> socket.socket:
         raise error
 
-    with pytest.raises(ConnectError, match=f"node 1 .*{said}"):
+    with pytest.raises(ConnectError, match=f"node 1 .*{expected}"):
         await connect(NODE, "control", ClientConfig(connector=broken), Hooks())
 
 
@@ -287,7 +287,7 @@ def tls_error(reason: str) -> ssl.SSLError:
 
 
 @pytest.mark.parametrize(
-    ("error", "with_tls", "said"),
+    ("error", "with_tls", "expected"),
     [
         (tls_error("WRONG_VERSION_NUMBER"), True, "TLS failed: WRONG_VERSION_NUMBER (is it a TLS listener"),
         (tls_error("TLSV1_ALERT_PROTOCOL_VERSION"), True, "TLS failed: TLSV1_ALERT_PROTOCOL_VERSION"),
@@ -297,12 +297,12 @@ def tls_error(reason: str) -> ssl.SSLError:
         (TimeoutError(), False, "no answer in time"),
     ],
 )  # fmt: skip
-async def test_messages_for_connect_errors(error: Exception, with_tls: bool, said: str) -> None:
-    assert describe_connect_error(NODE, error, with_tls).startswith(said)
+async def test_messages_for_connect_errors(error: Exception, with_tls: bool, expected: str) -> None:
+    assert describe_connect_error(NODE, error, with_tls).startswith(expected)
 
 
 @pytest.mark.parametrize(
-    ("code", "message", "said"),
+    ("code", "message", "expected"),
     [
         (
             62,
@@ -313,8 +313,10 @@ async def test_messages_for_connect_errors(error: Exception, with_tls: bool, sai
         (19, "self-signed certificate in certificate chain", "is not trusted: self-signed certificate"),
     ],
 )
-async def test_a_certificate_error_names_the_host_and_the_reason(code: int, message: str, said: str) -> None:
+async def test_a_certificate_error_names_the_host_and_the_reason(
+    code: int, message: str, expected: str
+) -> None:
     error = ssl.SSLCertVerificationError("x")
     error.verify_code, error.verify_message = code, message
-    with pytest.raises(AuthenticationError, match=said):
+    with pytest.raises(AuthenticationError, match=expected):
         describe_connect_error(NODE, error, True)

@@ -127,16 +127,16 @@ async def test_leader_waits_for_a_leader_election() -> None:
 
 
 @pytest.mark.parametrize(
-    ("partition", "said"),
+    ("partition", "expected"),
     [
         (0, r"partition t-0: LEADER_NOT_AVAILABLE"),
         (9, r"partition t-9: UNKNOWN_TOPIC_OR_PARTITION .*does not exist"),
     ],
 )
-async def test_no_leader_after_all_retries(partition: int, said: str) -> None:
+async def test_no_leader_after_all_retries(partition: int, expected: str) -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         scripted.topics = {"t": {0: (-1, 0)}}
-        with pytest.raises(BrokerError, match=said):
+        with pytest.raises(BrokerError, match=expected):
             await cluster.leader(TopicPartition("t", partition))
         assert 1 < now() < 10
 

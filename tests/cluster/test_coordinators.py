@@ -22,7 +22,7 @@ def coordinate(scripted: ScriptedCluster, node_id: int, error_code: int = 0) -> 
         host = HOSTS[(node_id - 1) % 3]
         if call.version < 4:
             found = m.FindCoordinatorResponse(
-                error_code=error_code, error_message="said so", node_id=node_id, host=host, port=9092
+                error_code=error_code, error_message="not available", node_id=node_id, host=host, port=9092
             )
         else:
             one = m.FindCoordinatorResponse.Coordinator(
@@ -31,7 +31,7 @@ def coordinate(scripted: ScriptedCluster, node_id: int, error_code: int = 0) -> 
                 host=host,
                 port=9092,
                 error_code=error_code,
-                error_message="said so",
+                error_message="not available",
             )
             found = m.FindCoordinatorResponse(coordinators=[one])
         call.answer(found)
@@ -78,7 +78,7 @@ async def test_a_find_coordinator_error_is_raised() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         coordinate(scripted, -1, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         with pytest.raises(
-            BrokerError, match=r"coordinator of 'g': COORDINATOR_NOT_AVAILABLE \(15\): said so"
+            BrokerError, match=r"coordinator of 'g': COORDINATOR_NOT_AVAILABLE \(15\): not available"
         ):
             await cluster.coordinators.find("g")
 

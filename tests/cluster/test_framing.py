@@ -78,7 +78,7 @@ def test_byte_by_byte(bodies: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("head", "said"),
+    ("head", "expected"),
     [
         ((LIMIT + 1).to_bytes(4, "big"), f"a frame size of {LIMIT + 1} bytes"),
         ((-1).to_bytes(4, "big", signed=True), "a frame size of -1 bytes"),
@@ -87,7 +87,7 @@ def test_byte_by_byte(bodies: list[bytes]) -> None:
         (b"SSH-", "SSH server"),
     ],
 )
-def test_an_invalid_frame_size_ends_the_connection(head: bytes, said: str) -> None:
+def test_an_invalid_frame_size_ends_the_connection(head: bytes, expected: str) -> None:
     made, frames, ends, transport = protocol()
     feed(made, framed([b"good"]) + head + b"more", [])
     assert frames == [b"good"]
@@ -95,7 +95,7 @@ def test_an_invalid_frame_size_ends_the_connection(head: bytes, said: str) -> No
     made.connection_lost(None)
     (error,) = ends
     assert isinstance(error, ProtocolError)
-    assert said in str(error)
+    assert expected in str(error)
 
 
 def test_a_frame_too_large_for_memory_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,7 @@ def test_a_wrong_password_fails_and_nonces_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "expected"),
     [
         (b"r=other,s=QQ==,i=4096", "nonce"),
         (b"r=mine,s=QQ==,i=4096", "followed by further"),
@@ -107,16 +107,16 @@ def test_a_wrong_password_fails_and_nonces_differ() -> None:
         (b"", "nonce"),
     ],
 )
-def test_invalid_server_first_messages(answer: bytes, said: str) -> None:
+def test_invalid_server_first_messages(answer: bytes, expected: str) -> None:
     client = ScramClient("SCRAM-SHA-256", "user", "pencil", nonce="mine")
     client.first()
-    with pytest.raises(ScramError, match=said) as caught:
+    with pytest.raises(ScramError, match=expected) as caught:
         client.final(answer)
     assert "pencil" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "expected"),
     [
         (b"v=QQ==", "does not know the password"),
         (b"v=", "does not know the password"),
@@ -125,11 +125,11 @@ def test_invalid_server_first_messages(answer: bytes, said: str) -> None:
         (b"e=invalid-proof", "refused authentication: invalid-proof"),
     ],
 )
-def test_invalid_server_final_messages(answer: bytes, said: str) -> None:
+def test_invalid_server_final_messages(answer: bytes, expected: str) -> None:
     server = Server("SCRAM-SHA-256", "pencil")
     client = ScramClient("SCRAM-SHA-256", "user", "pencil")
     client.final(server.challenge(client.first()))
-    with pytest.raises(ScramError, match=said):
+    with pytest.raises(ScramError, match=expected):
         client.verify(answer)
 
 

@@ -30,10 +30,10 @@ SHOWN = "ev\\x1b[2Jil\\nforged\\x9b"
 async def failure(awaitable: Any) -> str:
     with pytest.raises(AsyncGroupError) as caught:
         await awaitable
-    said = str(caught.value)
-    assert said.isprintable()
-    assert len(said) < 5000
-    return said
+    error_text = str(caught.value)
+    assert error_text.isprintable()
+    assert len(error_text) < 5000
+    return error_text
 
 
 @pytest.mark.virtual
@@ -53,8 +53,8 @@ async def test_host_names_and_error_messages_of_a_broker_are_escaped() -> None:
             f"10.0.0.1:{PORT}", ClientConfig(metadata_retry_max=0, connect_timeout=1.0)
         ) as cluster:
             assert SHOWN in await failure(cluster.request(2, m.ListGroupsRequest()))
-            said = await failure(cluster.coordinators.find("g"))
-            assert f"GROUP_AUTHORIZATION_FAILED (30): {SHOWN}" in said
+            error_text = await failure(cluster.coordinators.find("g"))
+            assert f"GROUP_AUTHORIZATION_FAILED (30): {SHOWN}" in error_text
         scripted[2].host = "10.0.0.2"
 
 
@@ -86,8 +86,8 @@ async def test_text_of_a_broker_in_sasl_errors_is_escaped(
             )
         )
         config = ClientConfig(security=Security(sasl=sasl))
-        said = await failure(connect(Address(1, "10.0.0.1", PORT), "control", config, Hooks()))
-        assert "secret" not in said
+        error_text = await failure(connect(Address(1, "10.0.0.1", PORT), "control", config, Hooks()))
+        assert "secret" not in error_text
 
 
 async def test_client_and_group_ids_are_escaped_in_health_and_logs(caplog: pytest.LogCaptureFixture) -> None:
@@ -172,6 +172,6 @@ async def test_unencrypted_credentials_are_logged_once(
             async with cluster:
                 await cluster.request(1, m.ListGroupsRequest())
                 await cluster.request(1, m.ListGroupsRequest(), lane="other")
-    said = [record.getMessage() for record in caplog.records if "unencrypted" in record.getMessage()]
-    assert len(said) == warned
-    assert all("use Security(tls=Tls(…))" in text and "s3cret" not in text for text in said)
+    warnings = [record.getMessage() for record in caplog.records if "unencrypted" in record.getMessage()]
+    assert len(warnings) == warned
+    assert all("use Security(tls=Tls(…))" in text and "s3cret" not in text for text in warnings)

@@ -62,9 +62,9 @@ async def refused(servers: str, security: Security | None, kind: type[Exception]
     with pytest.raises(kind) as caught:
         async with Cluster(servers, config):
             pass
-    said = str(caught.value)
-    assert said.count(servers) == 1, said
-    return said
+    error_text = str(caught.value)
+    assert error_text.count(servers) == 1, error_text
+    return error_text
 
 
 def alert(code: int) -> Callable[[], Server]:
@@ -73,7 +73,7 @@ def alert(code: int) -> Callable[[], Server]:
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "expected"),
     [
         (70, "the broker rejected this client's TLS versions"),
         (
@@ -90,15 +90,15 @@ def alert(code: int) -> Callable[[], Server]:
         (80, "TLS failed: TLSV1_ALERT_INTERNAL_ERROR"),
     ],
 )
-async def test_messages_for_tls_alerts(code: int, said: str) -> None:
+async def test_messages_for_tls_alerts(code: int, expected: str) -> None:
     async with served(alert(code)) as servers:
         text = await refused(servers, TLS)
         assert f"{servers}: TLS failed: " in text
-        assert said in text
+        assert expected in text
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "expected"),
     [
         (Server, "the broker closed the connection, no TLS handshake (is it a TLS listener?"),
         (lambda: Server(stays=True), "no answer in time, no TLS handshake (is it a TLS listener?"),
@@ -107,23 +107,23 @@ async def test_messages_for_tls_alerts(code: int, said: str) -> None:
     ],
     ids=["closes", "no answer", "HTTP", "SSH"],
 )  # fmt: skip
-async def test_tls_to_a_listener_without_tls(make: Callable[[], Server], said: str) -> None:
+async def test_tls_to_a_listener_without_tls(make: Callable[[], Server], expected: str) -> None:
     async with served(make) as servers:
-        assert f"{servers}: {said}" in await refused(servers, TLS)
+        assert f"{servers}: {expected}" in await refused(servers, TLS)
 
 
 async def test_tls_to_a_plaintext_broker() -> None:
     async with EmbeddedCluster() as broker:
-        said = await refused(broker.bootstrap_servers, TLS)
+        error_text = await refused(broker.bootstrap_servers, TLS)
         assert (
             "no TLS handshake (is it a TLS listener? For a plaintext listener remove tls from the configuration: "
-            in said
+            in error_text
         )
-        assert "security.protocol=PLAINTEXT or SASL_PLAINTEXT)" in said
+        assert "security.protocol=PLAINTEXT or SASL_PLAINTEXT)" in error_text
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "expected"),
     [
         (Server, "the broker closed the connection before it answered any request (does the listener expect TLS?"),
         (lambda: Server(stays=True), "no answer in time"),
@@ -134,21 +134,21 @@ async def test_tls_to_a_plaintext_broker() -> None:
     ids=["closes", "no answer", "HTTP", "SSH", "TLS alert"],
 )  # fmt: skip
 async def test_messages_for_plaintext_to_another_kind_of_server(
-    make: Callable[[], Server], said: str
+    make: Callable[[], Server], expected: str
 ) -> None:
     async with served(make) as servers:
-        assert f"{servers}: {said}" in await refused(servers, None)
+        assert f"{servers}: {expected}" in await refused(servers, None)
 
 
 @pytest.mark.parametrize("sasl", [Plain("alice", "x"), Scram("alice", "x")])
 async def test_sasl_on_a_listener_without_sasl(sasl: Any) -> None:
     async with EmbeddedCluster() as broker:
-        said = await refused(broker.bootstrap_servers, Security(sasl=sasl), AuthenticationError)
+        error_text = await refused(broker.bootstrap_servers, Security(sasl=sasl), AuthenticationError)
         assert (
             f"{broker.bootstrap_servers}: this listener does not support SASL/{sasl.mechanism} or any other mechanism"
-            in said
+            in error_text
         )
-        assert "remove sasl from the configuration" in said
+        assert "remove sasl from the configuration" in error_text
 
 
 # --- certificates -----------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def server_context(cert_file: str, ca_file: str | None = None) -> ssl.SSLContext
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "said"),
+    ("start", "end", "expected"),
     [
         ("20200101000000Z", "20200201000000Z", "certificate has expired: renew it on the broker"),
         ("20900101000000Z", "20910101000000Z", "certificate is not yet valid: check the clocks of both machines"),
@@ -177,20 +177,20 @@ def server_context(cert_file: str, ca_file: str | None = None) -> ssl.SSLContext
     ids=["expired", "not yet valid"],
 )  # fmt: skip
 async def test_expired_and_not_yet_valid_certificates(
-    authority: Authority, start: str, end: str, said: str
+    authority: Authority, start: str, end: str, expected: str
 ) -> None:
     cert = authority.sign_for("dated", "IP:127.0.0.1", start, end)
     async with served(Server, server_context(cert)) as servers:
         security = Security(tls=Tls(ca_file=authority.ca_file))
-        assert said in await refused(servers, security, AuthenticationError)
+        assert expected in await refused(servers, security, AuthenticationError)
 
 
 async def test_a_broker_certificate_of_an_unknown_ca(authority: Authority) -> None:
     async with served(Server, server_context(authority.sign("broker", "IP:127.0.0.1"))) as servers:
-        said = await refused(servers, TLS, AuthenticationError)
+        error_text = await refused(servers, TLS, AuthenticationError)
         assert (
             "is not trusted: unable to get local issuer certificate (is its CA in ca_file, or ssl.truststore.location?)"
-            in said
+            in error_text
         )
 
 
@@ -198,20 +198,20 @@ async def test_a_missing_client_certificate(authority: Authority) -> None:
     """With TLS 1.3 the rejection comes after the handshake; some brokers only close the connection."""
     context = server_context(authority.sign("mutual", "IP:127.0.0.1"), authority.ca_file)
     async with served(Server, context) as servers:
-        said = await refused(servers, Security(tls=Tls(ca_file=authority.ca_file)))
-        assert "does the listener require a client certificate? Then set cert_file and key_file" in said
+        error_text = await refused(servers, Security(tls=Tls(ca_file=authority.ca_file)))
+        assert "does the listener require a client certificate? Then set cert_file and key_file" in error_text
 
 
 async def test_a_client_certificate_of_an_untrusted_ca(authority: Authority, tmp_path: Path) -> None:
     context = server_context(authority.sign("strict", "IP:127.0.0.1"), authority.ca_file)
     cert = Authority(tmp_path, "other").sign("client", "IP:127.0.0.1")
     async with served(Server, context) as servers:
-        said = await refused(servers, Security(tls=Tls(ca_file=authority.ca_file, cert_file=cert)))
-        assert "does the broker trust the CA of this client's certificate?" in said
+        error_text = await refused(servers, Security(tls=Tls(ca_file=authority.ca_file, cert_file=cert)))
+        assert "does the broker trust the CA of this client's certificate?" in error_text
 
 
 async def test_an_http_server_with_tls(authority: Authority) -> None:
     context = server_context(authority.sign("web", "IP:127.0.0.1"))
     async with served(lambda: Server(HTTP), context) as servers:
-        said = await refused(servers, Security(tls=Tls(ca_file=authority.ca_file)))
-        assert "this is an HTTP server, not a Kafka broker" in said
+        error_text = await refused(servers, Security(tls=Tls(ca_file=authority.ca_file)))
+        assert "this is an HTTP server, not a Kafka broker" in error_text

@@ -155,9 +155,9 @@ def zlib_bomb(size: int) -> bytes:
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_decompression_bomb_takes_little_more_memory_than_the_limit(bomb):
     packed, limit = BOMBS[bomb](), 2 * MEGABYTE
-    said = "decompress to more than the limit of 2097152 bytes"
+    expected = "decompress to more than the limit of 2097152 bytes"
     # gzip data is decompressed in pieces, each at most as large as the limit
-    with memory_under(limit * 2.2 + len(packed)), pytest.raises(CorruptRecordsError, match=said):
+    with memory_under(limit * 2.2 + len(packed)), pytest.raises(CorruptRecordsError, match=expected):
         decompress(CODECS[bomb.split()[0]], packed, limit)
 
 

@@ -39,10 +39,10 @@ def test_names(code, name):
     assert ErrorCode(code).name == name
 
 
-def test_a_code_of_the_future_has_a_name_and_is_not_retried():
+def test_an_unknown_code_has_a_name_and_is_not_retriable():
     assert error_name(9999) == "UNKNOWN_ERROR_CODE_9999"
     assert not is_retriable(9999)
 
 
-def test_success_is_not_retried():
+def test_none_is_not_retriable():
     assert not is_retriable(0)

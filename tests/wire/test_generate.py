@@ -1,4 +1,4 @@
-"""The generated files are what the generator makes of Kafka's specifications."""
+"""The generator of message classes, and a check that the generated files are up to date."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from tests.wire.kafka_files import kafka_jar
 
 
 @pytest.mark.parametrize("module", [messages, tables])
-def test_the_checked_in_files_are_the_generators(module):
+def test_the_generated_files_are_up_to_date(module):
     made = generate([kafka_jar("kafka-clients"), kafka_jar("kafka-group-coordinator")])
     path = Path(module.__file__)
     assert made[path.name] == path.read_text(encoding="utf-8")
 
 
-def test_the_classes_are_made_of_the_tables():
-    """Needs no jars: nobody has edited one of the two files alone."""
+def test_the_classes_match_the_tables():
+    """Without jars: neither of the two generated files was edited alone."""
     specs = [parse_table(name, text) for name, text in tables.TABLES.items()]
     assert classes_source(specs) == Path(messages.__file__).read_text(encoding="utf-8")
 
 
-def test_every_wanted_message_is_there():
+def test_every_message_is_generated():
     wanted = {f"{api}{kind}" for api in APIS for kind in ("Request", "Response")} | set(DATA)
     assert set(tables.TABLES) == wanted
     assert set(messages.__all__) == wanted | {"NO_UUID"}
@@ -63,11 +63,11 @@ Old string 0+ flexible none
 """
 
 
-def test_a_table_holds_the_facts_of_a_specification_and_no_prose():
+def test_table_text():
     assert table_text(SPECIFICATION) == TABLE
 
 
-def test_specifications_are_read_from_folders_with_their_comments(tmp_path, monkeypatch):
+def test_specifications_are_read_from_directories(tmp_path, monkeypatch):
     folder = tmp_path / "common" / "message"
     folder.mkdir(parents=True)
     response = {
@@ -92,7 +92,7 @@ def test_a_missing_specification_is_an_error(tmp_path):
         generate([tmp_path])
 
 
-def test_the_generator_writes_beside_itself(tmp_path, monkeypatch, capsys):
+def test_main_writes_the_files_into_its_own_directory(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(generator, "generate", lambda sources: {"tables.py": f"{len(list(sources))}\n"})
     monkeypatch.setattr(generator, "__file__", str(tmp_path / "generate.py"))
     assert generator.main(["one.jar", "two.jar"]) == 0
@@ -100,7 +100,7 @@ def test_the_generator_writes_beside_itself(tmp_path, monkeypatch, capsys):
     assert "tables.py: 1 lines" in capsys.readouterr().out
 
 
-def test_the_generator_explains_itself_without_arguments(capsys):
+def test_main_without_arguments_prints_the_usage(capsys):
     assert generator.main([]) == 2
     assert "python -m asyncgroup.wire.generate" in capsys.readouterr().err
 
@@ -128,15 +128,15 @@ class TestClasses:
         ):
             assert line in source
 
-    def test_a_keyword_of_python_needs_a_decision(self):
+    def test_a_python_keyword_as_field_name_is_an_error(self):
         with pytest.raises(ValueError, match=r"Foo\.Class: class is a Python keyword"):
             self.source("Class string 0+")
 
-    def test_so_does_a_nullable_struct_with_a_default_that_is_not_null(self):
+    def test_a_nullable_struct_with_a_non_null_default_is_an_error(self):
         with pytest.raises(ValueError, match=r"Foo\.Part: a nullable struct"):
             self.source("Part Inner 0+ null 0+", "  Id int32 0+")
 
-    def test_so_do_elements_without_a_byte(self):
+    def test_elements_of_size_0_are_an_error(self):
         """Decoding a malicious count of such elements would not end."""
         spec = parse_table("Foo", "data -1 0-1 flexible none\nParts []Part 0+\n  Id int32 1+\n")
         assert "def read(" in decoder_source(spec, 1)

@@ -139,8 +139,8 @@ def test_a_count_of_billions_allocates_no_memory(version):
 
 def refused_under(limit, cls, version, data) -> None:
     """Check that decoding fails because of a count, and takes less than `limit` bytes of memory."""
-    said = "more than the remaining bytes can hold or than a message may have"
-    with memory_under(limit), pytest.raises(DecodeError, match=said):
+    expected = "more than the remaining bytes can hold or than a message may have"
+    with memory_under(limit), pytest.raises(DecodeError, match=expected):
         decode(cls, version, data)
 
 
