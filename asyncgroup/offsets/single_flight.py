@@ -28,7 +28,7 @@ class SingleFlight(Generic[T]):
         self.is_closed = False
 
     def __repr__(self) -> str:
-        state = "closed" if self.is_closed else "idle" if self._task is None else "under way"
+        state = "closed" if self.is_closed else "idle" if self._task is None else "running"
         return f"<SingleFlight {self._name}: {state}>"
 
     async def __call__(self) -> T:

@@ -43,7 +43,7 @@ def batch(
             builder.append(offset - base, 1_700_000_000_000 + offset, b"%06d" % offset, value, []) is not None
         )
     data = bytearray(builder.build())
-    if not held:  # compaction keeps an empty batch for its producer's sequence numbers
+    if not held:  # compaction keeps an empty batch for the producer's sequence numbers
         data = data[:57] + struct.pack(">i", 0)
         struct.pack_into(">i", data, 8, len(data) - 12)
     if control:

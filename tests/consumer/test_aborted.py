@@ -93,7 +93,7 @@ def answers(log: PartitionLog, buffer: RecordBuffer, sizes: Iterator[int]) -> No
     while buffer.fetch_offset < end:
         offset = buffer.fetch_offset
         data = log.read(offset, next(sizes), at_least_one=True, end=end)
-        # whoever answers may list them in any order
+        # brokers may list them in any order
         listed = [
             ListedTransaction(one.producer_id, one.first_offset)
             for one in reversed(log.aborted_transactions(offset, data))
@@ -209,7 +209,7 @@ def test_a_commit_marker_does_not_end_an_aborted_transaction():
     assert handed_out(buffer) == []
 
 
-# -- positions and lag -----------------------------------------------------------------------------------------
+# -- positions and lag -------------------------------------------------------------------------------------------------
 
 
 def consumer_of(log: PartitionLog, offset: int = 0):

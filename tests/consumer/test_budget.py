@@ -18,7 +18,7 @@ def test_shares_and_fetch_sizes_are_consistent(total: int, largest: int, members
     assert budget.allows(0), "a partition that holds nothing may always be fetched"
     if held and budget.allows(held):
         assert held + budget.fetch_size <= budget.share
-    # what may be asked for while so much is held may be asked for while less is held
+    # a fetch that is allowed with `held` bytes is allowed with fewer
     if budget.allows(held):
         assert budget.allows(held // 2)
     assert budget.may_resume(0)

@@ -78,7 +78,7 @@ class BufferAndLog(RuleBasedStateMachine):
         if offsets:
             self.cursor = offsets[-1] + 1
 
-    # -- what may happen ------------------------------------------------------------------------------------------------
+    # -- steps -----------------------------------------------------------------------------------------------------
 
     @rule(batches=st.integers(0, 4), again=st.integers(0, 2), cut=st.integers(0, 60), own=st.booleans())
     def fetch(self, batches: int, again: int, cut: int, own: bool) -> None:
@@ -128,7 +128,7 @@ class BufferAndLog(RuleBasedStateMachine):
         assert self.buffer.progress != before
         assert (self.buffer.position, self.buffer.fetch_offset) == (offset, offset)
 
-    # -- what must always hold ------------------------------------------------------------------------------------------
+    # -- invariants ------------------------------------------------------------------------------------------------
 
     @invariant()
     def position_lies_between_the_last_record_and_the_next(self) -> None:

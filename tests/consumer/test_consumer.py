@@ -61,7 +61,7 @@ async def test_reads_from_an_offset_the_start_and_the_end(brokers: EmbeddedClust
     [
         (datetime.fromtimestamp(1.0, UTC), 0),
         (datetime.fromtimestamp(1.001, UTC), 5),
-        (timedelta(seconds=10), 0),  # it is 11 s past the epoch, the records are of its first second
+        (timedelta(seconds=10), 0),  # it is 11 s past the epoch, the records have timestamp 1000
         (timedelta(seconds=9), 5),
     ],
 )
@@ -69,7 +69,7 @@ async def test_reads_from_a_time(brokers: EmbeddedCluster, where: datetime | tim
     config = ConsumerConfig(client_id="reader")
     async with Consumer(brokers.bootstrap_servers, config, clock=lambda: 11_000) as consumer:
         assert (await consumer.partition("orders", 0, where)).initial_offset == first
-        # the start of one partition, and the end where there is nothing of that time
+        # a second request for the end if there is no record of that time
         assert len(brokers.history.of("ListOffsets", client_id="reader")) == (1 if first == 0 else 2)
 
 
@@ -196,7 +196,7 @@ async def test_a_fetchers_bug_is_raised_to_the_readers(
     assert "a bug" in caplog.text
 
 
-# -- marks, pauses, errors ----------------------------------------------------------------------------------------------
+# -- marks, pauses, errors ---------------------------------------------------------------------------------------------
 
 
 async def test_high_water_marks_of_all_consumed_partitions(brokers: EmbeddedCluster) -> None:
@@ -312,12 +312,12 @@ async def test_stalls_repeat_no_record_for_readers_or_interceptors(brokers: Embe
         partition = await consumer.partition("orders", 1, 0)
         batches = partition.batches(max_records=37)
         while len(got) < 1000:
-            with contextlib.suppress(TimeoutError):  # a read that is given up takes nothing with it
+            with contextlib.suppress(TimeoutError):  # a canceled read loses no record
                 await asyncio.wait_for(anext(partition), 0)
                 raise AssertionError("a read that is canceled before its first step returns no record")
             got += [(await anext(partition)).offset for _ in range(13)]
             got += [record.offset for record in await anext(batches)]
-            await asyncio.sleep(0.25)  # two periods and a half: the partition stalls
+            await asyncio.sleep(0.25)  # two and a half periods of max_processing_time: the partition stalls
     assert got == list(range(1000))
     assert seen == got
     assert events.count("stalled") > 5

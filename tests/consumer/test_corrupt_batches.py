@@ -36,7 +36,7 @@ async def all_there(consumer: PartitionConsumer, *, by_batches: bool) -> list[in
                 async with asyncio.timeout(1):
                     found.append((await anext(consumer)).offset)
             except TimeoutError:
-                break  # nothing was left of the last batch
+                break  # the last batch was skipped
     return found
 
 
@@ -125,7 +125,7 @@ async def test_an_unsupported_codec_is_not_corruption() -> None:
             await anext(consumer)
 
 
-# -- from a broker ------------------------------------------------------------------------------------------------------
+# -- with a broker -----------------------------------------------------------------------------------------------------
 
 
 def spoil(brokers: EmbeddedCluster, index: int, at: int, value: int) -> None:
@@ -171,7 +171,7 @@ async def test_bytes_without_batches_raise_after_the_good_batches(
         spoil(brokers, 1, 16, 2)
         start = now()
         with pytest.raises(CorruptRecordsError):
-            await read(consumer, 1)  # what was fetched before it healed
+            await read(consumer, 1)  # from a fetch before the repair
         assert await read(consumer, 4) == [2, 3, 4, 5]
         assert now() - start < 1
         await caught_up(consumer)
@@ -193,7 +193,7 @@ async def test_bytes_without_batches_and_a_slow_reader(brokers: EmbeddedCluster,
                 await asyncio.wait_for(anext(batches if by_batch else consumer), 5)
             assert not consumer.stalled
         spoil(brokers, 1, 16, 2)
-        with contextlib.suppress(CorruptRecordsError):  # of a fetch that was under way
+        with contextlib.suppress(CorruptRecordsError):  # from a fetch in flight
             await asyncio.wait_for(anext(consumer), 5)
             consumer.seek(2)
         async with asyncio.timeout(5):
@@ -212,7 +212,7 @@ async def test_a_reader_may_seek_past_bytes_without_batches(brokers: EmbeddedClu
         assert await read(consumer, 2) == [4, 5]
 
 
-# -- batches larger than the limit -----------------------------------------------------------------------------------
+# -- batches above the decompression limit -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])

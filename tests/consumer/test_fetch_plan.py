@@ -59,7 +59,7 @@ def test_a_plan_has_all_fetchable_partitions_in_the_given_order(names, data, max
         epoch = epochs.get(consumer.tp, -1)
         wanted = PartitionData(consumer.fetch_offset, epoch, 4096, consumer.version - 1)
         assert plan.partitions[consumer.tp] == (consumer, consumer.version, wanted)
-    # a partition that is full now may want records in a moment: the broker must not park the fetch for long
+    # a partition that is full now may become fetchable soon: the fetch must not wait at the broker for long
     assert plan.max_wait == (min(max_wait, SHORT_WAIT) if "full" in states else max_wait)
 
 
@@ -82,7 +82,7 @@ def test_a_request_contains_the_plan_in_every_version(version: int, names: list[
     if version >= 7:
         assert (read.session_id, read.session_epoch) == (0, -1), "a full fetch without a session"
         assert read.forgotten_topics_data == []
-    # a broker would name a nearer replica and send no records, which only a client that follows it may ask for
+    # with a rack id the broker may return a preferred read replica instead of records
     assert read.rack_id == ""
     by_id = {topic_id: name for name, topic_id in IDS.items()}
     found = []
@@ -96,7 +96,7 @@ def test_a_request_contains_the_plan_in_every_version(version: int, names: list[
             assert partition.last_fetched_epoch == (5 if version >= 12 else -1)
     assert sorted(found) == sorted(tps)
     assert len(read.topics) == len({tp.topic for tp in tps}), "each topic once"
-    # brokers fill an answer in this order (KIP-74): topics by their first partition, partitions as planned
+    # brokers fill a response in this order (KIP-74): topics by their first partition, partitions as planned
     assert [tp for tp in found if found and tp.topic == found[0].topic] == [
         tp for tp in tps if tp.topic == tps[0].topic
     ]

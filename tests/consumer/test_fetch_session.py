@@ -224,13 +224,13 @@ def test_the_broker_reads_exactly_the_wanted_partitions(steps: list[Any], slots:
             age += 1
         wanted = {tp: want(tp.topic, offset, age if tp.topic == "a" else 0) for tp, offset in offsets.items()}
         if not wanted:
-            continue  # nothing is sent
+            continue  # no request without partitions
         if event == "evicted":
             broker.sessions._sessions.clear()
         if event in ("answer lost", "request lost"):
             request = build_fetch_request(session.next_request(wanted, version), CONFIG, 0.5, version)
             if event == "answer lost":
-                unknown += request.session_epoch == INITIAL_EPOCH  # its id is told in the answer
+                unknown += request.session_epoch == INITIAL_EPOCH  # its id was in the lost response
                 broker.ask(request, version)
             session.invalidate()
         elif not exchange(session, broker, wanted, version):

@@ -13,7 +13,7 @@ from tests.consumer.brokers import PARTITIONS, caught_up, client, fetches, fill,
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
 
-# -- records come, and come fairly --------------------------------------------------------------------------------------
+# -- fairness ----------------------------------------------------------------------------------------------------------
 
 
 async def test_every_partition_of_every_broker_is_fetched(brokers: EmbeddedCluster) -> None:
@@ -86,7 +86,7 @@ async def test_a_partition_without_a_reader_does_not_delay_others(brokers: Embed
         assert await read(stuck, 600) == list(range(600))
 
 
-# -- who waits for a parked poll ----------------------------------------------------------------------------------------
+# -- partitions that become fetchable during a long poll ---------------------------------------------------------------
 
 
 async def test_a_partition_added_during_a_long_poll_is_fetched_at_once(brokers: EmbeddedCluster) -> None:

@@ -1,4 +1,4 @@
-"""Interceptors: each sees each record once, whatever the reader does; none can break the chain."""
+"""Interceptors: each is called once for each record, however it is read, and none can break the chain."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def record(offset: int = 0, value: bytes = b"v", partition: int = 3) -> Record:
     return Record("orders", partition, offset, value=value)
 
 
-def test_no_interceptors_are_nobody_to_ask() -> None:
+def test_an_empty_chain_is_none() -> None:
     assert Interceptors.of(()) is None
     assert Interceptors.of(Interceptors(())) is None
     chain = Interceptors([lambda record: record])
     assert Interceptors.of(chain) is chain
 
 
-def test_each_gets_what_the_one_before_has_made_of_it() -> None:
+def test_each_interceptor_gets_the_record_of_the_previous_one() -> None:
     chain = Interceptors(
         [lambda r: record(r.offset, r.value + b"1"), lambda r: record(r.offset, r.value + b"2")]
     )
@@ -34,34 +34,32 @@ def test_each_gets_what_the_one_before_has_made_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "given_instead",
+    "returned",
     [record(1), record(0, partition=4), Record("other", 3, 0), True, "text", (1, 2)],
     ids=repr,
 )
-def test_what_is_not_of_the_same_place_is_passed_over(
-    given_instead: object, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It would be marked elsewhere, over records that nobody has seen."""
+def test_a_record_of_another_place_is_ignored(returned: object, caplog: pytest.LogCaptureFixture) -> None:
+    """A mark of it would commit records that the reader has not seen."""
     seen: list[bytes | None] = []
-    chain = Interceptors([lambda _: given_instead, lambda r: seen.append(r.value)])  # type: ignore[list-item,func-returns-value,return-value]
+    chain = Interceptors([lambda _: returned, lambda r: seen.append(r.value)])  # type: ignore[list-item,func-returns-value,return-value]
     for _ in range(100):
         assert chain(record()).value == b"v"
     assert seen == [b"v"] * 100
     assert len(caplog.records) == 1
-    assert repr(given_instead) in caplog.text
+    assert repr(returned) in caplog.text
 
 
-def test_one_that_raises_is_logged_once_for_each_kind_of_error(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_is_logged_once_for_each_interceptor_and_type(caplog: pytest.LogCaptureFixture) -> None:
     def broken(taken: Record) -> Record:
         raise (KeyError if taken.offset % 2 else ValueError)(taken.offset)
 
     chain = Interceptors([broken, lambda r: record(r.offset, b"next"), broken])
     assert [chain(record(offset)).value for offset in range(1000)] == [b"next"] * 1000
-    assert len(caplog.records) == 4, "two interceptors, two kinds"
+    assert len(caplog.records) == 4, "two interceptors, two exception types"
     assert all(entry.exc_info for entry in caplog.records)
 
 
-# -- exactly once -------------------------------------------------------------------------------------------------------
+# -- exactly once ------------------------------------------------------------------------------------------------------
 
 STEPS = st.lists(
     st.one_of(
@@ -80,8 +78,8 @@ STEPS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
-def test_once_for_each_record_that_is_handed_out(steps: list[tuple[str, int]]) -> None:
-    """sarama calls them twice for a record at which its partition stalls (H3)."""
+def test_interceptors_are_called_once_for_each_record_handed_out(steps: list[tuple[str, int]]) -> None:
+    """In sarama they are called twice for the record at which a partition stalls."""
     seen: list[int] = []
     got: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Readers that come and go, are cancelled, paused and sought about, in every order that hypothesis can think of."""
+"""Readers that start, are canceled and paused, with seeks, in random order (hypothesis)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STEPS = st.lists(
 
 
 class World:
-    """A consumer, its readers, and what they got."""
+    """A consumer, its readers, and the offsets that they got."""
 
     def __init__(self) -> None:
         self.handed_out: list[int] = []
@@ -76,7 +76,7 @@ class World:
             self.raised += 1
 
     async def finish(self) -> None:
-        """Let the readers be, and read what is left."""
+        """Let the readers finish, and read the rest."""
         self.consumer.resume()
         for reader in self.readers:
             reader.cancel()
@@ -95,8 +95,8 @@ def test_each_record_reaches_one_reader_once(steps: list[tuple[str, Any]]) -> No
         for what, value in steps:
             await world.step(what, value)
         await world.finish()
-        assert world.handed_out == list(range(world.fed)), "in order, none lost, none twice"
-        assert sorted(world.received) == world.handed_out, "what was handed out reached a reader"
+        assert world.handed_out == list(range(world.fed)), "in order, no record lost or repeated"
+        assert sorted(world.received) == world.handed_out, "every record handed out reached a reader"
         assert world.consumer.buffered_bytes == 0
         assert world.consumer.position == world.fed
 

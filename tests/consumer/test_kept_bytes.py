@@ -1,4 +1,4 @@
-"""A buffer keeps whole batches only: what a broker cut off at the end of an answer takes no memory."""
+"""RecordBuffer keeps only whole batches: an incomplete batch at the end of a response takes no memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from asyncgroup.wire.records import BatchBuilder
 
 TP = TopicPartition("orders", 0)
 LOOK = 17
-"""The beginning of what was cut off that is kept, to see whether it is a batch."""
+"""Bytes of an incomplete batch that are kept, to check that a batch begins there."""
 
 
 def batch(size: int) -> bytes:
@@ -21,21 +21,21 @@ def batch(size: int) -> bytes:
 
 
 def held(data: bytes, *, zero_copy: bool) -> tuple[RecordBuffer, int]:
-    """A buffer that took `data` in, and the bytes of the memory behind its first batch."""
+    """Return a buffer with `data`, and the size of the memory object that its first batch is in."""
     buffer = RecordBuffer(TP, 0, check_crcs=True)
     buffer.add(memoryview(data), zero_copy=zero_copy)
     return buffer, len(buffer._batches[0].data.obj)
 
 
 @pytest.mark.parametrize("zero_copy", [True, False])
-def test_a_large_part_of_a_batch_at_the_end_is_not_kept(zero_copy: bool) -> None:
+def test_a_large_incomplete_batch_is_not_kept(zero_copy: bool) -> None:
     whole = batch(10_000)
     buffer, memory = held(whole + whole[:9_000], zero_copy=zero_copy)
     assert buffer.bytes == len(whole)
     assert memory == len(whole) + LOOK
 
 
-def test_an_answer_of_ones_own_is_not_copied_for_a_few_bytes() -> None:
+def test_with_zero_copy_a_few_useless_bytes_are_kept() -> None:
     whole = batch(10_000)
     tail = whole[:1_000]
     assert held(whole + tail, zero_copy=True)[1] == len(whole + tail)
@@ -45,7 +45,7 @@ def test_an_answer_of_ones_own_is_not_copied_for_a_few_bytes() -> None:
 
 @pytest.mark.parametrize("zero_copy", [True, False])
 @pytest.mark.parametrize("kept", [18, 5_000, None])
-def test_a_tail_that_is_no_batch_is_met_all_the_same(zero_copy: bool, kept: int | None) -> None:
+def test_trailing_bytes_without_a_batch_still_raise(zero_copy: bool, kept: int | None) -> None:
     good = batch(100)
     bad = bytearray(batch(10_000))
     bad[16] = 9  # no such magic
@@ -58,7 +58,7 @@ def test_a_tail_that_is_no_batch_is_met_all_the_same(zero_copy: bool, kept: int 
 
 
 @pytest.mark.parametrize("cut", [0, 5, 16, 17, 100])
-def test_less_than_a_batch_is_nothing(cut: int) -> None:
+def test_an_incomplete_batch_alone_is_ignored(cut: int) -> None:
     buffer = RecordBuffer(TP, 0, check_crcs=True)
     buffer.add(memoryview(batch(1000)[:cut]), zero_copy=False)
     assert not buffer

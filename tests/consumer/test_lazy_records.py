@@ -1,4 +1,4 @@
-"""What a buffer hands out: a sequence like any other, whose records are made when they are read."""
+"""LazyRecords: a sequence whose records are decoded when they are read."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def test_it_is_a_sequence(case: str) -> None:
     assert (len(records), bool(records)) == (len(offsets), True)
     assert (records.first_offset, records.last_offset) == (offsets[0], offsets[-1])
     assert [record.offset for record in records] == offsets
-    assert [record.offset for record in records] == offsets, "a second time"
+    assert [record.offset for record in records] == offsets, "a second iteration"
     assert records[0].offset == offsets[0]
     assert records[-1].offset == offsets[-1]
     assert [record.offset for record in records[1:3]] == offsets[1:3]
-    assert records[0] is records[0], "an index keeps what it made"
+    assert records[0] is records[0], "access by index keeps the records"
     assert [record.offset for record in reversed(records)] == offsets[::-1]
     assert [record.key for record in records if record.key is not None] == [
         b"%06d" % offset for offset in offsets if case != "old" or offset > 2
@@ -55,20 +55,20 @@ def test_it_is_a_sequence(case: str) -> None:
         records[len(offsets)]
 
 
-def test_a_loop_makes_no_more_than_it_reads() -> None:
+def test_iteration_decodes_only_the_records_read() -> None:
     records = taken(batch(0, count=3))
     assert next(iter(records)) == next(iter(records))
     assert next(iter(records)) is not next(iter(records))
 
 
-def test_nothing_is_nothing() -> None:
-    nothing = taken()
-    assert (len(nothing), list(nothing), bool(nothing)) == (0, [], False)
-    assert repr(nothing) == "<LazyRecords orders-3: 0 records>"
+def test_an_empty_sequence() -> None:
+    empty = taken()
+    assert (len(empty), list(empty), bool(empty)) == (0, [], False)
+    assert repr(empty) == "<LazyRecords orders-3: 0 records>"
 
 
-def test_wrong_content_under_a_right_checksum_is_told_where_it_is_read() -> None:
-    """No broker takes such a batch; if one comes all the same, its reader hears of it."""
+def test_bad_content_with_a_right_checksum_raises_when_read() -> None:
+    """Brokers refuse such a batch; if one is fetched nevertheless, the error is raised to the reader."""
     data = bytearray(batch(5, count=2))
     data[61] += 2  # the first record's length
     struct.pack_into(">I", data, 17, calc_crc32c(memoryview(data)[21:]))
@@ -81,7 +81,7 @@ def test_wrong_content_under_a_right_checksum_is_told_where_it_is_read() -> None
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_a_batch_of_them() -> None:
+async def test_a_batch_with_lazy_records() -> None:
     consumer = make_consumer()
     feed(consumer, batch(0, count=3), batch(3, count=2))
     got = await anext(consumer.batches())
@@ -95,7 +95,7 @@ async def test_a_batch_of_them() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_interceptors_see_each_record_once() -> None:
+async def test_interceptors_are_called_once_for_each_record() -> None:
     seen: list[int] = []
     consumer = make_consumer(interceptors=[lambda record: seen.append(record.offset)])
     feed(consumer, batch(0, count=3))

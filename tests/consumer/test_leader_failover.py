@@ -1,4 +1,4 @@
-"""How soon reading goes on at a new leader after the old one was killed, hangs, or vanished with its host."""
+"""Time until records are read from a new leader after the old one was killed, hangs, or lost its host."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Fault = Callable[[int], None]
 
 @pytest_asyncio.fixture
 async def three() -> AsyncIterator[EmbeddedCluster]:
-    """Three nodes; node 1 leads `orders-0`, node 2 `orders-1`."""
+    """Three nodes; node 1 is the leader of `orders-0`, node 2 of `orders-1`."""
     async with EmbeddedCluster(3, host=HOST, seed=1) as cluster:
         cluster.create_topic("orders", 2)
         cluster.move_leader("orders", 0, 1)
@@ -32,26 +32,26 @@ async def three() -> AsyncIterator[EmbeddedCluster]:
 
 
 def killed(port: int) -> None:
-    """`kill -9`: connections are reset, and refused from now on."""
+    """`kill -9`: connections are reset, and new ones refused."""
     current_network().refuse(HOST, port)
     current_network().cut(HOST, port)
 
 
 def vanished(port: int) -> None:
-    """The host is gone: connections are reset, and new ones get no answer."""
+    """The host is lost: connections are reset, and new ones get no answer."""
     current_network().cut(HOST, port)
     current_network().blackhole(HOST, port)
 
 
 def hung(port: int) -> None:
-    """`SIGSTOP`: connections stand, new ones too, and nothing is answered."""
+    """`SIGSTOP`: connections stay open, new ones are accepted, and nothing is answered."""
     current_network().blackhole(HOST, port, connect="accept")
 
 
 async def delay_after(
     brokers: EmbeddedCluster, reader: Client, fault: Fault, seconds: float, *, after: float = 0.0
 ) -> float:
-    """Seconds from the first record at the new leader, elected `seconds` after the fault, until it is handed out."""
+    """Return the seconds from the first record at the new leader, elected `seconds` after the fault, to its handing out."""
     (consumer,) = reader.read("orders", 0)
     await caught_up(consumer)
     await asyncio.sleep(after)
@@ -66,7 +66,7 @@ async def delay_after(
 
 @pytest.mark.parametrize("seconds", [0.05, 1.0, 3.03, 9.09, 18.07])
 @pytest.mark.parametrize("fault", [killed, vanished])
-async def test_a_dead_leader_costs_no_more_than_a_retry_backoff(
+async def test_a_dead_leader_delays_by_at_most_a_retry_backoff(
     three: EmbeddedCluster, fault: Fault, seconds: float
 ) -> None:
     async with client(three) as reader:
@@ -74,13 +74,13 @@ async def test_a_dead_leader_costs_no_more_than_a_retry_backoff(
 
 
 @pytest.mark.parametrize("after", [0.0, 0.2, 0.4])
-async def test_a_hung_leader_is_left_once_another_leads(three: EmbeddedCluster, after: float) -> None:
+async def test_a_hung_leader_is_left_once_there_is_a_new_one(three: EmbeddedCluster, after: float) -> None:
     async with client(three) as reader:
         assert await delay_after(three, reader, hung, 9.0, after=after) <= 1.25
 
 
-async def test_any_metadata_ends_a_fetch_that_hangs(three: EmbeddedCluster) -> None:
-    """Whoever asked for it: no further request is needed."""
+async def test_any_metadata_refresh_ends_a_fetch_that_hangs(three: EmbeddedCluster) -> None:
+    """Whatever caused the refresh, no further request is needed."""
     async with client(three) as reader:
         (consumer,) = reader.read("orders", 0)
         await caught_up(consumer)
@@ -96,10 +96,8 @@ async def test_any_metadata_ends_a_fetch_that_hangs(three: EmbeddedCluster) -> N
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2])
-async def test_a_fetch_that_is_given_up_already_may_be_given_up_again(
-    three: EmbeddedCluster, turns: int
-) -> None:
-    """Another partition of the same node moves before the task of the fetch has had its turn."""
+async def test_a_fetch_may_be_given_up_twice(three: EmbeddedCluster, turns: int) -> None:
+    """Another partition of the same node moves before the task of the fetch has run."""
     three.move_leader("orders", 1, 1)
     three.faults.on("Fetch", node=1).hold()
     async with client(three) as reader:
@@ -116,7 +114,7 @@ async def test_a_fetch_that_is_given_up_already_may_be_given_up_again(
                 await asyncio.sleep(0)
 
 
-async def test_a_node_that_leads_again_is_not_asked_behind_the_fetch_that_hung(
+async def test_a_returning_leader_is_fetched_from_without_waiting_for_the_old_fetch(
     three: EmbeddedCluster,
 ) -> None:
     held = three.faults.on("Fetch", node=1, nth=2).hold()
@@ -131,7 +129,7 @@ async def test_a_node_that_leads_again_is_not_asked_behind_the_fetch_that_hung(
         held.release()
 
 
-async def test_metadata_is_asked_for_often_at_first_and_then_seldom(three: EmbeddedCluster) -> None:
+async def test_metadata_is_refreshed_often_at_first_and_later_seldom(three: EmbeddedCluster) -> None:
     async with client(three) as reader:
         (consumer,) = reader.read("orders", 0)
         await caught_up(consumer)
@@ -145,7 +143,7 @@ async def test_metadata_is_asked_for_often_at_first_and_then_seldom(three: Embed
         assert now() - start < 621
 
 
-async def test_a_silent_leader_is_asked_about_once_a_second(three: EmbeddedCluster) -> None:
+async def test_metadata_is_refreshed_once_a_second_for_an_unresponsive_leader(three: EmbeddedCluster) -> None:
     async with client(three) as reader:
         (consumer,) = reader.read("orders", 0)
         await caught_up(consumer)
@@ -156,15 +154,15 @@ async def test_a_silent_leader_is_asked_about_once_a_second(three: EmbeddedClust
         assert 15 < asked < 30
 
 
-async def test_a_new_leader_that_is_not_ready_is_asked_again_soon(three: EmbeddedCluster) -> None:
-    """The pauses of the old leader's failures do not count against it."""
+async def test_a_new_leader_that_is_not_ready_is_retried_soon(three: EmbeddedCluster) -> None:
+    """The old leader's failures do not lengthen its pauses."""
     async with client(three) as reader:
         three.faults.on("Fetch", node=2, topic="orders", times=2).error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         assert await delay_after(three, reader, killed, 15.0) < 0.5
 
 
-async def test_other_partitions_of_a_silent_node_stay_asked(three: EmbeddedCluster) -> None:
-    """Only what moved is taken away; the rest goes on when the node wakes."""
+async def test_other_partitions_of_an_unresponsive_node_stay_in_flight(three: EmbeddedCluster) -> None:
+    """Only the moved partition is removed; the others continue when the node answers again."""
     three.move_leader("orders", 1, 1)
     async with client(three) as reader:
         moved, stays = reader.read("orders", 0, 1)
@@ -180,7 +178,7 @@ async def test_other_partitions_of_a_silent_node_stay_asked(three: EmbeddedClust
         assert await asyncio.wait_for(read(stays, 1), 2) == [0]
 
 
-async def test_a_paused_partition_of_a_dead_leader_asks_for_nothing(three: EmbeddedCluster) -> None:
+async def test_a_paused_partition_of_a_dead_leader_causes_no_requests(three: EmbeddedCluster) -> None:
     async with client(three) as reader:
         (consumer,) = reader.read("orders", 0)
         await caught_up(consumer)
@@ -193,7 +191,7 @@ async def test_a_paused_partition_of_a_dead_leader_asks_for_nothing(three: Embed
         assert len(three.history.of("Metadata", client_id="reader")) == asked
 
 
-async def test_a_moved_partition_is_asked_for_at_its_leader_only(three: EmbeddedCluster) -> None:
+async def test_a_moved_partition_is_fetched_only_from_its_leader(three: EmbeddedCluster) -> None:
     async with client(three) as reader:
         (consumer,) = reader.read("orders", 0)
         await caught_up(consumer)

@@ -1,4 +1,4 @@
-"""Offsets by name and by time, from several leaders, through errors that pass."""
+"""list_offsets: offsets by name and by time, from several leaders, with retriable errors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def cluster_of(brokers: EmbeddedCluster, **config: Any) -> AsyncIterator[C
         yield cluster
 
 
-async def test_ends_of_all_partitions_by_one_request_a_leader(brokers: EmbeddedCluster) -> None:
+async def test_ends_of_all_partitions_with_one_request_per_leader(brokers: EmbeddedCluster) -> None:
     async with cluster_of(brokers) as cluster:
         assert await list_offsets(cluster, dict.fromkeys(TPS, LATEST)) == {tp: 2 * tp.partition for tp in TPS}
         assert await list_offsets(cluster, dict.fromkeys(TPS, EARLIEST)) == dict.fromkeys(TPS, 0)
@@ -52,14 +52,14 @@ async def test_ends_of_all_partitions_by_one_request_a_leader(brokers: EmbeddedC
         assert await list_offsets(cluster, {}) == {}
 
 
-async def test_a_time_behind_the_last_record_gives_the_end(brokers: EmbeddedCluster) -> None:
+async def test_a_time_after_the_last_record_gives_the_end(brokers: EmbeddedCluster) -> None:
     """The records have the timestamp 1000."""
     async with cluster_of(brokers) as cluster:
         wanted = {TPS[4]: 1000, TPS[5]: 1001, TPS[3]: EARLIEST, TPS[0]: 5}
         assert await list_offsets(cluster, wanted) == {TPS[4]: 0, TPS[5]: 10, TPS[3]: 0, TPS[0]: 0}
 
 
-async def test_an_error_that_passes_is_tried_again_for_its_partitions_only(brokers: EmbeddedCluster) -> None:
+async def test_a_retriable_error_is_retried_for_its_partitions_only(brokers: EmbeddedCluster) -> None:
     brokers.faults.on("ListOffsets", nth=1, times=2).error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     async with cluster_of(brokers) as cluster:
         assert len(await list_offsets(cluster, dict.fromkeys(TPS, LATEST))) == len(TPS)
@@ -69,10 +69,10 @@ async def test_an_error_that_passes_is_tried_again_for_its_partitions_only(broke
             for topic in exchange.request.topics
             for partition in topic.partitions
         ]
-        assert len(asked) < 2 * len(TPS), "those that were answered are not asked again"
+        assert len(asked) < 2 * len(TPS), "successful partitions are not requested again"
 
 
-async def test_a_lost_connection_is_tried_again(brokers: EmbeddedCluster) -> None:
+async def test_a_lost_connection_is_retried(brokers: EmbeddedCluster) -> None:
     brokers.faults.on("ListOffsets").disconnect()
     async with cluster_of(brokers) as cluster:
         assert len(await list_offsets(cluster, dict.fromkeys(TPS, LATEST))) == len(TPS)
@@ -86,10 +86,10 @@ async def test_a_moved_leader_is_found(brokers: EmbeddedCluster) -> None:
 
 
 @pytest.mark.parametrize("tries", [0, 2])
-async def test_an_error_that_stays_is_raised_after_the_configured_tries(
+async def test_a_persistent_error_is_raised_after_metadata_retry_max(
     brokers: EmbeddedCluster, tries: int
 ) -> None:
-    """Found by review: one try more than `metadata_retry_max`."""
+    """Found by review: there was one retry more than `metadata_retry_max`."""
     fault = brokers.faults.on("ListOffsets", times=None).error(ErrorCode.LEADER_NOT_AVAILABLE)
     async with cluster_of(brokers, metadata_retry_max=tries) as cluster:
         with pytest.raises(BrokerError, match=r"offset of orders-2: LEADER_NOT_AVAILABLE"):
@@ -97,7 +97,7 @@ async def test_an_error_that_stays_is_raised_after_the_configured_tries(
         assert fault.hits == 1 + tries
 
 
-async def test_a_final_error_is_raised_at_once_and_before_one_that_passes(brokers: EmbeddedCluster) -> None:
+async def test_a_final_error_is_raised_at_once_and_before_a_retriable_one(brokers: EmbeddedCluster) -> None:
     node = brokers.leader("orders", 0)
     brokers.faults.on("ListOffsets", node=node).error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     brokers.faults.on("ListOffsets", times=None).error(ErrorCode.LEADER_NOT_AVAILABLE)
@@ -114,14 +114,16 @@ async def test_an_unknown_partition_is_named(brokers: EmbeddedCluster) -> None:
 
 
 @pytest.mark.parametrize(("isolation", "level"), [("read_uncommitted", 0), ("read_committed", 1)])
-async def test_the_isolation_level_is_said(brokers: EmbeddedCluster, isolation: Any, level: int) -> None:
+async def test_the_isolation_level_is_sent(brokers: EmbeddedCluster, isolation: Any, level: int) -> None:
     async with cluster_of(brokers) as cluster:
         await list_offsets(cluster, dict.fromkeys(TPS, LATEST), isolation)
         asked = brokers.history.of("ListOffsets", client_id="reader")
         assert {exchange.request.isolation_level for exchange in asked} == {level}
 
 
-async def test_one_try_tells_of_each_partition_what_became_of_it(brokers: EmbeddedCluster) -> None:
+async def test_list_offsets_once_returns_an_offset_or_an_error_per_partition(
+    brokers: EmbeddedCluster,
+) -> None:
     async with cluster_of(brokers) as cluster:
         await cluster.topics(["orders"])
         node = brokers.leader("orders", 0)
@@ -136,8 +138,8 @@ async def test_one_try_tells_of_each_partition_what_became_of_it(brokers: Embedd
         assert len(brokers.history.of("ListOffsets", client_id="reader")) == 3
 
 
-async def test_what_was_not_asked_for_is_not_heard(brokers: EmbeddedCluster) -> None:
-    """Found by lying brokers: an offset for another partition ended the lookup with a KeyError."""
+async def test_partitions_that_were_not_requested_are_ignored(brokers: EmbeddedCluster) -> None:
+    """Found with wrong responses: an offset for another partition ended the lookup with a KeyError."""
 
     def another(response: Any) -> None:
         response.topics[0].partitions[0].partition_index = 99

@@ -1,4 +1,4 @@
-"""Several partitions as one iterator: turns, what is in hand, errors, ends; without brokers."""
+"""MergedReader without brokers: turns, the record in hand, errors, ends."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ async def take(reader: MergedReader, count: int) -> list[tuple[int, int]]:
     return [(record.partition, record.offset) for record in [await anext(reader) for _ in range(count)]]
 
 
-async def test_turns_go_round_and_pass_over_those_without_records() -> None:
+async def test_the_ready_queue_is_round_robin_without_empty_partitions() -> None:
     turns, consumers = ReadyQueue(), [partition(number) for number in range(3)]
     for consumer in consumers:
         assert turns.add(consumer)
-        assert not turns.add(consumer), "once is enough"
+        assert not turns.add(consumer), "it is queued already"
     feed(consumers[0], batch(0, count=2))
     feed(consumers[2], batch(0, count=2))
     assert [turns.next_ready(), turns.next_ready(), turns.next_ready()] == [
@@ -58,7 +58,7 @@ async def test_turns_go_round_and_pass_over_those_without_records() -> None:
         consumers[2],
         consumers[0],
     ]
-    assert len(turns) == 2, "the empty one left the line"
+    assert len(turns) == 2, "the empty one was dropped from the queue"
     assert repr(turns) == "<ReadyQueue: orders-2, orders-0>"
     consumers[0].pause()
     assert [turns.next_ready(), turns.next_ready()] == [consumers[2], consumers[2]]
@@ -67,7 +67,7 @@ async def test_turns_go_round_and_pass_over_those_without_records() -> None:
     assert (turns.next_ready(), repr(turns)) == (None, "<ReadyQueue: empty>")
 
 
-async def test_a_turn_lasts_for_a_batch() -> None:
+async def test_a_turn_lasts_until_a_batch_is_used_up() -> None:
     first, second = partition(0), partition(1)
     feed(first, batch(0, count=3), batch(3, count=3))
     feed(second, batch(0, count=2), batch(2, count=2))
@@ -75,7 +75,7 @@ async def test_a_turn_lasts_for_a_batch() -> None:
         assert [number for number, _ in await take(reader, 10)] == [0, 0, 0, 1, 1, 0, 0, 0, 1, 1]
 
 
-async def test_a_turn_lasts_for_ten_milliseconds_at_most() -> None:
+async def test_a_turn_lasts_at_most_ten_milliseconds() -> None:
     first, second = partition(0), partition(1)
     feed(first, batch(0, count=100))
     feed(second, batch(0, count=100))
@@ -87,7 +87,7 @@ async def test_a_turn_lasts_for_ten_milliseconds_at_most() -> None:
     assert [number for number, _ in found] == ([0] * 3 + [1] * 3) * 3 + [0] * 2
 
 
-async def test_one_busy_partition_is_read_as_it_comes() -> None:
+async def test_one_busy_partition_among_idle_ones() -> None:
     busy = partition(0)
     async with following(busy, *(partition(number) for number in range(1, 50))) as reader:
         reading = asyncio.create_task(take(reader, 6))
@@ -98,7 +98,7 @@ async def test_one_busy_partition_is_read_as_it_comes() -> None:
         assert len(reader._ready) <= 1
 
 
-async def test_what_is_in_hand() -> None:
+async def test_the_record_in_hand() -> None:
     first, second = partition(0), partition(1)
     feed(first, batch(0, count=2))
     async with following(first, second) as reader:
@@ -109,7 +109,7 @@ async def test_what_is_in_hand() -> None:
         assert reader.in_hand
         waiting = asyncio.create_task(take(reader, 1))
         await asyncio.wait_for(reader.wait_idle(), 1)
-        assert not reader.in_hand, "the next one was asked for"
+        assert not reader.in_hand, "the next record was requested"
         await cancel_and_wait(waiting)
         feed(second, batch(0, count=1))
         await take(reader, 1)
@@ -134,7 +134,7 @@ async def test_seeks_and_ends_take_effect_before_the_next_record() -> None:
         assert await take(reader, 1) == [(1, 5)]
 
 
-async def test_errors_are_raised_in_their_turn() -> None:
+async def test_errors_are_raised_in_the_partitions_turn() -> None:
     first, second = partition(0), partition(1)
     feed(first, batch(0, count=1), corrupt(batch(1, count=3)))
     feed(second, batch(0, count=1), batch(1, count=1))
@@ -153,7 +153,7 @@ async def test_errors_are_raised_in_their_turn() -> None:
         assert await take(reader, 1) == [(1, 2)]
 
 
-async def test_an_end_is_raised_once_and_then_told_for_ever() -> None:
+async def test_a_failure_is_raised_once_and_then_stop_async_iteration() -> None:
     reader = MergedReader()
     waiting = asyncio.create_task(anext(reader))
     await asyncio.sleep(0)
@@ -167,7 +167,7 @@ async def test_an_end_is_raised_once_and_then_told_for_ever() -> None:
     assert "ended" in repr(reader)
 
 
-async def test_interceptors_see_each_record_once() -> None:
+async def test_interceptors_are_called_once_for_each_record() -> None:
     seen: list[int] = []
 
     def see(record: Record) -> None:
@@ -180,8 +180,8 @@ async def test_interceptors_see_each_record_once() -> None:
     assert seen == [0, 1, 2]
 
 
-async def test_what_was_read() -> None:
-    """The offsets that a claim may have handed out, over seeks to and fro."""
+async def test_was_read() -> None:
+    """`was_read` covers all offsets that may have been handed out, also after seeks back and forth."""
     first = partition(0)
     feed(first, batch(0, count=5))
     async with following(first) as reader:
@@ -197,7 +197,7 @@ async def test_what_was_read() -> None:
 # --- large batches ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_batch_that_a_thread_decodes_holds_up_neither_the_loop_nor_other_partitions(
+async def test_a_batch_decoded_in_a_thread_delays_neither_the_loop_nor_other_partitions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def slowly(function: Callable[[], object]) -> object:

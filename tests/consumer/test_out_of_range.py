@@ -1,4 +1,4 @@
-"""Offsets that the log does not hold, at the start and in the middle, in virtual time."""
+"""Offsets out of range, at the start and while reading, in virtual time."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ async def test_an_offset_outside_the_log_is_reset_by_the_policy(
         assert await task == [next_offset]
 
 
-async def test_without_a_policy_the_reader_is_told_and_may_seek(brokers: EmbeddedCluster) -> None:
-    """Found by review: the partition belonged to no fetcher any more, so that a seek brought nothing."""
+async def test_with_policy_error_the_error_is_raised_and_a_seek_helps(brokers: EmbeddedCluster) -> None:
+    """Found by review: the partition had no fetcher any more, so a seek had no effect."""
     fill(brokers, "orders", 0, batches=5)
     async with client(brokers, auto_offset_reset="error") as reader:
         (consumer,) = reader.read("orders", 0, offset=99)
@@ -48,16 +48,16 @@ async def test_without_a_policy_the_reader_is_told_and_may_seek(brokers: Embedde
     [
         ({"auto_offset_reset": "latest", "out_of_range_reset": "earliest"}, 2),
         ({"auto_offset_reset": "error", "out_of_range_reset": "latest"}, 5),
-        ({"out_of_range_reset": timedelta(days=365 * 60)}, 2),  # the records are of 1970
-        ({"out_of_range_reset": timedelta(days=1)}, 5),  # behind the last record: the end
+        ({"out_of_range_reset": timedelta(days=365 * 60)}, 2),  # the records have timestamps in 1970
+        ({"out_of_range_reset": timedelta(days=1)}, 5),  # after the last record: the end
     ],
     ids=str,
 )
 @pytest.mark.parametrize("offset", [0, 99])
-async def test_out_of_range_has_a_policy_of_its_own(
+async def test_out_of_range_reset_is_separate_from_auto_offset_reset(
     brokers: EmbeddedCluster, config: dict[str, object], next_offset: int, offset: int
 ) -> None:
-    """Before the log's start (its head was deleted) and behind its end (an unclean election) alike."""
+    """It applies before the log start (after retention) and beyond the log's end (after an unclean election)."""
     fill(brokers, "orders", 0, batches=5)
     brokers.partition("orders", 0).log.start_offset = 2
     async with client(brokers, **config) as reader:
@@ -77,8 +77,8 @@ async def test_out_of_range_has_a_policy_of_its_own(
         assert str(told) == expected
 
 
-async def test_an_offset_that_gets_lost_in_the_middle_is_reset_too(brokers: EmbeddedCluster) -> None:
-    """sarama #910, #2252: its policy is for the start of a claim only, and the claim ends."""
+async def test_an_offset_that_is_lost_while_reading_is_reset(brokers: EmbeddedCluster) -> None:
+    """In sarama the policy applies only at the start of a claim, and the claim ends (#910, #2252)."""
     fill(brokers, "orders", 0, batches=3)
     async with client(brokers, out_of_range_reset="earliest") as reader:
         (consumer,) = reader.read("orders", 0)
@@ -91,8 +91,8 @@ async def test_an_offset_that_gets_lost_in_the_middle_is_reset_too(brokers: Embe
         assert await read(consumer, 4) == [6, 7, 8, 9]
 
 
-async def test_partitions_out_of_range_together_are_looked_up_together(brokers: EmbeddedCluster) -> None:
-    """sarama #2342: after broker trouble all of them are, and never recover."""
+async def test_partitions_out_of_range_at_once_are_looked_up_together(brokers: EmbeddedCluster) -> None:
+    """In sarama partitions that are all out of range after a broker failure never recover (#2342)."""
     brokers.create_topic("wide", 100)
     for partition in range(100):
         fill(brokers, "wide", partition, batches=2)
@@ -105,7 +105,7 @@ async def test_partitions_out_of_range_together_are_looked_up_together(brokers: 
     )
 
 
-async def test_a_leader_that_hangs_holds_up_the_resets_of_its_own_partitions_only(
+async def test_a_hung_leader_delays_only_the_resets_of_its_own_partitions(
     brokers: EmbeddedCluster,
 ) -> None:
     for partition, node in ((0, 1), (1, 2)):
@@ -121,8 +121,8 @@ async def test_a_leader_that_hangs_holds_up_the_resets_of_its_own_partitions_onl
         assert await read(slow, 1) == [0]
 
 
-async def test_a_reset_goes_on_for_as_long_as_there_is_no_leader(brokers: EmbeddedCluster) -> None:
-    """Found by review: a leader missing for some seconds raised a retriable error into the handler."""
+async def test_a_reset_is_retried_while_there_is_no_leader(brokers: EmbeddedCluster) -> None:
+    """Found by review: without a leader for some seconds a retriable error was raised to the handler."""
     fill(brokers, "orders", 0, batches=5)
     brokers.faults.on("ListOffsets", times=30).error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     async with client(brokers, auto_offset_reset="earliest") as reader:
@@ -131,7 +131,7 @@ async def test_a_reset_goes_on_for_as_long_as_there_is_no_leader(brokers: Embedd
         assert any(isinstance(error, BrokerError) for error in reader.errors)
 
 
-async def test_a_seek_during_a_reset_wins(brokers: EmbeddedCluster) -> None:
+async def test_a_seek_cancels_a_reset(brokers: EmbeddedCluster) -> None:
     fill(brokers, "orders", 0, batches=5)
     held = brokers.faults.on("ListOffsets").hold()
     async with client(brokers, auto_offset_reset="earliest") as reader:
@@ -142,7 +142,7 @@ async def test_a_seek_during_a_reset_wins(brokers: EmbeddedCluster) -> None:
         assert await asyncio.wait_for(read(consumer, 2), 10) == [3, 4]
 
 
-async def test_a_reset_that_may_not_be_asked_for_is_told_and_may_be_sought_over(
+async def test_an_unauthorized_reset_raises_and_a_seek_helps(
     brokers: EmbeddedCluster,
 ) -> None:
     fill(brokers, "orders", 0, batches=2)
@@ -155,10 +155,10 @@ async def test_a_reset_that_may_not_be_asked_for_is_told_and_may_be_sought_over(
         assert await asyncio.wait_for(read(consumer, 1), 5) == [1]
 
 
-async def test_a_slow_reader_gets_what_was_fetched_before_the_log_lost_its_head(
+async def test_a_slow_reader_gets_buffered_records_before_a_reset_to_the_log_start(
     brokers: EmbeddedCluster,
 ) -> None:
-    """Retention went past a reader that is slow: what it holds already is handed out, and only then does it jump."""
+    """Retention deleted the next records of a slow reader: the buffered ones are handed out before the jump."""
     fill(brokers, "orders", 0, batches=100, size=1000)
     sizes = {"buffer_bytes": 20_000, "max_partition_fetch_bytes": 5000}
     async with client(brokers, out_of_range_reset="earliest", **sizes) as reader:
@@ -168,14 +168,14 @@ async def test_a_slow_reader_gets_what_was_fetched_before_the_log_lost_its_head(
         assert held >= 10
         brokers.partition("orders", 0).log.start_offset = 90
         assert await read(consumer, 10) == list(range(10))
-        await asyncio.sleep(1)  # it has room, is asked for, and refused
+        await asyncio.sleep(1)  # it has room, is fetched, and is out of range
         assert await read(consumer, held) == [*range(10, held), *range(90, 100)]
         (told,) = reader.errors
         assert f"offset {held} is not in the log" in str(told)
 
 
-async def test_a_log_that_lost_its_end_takes_what_was_fetched_of_it_along(brokers: EmbeddedCluster) -> None:
-    """Going back means reading anew: nothing of before may come in between."""
+async def test_a_reset_backwards_drops_buffered_records(brokers: EmbeddedCluster) -> None:
+    """After going back all records are fetched again: old buffered ones must not come in between."""
     fill(brokers, "orders", 0, batches=20, size=1000)
     async with client(brokers, out_of_range_reset="earliest", buffer_bytes=10_000) as reader:
         (consumer,) = reader.read("orders", 0)

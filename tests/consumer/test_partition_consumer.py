@@ -1,4 +1,4 @@
-"""The iterators of a partition: order, breaks, cancellations, pauses, seeks, errors, ends."""
+"""PartitionConsumer's iterators: order, breaks, cancellations, pauses, seeks, errors, ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def offset_of(record: Awaitable[Record]) -> int:
 
 
 def reading(consumer) -> asyncio.Task[int]:
-    """A task that reads one record and returns its offset."""
+    """Start a task that reads one record and returns its offset."""
     return asyncio.ensure_future(offset_of(anext(consumer)))
 
 
@@ -33,10 +33,10 @@ async def rest_of(consumer, count: int) -> list[int]:
     return [await offset_of(anext(consumer)) for _ in range(count)]
 
 
-# -- order --------------------------------------------------------------------------------------------------------------
+# -- order -------------------------------------------------------------------------------------------------------------
 
 
-async def test_records_in_order_over_batches_and_answers() -> None:
+async def test_records_in_order_over_batches_and_responses() -> None:
     consumer = make_consumer()
     feed(consumer, batch(0, count=3), batch(3, [4, 6], last=9), batch(10, control=True))
     task = asyncio.ensure_future(rest_of(consumer, 6))
@@ -48,7 +48,7 @@ async def test_records_in_order_over_batches_and_answers() -> None:
     assert consumer.position == 12
 
 
-async def test_a_break_and_a_second_loop_go_on_at_the_very_next_record() -> None:
+async def test_after_a_break_a_second_loop_continues_at_the_next_record() -> None:
     consumer, found = make_consumer(), []
     feed(consumer, batch(0, count=4), batch(4, count=4))
     for stop in (1, 4, 5, 7):
@@ -68,7 +68,7 @@ async def test_loops_and_batches_share_one_position() -> None:
     assert [r.offset for r in await anext(consumer.batches())] == [6, 7]
 
 
-async def test_batches_that_hold_nothing_of_ours_make_room_for_others() -> None:
+async def test_batches_without_records_to_hand_out_make_room() -> None:
     woken: list[bool] = []
     consumer = make_consumer(2, share=100, ask=60, wake=lambda: woken.append(consumer.is_fetchable))
     feed(consumer, batch(0, [0, 1], last=3))
@@ -99,7 +99,7 @@ async def test_several_readers_share_the_records() -> None:
     assert sorted(found) == list(range(30))
 
 
-async def test_state_in_one_line() -> None:
+async def test_repr_shows_the_state() -> None:
     consumer = make_consumer()
     assert (consumer.lag, consumer.high_water_mark, consumer.log_start_offset) == (0, -1, -1)
     consumer.fetched(batch(0, count=4), 10, 0, zero_copy=True)
@@ -112,17 +112,17 @@ async def test_state_in_one_line() -> None:
     assert repr(consumer) == "<PartitionConsumer orders-3: at 4 of 10, 0 bytes buffered, paused, ended>"
 
 
-# -- cancellation -------------------------------------------------------------------------------------------------------
+# -- cancellation ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("as_batches", [False, True])
 @pytest.mark.parametrize("fed_before", [0, 1, 2])
 @pytest.mark.parametrize("fed_later", range(4))
 @pytest.mark.parametrize("cancelled", range(9))
-async def test_a_cancelled_read_loses_nothing(
+async def test_a_canceled_read_loses_nothing(
     as_batches: bool, fed_before: int, fed_later: int, cancelled: int
 ) -> None:
-    """Cancelled in each turn of the loop, whatever it waits for there."""
+    """Canceled at every step of the event loop."""
     consumer = make_consumer()
     batches = consumer.batches(max_records=3, max_wait=0.5)
     feed(consumer, *(batch(2 * n, count=2) for n in range(fed_before)))
@@ -147,7 +147,7 @@ async def test_a_cancelled_read_loses_nothing(
 
 
 async def test_timeouts_around_a_read_lose_nothing() -> None:
-    """Each of the ways to bound a read, against records that come at every moment around its end."""
+    """All ways to limit a read, with records that arrive at every moment around its end."""
     consumer, found = make_consumer(), []
 
     async def produce() -> None:
@@ -175,10 +175,10 @@ async def test_timeouts_around_a_read_lose_nothing() -> None:
     assert found == list(range(60))
 
 
-# -- pause, resume, end -------------------------------------------------------------------------------------------------
+# -- pause, resume, end ------------------------------------------------------------------------------------------------
 
 
-async def test_a_pause_holds_before_the_next_record_and_keeps_what_is_buffered() -> None:
+async def test_a_pause_stops_before_the_next_record_and_keeps_the_buffer() -> None:
     woken: list[str] = []
     consumer = make_consumer(wake=lambda: woken.append("wake"))
     feed(consumer, batch(0, count=3))
@@ -192,16 +192,16 @@ async def test_a_pause_holds_before_the_next_record_and_keeps_what_is_buffered()
     assert consumer.buffered_bytes > 0
     woken.clear()
     consumer.resume()
-    assert woken, "the fetcher must hear of it"
+    assert woken, "the fetcher must be woken"
     assert await task == 1
     assert consumer.is_fetchable
 
 
-async def test_a_pause_between_decoding_and_handing_out_holds() -> None:
+async def test_a_pause_between_decoding_and_handing_out_takes_effect() -> None:
     consumer = make_consumer()
     feed(consumer, batch(0, count=2))
     task = reading(consumer)
-    await turns(2)  # the first turn was given, the batch is decoded, the second turn is under way
+    await turns(2)  # after the first step the batch is decoded; the second step is in progress
     consumer.pause()
     await turns(5)
     assert not task.done()
@@ -224,10 +224,10 @@ async def test_an_end_stops_every_reader_before_its_next_record() -> None:
     assert [record async for record in consumer] == []
     assert [records async for records in consumer.batches()] == []
     assert consumer.ended
-    assert consumer.position == 0, "nothing was handed out"
+    assert consumer.position == 0, "no record was handed out"
 
 
-async def test_an_end_wakes_readers_that_wait_or_are_paused() -> None:
+async def test_an_end_wakes_waiting_and_paused_readers() -> None:
     consumer = make_consumer()
     tasks = [reading(consumer), asyncio.ensure_future(anext(consumer.batches()))]
     await turns()
@@ -238,10 +238,10 @@ async def test_an_end_wakes_readers_that_wait_or_are_paused() -> None:
     assert [type(result) for result in results] == [StopAsyncIteration] * 2
 
 
-# -- seek ---------------------------------------------------------------------------------------------------------------
+# -- seek --------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_seek_drops_what_is_buffered_and_tells_the_fetcher() -> None:
+async def test_a_seek_drops_the_buffer_and_wakes_the_fetcher() -> None:
     woken: list[str] = []
     consumer = make_consumer(wake=lambda: woken.append("wake"))
     feed(consumer, batch(0, count=5))
@@ -251,7 +251,7 @@ async def test_a_seek_drops_what_is_buffered_and_tells_the_fetcher() -> None:
     consumer.seek(40)
     assert woken
     assert (consumer.position, consumer.fetch_offset, consumer.buffered_bytes) == (40, 40, 0)
-    assert consumer.version > version, "what is under way for the old offset must be known as such"
+    assert consumer.version > version, "requests in flight for the old offset become void"
     assert consumer.reserved == 0
     task = reading(consumer)
     await turns()
@@ -268,15 +268,15 @@ async def test_a_seek_back_hands_out_again() -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 1.5, float("nan"), float("inf"), 2**63, "5", None], ids=repr)
-async def test_what_is_no_offset_is_refused(offset: Any) -> None:
-    """Found by review: each fetch of the broker's partitions failed on it, over and over, without a word."""
+async def test_bad_offsets_are_refused(offset: Any) -> None:
+    """Found by review: every fetch from that broker failed because of it, without an error."""
     consumer = make_consumer()
     with pytest.raises(ConfigError, match=rf"offset={offset!r} is not allowed: (an offset \()?0 or more"):
         consumer.seek(offset)
     assert (consumer.position, consumer.version) == (0, 0)
 
 
-async def test_a_seek_while_a_batch_is_gathered() -> None:
+async def test_a_seek_during_max_wait() -> None:
     consumer = make_consumer()
     feed(consumer, batch(0, count=2))
     task = asyncio.ensure_future(anext(consumer.batches(max_records=4, max_wait=1)))
@@ -286,12 +286,12 @@ async def test_a_seek_while_a_batch_is_gathered() -> None:
     assert [record.offset for record in await task] == [10, 11, 12, 13]
 
 
-# -- errors -------------------------------------------------------------------------------------------------------------
+# -- errors ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("as_batches", [False, True])
-async def test_an_error_is_raised_once_and_then_fetching_goes_on(as_batches: bool) -> None:
-    """Found by review: nobody told the fetcher that the error had been raised, so a reader of batches waited for ever."""
+async def test_an_error_is_raised_once_and_then_fetching_continues(as_batches: bool) -> None:
+    """Found by review: the fetcher was not woken after the error was raised, so a reader of batches waited without end."""
     woken: list[bool] = []
     consumer = make_consumer(wake=lambda: woken.append(consumer.is_fetchable))
     iterator = consumer.batches() if as_batches else consumer
@@ -299,7 +299,7 @@ async def test_an_error_is_raised_once_and_then_fetching_goes_on(as_batches: boo
     task = asyncio.ensure_future(anext(iterator))
     await turns()
     consumer.fail(error)
-    assert not consumer.is_fetchable, "not before the reader has met it"
+    assert not consumer.is_fetchable, "not before the error was raised"
     with pytest.raises(BrokerError) as raised:
         await task
     assert raised.value is error
@@ -309,7 +309,7 @@ async def test_an_error_is_raised_once_and_then_fetching_goes_on(as_batches: boo
     await anext(iterator)
 
 
-async def test_an_error_goes_ahead_of_what_is_buffered_and_drops_nothing() -> None:
+async def test_an_error_is_raised_before_buffered_records_and_drops_none() -> None:
     consumer = make_consumer()
     feed(consumer, batch(0, count=2))
     consumer.fail(CorruptRecordsError("behind it"))
@@ -318,16 +318,16 @@ async def test_an_error_goes_ahead_of_what_is_buffered_and_drops_nothing() -> No
     assert await rest_of(consumer, 2) == [0, 1]
 
 
-async def test_a_seek_away_from_an_error_forgets_it() -> None:
+async def test_a_seek_clears_an_error() -> None:
     consumer = make_consumer()
-    consumer.fail(CorruptRecordsError("at the old place"))
+    consumer.fail(CorruptRecordsError("at the old position"))
     consumer.seek(7)
     assert consumer.is_fetchable
     feed(consumer, batch(7, count=1))
     assert await rest_of(consumer, 1) == [7]
 
 
-async def test_a_corrupt_batch_is_raised_at_its_place_until_sought_over() -> None:
+async def test_a_corrupt_batch_raises_until_a_seek_past_it() -> None:
     consumer = make_consumer()
     feed(consumer, batch(0, count=1), corrupt(batch(1, count=2)), batch(3, count=1))
     assert await rest_of(consumer, 1) == [0]
@@ -342,11 +342,11 @@ async def test_a_corrupt_batch_is_raised_at_its_place_until_sought_over() -> Non
     assert await rest_of(consumer, 1) == [3]
 
 
-# -- interceptors -------------------------------------------------------------------------------------------------------
+# -- interceptors ------------------------------------------------------------------------------------------------------
 
 
-async def test_interceptors_see_each_record_exactly_once_however_it_is_read() -> None:
-    """sarama calls them twice for the record at which MaxProcessingTime ends (reference: H3)."""
+async def test_interceptors_are_called_once_for_each_record_however_it_is_read() -> None:
+    """In sarama they are called twice for the record at which MaxProcessingTime ends."""
     seen: list[int] = []
     consumer = make_consumer(interceptors=[lambda record: seen.append(record.offset)])
     feed(consumer, batch(0, count=4), batch(4, count=4))
@@ -362,7 +362,7 @@ async def test_interceptors_see_each_record_exactly_once_however_it_is_read() ->
     assert seen == list(range(8))
 
 
-async def test_interceptors_form_a_chain_that_none_can_break(caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_interceptor_can_break_the_chain(caplog: pytest.LogCaptureFixture) -> None:
     def replace(record: Record) -> Record:
         return Record(record.topic, record.partition, record.offset, value=b"replaced")
 
@@ -378,7 +378,7 @@ async def test_interceptors_form_a_chain_that_none_can_break(caplog: pytest.LogC
     assert "orders-3@0" in caplog.text
 
 
-async def test_hooks_are_told_by_name() -> None:
+async def test_hooks_are_called_by_name() -> None:
     seen = Seen()
     consumer = make_consumer(hooks=[seen])
     feed(consumer, batch(0, count=1))

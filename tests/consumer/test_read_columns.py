@@ -1,4 +1,4 @@
-"""A buffer read column by column gives what it gives record by record."""
+"""RecordBuffer.read_columns returns the same as reading record by record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS = ("dense", "gaps", "tail gone", "empty", "marker", "old", "old compressed
 
 
 def log_of(kinds: Sequence[str], start: int = 0) -> bytes:
-    """Batches one behind the other, five offsets each."""
+    """Return consecutive batches of five offsets each."""
     made = {
         "dense": lambda base: batch(base, count=5),
         "gaps": lambda base: batch(base, [base + 1, base + 3], last=base + 4),
@@ -57,7 +57,7 @@ def by_records(buffer: RecordBuffer) -> list[int]:
     offset=st.integers(0, 12),
     ends=st.lists(st.integers(0, 45), max_size=5),
 )
-def test_columns_in_pieces_are_the_records(kinds: list[str], offset: int, ends: list[int]) -> None:
+def test_columns_read_in_pieces_equal_the_records(kinds: list[str], offset: int, ends: list[int]) -> None:
     data = log_of(kinds)
     records = by_records(filled(data, offset))
     buffer, read = filled(data, offset), offset
@@ -70,7 +70,7 @@ def test_columns_in_pieces_are_the_records(kinds: list[str], offset: int, ends: 
     assert (buffer.bytes, buffer.records, bool(buffer), by_columns(buffer, 100)) == (0, 0, False, [])
 
 
-def test_both_ways_can_follow_each_other() -> None:
+def test_reads_by_column_and_by_record_can_alternate() -> None:
     buffer = filled(log_of(["dense", "gaps", "dense"]), 1)
     assert by_columns(buffer, 3) == [1, 2]
     assert buffer.advance()
@@ -81,7 +81,7 @@ def test_both_ways_can_follow_each_other() -> None:
     assert by_records(buffer) == [12, 13, 14]
 
 
-def test_a_corrupt_batch_stays_and_is_left_out_where_that_is_allowed() -> None:
+def test_a_corrupt_batch_stays_or_is_skipped_with_on_skip() -> None:
     data = batch(0, count=5) + corrupt(batch(5, count=5)) + batch(10, count=5)
     buffer = filled(data)
     columns = RecordColumns()
@@ -90,7 +90,7 @@ def test_a_corrupt_batch_stays_and_is_left_out_where_that_is_allowed() -> None:
         with pytest.raises(CorruptRecordsError, match="orders-3 at offset 5"):
             buffer.read_columns(columns, 100)
     assert (len(columns), buffer.position) == (5, 5)
-    assert by_columns(filled(data), 5) == [0, 1, 2, 3, 4], "what lies behind the end is nobody's business"
+    assert by_columns(filled(data), 5) == [0, 1, 2, 3, 4], "batches after the end are not read"
     told: list[CorruptRecordsError] = []
     skipping = filled(data, on_skip=told.append)
     skipping.high_water_mark = 15
@@ -98,16 +98,16 @@ def test_a_corrupt_batch_stays_and_is_left_out_where_that_is_allowed() -> None:
     assert len(told) == 1
 
 
-def test_bytes_that_are_no_batch_are_met_behind_what_came_before() -> None:
+def test_bytes_without_batches_raise_after_the_good_batches() -> None:
     data = batch(0, count=5) + b"\0" * 16 + b"\x09" + b"\0" * 100
     buffer = filled(data)
-    assert by_columns(buffer, 5) == [0, 1, 2, 3, 4], "the fault lies behind the end"
+    assert by_columns(buffer, 5) == [0, 1, 2, 3, 4], "the damage is after the end"
     columns = RecordColumns()
     with pytest.raises(CorruptRecordsError, match="partition orders-3"):
         buffer.read_columns(columns, 6)
 
 
-def test_what_waits_can_be_copied_out_of_its_response() -> None:
+def test_buffered_batches_can_be_copied_out_of_their_response() -> None:
     response = bytearray(batch(0, count=5) + batch(5, count=5))
     buffer = filled(memoryview(response))  # type: ignore[arg-type]
     assert by_columns(buffer, 7) == [0, 1, 2, 3, 4, 5, 6]

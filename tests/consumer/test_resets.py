@@ -1,4 +1,4 @@
-"""What reset policies and a user's offsets mean."""
+"""Reset policies, start offsets given by users, and start offsets of claims."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def test_a_policy_as_a_timestamp() -> None:
     assert timestamp_of("earliest", clock) == EARLIEST
     assert timestamp_of("latest", clock) == LATEST
     assert timestamp_of(timedelta(hours=1), clock) == NOW - 3_600_000
-    assert timestamp_of(timedelta(days=365 * 100), clock) == 0, "nothing was written before 1970"
+    assert timestamp_of(timedelta(days=365 * 100), clock) == 0, "timestamps are not negative"
 
 
 def test_the_clock_is_read_for_a_duration_only() -> None:
     def broken() -> int:
-        raise AssertionError("nobody needs the time of day here")
+        raise AssertionError("the time of day is not needed here")
 
     assert timestamp_of("earliest", broken) == EARLIEST
     for where in (0, 7, "earliest", "latest", datetime(2026, 1, 1, tzinfo=UTC)):
@@ -57,14 +57,14 @@ def test_the_wall_clock_counts_milliseconds_since_1970() -> None:
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest", "error", timedelta(minutes=5)])
-def test_out_of_range_goes_by_auto_offset_reset_unless_it_is_said(policy) -> None:
+def test_out_of_range_reset_defaults_to_auto_offset_reset(policy) -> None:
     assert out_of_range_policy(ConsumerConfig(auto_offset_reset=policy)) == policy
     assert out_of_range_policy(ConsumerConfig(out_of_range_reset=policy)) == policy
     both = ConsumerConfig(auto_offset_reset="latest", out_of_range_reset=policy)
     assert out_of_range_policy(both) == policy
 
 
-def test_an_offset_outside_the_log_is_told_with_all_there_is_to_know() -> None:
+def test_the_out_of_range_error_names_partition_offset_and_log() -> None:
     tp = TopicPartition("orders", 3)
     assert (
         str(out_of_range_error(tp, 99, LogRange(5, 20)))
@@ -74,14 +74,14 @@ def test_an_offset_outside_the_log_is_told_with_all_there_is_to_know() -> None:
 
 
 @given(st.integers(0, 2**63 - 1))
-def test_a_number_is_taken_as_it_is(offset: int) -> None:
+def test_a_number_is_returned_unchanged(offset: int) -> None:
     assert parse_start(offset, clock) == Start(offset)
 
 
 @given(
     st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1), timezones=st.timezones())  # noqa: DTZ001  with a zone
 )
-def test_a_datetime_is_the_first_millisecond_that_is_not_before_it(when: datetime) -> None:
+def test_a_datetime_is_rounded_up_to_a_millisecond(when: datetime) -> None:
     found = parse_start(when, clock).timestamp
     assert found is not None
     first = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=found)
@@ -89,7 +89,7 @@ def test_a_datetime_is_the_first_millisecond_that_is_not_before_it(when: datetim
     assert first - timedelta(milliseconds=1) < when
 
 
-def test_times_before_1970_mean_its_begin() -> None:
+def test_times_before_1970_mean_1970() -> None:
     assert parse_start(datetime(1900, 1, 1, tzinfo=UTC), clock) == Start(-1, 0)
     assert parse_start(timedelta(milliseconds=1500), clock) == Start(-1, NOW - 1500)
 
@@ -97,7 +97,7 @@ def test_times_before_1970_mean_its_begin() -> None:
 @pytest.mark.parametrize(
     ("where", "hint"),
     [
-        (datetime(2026, 1, 1), "no time zone"),  # noqa: DTZ001  that is the point
+        (datetime(2026, 1, 1), "no time zone"),  # noqa: DTZ001  on purpose
         (1.5, "a time is given as a datetime"),
         (1_700_000_000.0, "a time is given as a datetime"),
         (-1, "0 or more"),
@@ -113,18 +113,18 @@ def test_times_before_1970_mean_its_begin() -> None:
     ],
     ids=repr,
 )
-def test_what_is_no_offset_is_refused_by_what_would_be_one(where: object, hint: str) -> None:
+def test_a_bad_offset_is_refused_with_the_allowed_values(where: object, hint: str) -> None:
     with pytest.raises(ConfigError, match=r"offset=") as caught:
         parse_start(where, clock)
     assert hint in str(caught.value)
 
 
-def test_a_datetime_of_any_zone_is_the_same_moment() -> None:
+def test_datetimes_of_different_zones_are_equal() -> None:
     here = datetime(2026, 6, 1, 12, tzinfo=timezone(timedelta(hours=2)))
     assert parse_start(here, clock) == parse_start(here.astimezone(UTC), clock)
 
 
-# -- where claims begin -------------------------------------------------------------------------------------------------
+# -- start offsets of claims -------------------------------------------------------------------------------------------
 
 TPS = [TopicPartition("orders", partition) for partition in range(200)]
 
@@ -147,11 +147,11 @@ async def brokers() -> AsyncIterator[EmbeddedCluster]:
 
 @pytest.mark.virtual
 @pytest.mark.asyncio
-async def test_one_request_to_each_leader_for_what_has_no_commit_and_none_otherwise(
+async def test_one_request_per_leader_of_partitions_without_a_commit(
     brokers: EmbeddedCluster,
 ) -> None:
     found = await starts(brokers, {TPS[0]: 2, TPS[1]: 77})
-    assert [found[tp] for tp in TPS[:4]] == [2, 77, 3, 3], "what is committed is looked up nowhere"
+    assert [found[tp] for tp in TPS[:4]] == [2, 77, 3, 3], "committed offsets are not looked up"
     assert len(found) == len(TPS)
     asked = brokers.history.of("ListOffsets")
     assert sorted(exchange.node_id for exchange in asked) == [1, 2, 3]
@@ -170,23 +170,25 @@ async def test_one_request_to_each_leader_for_what_has_no_commit_and_none_otherw
     [
         ("earliest", 0),
         ("latest", 3),
-        (timedelta(milliseconds=500), 0),  # the records are of 1000
-        (timedelta(milliseconds=100), 3),  # behind the last record: the end
+        (timedelta(milliseconds=500), 0),  # the records have timestamp 1000
+        (timedelta(milliseconds=100), 3),  # after the last record: the end
     ],
 )
-async def test_start_by_policy(brokers: EmbeddedCluster, policy, expected: int) -> None:
+async def test_start_offsets_by_policy(brokers: EmbeddedCluster, policy, expected: int) -> None:
     config = {"auto_offset_reset": policy}
     found = await starts(brokers, {}, config=config, clock=lambda: 1500)
     assert [found[tp] for tp in TPS[:6]] == [expected] * 5 + [0]
     found = await starts(brokers, {}, config=config, clock=lambda: 1500, earliest_for={TPS[1], TPS[2]})
     assert [found[tp] for tp in TPS[:4]] == [expected, 0, 0, expected]
     asked = brokers.history.of("ListOffsets")
-    assert len([e for e in asked[-6:] if e.node_id == 1]) <= 4, "two rounds at most for two policies"
+    assert len([e for e in asked[-6:] if e.node_id == 1]) <= 4, (
+        "at most two requests per leader for each policy"
+    )
 
 
 @pytest.mark.virtual
 @pytest.mark.asyncio
-async def test_without_a_policy_a_partition_without_a_commit_is_an_error(brokers: EmbeddedCluster) -> None:
+async def test_with_policy_error_a_partition_without_a_commit_is_an_error(brokers: EmbeddedCluster) -> None:
     config = {"auto_offset_reset": "error"}
     committed = dict.fromkeys(TPS[2:], 1)
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Failures in a row: their pauses, and the one that is too many."""
+"""Retries: pauses after consecutive failures, and RetriesExhausted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pauses(retries: Retries, count: int) -> list[float]:
     return found
 
 
-def test_by_default_for_ever_with_pauses_that_grow() -> None:
+def test_by_default_retries_are_endless_with_growing_pauses() -> None:
     retries, failures = made(), FetchFailures()
     assert all(retries.record_failure(TP, failures, ERROR) is None for _ in range(1000))
     for pause, plain in zip(pauses(made(), 8), [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0], strict=True):
@@ -38,7 +38,7 @@ def test_by_default_for_ever_with_pauses_that_grow() -> None:
 
 
 @pytest.mark.parametrize("most", [0, 1, 3])
-def test_one_failure_too_many_is_told_once_and_the_count_begins_anew(most: int) -> None:
+def test_retries_exhausted_is_returned_once_and_the_count_starts_again(most: int) -> None:
     retries, failures = made(fetch_retry_max=most), FetchFailures()
     for _ in range(3):
         assert [retries.record_failure(TP, failures, ERROR) for _ in range(most)] == [None] * most
@@ -48,10 +48,10 @@ def test_one_failure_too_many_is_told_once_and_the_count_begins_anew(most: int) 
         assert (
             str(told) == f"partition orders-3: {most + 1} fetch attempts failed, the last one with: {ERROR}"
         )
-    assert failures.count == 3 * (most + 1), "the pauses go on growing"
+    assert failures.count == 3 * (most + 1), "the pauses keep growing"
 
 
-def test_a_success_forgets_all() -> None:
+def test_a_success_clears_the_count() -> None:
     retries, failures = made(fetch_retry_max=2), FetchFailures()
     for _ in range(10):
         assert retries.record_failure(TP, failures, ERROR) is None
@@ -59,12 +59,12 @@ def test_a_success_forgets_all() -> None:
         failures.clear()
 
 
-def test_a_function_gives_the_pauses() -> None:
+def test_fetch_retry_backoff_returns_the_pauses() -> None:
     assert pauses(made(fetch_retry_backoff=lambda n: n * 0.5), 4) == [0.0, 0.5, 1.0, 1.5]
 
 
 @pytest.mark.parametrize("value", [-1, math.nan, math.inf, None, "2", True, 1j])
-def test_a_function_that_gives_nonsense_is_told_of_once_and_passed_over(
+def test_a_bad_return_value_of_fetch_retry_backoff_is_logged_once(
     value: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     found = pauses(made(fetch_retry_backoff=lambda _: value), 3)
@@ -73,7 +73,7 @@ def test_a_function_that_gives_nonsense_is_told_of_once_and_passed_over(
     assert repr(value) in caplog.text
 
 
-def test_a_function_that_raises_is_told_of_once_and_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_of_fetch_retry_backoff_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     def broken(_: int) -> float:
         raise ZeroDivisionError("no pause")
 
@@ -82,7 +82,7 @@ def test_a_function_that_raises_is_told_of_once_and_passed_over(caplog: pytest.L
     assert "no pause" in caplog.text
 
 
-def test_many_failures_in_a_row_are_loud(caplog: pytest.LogCaptureFixture) -> None:
+def test_every_tenth_failure_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     pauses(made(), WARN_EVERY * 3 - 1)
     assert [record.message for record in caplog.records] == [

@@ -1,4 +1,4 @@
-"""`seek` by name or time: at once for the caller, looked up by the fetchers, many partitions by one request."""
+"""`seek` by name or time: returns at once, is looked up in the background, with one request for many partitions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def at(milliseconds: int) -> datetime:
 
 
 def stamped(brokers: EmbeddedCluster, partition: int, *timestamps: int) -> None:
-    """A record with each of these timestamps."""
+    """Append a record with each of these timestamps."""
     place = brokers.partition("orders", partition)
     for timestamp in timestamps:
         builder = BatchBuilder("none", 1 << 30)
@@ -48,7 +48,9 @@ def lookups(brokers: EmbeddedCluster) -> int:
     ],
     ids=str,
 )
-async def test_reading_goes_on_there(brokers: EmbeddedCluster, where: StartOffset, first: int) -> None:
+async def test_reading_continues_at_the_target(
+    brokers: EmbeddedCluster, where: StartOffset, first: int
+) -> None:
     stamped(brokers, 0, 1000, 2000, 3000, 4000)
     async with client(brokers) as reader:
         (consumer,) = reader.read("orders", 0, offset=3)
@@ -58,7 +60,9 @@ async def test_reading_goes_on_there(brokers: EmbeddedCluster, where: StartOffse
 
 
 @pytest.mark.parametrize("where", ["latest", at(9000), timedelta(seconds=1)], ids=str)
-async def test_behind_the_last_record_is_the_logs_end(brokers: EmbeddedCluster, where: StartOffset) -> None:
+async def test_a_target_after_the_last_record_means_the_logs_end(
+    brokers: EmbeddedCluster, where: StartOffset
+) -> None:
     stamped(brokers, 0, 1000, 2000, 3000, 4000)
     async with client(brokers) as reader:
         (consumer,) = reader.read("orders", 0)
@@ -71,7 +75,7 @@ async def test_behind_the_last_record_is_the_logs_end(brokers: EmbeddedCluster, 
         assert await asyncio.wait_for(reading, 5) == [4]
 
 
-async def test_it_returns_at_once_and_nothing_of_before_is_handed_out(brokers: EmbeddedCluster) -> None:
+async def test_it_returns_at_once_and_drops_buffered_records(brokers: EmbeddedCluster) -> None:
     fill(brokers, "orders", 0, batches=1, records=10)
     async with client(brokers) as reader:
         (consumer,) = reader.read("orders", 0)
@@ -82,7 +86,7 @@ async def test_it_returns_at_once_and_nothing_of_before_is_handed_out(brokers: E
         reading = asyncio.ensure_future(read(consumer, 1))
         await asyncio.sleep(5)
         assert not reading.done()
-        assert consumer.position == 3, "the position is known when it was looked up"
+        assert consumer.position == 3, "the position changes when the offset was looked up"
         held.release()
         assert await asyncio.wait_for(reading, 5) == [0]
 
@@ -96,7 +100,7 @@ async def test_the_last_seek_counts(brokers: EmbeddedCluster) -> None:
         consumer.seek(1)
         assert await asyncio.wait_for(read(consumer, 2), 5) == [1, 2]
         consumer.seek("latest")
-        await asyncio.sleep(0.0105)  # the look-up is under way
+        await asyncio.sleep(0.0105)  # the lookup is in flight
         consumer.seek(at(2500))
         assert await asyncio.wait_for(read(consumer, 2), 5) == [2, 3]
         consumer.seek("latest")
@@ -105,7 +109,7 @@ async def test_the_last_seek_counts(brokers: EmbeddedCluster) -> None:
         assert await asyncio.wait_for(read(consumer, 4), 5) == [0, 1, 2, 3]
 
 
-async def test_many_partitions_take_one_request_for_each_leader(brokers: EmbeddedCluster) -> None:
+async def test_many_partitions_take_one_request_per_leader(brokers: EmbeddedCluster) -> None:
     for partition in range(6):
         stamped(brokers, partition, 1000, 2000)
     async with client(brokers) as reader:
@@ -120,8 +124,8 @@ async def test_many_partitions_take_one_request_for_each_leader(brokers: Embedde
         assert lookups(brokers) - before == len(brokers.nodes)
 
 
-async def test_before_it_is_fetched_at_all(brokers: EmbeddedCluster) -> None:
-    """A handler's `setup` seeks before the first fetch."""
+async def test_a_seek_before_the_first_fetch(brokers: EmbeddedCluster) -> None:
+    """As a handler's `setup` may do."""
     fill(brokers, "orders", 0, batches=3)
     async with client(brokers) as reader:
         consumer = reader.consumer("orders", 0, 1)
@@ -130,7 +134,7 @@ async def test_before_it_is_fetched_at_all(brokers: EmbeddedCluster) -> None:
         assert await asyncio.wait_for(read(consumer, 3), 5) == [0, 1, 2]
 
 
-async def test_trouble_is_tried_again(brokers: EmbeddedCluster) -> None:
+async def test_retriable_errors_are_retried(brokers: EmbeddedCluster) -> None:
     fill(brokers, "orders", 0, batches=3)
     async with client(brokers) as reader:
         (consumer,) = reader.read("orders", 0)
@@ -144,7 +148,7 @@ async def test_trouble_is_tried_again(brokers: EmbeddedCluster) -> None:
         assert reader.errors
 
 
-async def test_a_leader_that_moves_during_the_look_up(brokers: EmbeddedCluster) -> None:
+async def test_the_leader_moves_during_the_lookup(brokers: EmbeddedCluster) -> None:
     fill(brokers, "orders", 0, batches=3)
     async with client(brokers) as reader:
         (consumer,) = reader.read("orders", 0)
@@ -155,7 +159,9 @@ async def test_a_leader_that_moves_during_the_look_up(brokers: EmbeddedCluster) 
         assert await asyncio.wait_for(read(consumer, 3), 60) == [0, 1, 2]
 
 
-async def test_a_refusal_is_raised_and_reading_goes_on_where_it_was(brokers: EmbeddedCluster) -> None:
+async def test_a_refused_lookup_is_raised_and_reading_continues_at_the_old_position(
+    brokers: EmbeddedCluster,
+) -> None:
     fill(brokers, "orders", 0, batches=3)
     async with client(brokers) as reader:
         (consumer,) = reader.read("orders", 0)
@@ -198,7 +204,7 @@ async def test_paused_and_ended_partitions(brokers: EmbeddedCluster) -> None:
     ],
     ids=str,
 )
-async def test_what_is_no_place_is_refused_at_once(where: object, named: str) -> None:
+async def test_bad_targets_are_refused_at_once(where: object, named: str) -> None:
     consumer = make_consumer(7)
     with pytest.raises(ConfigError, match=named):
         consumer.seek(where)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Fetch sessions with an embedded broker in virtual time: little is said, nothing is fetched twice, nobody starves."""
+"""Fetch sessions with an embedded broker in virtual time: small requests, no duplicate fetches, no starvation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def on_one_node(brokers: EmbeddedCluster, topic: str, partitions: Iterable[int])
 
 
 def in_session(brokers: EmbeddedCluster) -> list[Exchange]:
-    """What the main lane has asked so far."""
+    """Return the fetches of the main lane so far."""
     return [
         exchange for exchange in fetches(brokers, node=1) if exchange.request.session_epoch != FINAL_EPOCH
     ]
@@ -64,7 +64,7 @@ async def test_an_idle_fetch_of_two_hundred_partitions_is_small(brokers: Embedde
         assert [named(exchange) for exchange in in_session(brokers)[-4:] if named(exchange)] == [[7]]
 
 
-async def test_a_partition_leaves_the_session_while_paused_and_comes_back(brokers: EmbeddedCluster) -> None:
+async def test_a_paused_partition_is_removed_from_the_session_and_returns(brokers: EmbeddedCluster) -> None:
     on_one_node(brokers, "orders", (0, 1))
     async with client(brokers) as reader:
         first, _second = reader.read("orders", 0, 1)
@@ -75,7 +75,7 @@ async def test_a_partition_leaves_the_session_while_paused_and_comes_back(broker
         assert forgotten(leaving) == [0]
         fill(brokers, "orders", 0, batches=1)
         await asyncio.sleep(1.2)
-        assert first.buffered_bytes == 0, "nothing is fetched for it"
+        assert first.buffered_bytes == 0, "no records of it are fetched"
         first.resume()
         assert await read(first, 1) == [0]
         await asyncio.sleep(1.2)
@@ -84,7 +84,7 @@ async def test_a_partition_leaves_the_session_while_paused_and_comes_back(broker
         assert sorted(number for _, number in session.partitions) == [0, 1]
 
 
-async def test_a_seek_is_told_to_the_session(brokers: EmbeddedCluster) -> None:
+async def test_a_seek_changes_the_session(brokers: EmbeddedCluster) -> None:
     fill(brokers, "orders", 0, batches=5)
     async with client(brokers) as reader:
         (consumer,) = reader.read("orders", 0)
@@ -106,7 +106,7 @@ async def test_a_seek_is_told_to_the_session(brokers: EmbeddedCluster) -> None:
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     ],
 )
-async def test_a_refused_session_costs_no_pause_and_no_error(
+async def test_a_refused_session_causes_no_pause_and_no_error(
     brokers: EmbeddedCluster, code: ErrorCode
 ) -> None:
     fill(brokers, "orders", 0, batches=1)
@@ -123,7 +123,7 @@ async def test_a_refused_session_costs_no_pause_and_no_error(
         assert reader.errors == []
 
 
-async def test_sessions_that_are_always_refused_are_asked_with_pauses(brokers: EmbeddedCluster) -> None:
+async def test_sessions_that_are_always_refused_are_retried_with_pauses(brokers: EmbeddedCluster) -> None:
     async with client(brokers) as reader:
         brokers.faults.on("Fetch", times=None).error(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         reader.read("orders", 0)
@@ -133,7 +133,7 @@ async def test_sessions_that_are_always_refused_are_asked_with_pauses(brokers: E
 
 
 async def test_a_restarted_broker_gets_a_new_session(brokers: EmbeddedCluster) -> None:
-    """It remembers nothing, and ids of before mean nothing to it."""
+    """It has lost its sessions, and old session ids are unknown to it."""
     on_one_node(brokers, "orders", (0, 1))
     async with client(brokers) as reader:
         consumers = reader.read("orders", 0, 1)
@@ -162,25 +162,27 @@ async def test_a_full_session_cache_means_full_fetches(brokers: EmbeddedCluster)
         assert {len(named(e)) for e in in_session(brokers)[-2:]} == {2}
 
 
-async def test_a_large_batch_is_reached_in_a_session_beside_busy_neighbours(brokers: EmbeddedCluster) -> None:
-    """A broker gives an oversized batch to the first partition with records only, and rotates within a session."""
+async def test_a_large_batch_is_fetched_in_a_session_beside_busy_partitions(brokers: EmbeddedCluster) -> None:
+    """A broker returns an oversized batch only for the first partition with records, and rotates within a session."""
     brokers.create_topic("mixed", 5)
     on_one_node(brokers, "mixed", range(5))
     async with client(brokers, ["mixed"], buffer_bytes=20_000, fetch_max_bytes=4000) as reader:
         consumers = reader.read("mixed", *range(5))
-        await caught_up(consumers[0])  # the session stands, with the large one at its end
+        await caught_up(consumers[0])  # the session exists, with the large one at its end
         for partition in range(4):
             fill(brokers, "mixed", partition, batches=300, size=500)
         fill(brokers, "mixed", 4, batches=3, size=30_000)
         drains = [asyncio.ensure_future(read(consumer, 300)) for consumer in consumers[:4]]
         assert await read(consumers[4], 3) == [0, 1, 2]
-        assert not any(drain.done() for drain in drains), "long before its neighbours have no more"
+        assert not any(drain.done() for drain in drains), (
+            "long before the other partitions are read to their ends"
+        )
         await asyncio.gather(*drains)
     assert any(exchange.request.session_epoch > 0 for exchange in in_session(brokers))
 
 
-async def test_no_partition_is_ever_asked_for_on_both_lanes(brokers: EmbeddedCluster) -> None:
-    """Whatever pauses, seeks and slow readers do: what the broker reads for the two lanes never overlaps in time."""
+async def test_no_partition_is_ever_fetched_on_both_lanes(brokers: EmbeddedCluster) -> None:
+    """With pauses, seeks and slow readers: the fetches of a partition on the two lanes never overlap in time."""
     brokers.create_topic("wide", 6)
     on_one_node(brokers, "wide", range(6))
     for partition in range(6):
@@ -212,7 +214,7 @@ async def test_no_partition_is_ever_asked_for_on_both_lanes(brokers: EmbeddedClu
 
 
 def overlaps(exchanges: list[Exchange]) -> list[tuple[float, int]]:
-    """Where a partition was asked for while another request for it was under way, as the broker saw it."""
+    """Return (time, partition) of every request for a partition during another one for it, as seen by the broker."""
     session: set[int] = set()
     open_until: dict[int, float] = {}
     found = []
@@ -231,7 +233,7 @@ def overlaps(exchanges: list[Exchange]) -> list[tuple[float, int]]:
 
 
 @pytest.mark.parametrize("version", [6, 11, 12, 13])
-async def test_older_brokers_are_read_as_well(brokers: EmbeddedCluster, version: int) -> None:
+async def test_older_fetch_versions(brokers: EmbeddedCluster, version: int) -> None:
     fill(brokers, "orders", 0, batches=3)
     async with client(brokers) as reader:
         limit_fetch_version(reader, version)
@@ -245,7 +247,7 @@ async def test_older_brokers_are_read_as_well(brokers: EmbeddedCluster, version:
 
 
 async def test_without_a_session_each_partition_comes_first_in_turn(brokers: EmbeddedCluster) -> None:
-    """An answer has room for the batch of one partition only, and each one's reader wants more at once."""
+    """A response has room for the batch of one partition only, and all partitions become fetchable at once."""
     on_one_node(brokers, "orders", (0, 1, 2))
     for partition in (0, 1, 2):
         fill(brokers, "orders", partition, batches=40)
@@ -259,7 +261,7 @@ async def test_without_a_session_each_partition_comes_first_in_turn(brokers: Emb
 
 
 def limit_fetch_version(reader, version: int) -> None:
-    """Fetch in this version at most, as with a broker that knows no newer one."""
+    """Limit the Fetch version, as with an older broker."""
     built = reader.cluster.request_versioned
 
     async def limited(node_id, cls, build, **options):
@@ -271,11 +273,11 @@ def limit_fetch_version(reader, version: int) -> None:
 
 
 @pytest.mark.parametrize("busy", [False, True])
-async def test_a_partition_goes_over_from_the_express_lane_to_the_session(
+async def test_a_partition_moves_from_the_express_lane_to_the_session(
     brokers: EmbeddedCluster, *, busy: bool
 ) -> None:
-    """Found in design: it was always under way on the express lane when the main lane came back, fifty times a second
-    for as long as it was read.
+    """Found in design: it was always in flight on the express lane when the main lane's fetch ended, fifty times a second
+    as long as it was read.
     """
     on_one_node(brokers, "orders", (0, 1))
     async with client(brokers, fetch_max_wait=0.5) as reader:
@@ -291,7 +293,7 @@ async def test_a_partition_goes_over_from_the_express_lane_to_the_session(
             fill(brokers, "orders", 1, batches=300)
         assert await task == list(range(300))
         express = [e for e in fetches(brokers, node=1) if e.request.session_epoch == FINAL_EPOCH]
-        assert 1 <= len(express) <= 60, "at most until the main lane came back for the first time"
+        assert 1 <= len(express) <= 60, "at most until the main lane's first fetch has ended"
         assert max(e.request.max_wait_ms for e in express) <= 1000 * SHORT_WAIT
         await asyncio.sleep(2)
         assert {exchange.request.max_wait_ms for exchange in fetches(brokers, node=1)[-3:]} == {500}

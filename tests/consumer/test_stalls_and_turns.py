@@ -1,4 +1,4 @@
-"""MaxProcessingTime, and turns for the event loop beside a reader that never waits."""
+"""Stalls (MaxProcessingTime), and readers that never wait but yield to the event loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZE = len(batch(0, count=4))
 
 
 def burn(seconds: float) -> None:
-    """What a handler does that blocks: the clock moves on and the loop does not."""
+    """Block as a handler without awaits would: the clock advances, the loop does not run."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     loop._set_time(loop.time() + seconds)
@@ -28,11 +28,11 @@ async def tick(consumer, periods: int = 1) -> None:
         consumer.check_progress()
 
 
-# -- stalls -------------------------------------------------------------------------------------------------------------
+# -- stalls ------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_stall_takes_one_to_two_periods() -> None:
-    """Records that come just before a look count from there on, those that come just after it one look later."""
+    """Records that arrive just before a check wait one period, those that arrive just after it almost two."""
     before, after = make_consumer(), make_consumer()
     feed(before, batch(0, count=1))
     await tick(before)
@@ -45,19 +45,19 @@ async def test_a_stall_takes_one_to_two_periods() -> None:
     assert after.stalled
 
 
-async def test_a_stalled_partition_is_not_fetched_but_keeps_its_buffer_and_is_not_paused() -> None:
+async def test_a_stalled_partition_is_not_fetched_keeps_its_buffer_and_is_not_paused() -> None:
     seen = Seen()
     consumer = make_consumer(hooks=[seen])
     feed(consumer, batch(0, count=4))
     await tick(consumer, 5)
     assert (consumer.stalled, consumer.paused, consumer.is_fetchable) == (True, False, False)
-    assert not consumer.is_buffer_full, "a stalled partition must not shorten the waits of the others"
+    assert not consumer.is_buffer_full, "a stalled partition must not shorten the max_wait of the others"
     assert consumer.buffered_bytes == SIZE
     assert seen.events == [("stalled", "orders", 3)], "told once"
 
 
 @pytest.mark.parametrize("reader", ["records", "batches"])
-async def test_progress_is_a_record_handed_out(reader: str) -> None:
+async def test_a_record_handed_out_is_progress(reader: str) -> None:
     consumer = make_consumer()
     feed(consumer, *(batch(4 * n, count=4) for n in range(10)))
     batches = consumer.batches(max_records=1)
@@ -69,7 +69,7 @@ async def test_progress_is_a_record_handed_out(reader: str) -> None:
     assert consumer.stalled
 
 
-async def test_it_resumes_at_half_of_its_share_and_not_only_when_empty() -> None:
+async def test_it_resumes_when_half_of_its_share_is_free() -> None:
     woken: list[bool] = []
     seen = Seen()
     consumer = make_consumer(
@@ -83,11 +83,11 @@ async def test_it_resumes_at_half_of_its_share_and_not_only_when_empty() -> None
         await anext(consumer)
     assert not consumer.stalled, "the fourth of eight batches is used up"
     assert consumer.buffered_bytes == 4 * SIZE
-    assert woken[-1:] == [True], "the fetcher hears of it at once"
+    assert woken[-1:] == [True], "the fetcher is woken at once"
     assert [event for event, *_ in seen.events] == ["stalled", "resumed"]
 
 
-async def test_batches_resume_it_as_well() -> None:
+async def test_reading_batches_resumes_it() -> None:
     consumer = make_consumer(share=8 * SIZE, ask=SIZE)
     feed(consumer, *(batch(4 * n, count=4) for n in range(8)))
     await tick(consumer, 2)
@@ -98,8 +98,8 @@ async def test_batches_resume_it_as_well() -> None:
     assert not consumer.stalled
 
 
-async def test_one_large_batch_in_hand_does_not_hold_it_back() -> None:
-    """Found by review: progress inside a batch did not count, so the buffer ran empty before anything was fetched."""
+async def test_progress_within_a_large_batch_resumes_it() -> None:
+    """Found by review: progress inside a batch did not count, so the buffer ran empty before the next fetch."""
     woken: list[bool] = []
     consumer = make_consumer(share=10 * SIZE, ask=SIZE, wake=lambda: woken.append(consumer.is_fetchable))
     feed(consumer, batch(0, count=4))
@@ -107,11 +107,11 @@ async def test_one_large_batch_in_hand_does_not_hold_it_back() -> None:
     await tick(consumer, 2)
     assert consumer.stalled
     await tick(consumer, 3)
-    assert consumer.stalled, "no record was taken since"
+    assert consumer.stalled, "no record was read since"
     await anext(consumer)
     await tick(consumer)
     assert not consumer.stalled
-    assert consumer.buffered_bytes == SIZE, "of which three quarters still wait"
+    assert consumer.buffered_bytes == SIZE, "three quarters of its records are unread"
     assert woken[-1:] == [True]
 
 
@@ -122,7 +122,7 @@ async def test_progress_alone_does_not_end_a_stall() -> None:
     for _ in range(4):
         await anext(consumer)
         await tick(consumer)
-        assert consumer.stalled, "more than half of its share is still there"
+        assert consumer.stalled, "more than half of its share is still used"
     await anext(consumer)
     assert consumer.stalled
 
@@ -167,11 +167,11 @@ async def test_a_seek_ends_a_stall() -> None:
     assert [event for event, *_ in seen.events] == ["stalled", "resumed"]
 
 
-# -- turns --------------------------------------------------------------------------------------------------------------
+# -- yielding to the event loop ----------------------------------------------------------------------------------------
 
 
 class Neighbour:
-    """Another task on the loop; it counts the turns that it gets, and the longest time between two."""
+    """Another task on the loop; it counts its steps and the longest time between two."""
 
     def __init__(self) -> None:
         self.turns = 0
@@ -202,7 +202,7 @@ async def read_all(consumer, count: int, work: Callable[[], None]) -> Neighbour:
     return neighbour
 
 
-async def test_the_loop_has_a_turn_at_every_batch() -> None:
+async def test_a_reader_yields_at_every_batch() -> None:
     consumer = make_consumer()
     feed(consumer, *(batch(4 * n, count=4) for n in range(50)))
     neighbour = await read_all(consumer, 200, lambda: None)
@@ -210,15 +210,15 @@ async def test_the_loop_has_a_turn_at_every_batch() -> None:
 
 
 @pytest.mark.parametrize("each", [0.001, 0.004, 0.03])
-async def test_the_loop_has_a_turn_every_ten_milliseconds(each: float) -> None:
-    """A record that takes longer by itself can't be interrupted, but the turn comes right behind it."""
+async def test_a_reader_yields_every_ten_milliseconds(each: float) -> None:
+    """A single record that takes longer cannot be interrupted, but the reader yields right after it."""
     consumer = make_consumer()
     feed(consumer, batch(0, count=300))
     neighbour = await read_all(consumer, 300, lambda: burn(each))
     assert neighbour.longest < max(TURN_SECONDS + each, 2 * each) + 1e-9
 
 
-async def test_batches_give_a_turn_each() -> None:
+async def test_a_reader_of_batches_yields_at_each() -> None:
     consumer = make_consumer()
     feed(consumer, batch(0, count=200))
     neighbour, batches = Neighbour(), consumer.batches(max_records=2)

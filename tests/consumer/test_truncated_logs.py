@@ -1,4 +1,4 @@
-"""Logs that lose records when another replica becomes the leader (KIP-320), and topics that are made anew (KIP-516)."""
+"""Logs truncated when another replica becomes the leader (KIP-320), and recreated topics (KIP-516)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
 @pytest_asyncio.fixture
 async def place() -> AsyncIterator[EmbeddedCluster]:
-    """Three nodes that all hold `orders-0`; it is led by node 1 and has ten records of epoch 0."""
+    """Three nodes with replicas of `orders-0`; node 1 is its leader, and it has ten records of epoch 0."""
     async with EmbeddedCluster(3, host="10.0.0.1", seed=1) as cluster:
         cluster.create_topic("orders", 1)
         cluster.topic("orders").partitions[0].replicas[:] = [1, 2, 3]
@@ -32,7 +32,7 @@ async def place() -> AsyncIterator[EmbeddedCluster]:
 
 
 def questions(brokers: EmbeddedCluster) -> list[tuple[int, int]]:
-    """The (epoch read, leader's epoch) of everything that leaders were asked to confirm."""
+    """Return (fetched epoch, leader's epoch) of every OffsetForLeaderEpoch request."""
     return [
         (part.leader_epoch, part.current_leader_epoch)
         for exchange in brokers.history.of("OffsetForLeaderEpoch", client_id="reader")
@@ -48,10 +48,10 @@ async def reading(reader: Client, count: int, **options: object) -> PartitionCon
     return consumer
 
 
-# -- moves that lose nothing --------------------------------------------------------------------------------------------
+# -- leader changes without truncation ---------------------------------------------------------------------------------
 
 
-async def test_a_new_leader_is_asked_before_anything_is_fetched_from_it(place: EmbeddedCluster) -> None:
+async def test_a_new_leader_validates_the_position_before_the_first_fetch(place: EmbeddedCluster) -> None:
     async with client(place) as reader:
         consumer = await reading(reader, 10)
         epoch = place.partition("orders", 0).leader_epoch
@@ -63,10 +63,10 @@ async def test_a_new_leader_is_asked_before_anything_is_fetched_from_it(place: E
         assert asked[0].api == "OffsetForLeaderEpoch"
         assert asked[0].request.replica_id == -1
         await asyncio.sleep(3)
-        assert len(questions(place)) == 1, "once for each epoch"
+        assert len(questions(place)) == 1, "once per epoch"
 
 
-async def test_all_partitions_of_a_new_leader_are_asked_for_by_one_request(place: EmbeddedCluster) -> None:
+async def test_all_partitions_of_a_new_leader_are_validated_in_one_request(place: EmbeddedCluster) -> None:
     place.create_topic("wide", 8)
     for partition in range(8):
         place.move_leader("wide", partition, 1)
@@ -82,10 +82,10 @@ async def test_all_partitions_of_a_new_leader_are_asked_for_by_one_request(place
         exchanges = place.history.of("OffsetForLeaderEpoch", client_id="reader")
         asked = [len(exchange.request.topics[0].partitions) for exchange in exchanges]
         assert sum(asked) == 8
-        assert len(asked) <= 2, "the first one's move is heard of alone, by a hint"
+        assert len(asked) <= 2, "the first move is learned separately, from a leader hint"
 
 
-async def test_a_leader_that_was_never_read_before_is_asked_for_committed_epochs(
+async def test_a_committed_epoch_is_validated_before_the_first_fetch(
     place: EmbeddedCluster,
 ) -> None:
     place.move_leader("orders", 0, 2)
@@ -112,7 +112,7 @@ async def test_a_leader_that_was_never_read_before_is_asked_for_committed_epochs
     "code",
     [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
 )
-async def test_a_leader_that_cannot_tell_yet_is_asked_again(place: EmbeddedCluster, code: ErrorCode) -> None:
+async def test_a_retriable_validation_error_is_retried(place: EmbeddedCluster, code: ErrorCode) -> None:
     async with client(place) as reader:
         consumer = await reading(reader, 10)
         place.faults.on("OffsetForLeaderEpoch", times=2).error(code)
@@ -122,7 +122,7 @@ async def test_a_leader_that_cannot_tell_yet_is_asked_again(place: EmbeddedClust
         assert len(questions(place)) == 3
 
 
-async def test_a_reader_without_the_right_to_know_is_told(place: EmbeddedCluster) -> None:
+async def test_an_authorization_error_of_the_validation_is_raised(place: EmbeddedCluster) -> None:
     async with client(place) as reader:
         consumer = await reading(reader, 10)
         place.faults.on("OffsetForLeaderEpoch").error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -133,12 +133,12 @@ async def test_a_reader_without_the_right_to_know_is_told(place: EmbeddedCluster
         assert await asyncio.wait_for(read(consumer, 1), 10) == [10]
 
 
-# -- truncation -----------------------------------------------------------------------------------------------------------
+# -- truncation --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
 @pytest.mark.parametrize("refill", [0, 2, 8])
-async def test_reading_goes_on_where_the_logs_part(
+async def test_reading_continues_at_the_divergent_offset(
     place: EmbeddedCluster, policy: str, refill: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with client(place, auto_offset_reset=policy) as reader:
@@ -155,7 +155,7 @@ async def test_reading_goes_on_where_the_logs_part(
         assert [e for e in reader.errors if isinstance(e, LogTruncatedError)]
 
 
-async def test_without_a_policy_the_reader_is_told_until_it_seeks(place: EmbeddedCluster) -> None:
+async def test_with_policy_error_the_truncation_is_raised_until_a_seek(place: EmbeddedCluster) -> None:
     async with client(place, auto_offset_reset="error") as reader:
         consumer = await reading(reader, 10)
         place.truncate("orders", 0, 6)
@@ -174,8 +174,8 @@ async def test_without_a_policy_the_reader_is_told_until_it_seeks(place: Embedde
         assert await asyncio.wait_for(read(consumer, 3), 5) == [6, 7, 8]
 
 
-async def test_without_a_policy_nothing_of_the_lost_records_follows_the_error(place: EmbeddedCluster) -> None:
-    """It has seen some that are gone, and holds others: after the error these are no more to be read than those."""
+async def test_with_policy_error_no_lost_record_follows_the_error(place: EmbeddedCluster) -> None:
+    """The reader has seen some lost records and others are buffered: those must not be handed out after the error."""
     async with client(place, auto_offset_reset="error", max_processing_time=60.0) as reader:
         (consumer,) = reader.read("orders", 0)
         assert await read(consumer, 8) == list(range(8))
@@ -189,8 +189,10 @@ async def test_without_a_policy_nothing_of_the_lost_records_follows_the_error(pl
         assert await asyncio.wait_for(read(consumer, 3), 5) == [6, 7, 8]
 
 
-async def test_only_what_the_reader_has_not_seen_is_fetched_anew(place: EmbeddedCluster) -> None:
-    """It holds records that are gone, but has handed out none of them: nothing to tell."""
+async def test_lost_records_that_the_reader_has_not_seen_are_replaced_silently(
+    place: EmbeddedCluster,
+) -> None:
+    """Only buffered records were lost and none was handed out, so there is no error."""
     async with client(place, auto_offset_reset="error", max_processing_time=60.0) as reader:
         (consumer,) = reader.read("orders", 0)
         assert await read(consumer, 4) == [0, 1, 2, 3]
@@ -204,8 +206,8 @@ async def test_only_what_the_reader_has_not_seen_is_fetched_anew(place: Embedded
 
 
 @pytest.mark.parametrize("policy", ["earliest", "error"])
-async def test_a_broker_may_find_out_by_itself_at_a_fetch(place: EmbeddedCluster, policy: str) -> None:
-    """Where the leader epoch tells nothing, the last fetched one does (the diverging epoch of Fetch 12, KIP-595)."""
+async def test_a_diverging_epoch_in_a_fetch_response(place: EmbeddedCluster, policy: str) -> None:
+    """If the leader epoch shows no difference, the last fetched epoch does (the diverging epoch of Fetch 12, KIP-595)."""
     async with client(place, auto_offset_reset=policy) as reader:
         consumer = await reading(reader, 10)
         consumer.pause()
@@ -223,10 +225,10 @@ async def test_a_broker_may_find_out_by_itself_at_a_fetch(place: EmbeddedCluster
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest", "error"])
-async def test_an_epoch_that_the_leader_has_never_heard_of(place: EmbeddedCluster, policy: str) -> None:
-    """A commit of an epoch from another life of the log: nobody can tell where the logs part.
+async def test_an_epoch_that_the_leader_does_not_know(place: EmbeddedCluster, policy: str) -> None:
+    """A committed epoch from another history of the log: the divergent offset is unknown.
 
-    First the metadata is held for outdated, `OUTDATED_SECONDS`.
+    First the metadata is considered outdated, for `OUTDATED_SECONDS`.
     """
     async with client(place, auto_offset_reset=policy) as reader:
         consumer = PartitionConsumer(
@@ -247,7 +249,7 @@ async def test_an_epoch_that_the_leader_has_never_heard_of(place: EmbeddedCluste
         assert await asyncio.wait_for(read(consumer, 1), 5) == [0 if policy == "earliest" else 10]
 
 
-# -- topics that are made anew ----------------------------------------------------------------------------------------------
+# -- recreated topics --------------------------------------------------------------------------------------------------
 
 
 async def recreate(brokers: EmbeddedCluster, records: int, pause: float = 0.0) -> None:
@@ -260,10 +262,10 @@ async def recreate(brokers: EmbeddedCluster, records: int, pause: float = 0.0) -
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
 @pytest.mark.parametrize("records", [3, 30])
 @pytest.mark.parametrize("pause", [0.0, 3.0])
-async def test_a_topic_made_anew_is_read_from_its_first_record(
+async def test_a_recreated_topic_is_read_from_its_first_record(
     place: EmbeddedCluster, policy: str, records: int, pause: float
 ) -> None:
-    """Also when its offsets reach beyond the old position, where nothing would show without the topic's id."""
+    """Also if its offsets reach beyond the old position, where only the topic id shows the difference."""
     async with client(place, auto_offset_reset=policy) as reader:
         consumer = await reading(reader, 10)
         await recreate(place, records, pause)
@@ -271,7 +273,7 @@ async def test_a_topic_made_anew_is_read_from_its_first_record(
         assert [e for e in reader.errors if isinstance(e, TopicRecreatedError)]
 
 
-async def test_metadata_that_shows_the_new_topic_first_does_not_lend_it_the_old_position(
+async def test_the_old_position_is_not_used_when_metadata_shows_the_new_topic_first(
     place: EmbeddedCluster,
 ) -> None:
     async with client(place, auto_offset_reset="latest", fetch_max_wait=5.0) as reader:
@@ -284,7 +286,7 @@ async def test_metadata_that_shows_the_new_topic_first_does_not_lend_it_the_old_
         assert await asyncio.wait_for(read(consumer, 30), 20) == list(range(30))
 
 
-async def test_without_a_policy_the_reader_is_told_that_the_topic_is_another_one(
+async def test_with_policy_error_topic_recreated_is_raised(
     place: EmbeddedCluster,
 ) -> None:
     async with client(place, auto_offset_reset="error") as reader:
@@ -300,7 +302,7 @@ async def test_without_a_policy_the_reader_is_told_that_the_topic_is_another_one
         assert await asyncio.wait_for(read(consumer, 30), 20) == list(range(30))
 
 
-async def test_fetches_of_a_topic_made_anew_go_by_its_new_id(place: EmbeddedCluster) -> None:
+async def test_fetches_of_a_recreated_topic_use_its_new_id(place: EmbeddedCluster) -> None:
     old = place.topic("orders").id
     async with client(place, auto_offset_reset="earliest") as reader:
         consumer = await reading(reader, 10)

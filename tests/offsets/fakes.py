@@ -67,7 +67,7 @@ class FakeCoordinators:
         await self.lookup()
         self.known = True
         version = min(self.version, NEWEST if highest is None else highest)
-        # over the wire and back, so that only what the version can say arrives
+        # encode and decode, so that only the version's fields arrive
         request = decode(cls, version, encode(build(version), version))
         self.requests.append((now(), request))
         self.under_way += 1

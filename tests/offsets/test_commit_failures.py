@@ -24,7 +24,7 @@ from tests.offsets.scene import A0, A1, B0, Scene
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
 
-# -- failures -----------------------------------------------------------------------------------------------------------
+# -- failures ----------------------------------------------------------------------------------------------------------
 
 
 async def test_failed_partitions_are_named_and_the_others_are_committed() -> None:
@@ -138,7 +138,7 @@ async def test_a_response_without_a_partition_is_a_failure() -> None:
     assert scene.marks[A0].dirty
 
 
-# -- losses -------------------------------------------------------------------------------------------------------------
+# -- lost memberships --------------------------------------------------------------------------------------------------
 
 LOSSES = [code for code, action in COMMIT_ACTIONS.items() if action is CommitAction.LOST]
 
@@ -183,7 +183,7 @@ async def test_without_marks_a_lost_membership_raises_nothing() -> None:
     await scene.manager.commit()
 
 
-# -- partitions come and go ---------------------------------------------------------------------------------------------
+# -- partitions added and dropped --------------------------------------------------------------------------------------
 
 
 async def test_a_dropped_partition_loses_its_marks() -> None:
@@ -226,7 +226,7 @@ async def test_a_partition_cannot_be_managed_twice() -> None:
         Scene().manager.manage(A0, 0)
 
 
-# -- refusals that may come from a former coordinator -------------------------------------------------------------------
+# -- refusals that may come from a former coordinator ------------------------------------------------------------------
 
 REFUSED = sorted(code for code, action in COMMIT_ACTIONS.items() if action is CommitAction.LOST)
 

@@ -46,7 +46,7 @@ STEPS = st.one_of(
     st.tuples(st.just("commit"), st.booleans()),
     st.tuples(st.just("cancel"), st.integers(0, 3)),
     st.tuples(st.just("wait"), st.sampled_from([0.0, 0.01, 0.3, 2.0])),
-    # what the coordinator does with its next request: codes, and whether it acts and is heard
+    # what the coordinator does with its next request: error codes, whether it processes it, whether the response arrives
     st.tuples(
         st.just("answer"), PARTITION_CODES, st.sampled_from(["heard", "lost before", "lost after"]), NUMBERS
     ),
@@ -97,7 +97,7 @@ class World:
         elif name == "lose":
             tp = TPS[values[0]]
             self.committer.drop(tp)
-            await asyncio.sleep(4)  # a request under way may still carry its marks
+            await asyncio.sleep(4)  # a request in flight may still contain its marks
             self.marked[tp].clear()
             self.committer.manage(tp, *self.stored.get(tp, (-1, "", -1)))
         elif name == "commit":
@@ -117,7 +117,7 @@ async def live(steps: list[Any]) -> None:
         await world.step(*step)
         world.check()
     world.answers.clear()
-    for _ in range(2):  # the first may share a request that began under the old answers
+    for _ in range(2):  # the first call may share a request that was sent under the old script
         with contextlib.suppress(CommitFailedError):
             await world.committer.commit()
         world.answers.clear()

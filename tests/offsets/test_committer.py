@@ -20,7 +20,7 @@ from tests.offsets.scene import A0, A1, B0, Scene
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
 
-# -- what goes out ------------------------------------------------------------------------------------------------------
+# -- requests ----------------------------------------------------------------------------------------------------------
 
 
 async def test_only_marks_are_committed() -> None:
@@ -60,7 +60,7 @@ async def test_every_version_with_topic_names(version: int) -> None:
     assert scene.sent == [{A0: (11, "m")}]
 
 
-# -- one at a time ------------------------------------------------------------------------------------------------------
+# -- one at a time -----------------------------------------------------------------------------------------------------
 
 
 async def test_one_request_at_a_time_with_the_newest_marks() -> None:

@@ -154,7 +154,7 @@ async def test_the_manager_uses_the_group_lane() -> None:
     assert cluster.coordinators.lanes == {"group"}
 
 
-# -- answers that leave something out -----------------------------------------------------------------------------------
+# -- incomplete responses ----------------------------------------------------------------------------------------------
 
 
 def cut_group(response: Any) -> None:

@@ -53,7 +53,7 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-# -- managing -----------------------------------------------------------------------------------------------------------
+# -- managing ----------------------------------------------------------------------------------------------------------
 
 
 async def test_the_next_manager_begins_at_the_committed_offset() -> None:
@@ -148,7 +148,7 @@ async def test_marks_of_records_have_their_leader_epoch() -> None:
         assert await offsets.fetch([T0, ("t", 1)]) == {T0: (43, "", -1)}
 
 
-# -- automatic commits --------------------------------------------------------------------------------------------------
+# -- automatic commits -------------------------------------------------------------------------------------------------
 
 
 async def test_new_marks_are_committed_at_the_interval() -> None:
@@ -200,7 +200,7 @@ async def test_a_late_unanswered_commit_is_overwritten_at_close(network: Network
             marks = await offsets.manage("t", 0)
             marks.mark(5)
             network.set_latency(3.0, "10.0.0.1")
-            await asyncio.sleep(1.0)  # 5 is under way
+            await asyncio.sleep(1.0)  # the commit of 5 is in flight
             network.set_latency(0.0, "10.0.0.1")
             marks.mark(7)
             await asyncio.sleep(1.5)
@@ -298,7 +298,7 @@ async def test_a_coordinator_that_moves() -> None:
             assert committed(cluster) == (offset, "", -1)
 
 
-# -- stable offsets -----------------------------------------------------------------------------------------------------
+# -- stable offsets ----------------------------------------------------------------------------------------------------
 
 
 async def test_managing_waits_for_open_transactions() -> None:
@@ -321,7 +321,7 @@ async def test_managing_waits_at_most_a_minute_for_open_transactions() -> None:
         assert len(cluster.history.of("OffsetFetch")) < 50, "with growing pauses"
 
 
-# -- life ---------------------------------------------------------------------------------------------------------------
+# -- life --------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_shared_cluster_stays_open() -> None:

@@ -40,7 +40,7 @@ async def test_a_run_without_callers_continues() -> None:
     flights = SingleFlight("flights", work)
     call = asyncio.ensure_future(flights())
     await asyncio.sleep(0.5)
-    assert repr(flights) == "<SingleFlight flights: under way>"
+    assert repr(flights) == "<SingleFlight flights: running>"
     call.cancel()
     await asyncio.sleep(1)
     assert work.ended == 1

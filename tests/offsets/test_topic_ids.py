@@ -57,7 +57,7 @@ class Broker:
                     )
                 else:
                     self.committed[name, self.topics[name], part.partition_index] = part.committed_offset
-        # names are said up to version 9
+        # versions up to 9 have topic names
         version = min(self.version, 9) if any(topic.name for topic in request.topics) else self.version
         return decode(m.OffsetCommitResponse, version, encode(response, version))
 
@@ -171,7 +171,7 @@ async def test_marks_of_a_recreated_topic_are_dropped_with_an_error(version: int
     a.mark(50)
     b.mark(6)
     broker.topics["a"] = NEW
-    if version < 10:  # only the metadata can tell then
+    if version < 10:  # only the metadata shows it then
         broker.describe()
     with pytest.raises(CommitFailedError, match=r"a-0: .*deleted and recreated") as raised:
         await broker.committer.commit()
@@ -251,10 +251,13 @@ async def test_a_mark_made_during_the_last_try_is_not_rejected() -> None:
     [
         (ErrorCode.OFFSET_METADATA_TOO_LARGE, True),
         (ErrorCode.INVALID_COMMIT_OFFSET_SIZE, True),
-        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False),  # rights can be given
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, False),  # the authorization may be granted later
         (ErrorCode.GROUP_AUTHORIZATION_FAILED, False),
         (ErrorCode.UNKNOWN_SERVER_ERROR, False),
-        (ErrorCode.UNKNOWN_MEMBER_ID, False),  # no membership of ours is lost: the group has members now
+        (
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            False,
+        ),  # the manager has no membership to lose: the group has members now
     ],
 )
 async def test_which_error_codes_reject_a_mark(code: ErrorCode, rejects: bool) -> None:
@@ -289,7 +292,7 @@ async def test_retention_without_effect_is_logged_once(caplog: pytest.LogCapture
     )
 
 
-# -- looking offsets up -------------------------------------------------------------------------------------------------
+# -- fetching offsets --------------------------------------------------------------------------------------------------
 
 
 class Stored:

@@ -18,7 +18,7 @@ from tests.consumer.brokers import PARTITIONS, caught_up, client, fetches, fill,
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
 
-# -- errors -------------------------------------------------------------------------------------------------------------
+# -- errors ------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_final_error_is_raised_once(brokers: EmbeddedCluster) -> None:
@@ -106,7 +106,7 @@ async def test_a_failed_metadata_request_is_repeated(brokers: EmbeddedCluster) -
         assert len(reader.errors) >= 2
 
 
-# -- moves --------------------------------------------------------------------------------------------------------------
+# -- leader changes ----------------------------------------------------------------------------------------------------
 
 
 async def test_no_record_is_lost_when_the_leader_moves(brokers: EmbeddedCluster) -> None:

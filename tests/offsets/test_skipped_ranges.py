@@ -26,7 +26,7 @@ def test_the_range_may_follow_the_mark():
     marks.skip_range(5, 8, leader_epoch=3)
     assert (marks.value, marks.dirty) == (CommittedOffset(8, "five", 3), True)
     marks.committed(marks.value)
-    marks.skip_range(5, 8)  # no news
+    marks.skip_range(5, 8)  # the same range again
     assert not marks.dirty
     marks.skip_range(8, 10)
     assert (marks.next_offset, marks.dirty) == (10, True)

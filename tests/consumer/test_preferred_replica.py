@@ -181,7 +181,7 @@ async def test_a_leader_hint_moves_a_partition_at_once(racks: EmbeddedCluster) -
         assert reader.cluster.view.brokers[2].rack == "b", "the hint contains the new leader's rack"
 
 
-# -- followers that are no help ------------------------------------------------------------------------------------------
+# -- followers that do not answer or refuse ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lease", [0.5, 1.0, 2.0])

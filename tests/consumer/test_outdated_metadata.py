@@ -1,7 +1,7 @@
-"""Metadata that is older than the position: a broker that was stopped names itself as the leader that it was.
+"""Metadata with an older leader epoch than the position: a resumed broker names itself as the leader.
 
-Found by chaos on real brokers: a member began at a committed offset, a former leader that had just gone on answered
-OFFSET_OUT_OF_RANGE, and 1,915 records were delivered again; `latest` would have passed over as many.
+Found with real brokers: a member began at a committed offset, a former leader that had just been resumed answered
+OFFSET_OUT_OF_RANGE, and 1,915 records were delivered again; `latest` would have skipped as many.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FORMER, LEADER = 1, 2
 
 @pytest_asyncio.fixture
 async def place() -> AsyncIterator[EmbeddedCluster]:
-    """Node 2 leads `orders-0` in a later epoch than node 1 did; ten records."""
+    """Node 2 is the leader of `orders-0` with ten records, in a later epoch than node 1 was."""
     async with EmbeddedCluster(2, host="10.0.0.1", seed=1) as cluster:
         cluster.create_topic("orders", 1)
         for node in (LEADER, FORMER, LEADER):
@@ -36,7 +36,7 @@ async def place() -> AsyncIterator[EmbeddedCluster]:
 
 
 def stale(cluster: EmbeddedCluster, times: int | None) -> None:
-    """The next answers about the topic name the former leader, which holds nothing."""
+    """Let the next `times` responses about the topic name the former leader, which has no records."""
 
     def name_former(response: Any) -> None:
         for topic in response.topics:
@@ -53,7 +53,7 @@ def stale(cluster: EmbeddedCluster, times: int | None) -> None:
 
 
 def resumed(reader: Client, offset: int, epoch: int) -> PartitionConsumer:
-    """Read on at a committed offset, whose record before was of this epoch."""
+    """Continue at a committed offset; the record before it has this leader epoch."""
     consumer = PartitionConsumer(
         TopicPartition("orders", 0),
         offset,
@@ -67,7 +67,7 @@ def resumed(reader: Client, offset: int, epoch: int) -> PartitionConsumer:
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
-async def test_a_leader_of_an_older_epoch_than_the_position_is_not_asked(
+async def test_a_leader_of_an_older_epoch_than_the_position_is_not_fetched_from(
     place: EmbeddedCluster, policy: str
 ) -> None:
     epoch = place.partition("orders", 0).leader_epoch
@@ -80,8 +80,8 @@ async def test_a_leader_of_an_older_epoch_than_the_position_is_not_asked(
         assert fetches(place, node=FORMER) == []
 
 
-async def test_trouble_of_before_does_not_make_it_believed_sooner(place: EmbeddedCluster) -> None:
-    """For half a minute no broker knew the topic; then one names the former leader."""
+async def test_earlier_failures_do_not_shorten_the_wait(place: EmbeddedCluster) -> None:
+    """For half a minute no broker knows the topic; then one names the former leader."""
 
     def forgotten(response: Any) -> None:
         for topic in response.topics:
@@ -99,8 +99,8 @@ async def test_trouble_of_before_does_not_make_it_believed_sooner(place: Embedde
         assert fetches(place, node=FORMER) == []
 
 
-async def test_metadata_that_stays_older_is_believed_in_the_end(place: EmbeddedCluster) -> None:
-    """A committed epoch may be of a deleted topic with the same name: the leader does not know it, so the policy decides."""
+async def test_metadata_that_stays_older_is_accepted_after_a_while(place: EmbeddedCluster) -> None:
+    """A committed epoch may come from a deleted topic of the same name: the leader does not know it, so the policy decides."""
     async with client(place, auto_offset_reset="earliest") as reader:
         consumer = resumed(reader, 5, place.partition("orders", 0).leader_epoch + 7)
         begun = now()
