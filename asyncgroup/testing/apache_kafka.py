@@ -156,7 +156,7 @@ class ApacheKafka:
         self._node(node_id).stop(limit)
 
     def start_node(self, node_id: int) -> None:
-        """Starts a node that is down, with its data and port, and waits until the cluster has it back.
+        """Start a node that is down, with its data and port, and wait until it is back in the cluster.
 
         After a kill this takes `broker.session.timeout.ms` (3 s here) longer: until then the controller considers the
         killed broker alive.

@@ -125,6 +125,8 @@ class VirtualTimeLoop(InMemoryNetworkLoop):
         """
         if timeout is not None and timeout <= 0:
             return self._next_turn()
+        # No callback is ready. While real work is under way, each pass waits up to _POLL_INTERVAL real seconds for a
+        # callback that it causes; without real work the first pass moves the clock.
         for _ in range(math.ceil(self._real_wait_limit / _POLL_INTERVAL)):
             working = self._real_work_under_way()
             events = self._poller.select(_POLL_INTERVAL if working else 0)

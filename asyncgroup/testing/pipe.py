@@ -117,7 +117,8 @@ class Pipe:
 
     def _clear(self) -> None:
         self._items.clear()
-        self._head_read = self._size = 0
+        self._head_read = 0
+        self._size = 0
         if self._wakeup is not None:
             self._wakeup.cancel()
             self._wakeup = None

@@ -179,7 +179,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, None, No
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Fail a test whose client requested a topic that does not exist, unless the test fails by itself."""
+    """Fail a test whose client requested a topic that does not exist, unless the test has failed anyway."""
     context = ItemContext(item)
     try:
         result = yield

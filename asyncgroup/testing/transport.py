@@ -177,7 +177,8 @@ class VirtualTransport(asyncio.Transport):
             low = high // 4
         if not high >= low >= 0:
             raise ValueError(f"high ({high!r}) must be >= low ({low!r}) must be >= 0")
-        self._low_water, self._high_water = low, high
+        self._low_water = low
+        self._high_water = high
         self._pause_protocol_if_full()
 
     # -- called by the pipes ------------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ class Authority:
     def __init__(self, folder: Path, name: str = "ca") -> None:
         if shutil.which("openssl") is None:
             pytest.skip("no openssl program to make certificates with")
-        self._folder, self._name = folder, name
+        self._folder = folder
+        self._name = name
         self.ca_file = str(folder / f"{name}.pem")
         (folder / "openssl.cnf").write_text(_SETTINGS)
         self._run("req", "-x509", *_NEW_KEY, "-keyout", f"{name}.key", "-out", f"{name}.pem",

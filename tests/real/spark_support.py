@@ -68,7 +68,7 @@ class Kafka:
         assert not response.topics[0].partitions[0].error_code
 
     async def delete_topic(self, topic: str) -> None:
-        """Delete a topic, and wait until it is gone."""
+        """Delete a topic, and wait until the metadata no longer has it."""
         await self.admin.delete_topic(topic)
         async with asyncio.timeout(LIMIT):
             while topic in await self.admin.cluster.all_topics():

@@ -69,7 +69,7 @@ def exists(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    # A process whose parent is gone may stay a zombie where nobody collects it.
+    # a process whose parent has ended may stay a zombie if no other process reaps it
     stat = Path(f"/proc/{pid}/stat")
     return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
 

@@ -43,7 +43,8 @@ class OneMember:
         handler: type[WorkHandler] = WorkHandler,
         **config: Any,
     ) -> None:
-        self.env, self.ends = env, SessionEndHook()
+        self.env = env
+        self.ends = SessionEndHook()
         self.handler = handler(env, work)
         options = ConsumerConfig(**env.config("ann", **config))
         self.group = ConsumerGroup(env.bootstrap_servers, env.group_id, options, hooks=[self.ends, env.bell])

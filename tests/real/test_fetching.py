@@ -1,4 +1,4 @@
-"""Fetching from a real Kafka: sessions, leader epochs, topics made anew, replicas in one's own rack."""
+"""Fetching from a real Kafka: fetch sessions, leader epochs, recreated topics, replicas in the own rack."""
 
 from __future__ import annotations
 

@@ -155,8 +155,8 @@ async def create_groups(life: SharedPartitionGroups) -> GroupsBefore:
     await life.commit(gone, 9)
     await life.client.ask(m.DeleteGroupsRequest([gone]), 2)
     offsets = {name: await life.offsets(name) for name in names}
-    said = await describe_groups(life.client, *names)
-    return GroupsBefore(names, joined.member_id, offsets, said, await life.log(start))
+    descriptions = await describe_groups(life.client, *names)
+    return GroupsBefore(names, joined.member_id, offsets, descriptions, await life.log(start))
 
 
 async def check_groups(client: Client, topic: str, before: GroupsBefore) -> None:

@@ -129,6 +129,6 @@ async def test_members_learn_of_a_rebalance_at_the_same_time(env: RealEnvironmen
             revoked_at.clear()
             await asyncio.sleep(0.4)
             carol = await env.member("carol")
-            await env.bell.until(lambda: len(revoked_at) == 2, "both heard of it", env.limit)
+            await env.bell.until(lambda: len(revoked_at) == 2, "both learned of it", env.limit)
             assert abs(revoked_at["ann"] - revoked_at["bob"]) < 0.3
             await carol.leave()

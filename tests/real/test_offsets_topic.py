@@ -229,8 +229,8 @@ def _open_transactions(data: bytes, group: str) -> int:
             found.discard(header.producer_id)
         elif header.is_transactional:
             batch = data[header.start : header.start + header.size]
-            said = [decode_record(r.key, r.value) for r in decode_batch("", 0, batch, header)]
-            if any(one is not None and one.group_id == group for one in said):
+            decoded = [decode_record(r.key, r.value) for r in decode_batch("", 0, batch, header)]
+            if any(one is not None and one.group_id == group for one in decoded):
                 found.add(header.producer_id)
     return len(found)
 
@@ -301,11 +301,15 @@ async def test_our_encoding_equals_kafkas(apache_kafka: RunningKafka, life: Grou
     async with Consumer(apache_kafka.bootstrap_servers) as consumer:
         partition = await consumer.partition(OFFSETS, life.partition, 0)
         async for record in partition:
-            said = decode_record(record.key, record.value)
-            if said is not None:
-                assert encode_record(said) == (record.key, record.value), said
-                seen.add((type(said), record.value is None))
-                if isinstance(said, OffsetRecord) and said.group_id == names[-1] and said.offset is None:
+            decoded = decode_record(record.key, record.value)
+            if decoded is not None:
+                assert encode_record(decoded) == (record.key, record.value), decoded
+                seen.add((type(decoded), record.value is None))
+                if (
+                    isinstance(decoded, OffsetRecord)
+                    and decoded.group_id == names[-1]
+                    and decoded.offset is None
+                ):
                     break  # the last record of `create_groups`
     assert len(seen) == 4
 
@@ -333,13 +337,13 @@ def comparable_batches(data: bytes) -> list[dict[str, Any]]:
     for header in iter_batch_headers(data):
         batch = data[header.start : header.start + header.size]
         records = [] if header.is_control else decode_batch("", 0, batch, header)
-        said = [decode_record(record.key, record.value) for record in records]
+        decoded = [decode_record(record.key, record.value) for record in records]
         producer = header.producer_id
         if header.is_control and producer not in ids:
             continue  # the marker of a transaction that an earlier test has left open
         found.append(
             {
-                "records": [_without_ids(one, ids) for one in said],
+                "records": [_without_ids(one, ids) for one in decoded],
                 "producer": -1 if producer < 0 else ids.setdefault(producer, len(ids)),
                 "is_control": header.is_control,
                 "is_transactional": header.is_transactional,

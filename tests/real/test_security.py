@@ -131,7 +131,7 @@ async def test_every_mechanism(secured: Secured, sasl: Any) -> None:
 
 async def test_a_group_over_tls_and_scram(secured: Secured) -> None:
     """Both clients are configured by Kafka's property names."""
-    said = {
+    given = {
         "bootstrap.servers": secured.servers("SECURE"),
         "security.protocol": "SASL_SSL",
         "ssl.truststore.type": "PEM",
@@ -139,7 +139,7 @@ async def test_a_group_over_tls_and_scram(secured: Secured) -> None:
         "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.jaas.config": f'{JAAS}.scram.ScramLoginModule required username="alice" password="scr-secret";',
     }
-    produce, rest = ProducerConfig.from_properties({**said, "linger.ms": "0"})
+    produce, rest = ProducerConfig.from_properties({**given, "linger.ms": "0"})
     servers = rest["bootstrap.servers"]
     values = [b"%d" % number * 20_000 for number in range(10)]  # larger than a TLS record and than one read
     async with Cluster(servers, produce) as cluster:
@@ -147,7 +147,7 @@ async def test_a_group_over_tls_and_scram(secured: Secured) -> None:
         async with Producer(cluster, produce) as producer:
             await asyncio.gather(*(producer.send("secured", value) for value in values))
     consume, rest = ConsumerConfig.from_properties(
-        {**said, "auto.offset.reset": "earliest", "group.id": "readers"}
+        {**given, "auto.offset.reset": "earliest", "group.id": "readers"}
     )
     seen: list[bytes | None] = []
     async with ConsumerGroup(rest["bootstrap.servers"], rest["group.id"], consume) as group:
@@ -196,10 +196,10 @@ async def test_wrong_credentials_raise_from_run(
     with pytest.raises(AuthenticationError) as caught:
         async with ConsumerGroup(secured.servers("SASL"), "g", config) as group:
             await group.run("t", read_nothing)
-    said = str(caught.value)
-    assert f"SASL/{sasl.mechanism} as user {sasl.username!r}: SASL_AUTHENTICATION_FAILED (58)" in said
-    assert secured.servers("SASL") in said
-    assert secret not in said + caplog.text + repr(config)
+    message = str(caught.value)
+    assert f"SASL/{sasl.mechanism} as user {sasl.username!r}: SASL_AUTHENTICATION_FAILED (58)" in message
+    assert secured.servers("SASL") in message
+    assert secret not in message + caplog.text + repr(config)
 
 
 async def read_nothing(session: Session, claim: Claim) -> None:
@@ -248,9 +248,11 @@ async def test_errors_of_the_wrong_listener(secured: Secured) -> None:
     tls = Tls(ca_file=secured.ca_file)
     alice = Scram("alice", "scr-secret")
     assert "AuthenticationError" in (
-        said := await connection_error(secured.servers("SECURE"), Security(tls=tls, sasl=Plain("alice", "x")))
+        message := await connection_error(
+            secured.servers("SECURE"), Security(tls=tls, sasl=Plain("alice", "x"))
+        )
     )
-    assert "does not offer SASL/PLAIN; it offers SCRAM-SHA-512" in said
+    assert "does not offer SASL/PLAIN; it offers SCRAM-SHA-512" in message
     assert "does not support SASL/SCRAM-SHA-512" in await connection_error(
         secured.servers("PLAINTEXT"), Security(sasl=alice)
     )
@@ -269,16 +271,16 @@ async def test_certificates(secured: Secured) -> None:
     async with Cluster(mutual, ClientConfig(security=Security(tls=inline))) as cluster:
         assert 1 in cluster.view.brokers
     assert "NoBrokersError" in (
-        said := await connection_error(mutual, Security(tls=Tls(ca_file=secured.ca_file)))
+        message := await connection_error(mutual, Security(tls=Tls(ca_file=secured.ca_file)))
     )
-    assert "certificate" in said.lower()
-    said = await connection_error(mutual, Security(tls=Tls(ca_file=secured.other_ca_file)))
-    assert "AuthenticationError" in said
-    assert "not trusted" in said
+    assert "certificate" in message.lower()
+    message = await connection_error(mutual, Security(tls=Tls(ca_file=secured.other_ca_file)))
+    assert "AuthenticationError" in message
+    assert "not trusted" in message
     named = mutual.replace("127.0.0.1", "localhost")
-    said = await connection_error(named, Security(tls=trusting))
-    assert "AuthenticationError" in said
-    assert "is not valid for 'localhost'" in said
+    message = await connection_error(named, Security(tls=trusting))
+    assert "AuthenticationError" in message
+    assert "is not valid for 'localhost'" in message
     loose = Tls(ca_file=secured.ca_file, cert_file=secured.client_file, check_hostname=False)
     async with Cluster(named, ClientConfig(security=Security(tls=loose))) as cluster:
         assert 1 in cluster.view.brokers
@@ -293,7 +295,7 @@ def spark_options(secured: Secured, way: str) -> dict[str, str]:
     client = Path(secured.client_file).read_text()
     key, _, chain = client.partition("-----BEGIN CERTIFICATE-----")
     trust = {"ssl.truststore.type": "PEM", "ssl.truststore.location": secured.ca_file}
-    said = {
+    given = {
         "PLAIN": {
             "bootstrap.servers": secured.servers("SASL"),
             "security.protocol": "SASL_PLAINTEXT",
@@ -317,7 +319,7 @@ def spark_options(secured: Secured, way: str) -> dict[str, str]:
             "ssl.keystore.certificate.chain": "-----BEGIN CERTIFICATE-----" + chain,
         },
     }
-    return {f"kafka.{name}": value for name, value in said[way].items()}
+    return {f"kafka.{name}": value for name, value in given[way].items()}
 
 
 def explained(frame: Any) -> str:
@@ -366,8 +368,8 @@ async def test_a_stream_of_spark_commits_and_resumes(
         writing = frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path))
         query = writing.trigger(availableNow=True).start()
         assert query.awaitTermination(60)
-        told = f"{query.lastProgress} {explained(frame)} {query.status}"
-        assert not [secret for secret in SECRETS if secret in told]
+        output = f"{query.lastProgress} {explained(frame)} {query.status}"
+        assert not [secret for secret in SECRETS if secret in output]
 
     async with Cluster(secured.servers("SASL"), config) as cluster, Producer(cluster, config) as producer:
         await create_topic(cluster, "streamed")

@@ -77,9 +77,9 @@ class Environment(NamedTuple):
     async def assert_data_loss(self, query: Query, kind: str, place: str) -> None:
         """Check the query's error: ours has the error condition of Spark's own source, which itself has one text for all."""
         code = f"[KAFKA_DATA_LOSS.{kind}" if self.source == OURS else "Some data may have been lost"
-        said = await query.wait_failed()
-        assert code in said
-        assert place in said
+        message = await query.wait_failed()
+        assert code in message
+        assert place in message
 
 
 @pytest.fixture

@@ -118,10 +118,10 @@ async def test_a_group_with_members_is_an_error_until_they_have_left(
         options = {"subscribe": topic, "startingOffsets": "earliest", "kafka.group.id": group}
         async with running_member(kafka.servers, group, topic):
             async with Query(stream(spark, OURS, kafka.servers, **options), tmp_path) as query:
-                said = await query.wait_failed()
-        assert "[ASYNCGROUP_GROUP_IN_USE]" in said
-        assert group in said
-        assert "the-warehouse" in said
+                message = await query.wait_failed()
+        assert "[ASYNCGROUP_GROUP_IN_USE]" in message
+        assert group in message
+        assert "the-warehouse" in message
         # after the member has left the same query runs, and lag tools show its progress
         async with Query(stream(spark, OURS, kafka.servers, **options), tmp_path) as query:
             await query.wait_for_rows(80)

@@ -114,11 +114,11 @@ async def coordinator_dies(kafkas: Kafkas, directory: Path) -> None:
 
 def of_groups(story: Callable[[Environment], Awaitable[None]]) -> Story:
     @functools.wraps(story)
-    async def tell(kafkas: Kafkas, directory: Path) -> None:
+    async def run_story(kafkas: Kafkas, directory: Path) -> None:
         async with SlowEnvironment(kafkas.servers, directory) as env:
             await story(env)
 
-    return tell
+    return run_story
 
 
 _ALL: list[Story] = [

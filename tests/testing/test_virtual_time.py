@@ -64,7 +64,7 @@ def test_timers_of_one_instant_run_in_the_order_of_scheduling():
     async def story():
         loop, ran = asyncio.get_running_loop(), []
         handles = [loop.call_at(7.0, ran.append, number) for number in range(1000)]
-        for number in range(0, 1000, 3):  # so many cancelled timers that the loop rebuilds its heap
+        for number in range(0, 1000, 3):  # enough cancelled timers to make the loop rebuild its heap
             handles[number].cancel()
         await asyncio.sleep(7.0)
         await asyncio.sleep(0)

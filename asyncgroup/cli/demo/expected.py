@@ -86,7 +86,7 @@ def by_hour(flights: Iterable[Flight]) -> dict[HourKey, HourFigures]:
 
 
 def streaks(flights: Iterable[Flight]) -> list[StreakFigures]:
-    """Return the streaks that have ended, sorted. A carrier's last run of late departures may go on, so it is left out."""
+    """Return the streaks that have ended, sorted. A carrier's last run of late departures is left out, as it may not have ended."""
     left = [flight for flight in flights if flight.dep_delay is not None]
     left.sort(key=lambda flight: (flight.carrier, flight.scheduled, flight.row))
     return sorted(

@@ -70,7 +70,8 @@ class DemoMember:
                 running.result()
         except Exception as error:  # noqa: BLE001  GroupRun raises it
             self.failure = error
-        self._has_left, self._session = True, None
+        self._has_left = True
+        self._session = None
         self._progress.notify()
 
     def leave(self) -> None:
@@ -116,7 +117,8 @@ class DemoMember:
     # --- hooks --------------------------------------------------------------------------------------------------
 
     def on_session_start(self, session: Session) -> None:
-        self._session, self._was_in_session = session, True
+        self._session = session
+        self._was_in_session = True
         self._progress.notify()
 
     def on_session_end(self, session: Session, cause: SessionEnd) -> None:  # noqa: ARG002

@@ -106,7 +106,8 @@ class Records(Handler):
     """Records and marks each record, by records or by batches, with automatic or explicit commits."""
 
     def __init__(self, journal: Journal, kind: str) -> None:
-        self._journal, self._kind = journal, kind
+        self._journal = journal
+        self._kind = kind
 
     def took(self, records: Iterable[Record]) -> None:
         self._journal.write_all(

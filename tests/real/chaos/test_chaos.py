@@ -50,7 +50,8 @@ class Load:
                 "log_level": 0,
             }
         )
-        self._topic, self._evidence = topic, evidence
+        self._topic = topic
+        self._evidence = evidence
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load")
         self.failed: list[str] = []
