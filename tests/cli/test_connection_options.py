@@ -44,9 +44,9 @@ def test_flag_x_file_and_environment_in_this_order(tmp_path: Path) -> None:
         (("--config", file, *x), "x:1", "last", 2.0),
         (("--config", file, *x, "-b", "flag:1"), "flag:1", "last", 2.0),
     ):
-        made = parsed(*arguments, environ=environ, client_id="default")
-        config = made.config(ConsumerConfig)
-        assert (made.servers, config.client_id, config.request_timeout) == (servers, client_id, timeout)
+        options = parsed(*arguments, environ=environ, client_id="default")
+        config = options.config(ConsumerConfig)
+        assert (options.servers, config.client_id, config.request_timeout) == (servers, client_id, timeout)
         assert config.retry_backoff == 0.001
     assert parsed(client_id="default").config(ConsumerConfig).client_id == "default"
     assert parsed().servers is None
@@ -63,26 +63,26 @@ def test_tls_and_sasl_by_javas_and_librdkafkas_names(tmp_path: Path) -> None:
         "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\\n"
         '    username="alice" password="s3cret";\n',
     )
-    made = parsed("--config", file).config(ProducerConfig)
+    options = parsed("--config", file).config(ProducerConfig)
     tls = Tls(ca_file=str(ca))
-    assert made.security == Security(tls=tls, sasl=Scram("alice", "s3cret", "SCRAM-SHA-256"))
+    assert options.security == Security(tls=tls, sasl=Scram("alice", "s3cret", "SCRAM-SHA-256"))
     environ = {
         "ASYNCGROUP_SECURITY_PROTOCOL": "sasl_plaintext",
         "ASYNCGROUP_SASL_MECHANISMS": "SCRAM-SHA-512",
         "ASYNCGROUP_SASL_USERNAME": "alice",
         "ASYNCGROUP_SASL_PASSWORD": "s3cret",
     }
-    made = parsed("-X", "sasl.mechanism=PLAIN", environ=environ).config(ProducerConfig)
-    assert made.security == Security(sasl=Plain("alice", "s3cret")), "the two names are one property"
+    options = parsed("-X", "sasl.mechanism=PLAIN", environ=environ).config(ProducerConfig)
+    assert options.security == Security(sasl=Plain("alice", "s3cret")), "the two names are one property"
 
 
 def test_properties_of_other_clients_are_ignored_in_a_file(tmp_path: Path) -> None:
     """A producer's property is ignored by a consumer in a file; in -X it is an error."""
     file = file_of(tmp_path, "linger.ms=7\nsession.timeout.ms=7000\ngroup.id=readers\n")
-    made = parsed("--config", file)
-    assert made.config(ConsumerConfig).session_timeout == 7.0
-    assert made.config(ProducerConfig).linger == 0.007
-    assert made.group_id == "readers"
+    options = parsed("--config", file)
+    assert options.config(ConsumerConfig).session_timeout == 7.0
+    assert options.config(ProducerConfig).linger == 0.007
+    assert options.group_id == "readers"
     with pytest.raises(
         ConfigError, match=r"only in a ProducerConfig; this is a ConsumerConfig \(given by -X\)"
     ):
@@ -90,9 +90,9 @@ def test_properties_of_other_clients_are_ignored_in_a_file(tmp_path: Path) -> No
 
 
 def test_keys_of_the_command_override_properties() -> None:
-    made = parsed("-X", "auto.offset.reset=latest")
-    assert made.config(ConsumerConfig).auto_offset_reset == "latest"
-    assert made.config(ConsumerConfig, auto_offset_reset="earliest").auto_offset_reset == "earliest"
+    options = parsed("-X", "auto.offset.reset=latest")
+    assert options.config(ConsumerConfig).auto_offset_reset == "latest"
+    assert options.config(ConsumerConfig, auto_offset_reset="earliest").auto_offset_reset == "earliest"
 
 
 @pytest.mark.parametrize(
@@ -148,9 +148,9 @@ def test_a_warning_for_an_unknown_variable(caplog: pytest.LogCaptureFixture) -> 
 def test_the_demo_ignores_the_environments_bootstrap_servers() -> None:
     environ = {"ASYNCGROUP_BOOTSTRAP_SERVERS": "production:9092", "ASYNCGROUP_SECURITY_PROTOCOL": "SSL"}
     assert parsed(environ=environ).without_environment_servers().servers is None
-    made = parsed("-b", "test:9092", environ=environ).without_environment_servers()
-    assert made.servers == "test:9092"
-    assert made.config(ConsumerConfig).security == Security(tls=Tls())
+    options = parsed("-b", "test:9092", environ=environ).without_environment_servers()
+    assert options.servers == "test:9092"
+    assert options.config(ConsumerConfig).security == Security(tls=Tls())
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

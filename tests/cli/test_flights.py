@@ -98,7 +98,7 @@ def test_flights_are_produced_in_the_order_of_departure(flights: list[Flight]) -
     assert sorted(flight.row for flight in ordered) == [flight.row for flight in flights]
     assert all(one.known <= other.known for one, other in itertools.pairwise(ordered))
     lateness = max(flight.known - flight.scheduled for flight in flights)
-    assert lateness == 1_301, "minutes; the pipeline's watermark has to wait longer"
+    assert lateness == 1_301, "the pipeline's watermark delay must be longer (minutes)"
     cancelled = next(flight for flight in flights if flight.dep_delay is None)
     assert cancelled.known == cancelled.scheduled
 

@@ -114,7 +114,7 @@ async def test_a_topic_grows_and_loses_records(environment: Environment) -> None
         await pair.lenient.wait_for_row((topic, 1, 9))
         stored = pair.lenient.stored.rows
         assert stored >= rows(topic, 0, 0, 40) + rows(topic, 0, 90, 100) + rows(topic, 1, 0, 10)
-        assert stored < rows(topic, 0, 0, 100) + rows(topic, 1, 0, 10), "none twice"
+        assert stored < rows(topic, 0, 0, 100) + rows(topic, 1, 0, 10), "no row is stored twice"
 
 
 @with_sparks_source
@@ -158,7 +158,7 @@ async def test_records_are_deleted_before_they_are_read(environment: Environment
         await pair.lenient.wait_for_row((topic, 0, 299))
         stored = pair.lenient.stored.rows
         assert stored >= rows(topic, 0, 0, 30) + rows(topic, 0, 270, 300)
-        assert stored < rows(topic, 0, 0, 300), "none twice"
+        assert stored < rows(topic, 0, 0, 300), "no row is stored twice"
 
 
 @with_sparks_source

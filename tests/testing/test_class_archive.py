@@ -34,7 +34,7 @@ def java(place: Path, *, with_archive: bool = True) -> Java:
     return Java(home=place / "jdk", executable=place / "jdk" / "bin" / "java", version=17, origin="PATH")
 
 
-def made(place: Path, content: bytes = b"archive") -> Path:
+def archive_file(place: Path, content: bytes = b"archive") -> Path:
     (place / "made").write_bytes(content)
     return place / "made"
 
@@ -43,7 +43,7 @@ def test_an_installed_archive_is_used(tmp_path: Path, jars: Path, cache: Path) -
     archive = ClassArchive(java(tmp_path), jars)
     assert archive.options == []
     assert archive.can_be_created
-    archive.install(made(tmp_path))
+    archive.install(archive_file(tmp_path))
     assert f"-XX:SharedArchiveFile={archive.path}" in archive.options
     assert not archive.can_be_created
     assert archive.path.read_bytes() == b"archive"
@@ -52,9 +52,9 @@ def test_an_installed_archive_is_used(tmp_path: Path, jars: Path, cache: Path) -
 
 def test_the_last_install_wins(tmp_path: Path, jars: Path) -> None:
     archive = ClassArchive(java(tmp_path), jars)
-    archive.install(made(tmp_path, b"one"))
+    archive.install(archive_file(tmp_path, b"one"))
     with archive.path.open("rb") as mapped:
-        ClassArchive(java(tmp_path), jars).install(made(tmp_path, b"two"))
+        ClassArchive(java(tmp_path), jars).install(archive_file(tmp_path, b"two"))
         assert mapped.read() == b"one", "a process that reads the old archive is not affected"
     assert archive.path.read_bytes() == b"two"
 
@@ -80,7 +80,7 @@ def test_old_archives_are_deleted(tmp_path: Path, jars: Path, cache: Path) -> No
         (cache / f"kafka-{age}.jsa").touch()
         os.utime(cache / f"kafka-{age}.jsa", (1_000 - age, 1_000 - age))
     archive = ClassArchive(java(tmp_path), jars)
-    archive.install(made(tmp_path))
+    archive.install(archive_file(tmp_path))
     assert {path.name for path in cache.iterdir()} == {
         archive.path.name,
         *(f"kafka-{age}.jsa" for age in range(MAX_ARCHIVES - 1)),
@@ -92,7 +92,7 @@ def test_a_missing_archive_is_no_error(tmp_path: Path, jars: Path, problem: str)
     if problem == "no cache":
         (tmp_path / "cache").write_text("a file")
     archive = ClassArchive(java(tmp_path), tmp_path / "none" if problem == "no jars" else jars)
-    archive.install(tmp_path / "none" if problem == "no archive" else made(tmp_path))
+    archive.install(tmp_path / "none" if problem == "no archive" else archive_file(tmp_path))
     assert archive.options == [] or problem == "no jars"
 
 

@@ -309,7 +309,7 @@ async def test_a_black_hole_hangs_connects_until_it_heals(network):
     network.heal(BROKER, 9092)
     client = await waiting
     await turns()
-    assert len(accepted) == 1, "the connect that was given up must not arrive later"
+    assert len(accepted) == 1, "the cancelled connect must not arrive later"
     await end(server, client, *accepted)
 
 
@@ -532,7 +532,7 @@ async def test_cancelling_at_the_last_moment_closes_the_connection(network):
     await turns()
     assert network.connections() == ()
     assert len(asyncio.all_tasks()) == before
-    assert accepted, "some were cancelled after the server had accepted them"
+    assert accepted, "some connects were cancelled after the server had accepted them"
     await end(server, *accepted)
 
 
