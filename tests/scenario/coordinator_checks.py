@@ -1,4 +1,4 @@
-"""What coordinators have promised and what is kept of it: offsets that were acknowledged, assignments that were given out."""
+"""Invariants of coordinators: acknowledged offsets are in the log, and assignments of a generation don't overlap."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ OFFSETS = "__consumer_offsets"
 
 
 def offsets_partition_of(env: VirtualEnvironment) -> int:
-    """The partition of `__consumer_offsets` where the group lives."""
+    """Return the partition of `__consumer_offsets` that stores the group."""
     return env.cluster.nodes[1].controller.coordinators.offsets_partition(env.group_id)
 
 
 def acknowledged(env: VirtualEnvironment) -> dict[TopicPartition, int]:
-    """The highest offset of each partition that a coordinator has said to have."""
+    """Return the highest offset of each partition that a coordinator has acknowledged."""
     found: dict[TopicPartition, int] = {}
     names = {topic.id: name for name, topic in env.cluster.nodes[1].controller.topics.items()}
     for exchange in env.cluster.history.of("OffsetCommit"):
@@ -37,7 +37,7 @@ def acknowledged(env: VirtualEnvironment) -> dict[TopicPartition, int]:
 
 
 def check_acknowledged_offsets(env: VirtualEnvironment) -> None:
-    """What was acknowledged is in the log, whether its coordinator has read it yet or not."""
+    """Check that acknowledged offsets are in the log, even if the current coordinator has not loaded them yet."""
     place = offsets_partition_of(env)
     log = env.cluster.partition(OFFSETS, place).log
     replayed = ReplayedPartition(place)
@@ -48,7 +48,7 @@ def check_acknowledged_offsets(env: VirtualEnvironment) -> None:
 
 
 def check_generations(env: VirtualEnvironment) -> None:
-    """Within a generation no partition was given to two members, whichever nodes have answered them."""
+    """Check that no partition was assigned to two members in one generation, also if several nodes answered them."""
     given: dict[int, dict[TopicPartition, str]] = defaultdict(dict)
     for exchange in env.cluster.history.of("SyncGroup"):
         response = exchange.response

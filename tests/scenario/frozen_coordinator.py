@@ -1,4 +1,4 @@
-"""A broker that is stopped (SIGSTOP) while it coordinates the group, and goes on after another one has taken over."""
+"""A group coordinator that is suspended (as by SIGSTOP) and resumes after another broker has taken over."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class FrozenCoordinator:
         self.faults: list[Fault] = []
 
     def freeze(self) -> None:
-        """Stop the broker where it stands."""
+        """Suspend the broker."""
         self.env.network.blackhole(HOST, self.port, connect="accept")
 
     def fail_over(self, to: int | None = None) -> int:
-        """Another broker takes over the group and the partitions; returns its node id."""
+        """Move the group and the partitions to another broker; return its node id."""
         cluster, topic = self.env.cluster, self.env.topic
         node = to or next(n for n in sorted(cluster.nodes) if n != self.node)
         cluster.move_coordinator(self.env.group_id, node)
@@ -38,18 +38,18 @@ class FrozenCoordinator:
         return node
 
     def thaw(self) -> None:
-        """Let the broker go on."""
+        """Resume the broker."""
         self.env.network.heal(HOST, self.port)
 
     def is_former(self, _request: object) -> bool:
-        """Whether another broker is the coordinator."""
+        """Return whether another broker is the coordinator."""
         return self.env.cluster.coordinator(self.env.group_id) != self.node
 
     @contextlib.contextmanager
     def answering_from_stale_state(self, code: E, *, lookups: bool = False) -> Iterator[list[Fault]]:
-        """While it is a former coordinator, it refuses members with `code`: it has expelled them all.
+        """Refuse all members with `code` while it is a former coordinator: in its state their sessions have expired.
 
-        With `lookups` it also still names itself when it is asked for the coordinator.
+        With `lookups` it also still names itself in FindCoordinator responses.
         """
         on = self.env.cluster.faults.on
         self.faults = [

@@ -1,4 +1,4 @@
-"""RandomLogs that live through everything a log can: transactions, truncation, retention, being made anew. They remember it."""
+"""Random changes of logs (transactions, truncation, retention, recreation), with a record of their content over time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["RandomLogs"]
 
 
 class RandomLogs:
-    """Writes numbered records (their values) into the partitions of a cluster, and knows all that was ever in them.
+    """Writes records with unique values to the partitions of a cluster, and tracks all their past content.
 
-    `written` holds every value that ever stood at an offset, `empty` the offsets that at some time held nothing to hand
-    out: a marker, or a record of an aborted transaction. `committed_values` are the values that were ever committed.
+    `written` holds all values that an offset ever had, `empty` the offsets that at some time had no record to deliver:
+    a transaction marker, or a record of an aborted transaction. `committed_values` are all values ever committed.
     """
 
     def __init__(self, cluster: EmbeddedCluster, rng: random.Random, *, committed_only: bool) -> None:
@@ -33,7 +33,7 @@ class RandomLogs:
         self._records = 0
         self._producers = 1 << 20
         self._open: dict[TopicPartition, tuple[int, int, list[tuple[int, bytes]]]] = {}
-        """The transaction that is open in a partition: producer, next sequence number, its records so far."""
+        """The open transaction of each partition: producer id, next sequence number, its records so far."""
 
     @property
     def partitions(self) -> list[TopicPartition]:
@@ -48,13 +48,13 @@ class RandomLogs:
         return self.cluster.partition(*tp)
 
     def topic_id(self, tp: TopicPartition) -> UUID:
-        """The id of the topic of this name that is there now."""
+        """Return the id of the current topic of this name."""
         return self.cluster.topic(tp.topic).id
 
     # --- writing ------------------------------------------------------------------------------------------------
 
     def append(self, tp: TopicPartition, records: int, size: int = 0, producer: int = -1) -> None:
-        """A batch of so many records; `producer` says of whose transaction."""
+        """Append a batch with this number of records; `producer` is the producer id of its transaction, -1 for none."""
         place, sequence = self.partition_of(tp), self._open[tp][1] if producer >= 0 else -1
         builder = BatchBuilder(
             self.rng.choice(["none", "none", "gzip"]),
@@ -80,7 +80,7 @@ class RandomLogs:
         self._wake(place)
 
     def begin(self, tp: TopicPartition, records: int) -> None:
-        """A batch of the partition's transaction, which begins if there is none."""
+        """Append a batch to the partition's transaction; begin one if none is open."""
         if tp not in self._open:
             self._producers += 1
             self._open[tp] = (self._producers, 0, [])
@@ -111,10 +111,10 @@ class RandomLogs:
     def _wake(self, place: Partition) -> None:
         next(iter(self.cluster.nodes.values())).complete_delayed_operations(place)
 
-    # --- losing -------------------------------------------------------------------------------------------------
+    # --- deleting -----------------------------------------------------------------------------------------------
 
     def truncate(self, tp: TopicPartition, offset: int, leader: int) -> int | None:
-        """Lose what is behind `offset`, and what was open there; the log's new end, None if nothing was done."""
+        """Truncate the log at the batch with `offset`, aborting its transaction; return the new end, None if unchanged."""
         log = self.partition_of(tp).log
         bases = [batch.base_offset for batch in log._batches if batch.base_offset <= offset]
         if not bases or bases[-1] < log.start_offset or offset >= log.end_offset:
@@ -125,7 +125,7 @@ class RandomLogs:
         return bases[-1]
 
     def _abort_reopened(self, tp: TopicPartition) -> None:
-        """Transactions whose markers were lost are open again; their coordinator would write new ones."""
+        """Abort transactions whose markers were truncated, as their coordinator would do."""
         log = self.partition_of(tp).log
         for producer in list(log.producers._open):
             records = [offset for offset, _, one in self._batches(tp) if one == producer]
@@ -133,26 +133,26 @@ class RandomLogs:
             self._aborted(tp, records)
 
     def delete_records(self, tp: TopicPartition, offset: int) -> None:
-        """Lose what is before `offset`."""
+        """Delete the records before `offset`, as retention does."""
         log = self.partition_of(tp).log
         log.start_offset = max(log.start_offset, min(offset, log.last_stable_offset))
 
     def recreate(self, topic: str, partitions: int) -> None:
-        """Delete a topic and make it anew."""
+        """Delete a topic and create it again."""
         for tp in [tp for tp in self._open if tp.topic == topic]:
             del self._open[tp]
         self.cluster.delete_topic(topic)
         self.cluster.create_topic(topic, partitions)
 
     def forget_open(self, topic: str) -> None:
-        """The topic goes, and its transactions with it."""
+        """Drop the open transactions of a topic that is deleted."""
         for tp in [tp for tp in self._open if tp.topic == topic]:
             del self._open[tp]
 
-    # --- looking ------------------------------------------------------------------------------------------------
+    # --- reading -----------------------------------------------------------------------------------------------
 
     def _batches(self, tp: TopicPartition) -> Iterator[tuple[int, bytes, int]]:
-        """Offset, value and producer id (-1 outside of transactions) of every record that is there."""
+        """Yield offset, value and producer id (-1 outside of transactions) of every record in the log."""
         log = self.partition_of(tp).log
         producers = {}
         for batch in log._batches:
@@ -165,7 +165,7 @@ class RandomLogs:
             yield record.offset, record.value, producers[record.offset]
 
     def expected(self, tp: TopicPartition) -> dict[int, bytes]:
-        """What a reader must get of the log as it is now."""
+        """Return the records, by offset, that a reader must receive from the current log."""
         log = self.partition_of(tp).log
         aborted = {
             (one.producer_id, offset)
@@ -181,7 +181,7 @@ class RandomLogs:
         }
 
     def finish(self) -> None:
-        """End all transactions, and write two records more everywhere, the last thing of all."""
+        """End all transactions, then append two records to every partition."""
         for tp in self.partitions:
             self.end(tp, commit=self.rng.random() < 0.5)
         for tp in self.partitions:

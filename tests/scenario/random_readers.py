@@ -1,4 +1,4 @@
-"""Readers of a storm: they read as people do, mark what they have done, and mind what they get."""
+"""Readers for random tests: they read, seek, pause and mark at random, and check every record that they receive."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["ReadHistory", "Reader"]
 
 
 class ReadHistory:
-    """What was handed out of one partition by all its readers, one after another.
+    """The records that all readers of one partition, one after another, have received.
 
-    `excused` are offsets of the log as it is now that need not be handed out: a reader that has sought there cannot know
-    what the log lost before.
+    `excused` are offsets of the current log that need not be delivered: after a seek a reader cannot know
+    what the log lost before that offset.
     """
 
     def __init__(self, tp: TopicPartition) -> None:
@@ -34,7 +34,7 @@ class ReadHistory:
 
 
 class Reader:
-    """Reads one partition until its consumer ends, record by record and by batches, now quick, now slow, now stuck."""
+    """Reads one partition until its consumer ends, by records or batches, at random speed."""
 
     def __init__(
         self,
@@ -46,10 +46,10 @@ class Reader:
     ) -> None:
         self.logs, self.history, self.consumer, self.offsets, self.rng = logs, history, consumer, offsets, rng
         self.floor = consumer.initial_offset
-        """The least offset that may come next."""
+        """The lowest offset that may come next."""
         self.is_calm = False
         self.may_be_past_end = False
-        """Whether the log was cut while nobody could know of which log the position was: marks may be beyond its end."""
+        """Whether the log was truncated while the position had no leader epoch: marks may be beyond its end."""
         self.errors: list[str] = []
         self._watch()
         self.task = asyncio.create_task(self._run(), name=f"reader {consumer.tp}")
@@ -64,7 +64,7 @@ class Reader:
         )
 
         def on_reset(offset: int, log_end: int) -> None:
-            # what is buffered comes first, if the log has lost its head
+            # if the start of the log was deleted, buffered records are delivered first
             self.floor = min(self.floor, offset) if consumer.buffered_bytes else offset
             mark_on_reset(offset, log_end)
 
@@ -75,7 +75,7 @@ class Reader:
             mark_on_restart(offset, topic_id)
 
         def on_skipped_range(start: int, end: int, epoch: int) -> None:
-            self._check_empty(start, end, "passed over")
+            self._check_empty(start, end, "skipped")
             mark_on_passed(start, end, epoch)
 
         consumer.on_reset, consumer.on_restart, consumer.on_skipped_range = (
@@ -84,10 +84,10 @@ class Reader:
             on_skipped_range,
         )
 
-    # --- what must hold -----------------------------------------------------------------------------------------
+    # --- invariants ---------------------------------------------------------------------------------------------
 
     def _check_empty(self, start: int, end: int, what: str) -> None:
-        """Every offset from `start` up to `end` held nothing to hand out at some time."""
+        """Check that every offset from `start` up to `end` had no record to deliver at some time."""
         tp = self.history.tp
         log_start = self.logs.partition_of(tp).log.start_offset if tp in self.logs.partitions else 1 << 60
         missed = [
@@ -103,8 +103,8 @@ class Reader:
             offset, value = record.offset, record.value
             assert value is not None
             if offset < self.floor:
-                self.errors.append(f"{self.consumer}: {offset} behind {self.floor}")
-            self._check_empty(self.floor, offset, "left out")
+                self.errors.append(f"{self.consumer}: {offset} is below {self.floor}")
+            self._check_empty(self.floor, offset, "omitted")
             if value not in self.logs.written[self.history.tp][offset]:
                 self.errors.append(f"{self.consumer}: {value!r} at {offset} was never written")
             if self.consumer._committed_only and value not in self.logs.committed_values:
@@ -162,11 +162,11 @@ class Reader:
         target = self.rng.choice(
             [position, self.rng.randint(log.start_offset, max(position, log.start_offset))]
         )
-        # what the log lost, and holds instead, cannot be found out any more: a sought offset has no epoch
+        # truncated and replaced records cannot be detected any more: the offset of a seek has no epoch
         _, end = log.end_offset_for_epoch(self.consumer.fetched_epoch)
         self.history.excused.update(range(position if end < 0 else min(position, end), target))
         if self.consumer.fetch_position.topic_id not in (NO_UUID, self.logs.topic_id(self.history.tp)):
-            # the topic was made anew, which it has yet to hear of: a sought offset is one of whatever topic there is
+            # the topic was recreated, which the reader has not learned yet: the offset of a seek applies to any topic
             self.history.excused.update(range(target))
         self.floor = target
         self.consumer.seek(target)

@@ -1,4 +1,4 @@
-"""One member under a magnifying glass: a handler that does as it is told and writes down every call."""
+"""Helpers for tests with one member: a handler that records its calls, gates, and the member's requests."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ Work = Callable[[Session, Claim, Record], Awaitable[None]]
 
 
 def now() -> float:
-    """The loop's time."""
+    """Return the event loop's time."""
     return asyncio.get_running_loop().time()
 
 
 async def no_work(_session: Session, _claim: Claim, _record: Record) -> None:
-    """No work at all."""
+    """Do nothing."""
 
 
 class WorkHandler(Handler):
-    """Marks each record when `work(session, claim, record)` is done. `calls` says what happened, in order."""
+    """Runs `work(session, claim, record)` for each record, then marks it. `calls` lists all calls, in order."""
 
     def __init__(self, env: Environment, work: Work = no_work) -> None:
         self.env, self.work = env, work
@@ -50,12 +50,12 @@ class WorkHandler(Handler):
         self.sessions: list[Session] = []
 
     def note(self, text: str) -> None:
-        """Write a call down."""
+        """Add an entry to `calls`."""
         self.calls.append(text)
         self.env.bell.ring()
 
     async def until(self, call: str, times: int = 1) -> None:
-        """Wait until `call` was written down so often."""
+        """Wait until `calls` contains `call` this many times."""
         what = f"{call!r} ({times}) among {self.calls}"
         await self.env.bell.until(lambda: self.calls.count(call) >= times, what, self.env.limit)
 
@@ -91,7 +91,7 @@ class WorkHandler(Handler):
 
 
 class Gate:
-    """Work that waits at one record until it is let through."""
+    """Work that blocks at one record until `open` is set; `reached` is set when it gets there."""
 
     def __init__(self, partition: int, offset: int) -> None:
         self.place = (partition, offset)
@@ -105,7 +105,7 @@ class Gate:
 
 
 class SessionEndHook:
-    """A hook object that keeps the cause of every session's end."""
+    """A hook that records the cause of every session's end."""
 
     def __init__(self) -> None:
         self.causes: list[SessionEnd] = []
@@ -122,7 +122,7 @@ class SessionEndHook:
 async def member(
     env: VirtualEnvironment, name: str = "ann", hooks: tuple[object, ...] = (), **config: Any
 ) -> AsyncIterator[ConsumerGroup]:
-    """An open group object; its host is `10.2.0.1`, which can be cut off alone."""
+    """Yield an open ConsumerGroup; its host is `10.2.0.1`, so tests can cut it off from the network."""
     full = ConsumerConfig(**env.config(name, **config))
     group = ConsumerGroup(env.bootstrap_servers, env.group_id, full, hooks=[env.bell, *hooks])
     group.cluster.random.seed(name)
@@ -133,7 +133,7 @@ async def member(
 
 @contextlib.asynccontextmanager
 async def running(call: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
-    """`call` in a task that has ended when the block is left; what it raises is the block's to look at."""
+    """Run `call` in a task and cancel it at the end of the block; its exception stays in the task."""
     task = asyncio.create_task(call)
     try:
         yield task
@@ -144,24 +144,24 @@ async def running(call: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task
 
 
 def group_requests(env: VirtualEnvironment, name: str = "ann") -> list[str]:
-    """What the member has asked coordinators, without its name."""
+    """Return the transcript of the member's requests to coordinators, without its name."""
     exchanges = env.cluster.history.of(*GROUP_APIS, client_id=name)
     return [line.removeprefix(f"{name} ") for line in transcript(exchanges)]
 
 
 def committed(env: VirtualEnvironment) -> dict[int, int]:
-    """The group's committed offsets of the topic, by partition."""
+    """Return the group's committed offsets of the topic, by partition."""
     offsets = env.cluster.group(env.group_id).offsets
     return {tp.partition: c.offset for tp, c in sorted(offsets.items()) if tp.topic == env.topic}
 
 
 def orders(partition: int) -> TopicPartition:
-    """A partition of the topic."""
+    """Return a TopicPartition of the topic `orders`."""
     return TopicPartition("orders", partition)
 
 
 class PartitionZeroReader(WorkHandler):
-    """Reads partition 0 by a function of the test's; the session lives on when it is done. `done` tells."""
+    """Reads partition 0 with the function `read`, then sets `done`; the session continues after that."""
 
     def __init__(self, env: VirtualEnvironment, read: Read) -> None:
         super().__init__(env)
@@ -176,7 +176,7 @@ class PartitionZeroReader(WorkHandler):
 
 
 async def read_with(env: VirtualEnvironment, read: Read, **config: object) -> None:
-    """One member reads partition 0 by `read`; what `read` raises comes out."""
+    """Run a member that reads partition 0 with `read`; raise what `read` raises."""
     async with member(env, **config) as group:
         reader = PartitionZeroReader(env, read)
         async with running(group.run("orders", reader)) as consuming:
@@ -188,7 +188,7 @@ async def read_with(env: VirtualEnvironment, read: Read, **config: object) -> No
 
 
 async def read_offsets(claim: Claim, count: int) -> list[int]:
-    """The next offsets, out of a loop that is left by `break`."""
+    """Return the next `count` offsets, read in a loop that ends with `break`."""
     offsets = []
     async for record in claim:
         offsets.append(record.offset)

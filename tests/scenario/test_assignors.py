@@ -1,4 +1,4 @@
-"""Assignors at work in groups: sticky ones, own ones, several offered; user data; impossible plans."""
+"""Assignors in groups: sticky, custom and several assignors, user data, invalid assignments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.asyncio
 def subscriptions_of(
     env: VirtualEnvironment, name: str, protocol: str
 ) -> list[m.ConsumerProtocolSubscription]:
-    """What a member said of itself for an assignor, join by join, the one that only gets it an id left out."""
+    """Return a member's subscriptions for an assignor, by join; joins without a member id are omitted."""
     joins = [e.request for e in env.cluster.history.of("JoinGroup", client_id=name) if e.request.member_id]
     return [
         decode_versioned(m.ConsumerProtocolSubscription, offered.metadata)
@@ -34,7 +34,7 @@ def subscriptions_of(
 
 
 def now(one: Member) -> Session:
-    """A member's session, with all that a handler can see."""
+    """Return a member's current session."""
     assert isinstance(one, LocalMember)
     assert one.group.session is not None
     return one.group.session
@@ -44,7 +44,7 @@ def now(one: Member) -> Session:
 
 
 async def test_sticky_members_come_and_go(network: object) -> None:
-    """Of 12 partitions only those move that have to; each member says what it had, and in which generation."""
+    """Of 12 partitions only the necessary ones move; each member reports its partitions and their generation."""
     async with VirtualEnvironment.made(partitions=12) as env:
         sticky = {"assignors": ("sticky",)}
         names = ["ann", "bob", "cat", "dan"]
@@ -62,7 +62,9 @@ async def test_sticky_members_come_and_go(network: object) -> None:
 
         await members.pop(1).leave()
         has = {name: set(t["orders"]) for name, t in (await env.settled(*members)).assignment.items()}
-        assert all(had[name] < has[name] for name in has), "bob's three went to the three others"
+        assert all(had[name] < has[name] for name in has), (
+            "bob's three partitions moved to the other three members"
+        )
         assert set().union(*has.values()) == set(range(12))
 
         claims = [decode_member_data(each.user_data) for each in subscriptions_of(env, "ann", "sticky")]
@@ -71,7 +73,7 @@ async def test_sticky_members_come_and_go(network: object) -> None:
 
 
 async def test_one_sticky_object_for_two_members(env: VirtualEnvironment) -> None:
-    """A configuration that both share: each takes an assignor of its own (aiokafka #1175)."""
+    """Members that share a configuration must not share the assignor's state (aiokafka #1175)."""
     shared = {"assignors": (StickyAssignor(),)}
     ann = await env.member("ann", **shared)
     await env.settled(ann)
@@ -86,7 +88,7 @@ async def test_one_sticky_object_for_two_members(env: VirtualEnvironment) -> Non
 
 
 async def test_a_sticky_static_leader_restarts(env: VirtualEnvironment) -> None:
-    """It learns from the SyncGroup what it has, sends no plan of its own (KIP-814), and claims it the next time."""
+    """It gets its partitions from SyncGroup, sends no assignment (KIP-814), and reports the partitions in the next join."""
     desk = {"assignors": ("sticky",)}
     ann = await env.member("ann", group_instance_id="desk-a", **desk)
     await env.settled(ann)
@@ -113,7 +115,7 @@ async def test_a_sticky_static_leader_restarts(env: VirtualEnvironment) -> None:
 # -- several ------------------------------------------------------------------------------------------------------------
 
 
-async def test_the_coordinator_chooses_what_all_have(env: VirtualEnvironment) -> None:
+async def test_the_coordinator_chooses_an_assignor_of_all_members(env: VirtualEnvironment) -> None:
     ann = await env.member("ann", assignors=("sticky", "range", "roundrobin"))
     await env.settled(ann)
     bob = await env.member("bob", assignors=("roundrobin", "range"))
@@ -121,14 +123,14 @@ async def test_the_coordinator_chooses_what_all_have(env: VirtualEnvironment) ->
     await env.settled(ann, bob, cat)
     answers = [e.response for e in env.cluster.history.of("JoinGroup") if not e.response.error_code]
     assert answers[0].protocol_name == "sticky"
-    assert answers[-1].protocol_name == "range", "two of three like it better"
+    assert answers[-1].protocol_name == "range", "two of three members prefer it"
 
 
 # -- user data ----------------------------------------------------------------------------------------------------------
 
 
 class UserDataAssignor(RangeAssignor):
-    """Tells every member how many there are; the member sees it, and says it the next time unless told otherwise."""
+    """Sends every member the number of members as user data, unless `silent`; members return it with their next join."""
 
     name = "user-data"
 
@@ -179,10 +181,10 @@ async def test_user_data_comes_with_the_assignment_and_goes_with_the_next_join(
     assert assignor.assignments[1][0] == Assignment(tuple(orders[:2]), b"2 members")
 
 
-# -- plans that cannot be -----------------------------------------------------------------------------------------------
+# -- invalid assignments ------------------------------------------------------------------------------------------------
 
 
-class Wrong(RangeAssignor):
+class WrongAssignor(RangeAssignor):
     name = "wrong"
 
     def __init__(self, *given: tuple[str, int]) -> None:
@@ -201,8 +203,8 @@ class Wrong(RangeAssignor):
         (("unheard-of", 0), "topic 'unheard-of'"),
     ],
 )
-async def test_a_plan_that_cannot_be(env: VirtualEnvironment, given: tuple[str, int], named: str) -> None:
-    async with member(env, assignors=(Wrong(("orders", 0), given),)) as group:
+async def test_an_invalid_assignment(env: VirtualEnvironment, given: tuple[str, int], named: str) -> None:
+    async with member(env, assignors=(WrongAssignor(("orders", 0), given),)) as group:
         with pytest.raises(AssignmentError, match=f"assignor 'wrong' made an invalid assignment: {named}"):
             await group.run("orders", WorkHandler(env))
     assert env.cluster.group("g").members == {}

@@ -1,4 +1,4 @@
-"""Slow claims: they stall, keep what they have, come back at half of their share, and never slow a neighbour down."""
+"""Slow claims: they stall, keep their buffer, resume at half of their share, and don't slow down other claims."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tests.stories.virtual import VirtualEnvironment
 pytestmark = pytest.mark.asyncio
 
 RECORD = 1000
-"""Bytes of a record's value; each is a batch of its own, of a little more."""
+"""Bytes of a record's value; each record is a batch, which is slightly larger."""
 
 BUDGET = {"buffer_bytes": 80_000, "max_partition_fetch_bytes": 10_000}
-"""Two claims: a share of 40,000 bytes each, asked for in portions of 10,000."""
+"""Two claims: a share of 40,000 bytes each, fetched in portions of 10,000."""
 
 SHARE = 40_000
 
 
 class Stalls:
-    """A hook object that writes down when partitions stall and resume, and how much they hold then."""
+    """A hook that records when partitions stall and resume, and how many bytes they buffer then."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, int, float, int]] = []
@@ -44,7 +44,7 @@ class Stalls:
 
 
 def pair() -> Any:
-    """One node, two partitions: whatever one does on the wire the other could feel."""
+    """One node and two partitions, so that fetches of one could delay the other."""
     return VirtualEnvironment.made(nodes=1, partitions=2)
 
 
@@ -54,7 +54,7 @@ async def fill(env: VirtualEnvironment, count: int, partition: int, *, batch: in
 
 
 def asked_for(env: VirtualEnvironment, partition: int, since: float, until: float) -> int:
-    """How often a partition was in a fetch of ann's between two moments."""
+    """Return how often ann's fetches contained a partition, between two times."""
     return sum(
         any(part.partition == partition for topic in exchange.request.topics for part in topic.partitions)
         for exchange in env.cluster.history.of("Fetch", client_id="ann")
@@ -63,7 +63,7 @@ def asked_for(env: VirtualEnvironment, partition: int, since: float, until: floa
 
 
 async def test_a_slow_claim_stalls_and_resumes_at_half_its_share(network):
-    """Records of 4 s: no progress for one to two periods stalls the claim; nothing comes twice, nothing is missed."""
+    """4 s per record: no progress for one to two periods stalls the claim; no record is repeated or missed."""
     stalls = Stalls()
 
     async def work(_session: Session, claim: Claim, record: Record) -> None:
@@ -84,7 +84,7 @@ async def test_a_slow_claim_stalls_and_resumes_at_half_its_share(network):
             assert (word, partition, word2) == ("stalled", 0, "resumed")
             assert 0.1 <= stalled_at - began <= 0.2
             assert held <= SHARE
-            # not before half is free, and long before it is empty
+            # when half of the share is free, long before the buffer is empty
             assert SHARE // 4 < held2 <= SHARE // 2
             assert asked_for(env, 0, stalled_at, resumed_at) == 0
             words = [word for word, *_ in stalls.events]
@@ -93,8 +93,8 @@ async def test_a_slow_claim_stalls_and_resumes_at_half_its_share(network):
         assert committed(env) == {0: 100}
 
 
-async def test_no_empty_bubble(network):
-    """The buffer of a slow claim is filled up again before the handler has used it up: it never waits for a fetch."""
+async def test_the_buffer_of_a_slow_claim_never_runs_empty(network):
+    """The buffer of a slow claim is refilled before the handler has emptied it: the handler never waits for a fetch."""
     waits: list[float] = []
 
     class Measures(WorkHandler):
@@ -117,7 +117,7 @@ async def test_no_empty_bubble(network):
 
 @pytest.mark.parametrize("seconds", [0.02, 0.15, 10.0, 1e6], ids=lambda seconds: f"{seconds:g} s a record")
 async def test_a_neighbour_is_not_slowed_down(network, seconds: float):
-    """However slow the one is, the other gets all its records as if it were alone (sarama's H1)."""
+    """A slow claim does not delay the records of the other claim (sarama's H1)."""
 
     async def work(_session: Session, claim: Claim, _record: Record) -> None:
         if claim.partition == 0:
@@ -139,11 +139,11 @@ async def test_a_neighbour_is_not_slowed_down(network, seconds: float):
             busy = len([call for call in handler.calls if call.startswith("done 0")])
             assert busy == pytest.approx((now() - began + 3.0) // seconds, abs=2)
             if seconds < 0.1:
-                assert stalls.events == [], "20 ms for a record is progress"
+                assert stalls.events == [], "20 ms per record is progress"
 
 
 async def test_a_claim_that_is_never_read(network):
-    """A handler that does not iterate holds its share and no more; heartbeats and the neighbour go on."""
+    """A claim whose handler does not iterate buffers at most its share; heartbeats and the other claim continue."""
     ends = SessionEndHook()
 
     class Idle(WorkHandler):
@@ -167,17 +167,17 @@ async def test_a_claim_that_is_never_read(network):
             assert 0 < claim.consumer.buffered_bytes <= SHARE
 
 
-async def test_a_batch_larger_than_the_share_comes_through(network):
-    """Each claim is guaranteed one batch, whatever it weighs."""
+async def test_a_batch_larger_than_the_share_is_delivered(network):
+    """Each claim is guaranteed one batch of any size."""
     async with pair() as env:
         handler = WorkHandler(env)
-        await fill(env, 200, 0, batch=100)  # 100,000 bytes at once
+        await fill(env, 200, 0, batch=100)  # 100,000 bytes in one batch
         async with member(env, **BUDGET) as group, running(group.run("orders", handler)):
             await handler.until("done 0@199")
 
 
 async def test_a_paused_claim_does_not_stall(network):
-    """Paused means by the user, stalled by the handler's pace: never both for one reason."""
+    """`paused` is the user's pause, `stalled` a slow handler: one cause never sets both."""
     stalls = Stalls()
     async with pair() as env:
         handler = WorkHandler(env)
@@ -194,8 +194,8 @@ async def test_a_paused_claim_does_not_stall(network):
                 assert stalls.events == []
 
 
-async def test_max_processing_time_is_a_knob(network):
-    """With a longer period the same handler does not stall."""
+async def test_a_longer_max_processing_time(network):
+    """The same handler does not stall with a longer `max_processing_time`."""
     stalls = Stalls()
 
     async def work(_session: Session, _claim: Claim, _record: Record) -> None:

@@ -1,4 +1,4 @@
-"""Bad input: each mistake gives an error that names the thing, and leaves nothing running or committed behind."""
+"""Invalid input: each error names its cause, and nothing is left running or committed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def handle(_session, _claim):
     raise AssertionError("nobody gets here")
 
 
-# -- where is the cluster? ----------------------------------------------------------------------------------------------
+# -- bootstrap servers --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,8 @@ async def test_unreachable_bootstrap(servers: str, named: str):
             pytest.fail("entered")
 
 
-async def test_bootstrap_that_swallows_everything(network):
-    """Nobody refuses and nobody answers: connect_timeout bounds it."""
+async def test_bootstrap_servers_that_drop_packets(network):
+    """The connection is neither refused nor answered: connect_timeout applies."""
     network.blackhole("10.9.9.9", 9092)
     began = now()
     with pytest.raises(NoBrokersError, match=r"10\.9\.9\.9:9092.*no answer in time"):
@@ -79,7 +79,7 @@ async def test_malformed_bootstrap(servers):
         ConsumerGroup(servers, "g")
 
 
-# -- what to consume ----------------------------------------------------------------------------------------------------
+# -- topics -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["consume", "run"])
@@ -110,7 +110,7 @@ async def test_unknown_topic(env: VirtualEnvironment, how: str):
     ],
     ids=repr,
 )
-async def test_impossible_topics(env: VirtualEnvironment, topics, named: str):
+async def test_invalid_topics(env: VirtualEnvironment, topics, named: str):
     async with member(env) as group:
         with pytest.raises(ConfigError, match=named):
             await group.run(topics, handle)
@@ -118,8 +118,8 @@ async def test_impossible_topics(env: VirtualEnvironment, topics, named: str):
 
 
 @pytest.mark.parametrize("how", ["consume", "run"])
-async def test_a_topic_deleted_under_way(env: VirtualEnvironment, how: str):
-    """The leader sees it in the metadata and joins anew, and then it is an unknown topic as any other."""
+async def test_a_topic_deleted_while_it_is_consumed(env: VirtualEnvironment, how: str):
+    """The leader learns of it from the metadata and joins again; then it is an unknown topic."""
     handler = WorkHandler(env)
     await env.produce(5, [0])
     async with member(env) as group, running(getattr(group, how)("orders", handler)) as consuming:
@@ -134,7 +134,7 @@ async def test_a_topic_deleted_under_way(env: VirtualEnvironment, how: str):
 
 
 async def test_a_pattern_that_matches_nothing_waits(env: VirtualEnvironment):
-    """No error: the topic may come later. The member joins without claims."""
+    """It is no error, because a topic may be created later. The member joins without claims."""
     async with member(env) as group, running(group.run(re.compile("payments-.*"), WorkHandler(env))):
         ann = group
         await env.bell.until(
@@ -142,12 +142,12 @@ async def test_a_pattern_that_matches_nothing_waits(env: VirtualEnvironment):
         )
 
 
-# -- who handles it -----------------------------------------------------------------------------------------------------
+# -- handlers -----------------------------------------------------------------------------------------------------------
 
 
-class HalfAsync(WorkHandler):
+class SyncSetup(WorkHandler):
     def setup(self, session):  # type: ignore[override]
-        """Forgot the `async`."""
+        """Defined without `async` by mistake."""
 
 
 @pytest.mark.parametrize(
@@ -156,11 +156,11 @@ class HalfAsync(WorkHandler):
         (lambda session, claim: None, r"in_thread\(fn\)"),
         (WorkHandler, "not its class"),
         (None, "handler=None"),
-        (HalfAsync.__new__(HalfAsync), r"HalfAsync\.setup"),
+        (SyncSetup.__new__(SyncSetup), r"SyncSetup\.setup"),
     ],
     ids=["plain function", "class", "None", "plain method"],
 )
-async def test_impossible_handlers(env: VirtualEnvironment, handler, named: str):
+async def test_invalid_handlers(env: VirtualEnvironment, handler, named: str):
     async with member(env) as group:
         with pytest.raises(ConfigError, match=named):
             await group.run("orders", handler)
@@ -199,13 +199,13 @@ async def test_bad_group_id(group_id):
     ],
     ids=str,
 )
-async def test_impossible_settings(settings: dict[str, object], named: str):
+async def test_invalid_settings(settings: dict[str, object], named: str):
     with pytest.raises(ConfigError, match=named):
         ConsumerGroup("localhost:9092", "g", ConsumerConfig(**settings))
 
 
-async def test_what_only_the_broker_knows_to_be_wrong(network):
-    """A session timeout beyond the broker's limits: its error comes out, and names the group."""
+async def test_settings_that_the_broker_rejects(network):
+    """A session timeout outside of the broker's limits: its error is raised and names the group."""
     async with (
         VirtualEnvironment.made(group_max_session_timeout=30.0) as env,
         member(env, session_timeout=40.0) as group,
@@ -231,7 +231,7 @@ async def test_members_that_share_no_assignor(env: VirtualEnvironment):
     assert ann.session is not None
 
 
-class Wrong(RangeAssignor):
+class WrongAssignor(RangeAssignor):
     name = "wrong"
 
     def __init__(self, plan) -> None:
@@ -254,8 +254,8 @@ def absurd(_members):
     ids=["raises", "unknown member"],
 )
 async def test_an_assignor_that_fails(env: VirtualEnvironment, plan, error: type[Exception], named: str):
-    """It comes out of run() as itself; the member leaves with its context and holds nobody up."""
-    async with member(env, assignors=(Wrong(plan),)) as group:
+    """run() raises its exception; the member leaves with its context and does not delay the group."""
+    async with member(env, assignors=(WrongAssignor(plan),)) as group:
         with pytest.raises(error, match=named):
             await group.run("orders", handle)
     assert env.cluster.group("g").members == {}
@@ -275,7 +275,7 @@ async def test_after_closing_and_before_opening(env: VirtualEnvironment):
 
 
 async def test_a_call_from_another_event_loop(env: VirtualEnvironment):
-    """Found by review: it waited for ever, and left a lock behind on which the group's own `aclose` failed."""
+    """Regression test: the call waited without end and kept a lock, so that `aclose` failed."""
     handler = WorkHandler(env)
     await env.produce(1, [0])
     async with member(env) as group, running(group.run("orders", handler)) as consuming:
@@ -292,7 +292,7 @@ async def test_a_call_from_another_event_loop(env: VirtualEnvironment):
 
 
 async def test_a_commit_after_the_end(env: VirtualEnvironment):
-    """A session that is over refuses, by name, what comes too late; nothing of it reaches the broker."""
+    """A session that has ended raises an error that names it; nothing is sent to the broker."""
     handler = WorkHandler(env)
     await env.produce(2, [0])
     async with member(env) as group, running(group.run("orders", handler)):

@@ -1,4 +1,4 @@
-"""Batches out of a claim: their limits in records, bytes and time, and their end."""
+"""Batches of a claim: their limits in records, bytes and time, and the claim's end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def test_batches_by_records(env: VirtualEnvironment):
 
 
 async def test_batches_by_bytes(env: VirtualEnvironment):
-    """Whole record batches up to the limit, at least one."""
+    """A batch contains whole record batches up to the limit, at least one."""
     await env.admin.produce(orders(0), [b"x" * 1000] * 10, batch=1)
 
     async def read(claim: Claim) -> None:
@@ -48,7 +48,7 @@ async def test_batches_by_bytes(env: VirtualEnvironment):
 
 
 async def test_batches_without_waiting(env: VirtualEnvironment):
-    """max_wait 0: what is there, at once."""
+    """With max_wait=0 a batch contains the available records."""
 
     async def read(claim: Claim) -> None:
         await env.admin.produce(orders(0), [b"v"] * 3)
@@ -60,13 +60,13 @@ async def test_batches_without_waiting(env: VirtualEnvironment):
 
 
 async def test_batches_wait_from_the_first_record_on(env: VirtualEnvironment):
-    """A batch that does not fill up is handed out max_wait after its first record came."""
+    """A batch that is not full is delivered max_wait after its first record arrived."""
 
     async def read(claim: Claim) -> None:
         await asyncio.sleep(20.0)
         waiting = asyncio.create_task(anext(claim.batches(max_records=100, max_wait=3.0)))
         await asyncio.sleep(20.0)
-        assert not waiting.done(), "without a record there is no end of waiting"
+        assert not waiting.done(), "max_wait starts with the first record"
         first_at = now()
         for _ in range(5):
             await env.admin.produce(orders(0), [b"v"])
@@ -77,14 +77,14 @@ async def test_batches_wait_from_the_first_record_on(env: VirtualEnvironment):
         began = now()
         await env.admin.produce(orders(0), [b"v"])
         rest = await anext(claim.batches(max_records=2, max_wait=3.0))
-        assert now() - began < 0.1, "full before its time"
+        assert now() - began < 0.1, "full before max_wait"
         assert rest.first_offset == batch.last_offset + 1
 
     await read_with(env, read)
 
 
 async def test_batches_end_with_the_claim(env: VirtualEnvironment):
-    """A batch that is being gathered is left alone: nobody has seen it, the next owner will."""
+    """An incomplete batch is dropped at the claim's end; the next owner of the partition gets its records."""
     seen: list[int] = []
 
     class Gathers(WorkHandler):
@@ -111,7 +111,7 @@ async def test_batches_end_with_the_claim(env: VirtualEnvironment):
         ({"max_wait": -1.0}, "max_wait"),
     ],
 )
-async def test_impossible_batches(env: VirtualEnvironment, limits, named: str):
+async def test_invalid_limits(env: VirtualEnvironment, limits, named: str):
     async def read(claim: Claim) -> None:
         claim.batches(**limits)
 

@@ -1,4 +1,4 @@
-"""Cancellation from every side: asyncio's, anyio's scopes and groups, and contexts left in another task."""
+"""Cancellation by asyncio, anyio scopes and task groups, and contexts that are left in another task."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.asyncio
 
 
 class SlowFinally(WorkHandler):
-    """A handler whose `finally` needs to wait: for a file, a database, another service."""
+    """A handler whose `finally` awaits, as for closing a file or a database connection."""
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:
         try:
@@ -29,7 +29,7 @@ class SlowFinally(WorkHandler):
 
 
 async def check_clean_end(env: VirtualEnvironment, handler: WorkHandler) -> None:
-    """What has to have happened whoever cancelled: everything, in order, once."""
+    """Check that all steps of the end happened once, in order, for any kind of cancellation."""
     assert sorted(call for call in handler.calls if call.startswith("tidied")) == [
         f"tidied {partition}" for partition in range(4)
     ]
@@ -39,7 +39,7 @@ async def check_clean_end(env: VirtualEnvironment, handler: WorkHandler) -> None
     assert env.cluster.group("g").members == {}
 
 
-# `finally` blocks of handlers survive, however the caller is cancelled
+# the `finally` blocks of handlers complete, for every kind of cancellation
 
 
 @pytest.mark.parametrize("how", ["consume", "run"])
@@ -56,7 +56,7 @@ async def test_task_cancelled(env: VirtualEnvironment, how: str):
 
 
 async def test_task_cancelled_again_and_again(env: VirtualEnvironment):
-    """An impatient caller changes nothing: handlers still get one cancellation, commit and leave still happen."""
+    """Repeated cancellation: handlers are still cancelled once; commit and leave still happen."""
     handler = SlowFinally(env)
     await env.produce(5, [0])
     async with member(env, auto_commit_interval=3000.0) as group:
@@ -72,7 +72,7 @@ async def test_task_cancelled_again_and_again(env: VirtualEnvironment):
 
 @pytest.mark.parametrize("how", ["consume", "run"])
 async def test_move_on_after(env: VirtualEnvironment, how: str):
-    """A cancelled anyio scope cancels every later await of its task again; handlers are not in it."""
+    """A cancelled anyio scope cancels every later await of its task again; handlers must run outside of it."""
     handler = SlowFinally(env)
     await env.produce(5, [0])
     async with member(env, auto_commit_interval=3000.0) as group:
@@ -138,7 +138,7 @@ async def test_a_sibling_in_an_asyncio_group_fails(env: VirtualEnvironment):
 
 
 async def test_the_whole_block_cancelled(env: VirtualEnvironment):
-    """The scope is outside of `async with`: closing happens within a cancelled scope, and completely."""
+    """The scope is outside of `async with`: closing completes inside the cancelled scope."""
     handler = SlowFinally(env)
     await env.produce(5, [0])
     with anyio.move_on_after(5.0):
@@ -158,7 +158,7 @@ async def test_asyncio_timeout(env: VirtualEnvironment):
 
 
 async def test_cancelled_while_joining(env: VirtualEnvironment):
-    """A parked join is given up, and the member id that was given is given back."""
+    """A pending join is cancelled, and the member leaves with the id that it has received."""
     env.cluster.faults.on("JoinGroup", nth=2).hold()
     async with member(env) as group, running(group.run("orders", WorkHandler(env))) as consuming:
         await env.bell.until(lambda: len(env.cluster.history.of("JoinGroup")) == 2, "a join", env.limit)
@@ -192,10 +192,10 @@ async def test_cancelled_during_setup(env: VirtualEnvironment):
         assert env.cluster.group("g").members == {}
 
 
-async def test_what_a_handler_raises_while_cancelled_is_logged(
+async def test_an_exception_of_a_cancelled_handler_is_logged(
     env: VirtualEnvironment, caplog: pytest.LogCaptureFixture
 ):
-    """The caller gets its CancelledError; the handler's own error is not lost without a trace."""
+    """The caller gets CancelledError; the handler's exception is logged."""
 
     class Fails(WorkHandler):
         async def consume_claim(self, session: Session, claim: Claim) -> None:
@@ -215,7 +215,7 @@ async def test_what_a_handler_raises_while_cancelled_is_logged(
     assert "the file is gone" in caplog.text
 
 
-# who opens a group need not be the one who closes it
+# a group may be opened and closed by different tasks
 
 
 async def test_enter_and_exit_in_different_tasks(env: VirtualEnvironment):
@@ -232,7 +232,7 @@ async def test_enter_and_exit_in_different_tasks(env: VirtualEnvironment):
 
 
 async def test_exit_stack_closed_elsewhere(env: VirtualEnvironment):
-    """As servers' lifespans do it: a stack filled in one task, closed in another, in any order."""
+    """As in the lifespan of web servers: an exit stack is filled in one task and closed in another."""
     handler = SlowFinally(env)
     stack = AsyncExitStack()
 
@@ -253,7 +253,7 @@ async def test_exit_stack_closed_elsewhere(env: VirtualEnvironment):
 
 @pytest_asyncio.fixture
 async def opened(env: VirtualEnvironment):
-    """A group opened and closed by a fixture, whose two halves pytest-asyncio may run in different tasks."""
+    """A group opened and closed by a fixture: pytest-asyncio may run the two halves in different tasks."""
     async with member(env) as group:
         yield group
 
@@ -267,7 +267,7 @@ async def test_group_from_a_fixture(opened: ConsumerGroup, env: VirtualEnvironme
 
 
 async def test_a_cancelled_scope_between_enter_and_exit(env: VirtualEnvironment):
-    """No scope of ours stays open between: one that began before and is cancelled after does no harm."""
+    """The group keeps no scope open between enter and exit, so one that surrounds both may be cancelled."""
     config = ConsumerConfig(**env.config("ann"))
     group = ConsumerGroup(env.bootstrap_servers, "g", config)
     with anyio.CancelScope() as scope:
@@ -279,11 +279,11 @@ async def test_a_cancelled_scope_between_enter_and_exit(env: VirtualEnvironment)
         await group.aclose()
 
 
-# closing from inside
+# closing from a handler
 
 
 async def test_aclose_called_by_a_handler(env: VirtualEnvironment):
-    """It cannot wait for its own end: it ends the session and returns; the one who opened the group closes it."""
+    """A handler cannot wait for its own end: aclose() ends the session and returns; the context manager closes the group."""
     group: ConsumerGroup
 
     async def enough(_session: Session, _claim: Claim, record: object) -> None:

@@ -1,4 +1,4 @@
-"""Topics that change under a member: by its user's wish, by its pattern, deleted, made anew, grown."""
+"""Changes of topics during a session: set_topics(), patterns, deleted, recreated and extended topics."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.stories.virtual import VirtualEnvironment
 pytestmark = pytest.mark.asyncio
 
 
-class Topical(WorkHandler):
-    """A handler that names topics; marks nothing but what it reads."""
+class TopicHandler(WorkHandler):
+    """A handler that records topics and marks the records that it reads."""
 
     async def on_assigned(self, session: Session, partitions) -> None:
         self.note("assigned " + ",".join(map(str, partitions)))
@@ -35,10 +35,10 @@ async def narrow(env: VirtualEnvironment, *names: str, partitions: int = 1) -> N
 # -- set_topics() -------------------------------------------------------------------------------------------------------
 
 
-async def test_other_topics_in_the_middle_of_run(env: VirtualEnvironment):
-    """The member keeps its id, what it did is committed, and it goes on with the new topics."""
+async def test_set_topics_during_run(env: VirtualEnvironment):
+    """The member keeps its id, its marks are committed, and it continues with the new topics."""
     await narrow(env, "a", "b")
-    handler, ends = Topical(env), SessionEndHook()
+    handler, ends = TopicHandler(env), SessionEndHook()
     await env.produce(3, [0], "a")
     await env.produce(3, [0], "b")
     async with (
@@ -66,10 +66,10 @@ async def test_other_topics_in_the_middle_of_run(env: VirtualEnvironment):
         assert handler.calls.count("a-0@0") == 1, "it was committed"
 
 
-async def test_other_topics_in_the_middle_of_consume(env: VirtualEnvironment):
-    """consume() returns; its next call says what it wants."""
+async def test_set_topics_during_consume(env: VirtualEnvironment):
+    """consume() returns; the next call uses its own topics."""
     await narrow(env, "a", "b")
-    handler, ends = Topical(env), SessionEndHook()
+    handler, ends = TopicHandler(env), SessionEndHook()
     async with member(env, hooks=(ends,)) as group:
         async with running(group.consume("a", handler)) as consuming:
             await handler.until("assigned a-0")
@@ -80,10 +80,10 @@ async def test_other_topics_in_the_middle_of_consume(env: VirtualEnvironment):
             await handler.until("assigned a-0,b-0")
 
 
-async def test_other_topics_while_joining(env: VirtualEnvironment):
-    """The join under way is finished; its session calls nothing of the handler."""
+async def test_set_topics_while_joining(env: VirtualEnvironment):
+    """The pending join is completed; its session does not call the handler."""
     await narrow(env, "a", "b")
-    handler = Topical(env)
+    handler = TopicHandler(env)
     held = env.cluster.faults.on("JoinGroup", nth=2).hold()
     async with member(env) as group, running(group.run("a", handler)):
         await held.wait_hit()
@@ -93,8 +93,8 @@ async def test_other_topics_while_joining(env: VirtualEnvironment):
         assert handler.calls[:2] == ["setup", "assigned b-0"]
 
 
-async def test_other_topics_that_do_not_exist(env: VirtualEnvironment):
-    handler = Topical(env)
+async def test_set_topics_to_unknown_topics(env: VirtualEnvironment):
+    handler = TopicHandler(env)
     async with member(env) as group:
         async with running(group.run("orders", handler)) as run:
             await handler.until("setup")
@@ -103,8 +103,8 @@ async def test_other_topics_that_do_not_exist(env: VirtualEnvironment):
                 await run
 
 
-async def test_topics_are_set_where_something_consumes(env: VirtualEnvironment):
-    handler = Topical(env)
+async def test_set_topics_needs_a_running_consume(env: VirtualEnvironment):
+    handler = TopicHandler(env)
     async with member(env) as group:
         with pytest.raises(UsageError, match="consumes nothing"):
             group.set_topics("orders")
@@ -121,7 +121,7 @@ async def test_topics_are_set_where_something_consumes(env: VirtualEnvironment):
 
 
 async def test_a_pattern_notices_new_and_deleted_topics(env: VirtualEnvironment):
-    handler, ends = Topical(env), SessionEndHook()
+    handler, ends = TopicHandler(env), SessionEndHook()
     await narrow(env, "log-a")
     async with (
         member(env, hooks=(ends,), auto_offset_reset="latest") as group,
@@ -129,11 +129,11 @@ async def test_a_pattern_notices_new_and_deleted_topics(env: VirtualEnvironment)
     ):
         await handler.until("assigned log-a-0")
         await narrow(env, "log-b", "other")
-        await env.produce(2, [0], "log-b")  # before anybody knows of the topic
+        await env.produce(2, [0], "log-b")  # before any member knows the topic
         created = now()
         await handler.until("assigned log-a-0,log-b-0")
         assert now() - created <= env.refresh_interval + 0.1
-        # it came into being under the member's eyes: `latest` is no reason to skip anything
+        # the topic was created during the membership, so it is read from the start despite `latest`
         await handler.until("log-b-0@1")
         assert ends.names == ["TopicsChanged"]
         assert "matches log-b" in str(ends.causes[0])
@@ -141,9 +141,9 @@ async def test_a_pattern_notices_new_and_deleted_topics(env: VirtualEnvironment)
         await handler.until("assigned log-b-0")
 
 
-async def test_a_pattern_notices_them_in_a_loop_of_ones_own_as_well(env: VirtualEnvironment):
-    """The memory is the group object's, not that of one call."""
-    handler = Topical(env)
+async def test_a_pattern_notices_new_topics_between_calls_of_consume(env: VirtualEnvironment):
+    """The group object remembers the topics over several calls."""
+    handler = TopicHandler(env)
     await narrow(env, "log-a")
     async with member(env, auto_offset_reset="latest") as group:
         async with running(group.consume(re.compile("log-.*"), handler)) as consuming:
@@ -155,8 +155,8 @@ async def test_a_pattern_notices_them_in_a_loop_of_ones_own_as_well(env: Virtual
             await handler.until("log-b-0@1")
 
 
-async def test_a_pattern_that_matches_nothing_lives_and_wakes(env: VirtualEnvironment):
-    handler = Topical(env)
+async def test_a_pattern_that_matches_nothing_waits_for_topics(env: VirtualEnvironment):
+    handler = TopicHandler(env)
     async with member(env) as group, running(group.run(re.compile("log-.*"), handler)):
         await handler.until("assigned ")
         await asyncio.sleep(3 * env.session_timeout)
@@ -169,8 +169,8 @@ async def test_a_pattern_that_matches_nothing_lives_and_wakes(env: VirtualEnviro
 
 
 async def test_each_member_watches_for_its_own_pattern(env: VirtualEnvironment):
-    """Bob leads nothing and owns nothing of what is new; his own look tells him, and his rejoin the group."""
-    bob_script = Topical(env)
+    """Bob is not the leader; he finds the new topic in his own metadata and makes the group rebalance."""
+    bob_script = TopicHandler(env)
     await narrow(env, "log-a")
     ann = await env.member("ann")
     await env.settled(ann)
@@ -181,11 +181,11 @@ async def test_each_member_watches_for_its_own_pattern(env: VirtualEnvironment):
         await bob.aclose()
 
 
-# -- deleted, made anew -------------------------------------------------------------------------------------------------
+# -- deleted, recreated -------------------------------------------------------------------------------------------------
 
 
-async def test_deleted_and_made_anew(env: VirtualEnvironment):
-    """Within twice the session timeout the group is at work again, and reads the new topic from its start."""
+async def test_deleted_and_recreated(env: VirtualEnvironment):
+    """Within twice the session timeout the group reads the new topic from its start."""
     ann = await env.member("ann", auto_offset_reset="latest", metadata_refresh_interval=600.0)
     bob = await env.member("bob", auto_offset_reset="latest", metadata_refresh_interval=600.0)
     await env.settled(ann, bob)
@@ -211,8 +211,8 @@ async def test_deleted_and_made_anew(env: VirtualEnvironment):
     )
 
 
-async def test_made_anew_at_once(env: VirtualEnvironment):
-    """Nobody ever sees the topic missing: its id tells."""
+async def test_recreated_at_once(env: VirtualEnvironment):
+    """No metadata response misses the topic: the change is detected by its id."""
     ann = await env.member("ann", auto_offset_reset="latest", metadata_refresh_interval=600.0)
     await env.settled(ann)
     await env.produce(5, range(4))
@@ -228,9 +228,9 @@ async def test_made_anew_at_once(env: VirtualEnvironment):
     await env.all_committed()
 
 
-async def test_the_other_topics_go_on_while_one_is_gone(env: VirtualEnvironment):
+async def test_other_topics_are_read_while_one_is_deleted(env: VirtualEnvironment):
     await narrow(env, "a", "b")
-    handler = Topical(env)
+    handler = TopicHandler(env)
     async with (
         member(env, metadata_refresh_interval=600.0) as group,
         running(group.run(["a", "b"], handler)) as run,
@@ -250,9 +250,9 @@ async def test_the_other_topics_go_on_while_one_is_gone(env: VirtualEnvironment)
 
 
 async def test_deleted_for_good(env: VirtualEnvironment):
-    """After session_timeout its error comes out of run(); who asks for it again is told at once."""
+    """After session_timeout run() raises the error; the next call raises it at once."""
     await narrow(env, "a", "b")
-    handler = Topical(env)
+    handler = TopicHandler(env)
     async with member(env, metadata_refresh_interval=600.0) as group:
         async with running(group.run(["a", "b"], handler)) as run:
             await handler.until("assigned a-0,b-0")
@@ -268,8 +268,8 @@ async def test_deleted_for_good(env: VirtualEnvironment):
         assert now() - began < env.session_timeout
 
 
-async def test_one_that_never_was(env: VirtualEnvironment):
-    handler = Topical(env)
+async def test_a_topic_that_never_existed(env: VirtualEnvironment):
+    handler = TopicHandler(env)
     async with member(env) as group:
         began = now()
         with pytest.raises(BrokerError, match="'nowhere'"):
@@ -289,24 +289,24 @@ def _forget(env: VirtualEnvironment, *members) -> None:
 
 @pytest.mark.parametrize("policy", ["latest", "error"])
 async def test_partitions_added_later_start_at_the_beginning(env: VirtualEnvironment, policy: str):
-    """Whatever the policy says: nothing of them can be skipped on purpose."""
+    """The reset policy does not apply to them: their records are all newer than the subscription."""
     await narrow(env, "a", partitions=2)
     await env.produce(3, [0, 1], "a")
     if policy == "error":
-        async with member(env, "first") as group, running(group.run("a", first := Topical(env))):
+        async with member(env, "first") as group, running(group.run("a", first := TopicHandler(env))):
             await first.until("a-0@2")
             await first.until("a-1@2")
-    handler = Topical(env)
+    handler = TopicHandler(env)
     async with member(env, auto_offset_reset=policy) as group, running(group.run("a", handler)):
         await handler.until("assigned a-0,a-1")
         await asyncio.sleep(2.0)
         env.cluster.create_partitions("a", 3)
-        await env.produce(3, [2], "a")  # before anybody knows of it
+        await env.produce(3, [2], "a")  # before any member knows them
         await handler.until("a-2@2")
         assert [call for call in handler.calls if "@" in call] == ["a-2@0", "a-2@1", "a-2@2"]
 
 
-async def test_the_leader_watches_topics_that_only_others_want(env: VirtualEnvironment):
+async def test_the_leader_watches_topics_of_other_members(env: VirtualEnvironment):
     await narrow(env, "a")
     ann = await env.member("ann")
     await env.settled(ann)
@@ -321,12 +321,12 @@ async def test_the_leader_watches_topics_that_only_others_want(env: VirtualEnvir
     assert [session.cause for session in ann.log.sessions][-2:] == ["PartitionsChanged", None]
 
 
-# -- unknown for a while -------------------------------------------------------------------------------------------------
+# -- temporarily unknown -------------------------------------------------------------------------------------------------
 
 
 async def test_a_topic_that_some_broker_does_not_know_for_a_while(env: VirtualEnvironment):
-    """It was there before, so run() goes on trying for about a session timeout, and no longer."""
-    handler = Topical(env)
+    """The topic existed before, so run() retries for about a session timeout, and no longer."""
+    handler = TopicHandler(env)
     async with member(env) as group, running(group.run("orders", handler)) as run:
         await handler.until("setup")
         fault = env.cluster.faults.on("ListOffsets", times=None).error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -1,4 +1,4 @@
-"""The last commit and the leave use all the time that an end has: the coordinator may be back before it is over."""
+"""The last commit and LeaveGroup are retried as long as the end may take: the coordinator may come back in that time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLOSE = {"close_timeout": 20.0, "auto_commit_interval": 3000.0}
 
 
 class Failures:
-    """A hook object that keeps the failed commits."""
+    """A hook that records failed commits."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -46,7 +46,7 @@ async def test_a_close_outlasts_errors_of_the_coordinator(env: VirtualEnvironmen
 
 @pytest.mark.parametrize("times", [1, 6])
 async def test_a_close_outlasts_refused_connections(env: VirtualEnvironment, times: int):
-    """The coordinator is away for some seconds; nobody takes over."""
+    """The coordinator is down for some seconds and is not replaced."""
     handler = WorkHandler(env)
     await env.produce(5, [0])
     async with member(env, **CLOSE) as group, running(group.run("orders", handler)) as consuming:
@@ -65,7 +65,7 @@ async def test_a_close_outlasts_refused_connections(env: VirtualEnvironment, tim
 
 
 async def test_the_leave_alone_outlasts_refused_connections(env: VirtualEnvironment):
-    """Nothing is to be committed."""
+    """There is nothing to commit."""
     handler = WorkHandler(env)
     async with member(env, **CLOSE) as group, running(group.run("orders", handler)) as consuming:
         await handler.until("claim 3@0")
@@ -82,7 +82,7 @@ async def test_the_leave_alone_outlasts_refused_connections(env: VirtualEnvironm
 
 @pytest.mark.parametrize("marks", [0, 5])
 async def test_a_close_at_a_frozen_coordinator_goes_to_the_new_one(env: VirtualEnvironment, marks: int):
-    """Nobody beats any more when the member leaves: the leave itself finds out that nothing is answered."""
+    """A leaving member sends no heartbeats: LeaveGroup itself must detect that it is not answered."""
     handler = WorkHandler(env)
     if marks:
         await env.produce(marks, [0])
@@ -100,7 +100,7 @@ async def test_a_close_at_a_frozen_coordinator_goes_to_the_new_one(env: VirtualE
         frozen.thaw()
 
 
-async def test_a_close_ends_in_time_if_nobody_comes_back(env: VirtualEnvironment, caplog):
+async def test_a_close_ends_in_time_if_no_broker_comes_back(env: VirtualEnvironment, caplog):
     handler, failures = WorkHandler(env), Failures()
     await env.produce(5, [0])
     config = {"close_timeout": 8.0, "auto_commit_interval": 3000.0, "session_timeout": 30.0}
@@ -122,8 +122,8 @@ async def test_a_close_ends_in_time_if_nobody_comes_back(env: VirtualEnvironment
     assert any("could not leave" in text for text in texts), texts
 
 
-async def test_a_close_does_not_wait_for_a_topic_that_is_gone(env: VirtualEnvironment):
-    """That is no trouble of the coordinator: it is tried `commit_retry_max` times."""
+async def test_a_close_does_not_wait_for_a_deleted_topic(env: VirtualEnvironment):
+    """The coordinator works, so the commit is retried only `commit_retry_max` times."""
     handler = WorkHandler(env)
     await env.produce(5, [0])
     env.cluster.faults.on("OffsetCommit", times=None).error(E.UNKNOWN_TOPIC_OR_PARTITION)
@@ -138,7 +138,7 @@ async def test_a_close_does_not_wait_for_a_topic_that_is_gone(env: VirtualEnviro
 
 @pytest.mark.parametrize("code", PASSING, **NAME)
 async def test_a_revoke_outlasts_errors_of_the_coordinator(env: VirtualEnvironment, code: E):
-    """The group waits for the member that long anyway: nothing is done twice."""
+    """The group waits for the member that long anyway, and no record is handled twice."""
     gate, ends = Gate(0, 4), SessionEndHook()
     handler = WorkHandler(env, gate)
     await env.produce(5, [0])
@@ -158,7 +158,7 @@ async def test_a_revoke_outlasts_errors_of_the_coordinator(env: VirtualEnvironme
 
 
 async def test_a_revoke_joins_in_time_if_the_commit_never_succeeds(env: VirtualEnvironment):
-    """`rebalance_timeout` less the reserve: the member keeps its place."""
+    """The commit is retried for `rebalance_timeout` less the reserve, so the member stays in the group."""
     gate, ends = Gate(0, 4), SessionEndHook()
     handler = WorkHandler(env, gate)
     await env.produce(5, [0])

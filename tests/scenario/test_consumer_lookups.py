@@ -1,4 +1,4 @@
-"""What a Consumer answers about offsets: starts, ends, times, and what a group has committed."""
+"""Offset lookups of a Consumer: beginning and end offsets, offsets for times, committed offsets of a group."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def write(env: VirtualEnvironment, tp: TopicPartition, *timestamps: int) -> None:
-    """A record with each of these timestamps."""
+    """Write a record with each of these timestamps."""
     place = env.cluster.partition(*tp)
     for timestamp in timestamps:
         builder = BatchBuilder("none", 1 << 30)
@@ -75,13 +75,11 @@ async def test_ends_respect_the_isolation_level(env: VirtualEnvironment, looker:
     transaction.write(0, b"open", b"open")
     assert await looker.end_offsets([orders(0)]) == {orders(0): 3}
     committed_only = ConsumerConfig(isolation_level="read_committed")
-    async with Consumer(
-        looker.cluster, committed_only
-    ) as strict:  # a shared Cluster knows no isolation level
+    async with Consumer(looker.cluster, committed_only) as strict:  # a shared Cluster has no isolation level
         assert await strict.end_offsets([orders(0)]) == {orders(0): 1}
         transaction.end(commit=True)
         await asyncio.sleep(1.0)
-        assert await strict.end_offsets([orders(0)]) == {orders(0): 4}, "the marker counts"
+        assert await strict.end_offsets([orders(0)]) == {orders(0): 4}, "the transaction marker has an offset"
 
 
 async def test_times(env: VirtualEnvironment, looker: Consumer) -> None:
@@ -107,10 +105,10 @@ async def test_times(env: VirtualEnvironment, looker: Consumer) -> None:
 
 @pytest.mark.parametrize(
     "when",
-    [datetime(2026, 1, 1), -1, True, 1.5, "earliest", None],  # noqa: DTZ001  a naive one is the point
+    [datetime(2026, 1, 1), -1, True, 1.5, "earliest", None],  # noqa: DTZ001  a naive datetime is tested
     ids=str,
 )
-async def test_what_is_no_time_is_refused_by_its_partition(looker: Consumer, when: object) -> None:
+async def test_an_invalid_time_is_an_error_of_its_partition(looker: Consumer, when: object) -> None:
     with pytest.raises(ConfigError, match=r"orders-2.*time zone"):
         await looker.offsets_for_times({orders(2): when})  # type: ignore[dict-item]
 
@@ -118,7 +116,7 @@ async def test_what_is_no_time_is_refused_by_its_partition(looker: Consumer, whe
 @pytest.mark.parametrize(
     "partitions", ["orders", ["orders"], 3, [("orders",)], [("orders", "0")], [("orders", -1)]], ids=str
 )
-async def test_what_is_no_partition_is_refused(looker: Consumer, partitions: Any) -> None:
+async def test_an_invalid_partition_is_refused(looker: Consumer, partitions: Any) -> None:
     for lookup in (looker.beginning_offsets, looker.end_offsets):
         with pytest.raises(ConfigError, match=r'partitions? as \("orders", 0\)'):
             await lookup(partitions)
@@ -127,7 +125,7 @@ async def test_what_is_no_partition_is_refused(looker: Consumer, partitions: Any
 
 
 @pytest.mark.parametrize("place", ["orders", ("orders",), ("orders", "0"), 3], ids=str)
-async def test_times_of_what_is_no_partition_are_refused(looker: Consumer, place: Any) -> None:
+async def test_times_of_an_invalid_partition_are_refused(looker: Consumer, place: Any) -> None:
     with pytest.raises(ConfigError, match=r'partitions? as \("orders", 0\)'):
         await looker.offsets_for_times({place: EPOCH})
 
@@ -147,7 +145,7 @@ async def test_errors_are_named_for_each_partition(env: VirtualEnvironment, look
         await looker.beginning_offsets([orders(1)])
 
 
-async def test_trouble_that_heals_is_tried_again(env: VirtualEnvironment, looker: Consumer) -> None:
+async def test_temporary_errors_are_retried(env: VirtualEnvironment, looker: Consumer) -> None:
     env.cluster.faults.on("ListOffsets", times=2).error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert await looker.end_offsets(ALL) == {tp: tp.partition + 1 for tp in ALL}
     await env.cluster.stop_node(env.cluster.partition("orders", 2).leader)
@@ -161,7 +159,7 @@ async def test_no_broker_at_all(env: VirtualEnvironment, looker: Consumer) -> No
         await looker.end_offsets(ALL)
 
 
-async def test_what_a_group_has_committed(env: VirtualEnvironment, looker: Consumer) -> None:
+async def test_committed_offsets_of_a_group(env: VirtualEnvironment, looker: Consumer) -> None:
     async with OffsetManager(env.bootstrap_servers, "reports") as offsets:
         for tp, offset in ((orders(0), 1), (orders(2), 2)):
             (await offsets.manage(*tp)).mark(offset, "by hand")
@@ -179,7 +177,7 @@ async def test_what_a_group_has_committed(env: VirtualEnvironment, looker: Consu
         await looker.committed("reports")
 
 
-async def test_on_one_that_is_not_open(env: VirtualEnvironment) -> None:
+async def test_a_consumer_that_is_not_open(env: VirtualEnvironment) -> None:
     consumer = consumer_of(env)
     for call in (
         consumer.beginning_offsets(ALL),

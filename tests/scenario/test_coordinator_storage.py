@@ -1,4 +1,4 @@
-"""Groups whose coordinator takes its time to write and to read `__consumer_offsets`, and loses its offsets_partition meanwhile."""
+"""Groups whose coordinator writes and loads `__consumer_offsets` slowly, and moves to other nodes in the meantime."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.asyncio
 SLOW = {"offsets_append_delay": 0.05, "offsets_load_delay": 2.0}
 
 
-async def test_a_coordinator_dies_and_its_heir_takes_time_to_read():
-    """The members wait and go on in the same generation."""
+async def test_a_coordinator_dies_and_the_next_one_loads_slowly():
+    """The members wait, then continue in the same generation."""
     async with VirtualEnvironment.made(**SLOW) as env:
         await failover.coordinator_dies(env)
         answers = env.cluster.history.of("OffsetCommit")
@@ -31,7 +31,7 @@ async def test_a_coordinator_dies_and_its_heir_takes_time_to_read():
         check_acknowledged_offsets(env)
 
 
-async def test_the_partition_moves_round_the_cluster_under_two_members():
+async def test_the_offsets_partition_moves_through_the_cluster():
     async with VirtualEnvironment.made(offsets_append_delay=0.05, offsets_load_delay=0.3) as env:
         ann = await env.member("ann")
         bob = await env.member("bob")
@@ -49,14 +49,14 @@ async def test_the_partition_moves_round_the_cluster_under_two_members():
 
 
 async def wait_for_commit(env: VirtualEnvironment) -> None:
-    """Wait for the next OffsetCommit, but not for ever: there may be nobody to ask."""
+    """Wait for the next OffsetCommit, at most 3 s: there may be no coordinator."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(3.0):
             await env.cluster.history.wait_for("OffsetCommit", since=now())
 
 
 async def inject_faults(env: VirtualEnvironment, rng: random.Random, steps: int, append_delay: float) -> None:
-    """Nodes that stop and start, partitions that move: mostly while a commit is on its way."""
+    """Stop and start nodes and move the partition, mostly while a commit is being written."""
     offsets_partition = offsets_partition_of(env)
     down: int | None = None
     for _ in range(steps):

@@ -1,4 +1,4 @@
-"""One error object per waiter: no two callers are raised the same exception, whose traceback and notes would mix."""
+"""Each caller gets its own exception object: a shared one would collect the tracebacks and notes of all callers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
 
 async def errors_of(calls: Iterable[Awaitable[object]]) -> list[BaseException]:
-    """What each of several calls at the same time raises."""
+    """Run several calls at the same time and return what each raises."""
     ends = await asyncio.gather(*calls, return_exceptions=True)
     assert all(isinstance(end, BaseException) for end in ends), ends
     return [end for end in ends if isinstance(end, BaseException)]
@@ -50,7 +50,7 @@ def frames(error: BaseException) -> int:
 
 
 def assert_own(errors: Sequence[BaseException], kind: type[BaseException]) -> None:
-    """The same type, text, code and cause, but an object for each, with tracebacks of one length and own notes."""
+    """Check that errors have the same type, text, code and cause, but are separate objects with separate notes."""
     assert len(errors) > 1
     assert {type(error) for error in errors} == {kind}
     assert len({str(error) for error in errors}) == 1
@@ -107,7 +107,7 @@ async def test_of_a_connection_that_cannot_be_made() -> None:
         assert_own(errors, ConnectError)
 
 
-async def test_of_a_cluster_that_nobody_answers_for() -> None:
+async def test_of_a_cluster_without_a_reachable_broker() -> None:
     async with EmbeddedCluster(nodes=1, seed=1) as broker, Cluster(broker.bootstrap_servers) as cluster:
         await broker.stop_node(1)
         assert_own(await errors_of(cluster.refresh() for _ in range(3)), NoBrokersError)
@@ -142,7 +142,7 @@ async def test_of_records_whose_topic_cannot_be_found() -> None:
 
 
 async def test_of_records_in_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A codec whose library is missing fails a batch before it is sent; closing fails what waits."""
+    """A missing compression library fails a batch before it is sent; closing fails waiting records."""
 
     def refuse(_: object) -> bytes:
         raise UnsupportedVersionError("no such codec")
@@ -163,7 +163,7 @@ async def test_of_records_in_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_of_partitions_that_fail_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that refuses the credentials ends every partition that it leads: each reader gets its own error."""
+    """If a broker refuses the credentials, each reader of a partition that it leads gets its own error."""
     connect = connection_pool.connect
 
     async def refuse(address: Address, purpose: str, *others: Any) -> Connection:

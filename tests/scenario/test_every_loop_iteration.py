@@ -20,7 +20,7 @@ pytestmark = pytest.mark.asyncio
 
 
 class LoopIterations:
-    """Counts the iterations of the running loop, and makes calls after so many of them."""
+    """Counts the iterations of the running event loop, and calls functions after a given number of them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
@@ -45,7 +45,7 @@ async def iterations(monkeypatch: pytest.MonkeyPatch) -> LoopIterations:
 
 
 class SlowFinally(WorkHandler):
-    """Its `finally` waits, as one that closes a file does."""
+    """A handler whose `finally` awaits, as for closing a file."""
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:
         try:
@@ -58,7 +58,7 @@ class SlowFinally(WorkHandler):
             self.note(f"end {claim.partition}")
 
     def check(self, env: VirtualEnvironment, group_id: str) -> None:
-        """Calls came in pairs, and what was done is committed, no more and no less."""
+        """Check that calls came in pairs, and that exactly the processed records are committed."""
         assert self.calls.count("setup") == self.calls.count("cleanup")
         assert self.calls.count("assigned [0, 1, 2, 3]") == self.calls.count("revoked [0, 1, 2, 3]")
         assert "lost [0, 1, 2, 3]" not in self.calls
@@ -79,7 +79,7 @@ def group_of(env: VirtualEnvironment, group_id: str) -> ConsumerGroup:
 
 
 async def iterations_until_committed(env: VirtualEnvironment, iterations: LoopIterations) -> int:
-    """How many iterations a session has taken until all was committed."""
+    """Return the number of loop iterations until a session has committed everything."""
     handler = SlowFinally(env)
     async with group_of(env, "whole") as group:
         before = iterations.count
@@ -100,7 +100,7 @@ def tasks() -> set[asyncio.Task[Any]]:
 @pytest.mark.parametrize("times", [1, 5])
 @pytest.mark.parametrize("how", ["consume", "run"])
 async def test_cancelled(env: VirtualEnvironment, iterations: LoopIterations, how: str, times: int):
-    """Never swallowed; the member is gone, its work committed, no task left; and the group can go on."""
+    """The cancellation is raised; the member has left, its work is committed, no task is left; the group can be used again."""
     await env.produce(3, [0, 1])
     for iteration in range(1, await iterations_until_committed(env, iterations), 2):
         handler, group_id = SlowFinally(env), f"g{iteration}"
@@ -132,7 +132,7 @@ async def test_closed(env: VirtualEnvironment, iterations: LoopIterations):
         async with group_of(env, group_id) as group:
             task = asyncio.create_task(group.run("orders", handler))
             closed: list[asyncio.Task[None]] = []
-            iterations.after(iteration, lambda: closed.append(asyncio.create_task(group.aclose())))  # noqa: B023  called before the next round
+            iterations.after(iteration, lambda: closed.append(asyncio.create_task(group.aclose())))  # noqa: B023  called before the next loop round
             await asyncio.wait([task], timeout=60.0)
             assert task.done(), f"after {iteration} iterations"
             await task
@@ -144,7 +144,7 @@ async def test_closed(env: VirtualEnvironment, iterations: LoopIterations):
 
 
 async def test_other_topics(env: VirtualEnvironment, iterations: LoopIterations):
-    """However far the join or the session is, the newest topics are the ones that count."""
+    """The latest topics are used, at any point of the join or the session."""
     env.cluster.create_topic("others", 1)
     await env.produce(3, [0, 1])
     for iteration in range(2, await iterations_until_committed(env, iterations), 2):
@@ -160,10 +160,10 @@ async def test_other_topics(env: VirtualEnvironment, iterations: LoopIterations)
 
 
 async def test_cancelled_in_the_pause_between_two_sessions(env: VirtualEnvironment):
-    """The member leaves then, too, instead of staying in the group until its session times out."""
+    """The member leaves the group, instead of staying until its session times out."""
 
     async def returns(_session: Session, _claim: Claim) -> None:
-        """At once."""
+        """Return at once."""
 
     async with group_of(env, "g") as group:
         task = asyncio.create_task(group.run("orders", returns))
@@ -180,10 +180,10 @@ async def test_cancelled_in_the_pause_between_two_sessions(env: VirtualEnvironme
 
 @pytest.mark.parametrize("method", ["setup", "on_assigned", "consume_claim", "on_revoked", "cleanup"])
 async def test_a_method_that_does_not_take_its_arguments(env: VirtualEnvironment, method: str):
-    """It fails as one that raises: the others are called, work is committed, a cancellation stays one."""
+    """It counts as a method that raises: other methods are called, work is committed, a cancellation is raised."""
 
     async def bad() -> None:
-        """Lacks every parameter."""
+        """A method without parameters."""
 
     handler = WorkHandler(env)
     setattr(handler, method, bad)
@@ -208,7 +208,7 @@ async def test_a_method_that_does_not_take_its_arguments(env: VirtualEnvironment
 
 @pytest.mark.parametrize("how", ["consume", "run"])
 async def test_a_handler_cannot_consume_by_its_own_group(env: VirtualEnvironment, how: str):
-    """It would wait for its own end: said at once."""
+    """It would wait for its own end, so it raises an error at once."""
 
     async def nested(_session: Session, _claim: Claim) -> None:
         await getattr(group, how)("orders", nested)
@@ -219,7 +219,7 @@ async def test_a_handler_cannot_consume_by_its_own_group(env: VirtualEnvironment
 
 
 async def test_closed_by_a_task_that_a_handler_waits_for(env: VirtualEnvironment):
-    """As `asyncio.wait_for(group.aclose(), 5)` is one: it and the handler must not wait for each other for ever."""
+    """`asyncio.wait_for(group.aclose(), 5)` may create such a task: it and the handler must not deadlock."""
     closed: list[int] = []
 
     async def closes(_session: Session, claim: Claim) -> None:
@@ -245,8 +245,8 @@ async def test_closed_by_a_thread_of_a_handler(env: VirtualEnvironment):
     assert env.cluster.group("g").members == {}
 
 
-async def test_a_call_that_gave_up_waiting_takes_no_topics_along(env: VirtualEnvironment):
-    """A second `consume()` waits for its turn and is cancelled: the first one's topics can still be changed."""
+async def test_a_cancelled_waiting_call_does_not_change_topics(env: VirtualEnvironment):
+    """A second `consume()` is cancelled while it waits; set_topics() still applies to the first one."""
     env.cluster.create_topic("others", 1)
     handler = WorkHandler(env)
     async with group_of(env, "g") as group, running(group.run("orders", handler)):
@@ -260,7 +260,7 @@ async def test_a_call_that_gave_up_waiting_takes_no_topics_along(env: VirtualEnv
 
 
 async def test_the_first_close_decides_who_leaves(env: VirtualEnvironment):
-    """Also while it waits for the heartbeat."""
+    """Also while the first close waits for the heartbeat."""
     handler = WorkHandler(env)
     async with group_of(env, "g") as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")

@@ -1,4 +1,4 @@
-"""Handlers that raise, in any of their methods: the error comes out as itself, finished work is committed, no more."""
+"""Handlers that raise in any of their methods: the exception is raised unchanged, only finished work is committed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ pytestmark = pytest.mark.asyncio
 
 
 class Boom(Exception):
-    """What a user's handler may raise."""
+    """An exception of a user's handler."""
 
 
 class FailsIn(WorkHandler):
-    """Raises in the methods named, after 3 records of partition 0 if in consume_claim."""
+    """Raises in the given methods; in consume_claim after 3 records of partition 0."""
 
     def __init__(self, env: VirtualEnvironment, *methods: str) -> None:
         super().__init__(env)
@@ -62,7 +62,7 @@ class FailsIn(WorkHandler):
 
 
 TABLE = {
-    # the method that raises: what is committed then, by partition
+    # the method that raises: the offsets committed afterwards, by partition
     "setup": {},
     "on_assigned": {},
     "consume_claim": {0: 3, 1: 5},
@@ -78,7 +78,10 @@ async def test_raises(env: VirtualEnvironment, method: str, how: str):
     await env.produce(5, [0, 1])
     async with member(env, hooks=(ends,), auto_commit_interval=3000.0) as group:
         async with running(getattr(group, how)("orders", handler)) as consuming:
-            if method in ("on_revoked", "cleanup"):  # those need an end that has another reason
+            if method in (
+                "on_revoked",
+                "cleanup",
+            ):  # these are called only if the session ends for another reason
                 await handler.until("done 0@4")
                 await handler.until("done 1@4")
                 await env.member("bob")
@@ -94,7 +97,7 @@ async def test_raises(env: VirtualEnvironment, method: str, how: str):
     for bob in env.members:
         await bob.leave()
 
-    # nothing is lost: the next one begins where the work was finished
+    # no record is lost: the next session continues after the finished work
     after = WorkHandler(env)
     async with member(env, "carl") as group, running(group.run("orders", after)):
         await after.until(f"claim 0@{TABLE[method].get(0, 0)}")
@@ -102,7 +105,7 @@ async def test_raises(env: VirtualEnvironment, method: str, how: str):
 
 
 async def test_on_lost_raises(env: VirtualEnvironment):
-    """Also what is raised in on_lost comes out; nothing is committed."""
+    """An exception in on_lost is raised too; nothing is committed."""
     handler = FailsIn(env, "on_lost")
     await env.produce(5, [0])
     async with member(env, auto_commit_interval=3000.0) as group:
@@ -117,13 +120,13 @@ async def test_on_lost_raises(env: VirtualEnvironment):
 
 @dataclass(frozen=True)
 class Frozen(Exception):
-    """Takes no notes, as nothing of it can be set."""
+    """An exception that refuses notes, because it is immutable."""
 
     why: str
 
 
 class Mute(Exception):
-    """Fails at saying what it is."""
+    """An exception whose `__str__` raises."""
 
     def __str__(self) -> str:
         raise LookupError("no text")
@@ -133,8 +136,8 @@ class Mute(Exception):
 
 @pytest.mark.parametrize("method", ["setup", "consume_claim", "cleanup"])
 @pytest.mark.parametrize("error", [Frozen("why"), Mute()], ids=["frozen", "mute"])
-async def test_raises_what_is_hard_to_handle(env: VirtualEnvironment, error: Exception, method: str):
-    """Found by review: the claim was dead, and its session lived on as if nothing had been."""
+async def test_raises_unusual_exceptions(env: VirtualEnvironment, error: Exception, method: str):
+    """Regression test: the claim had ended, and its session continued as if nothing had happened."""
     handler = FailsIn(env, method)
     handler.errors[method] = error
     await env.produce(5, [0])
@@ -151,7 +154,7 @@ async def test_raises_what_is_hard_to_handle(env: VirtualEnvironment, error: Exc
 
 
 async def test_two_methods_raise(env: VirtualEnvironment):
-    """The first one comes out, and names the other in a note: never an ExceptionGroup."""
+    """The first exception is raised, with a note naming the other; never an ExceptionGroup."""
     handler = FailsIn(env, "consume_claim", "cleanup")
     await env.produce(5, [0])
     async with member(env) as group:
@@ -175,7 +178,7 @@ async def test_two_claims_raise_at_once(env: VirtualEnvironment):
 
 @pytest.mark.parametrize("method", ["setup", "consume_claim"])
 async def test_a_handler_that_cancels_itself(env: VirtualEnvironment, method: str):
-    """A stray CancelledError of the handler's own must not pass for a success."""
+    """A CancelledError raised by the handler itself must not count as success."""
 
     class Stray(WorkHandler):
         async def setup(self, session: Session) -> None:
@@ -194,7 +197,7 @@ async def test_a_handler_that_cancels_itself(env: VirtualEnvironment, method: st
 
 
 async def test_a_handler_without_consume_claim(env: VirtualEnvironment):
-    """The error names the method that is missing, and its arguments."""
+    """The error names the missing method and its arguments."""
 
     class Empty(Handler):
         pass
@@ -206,7 +209,7 @@ async def test_a_handler_without_consume_claim(env: VirtualEnvironment):
 
 
 async def test_run_after_a_failure(env: VirtualEnvironment):
-    """The same group object can go on with a better handler, under the same member id."""
+    """The same group object can be used again with another handler, under the same member id."""
     await env.produce(5, [0])
     async with member(env) as group:
         bad, good = FailsIn(env, "consume_claim"), WorkHandler(env)
@@ -220,7 +223,7 @@ async def test_run_after_a_failure(env: VirtualEnvironment):
 
 
 async def test_a_blocking_handler_in_threads(env: VirtualEnvironment):
-    """`in_thread`: what the function raises comes out as itself; its marks are committed."""
+    """`in_thread`: an exception of the function is raised unchanged; its marks are committed."""
 
     def work(_session: Session, claim) -> None:
         for record in claim:
@@ -240,7 +243,7 @@ async def test_a_blocking_handler_in_threads(env: VirtualEnvironment):
 async def test_the_exception_is_logged_once_and_health_names_it(
     env: VirtualEnvironment, caplog: pytest.LogCaptureFixture, method: str, how: str
 ):
-    """With its type and its place: topic, partition and offset of a claim, else the method."""
+    """The log names its type and place: topic, partition and offset of a claim, or the method."""
     handler = FailsIn(env, method)
     await env.produce(5, [0])
     async with member(env) as group:
@@ -266,7 +269,7 @@ async def test_the_exception_is_logged_once_and_health_names_it(
             error.text == health.problems[0].removeprefix("the handler failed: ") for error in health.errors
         )
 
-        # a handler that works ends the problem
+        # a working handler clears the problem
         good = WorkHandler(env)
         async with running(group.run("orders", good)):
             await good.until("setup")
@@ -286,7 +289,7 @@ async def test_a_later_exception_is_logged_too_and_the_first_stays_the_problem(
     assert logged == [handler.errors["consume_claim"], handler.errors["cleanup"]]
 
 
-async def test_what_is_raised_while_the_caller_is_cancelled_is_logged_once(
+async def test_an_exception_while_the_caller_is_cancelled_is_logged_once(
     env: VirtualEnvironment, caplog: pytest.LogCaptureFixture
 ):
     handler = FailsIn(env, "cleanup")

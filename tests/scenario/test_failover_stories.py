@@ -39,7 +39,7 @@ async def test_coordinator_dies(env: VirtualEnvironment):
         "ann OffsetCommit",
         "bob OffsetCommit",
     ]
-    # no join: the new coordinator has read of the group what the old one wrote
+    # no join: the new coordinator has loaded the group from the log
     assert env.chapters["the coordinator dies"] == lines("""
         ann FindCoordinator @ 3
         bob FindCoordinator @ 2
@@ -61,7 +61,7 @@ async def test_a_zombie_wakes(env: VirtualEnvironment):
         ann OffsetFetch
         ann OffsetCommit
     """)
-    # what zed had asked while nothing came through is answered now: no commit is among it
+    # the requests that zed sent while it was cut off are answered now; none is a commit
     assert env.chapters["zed wakes"] == lines("""
         zed FindCoordinator × 2
         zed Heartbeat UNKNOWN_MEMBER_ID
@@ -81,7 +81,7 @@ async def test_a_zombie_wakes(env: VirtualEnvironment):
 
 
 async def test_coordinator_moves(env: VirtualEnvironment):
-    """The old node says that it is not the one any more: one lookup each, no join, nothing twice."""
+    """The old node answers NOT_COORDINATOR: each member looks up the new one, without a join or duplicates."""
     ann, bob = await membership.both(env)
     before = await env.settled(ann, bob)
     env.requests()
@@ -105,7 +105,7 @@ async def test_coordinator_moves(env: VirtualEnvironment):
 
 
 async def test_coordinator_dies_during_a_rebalance(env: VirtualEnvironment):
-    """Carl's join is parked there. The new coordinator has the group as it was before he came; he comes again."""
+    """Carl's join is pending there. The new coordinator has the group without him, and he joins again."""
     ann, bob = await membership.both(env)
     before = await env.settled(ann, bob)
     carl = await env.member("carl")
@@ -127,7 +127,7 @@ async def test_coordinator_dies_during_a_rebalance(env: VirtualEnvironment):
 
 
 async def test_every_node_restarts_one_after_the_other(env: VirtualEnvironment):
-    """A rolling restart of the cluster: the members live through it in one session."""
+    """A rolling restart of the cluster does not end the members' sessions."""
     ann, bob = await membership.both(env)
     before = await env.settled(ann, bob)
     for node in (1, 2, 3):
@@ -143,8 +143,8 @@ async def test_every_node_restarts_one_after_the_other(env: VirtualEnvironment):
     assert len(bob.log.sessions) == 1
 
 
-async def test_the_whole_cluster_is_away_for_long(env: VirtualEnvironment):
-    """All nodes down for two minutes: the sessions are lost, nothing is, and all come back by themselves."""
+async def test_the_whole_cluster_is_down_for_long(env: VirtualEnvironment):
+    """All nodes are down for two minutes: the sessions are lost but no records, and all members join again."""
     ann, bob = await membership.both(env)
     await env.settled(ann, bob)
     await env.produce(5, range(4))

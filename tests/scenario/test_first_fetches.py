@@ -1,4 +1,4 @@
-"""How soon a session's first fetches go out: nothing of the one before is in their way."""
+"""A session's first fetches are not delayed by pending fetches of the previous session."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.stories.virtual import VirtualEnvironment
 pytestmark = pytest.mark.asyncio
 
 LONG = 20.0
-"""Seconds that a fetch may be parked, so that nobody overlooks who waits for it."""
+"""fetch_max_wait in seconds, long enough to show in the measured times."""
 
 
 class Timed(WorkHandler):
-    """Knows when each session was set up."""
+    """Records the time at which each session was set up."""
 
     def __init__(self, env: VirtualEnvironment) -> None:
         super().__init__(env)
@@ -28,10 +28,10 @@ class Timed(WorkHandler):
         await super().setup(session)
 
 
-async def test_a_poll_of_the_session_before_holds_no_fetch_up(env: VirtualEnvironment) -> None:
-    """A broker serves a connection one request at a time, and a poll that nobody waits for is still parked there.
+async def test_a_pending_fetch_of_the_previous_session_delays_nothing(env: VirtualEnvironment) -> None:
+    """A broker handles the requests of a connection in order, and a fetch of the previous session is still pending.
 
-    Found in design: each rebalance of an idle topic so took up to `fetch_max_wait` longer.
+    Without a new connection each rebalance of an idle topic would take up to `fetch_max_wait` longer.
     """
     ann, ben = Timed(env), Timed(env)
     config = {"fetch_max_wait": LONG, "auto_offset_reset": "earliest"}
@@ -46,7 +46,7 @@ async def test_a_poll_of_the_session_before_holds_no_fetch_up(env: VirtualEnviro
                 for exchange in env.cluster.history.of("Fetch", client_id="ann")
                 if exchange.time >= ann.began[1]
             ]
-            assert fetches, "held up by the poll of the session before"
+            assert fetches, "delayed by the fetch of the previous session"
             assert min(fetches) - ann.began[1] < 0.1
             await env.produce(1, range(4))
             await asyncio.sleep(0.1)
@@ -54,7 +54,7 @@ async def test_a_poll_of_the_session_before_holds_no_fetch_up(env: VirtualEnviro
             assert sorted(done) == [f"done {partition}@0" for partition in range(4)]
 
 
-async def test_the_connection_that_was_left_ends_with_the_answer(env: VirtualEnvironment) -> None:
+async def test_the_old_connection_closes_after_its_response(env: VirtualEnvironment) -> None:
     ann = Timed(env)
     async with member(env, fetch_max_wait=LONG) as group, running(group.run("orders", ann)):
         await ann.until("setup")

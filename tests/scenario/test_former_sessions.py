@@ -1,4 +1,4 @@
-"""What is left of a session that has ended: nothing that its successor would have to share memory with."""
+"""Memory of ended sessions: their buffers are freed before the next session starts."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.asyncio
 RECORDS = [b"x" * 1000] * 200
 
 
-class Hoarder(Handler):
-    """Reads one record of each claim and keeps every claim; measures what they hold when the next session begins."""
+class ClaimKeeper(Handler):
+    """Reads one record of each claim and keeps all claims; measures their buffers when the next session starts."""
 
     def __init__(self, env: VirtualEnvironment) -> None:
         self.env = env
@@ -45,12 +45,12 @@ class Hoarder(Handler):
         await claim.wait_ended()
 
 
-async def test_a_former_session_and_its_buffers_are_gone_when_the_next_one_begins(
+async def test_an_ended_session_and_its_buffers_are_freed_before_the_next_one(
     env: VirtualEnvironment,
 ) -> None:
     for partition in range(4):
         await env.admin.produce(orders(partition), RECORDS, batch=10)
-    handler = Hoarder(env)
+    handler = ClaimKeeper(env)
     async with member(env) as group, running(group.run("orders", handler)):
         for number in range(1, 4):
             await env.bell.until(lambda n=number: len(handler.held) == n, f"session {number}", env.limit)
@@ -67,13 +67,13 @@ async def test_a_former_session_and_its_buffers_are_gone_when_the_next_one_begin
             session.end(Rebalanced("by the test"))
             del session
         await env.bell.until(lambda: len(handler.held) == 4, "session 4", env.limit)
-    assert handler.held == [0, 0, 0, 0], "claims that ended hold what was fetched for them"
-    assert handler.left == [0, 0, 0, 0], "former sessions live on"
+    assert handler.held == [0, 0, 0, 0], "ended claims still have buffered records"
+    assert handler.left == [0, 0, 0, 0], "ended sessions are still referenced"
 
 
-async def test_a_claim_that_ended_still_knows_where_it_was(env: VirtualEnvironment) -> None:
+async def test_an_ended_claim_keeps_its_offsets(env: VirtualEnvironment) -> None:
     await env.admin.produce(orders(0), RECORDS, batch=10)
-    handler = Hoarder(env)
+    handler = ClaimKeeper(env)
     async with member(env) as group, running(group.run("orders", handler)):
         await env.bell.until(
             lambda: any(c.consumer.buffered_bytes > 100_000 for c in handler.claims),

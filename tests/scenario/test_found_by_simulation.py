@@ -1,4 +1,4 @@
-"""Stories that `python -m tests.simulate` has found, told by themselves."""
+"""Regression tests for bugs that `python -m tests.simulate` found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.asyncio
 
 
 async def test_a_topic_that_grew_while_its_static_leader_was_away(env: VirtualEnvironment):
-    """It finds its old plan in force (KIP-814), which knows nothing of the new partitions: it makes another one."""
+    """The returning leader finds its old assignment in use (KIP-814), which lacks the new partitions, and replaces it."""
     first = WorkHandler(env)
     async with member(env, group_instance_id="place") as group, running(group.run("orders", first)):
         await first.until("assigned [0, 1, 2, 3]")
@@ -28,7 +28,9 @@ async def test_a_topic_that_grew_while_its_static_leader_was_away(env: VirtualEn
     assert env.cluster.history.of("DescribeGroups", client_id="ann")
 
 
-async def test_a_static_leader_that_comes_back_to_the_same_topic_makes_no_new_plan(env: VirtualEnvironment):
+async def test_a_static_leader_that_comes_back_to_the_same_topic_sends_no_new_assignment(
+    env: VirtualEnvironment,
+):
     for _ in range(2):
         handler = WorkHandler(env)
         async with member(env, group_instance_id="place") as group, running(group.run("orders", handler)):

@@ -1,7 +1,7 @@
-"""The group's coordinator is stopped for longer than a session, and goes on when another broker has taken over.
+"""The group's coordinator is suspended for longer than a session, and resumes when another broker has taken over.
 
-In its own world the members' sessions have expired: it refuses what they sent it meanwhile (UNKNOWN_MEMBER_ID, or
-ILLEGAL_GENERATION, FENCED_INSTANCE_ID), until it reads that it is not the coordinator any more.
+In its state the members' sessions have expired: it refuses the requests it received (UNKNOWN_MEMBER_ID, or
+ILLEGAL_GENERATION, FENCED_INSTANCE_ID), until it learns that it is not the coordinator any more.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ REFUSALS = [E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION, E.FENCED_INSTANCE_ID]
 
 
 def on_another_node(frozen: FrozenCoordinator) -> int:
-    """A partition that the frozen broker does not lead."""
+    """Return a partition that the frozen broker does not lead."""
     cluster = frozen.env.cluster
     return next(p for p in range(4) if cluster.leader("orders", p) != frozen.node)
 
 
 async def after_a_heartbeat(env: VirtualEnvironment) -> FrozenCoordinator:
-    """The coordinator, frozen just after it has answered a heartbeat."""
+    """Return the coordinator, frozen just after it has answered a heartbeat."""
     beats = len(env.cluster.history.of("Heartbeat"))
     history = env.cluster.history
     await env.bell.until(lambda: len(history.of("Heartbeat")) > beats, "a heartbeat", env.limit)
@@ -48,7 +48,7 @@ async def after_a_heartbeat(env: VirtualEnvironment) -> FrozenCoordinator:
 
 
 async def go_on(env: VirtualEnvironment, handler: WorkHandler) -> None:
-    """Records are handled and committed as before."""
+    """Check that records are handled and committed as before."""
     await env.produce(1, [0])
     last = env.produced[orders(0)]
     await handler.until(f"done 0@{last - 1}")
@@ -61,7 +61,7 @@ async def go_on(env: VirtualEnvironment, handler: WorkHandler) -> None:
 async def test_the_late_refusal_of_a_heartbeat_does_not_end_the_session(
     env: VirtualEnvironment, code: E, instance_id: str | None, lookups: bool
 ):
-    """The last lookup before the failover still named the old coordinator, and a heartbeat waits there."""
+    """The last lookup before the failover still named the old coordinator, so a heartbeat is pending there."""
     handler, ends = WorkHandler(env), SessionEndHook()
     await env.produce(5, [0])
     async with (
@@ -75,7 +75,7 @@ async def test_the_late_refusal_of_a_heartbeat_does_not_end_the_session(
             frozen.fail_over()
             frozen.thaw()
             await asyncio.sleep(1.0)
-            assert faults[0].hits, "no heartbeat was refused: nothing is tested"
+            assert faults[0].hits, "no heartbeat was refused: the test tests nothing"
         assert ends.names == []
         await asyncio.sleep(2 * env.session_timeout)
         assert ends.names == []
@@ -89,7 +89,7 @@ async def test_the_late_refusal_of_a_heartbeat_does_not_end_the_session(
 async def test_the_late_refusal_of_a_commit_does_not_end_the_session(
     env: VirtualEnvironment, code: E, instance_id: str | None, lookups: bool
 ):
-    """The commit was sent once more to the old coordinator, which a lookup still named; no heartbeat is due."""
+    """The commit was retried at the old coordinator, which a lookup still named; no heartbeat is due."""
     handler, ends = WorkHandler(env), SessionEndHook()
     config = {
         "group_instance_id": instance_id,
@@ -107,7 +107,7 @@ async def test_the_late_refusal_of_a_commit_does_not_end_the_session(
             frozen.fail_over()
             frozen.thaw()
             await asyncio.sleep(1.0)
-            assert faults[1].hits, "no commit was refused: nothing is tested"
+            assert faults[1].hits, "no commit was refused: the test tests nothing"
         assert committed(env) == {partition: 1}
         await asyncio.sleep(2 * env.session_timeout)
         assert ends.names == []
@@ -119,7 +119,7 @@ async def test_the_late_refusal_of_a_commit_does_not_end_the_session(
 async def test_a_member_that_the_new_coordinator_does_not_know_is_lost_at_once(
     env: VirtualEnvironment, by_commit: bool
 ):
-    """The refusal is checked, and true: the session ends within a moment of it."""
+    """The new coordinator confirms the refusal: the session ends at once."""
     handler, ends = WorkHandler(env), SessionEndHook()
     interval = 0.5 if by_commit else 3000.0
     async with (
@@ -149,7 +149,7 @@ async def test_a_member_that_the_new_coordinator_does_not_know_is_lost_at_once(
 async def test_a_refusal_by_the_coordinator_of_the_last_heartbeat_needs_no_second_one(
     env: VirtualEnvironment,
 ):
-    """Nothing was in doubt: no lookup, no further heartbeat."""
+    """The same coordinator answered before, so no lookup and no further heartbeat are needed."""
     handler, ends = WorkHandler(env), SessionEndHook()
     async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
@@ -166,7 +166,7 @@ async def test_a_refusal_by_the_coordinator_of_the_last_heartbeat_needs_no_secon
 
 @pytest.mark.parametrize("times", [1, 2])
 async def test_the_late_refusal_of_a_join_does_not_cost_the_member_id(env: VirtualEnvironment, times: int):
-    """The coordinator still has the member, and would wait for its join until the session expires."""
+    """The new coordinator still has the member, and would wait for its join until the session expires."""
     handler = WorkHandler(env)
     async with member(env, "a") as group, running(group.run("orders", handler)):
         await handler.until("setup")

@@ -1,4 +1,4 @@
-"""A broker whose answers are garbage: the client gives that connection up, tries again elsewhere, and never hangs."""
+"""Malformed responses: the client closes the connection, retries at another broker, and never hangs."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ def framed(body: bytes) -> bytes:
 
 
 def garbage(frame: bytes, rng: random.Random) -> bytes:
-    """The right correlation id, and noise of the right length behind it."""
+    """The correct correlation id, followed by random bytes of the correct length."""
     return frame[:8] + rng.randbytes(len(frame) - 8)
 
 
 def cut_inside(frame: bytes, rng: random.Random) -> bytes:
-    """A whole frame that has the beginning of the answer only."""
+    """A complete frame with only the beginning of the response."""
     return framed(frame[4 : rng.randint(8, max(8, len(frame) - 1))])
 
 
 def longer(frame: bytes, rng: random.Random) -> bytes:
-    """Something behind the answer."""
+    """Extra bytes after the response."""
     return framed(frame[4:] + rng.randbytes(rng.randint(1, 40)))
 
 
 def huge(frame: bytes, rng: random.Random) -> bytes:
-    """A size that no answer has."""
+    """A frame size beyond the limit."""
     return struct.pack(">i", rng.choice([2**31 - 1, 200 * 1024 * 1024])) + frame[4:]
 
 
@@ -62,7 +62,7 @@ def negative(frame: bytes, rng: random.Random) -> bytes:
 
 
 def unasked(frame: bytes, rng: random.Random) -> bytes:
-    """An answer to a question that nobody asked."""
+    """A response with the correlation id of no request."""
     return frame[:4] + rng.randbytes(4) + frame[8:]
 
 
@@ -71,7 +71,7 @@ def empty(_frame: bytes, _rng: random.Random) -> bytes:
 
 
 def counts(frame: bytes, rng: random.Random) -> bytes:
-    """The largest numbers that fit, at the places where counts and lengths use to stand."""
+    """The largest numbers at positions where counts and lengths usually are."""
     return frame[:8] + rng.choice([b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x07"]) * (len(frame) // 5)
 
 
@@ -80,7 +80,7 @@ def another_protocol(_frame: bytes, _rng: random.Random) -> bytes:
 
 
 SEEDS = [1, 2, 3, 10, 32, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(100, 400))]
-"""10 and 32: a broker whose id had become negative was taken for a bootstrap address that does not exist."""
+"""10 and 32 are regression tests: a broker with a negative id was taken for an unknown bootstrap address."""
 
 KINDS: list[Corrupt] = [
     garbage,
@@ -126,7 +126,7 @@ def install_corruptor(monkeypatch: pytest.MonkeyPatch) -> Callable[[ResponseCorr
 
 
 class Reader(Handler):
-    """Keeps what it reads, by partition."""
+    """Collects what it reads, by partition."""
 
     def __init__(self) -> None:
         self.seen: dict[int, list[int]] = {}
@@ -145,7 +145,7 @@ def config(**keys: object) -> ConsumerConfig:
 
 
 async def write_all(cluster: EmbeddedCluster, lost: bool = False) -> None:
-    """Fill the topic; with corrupted responses a record may be written twice, or be given up."""
+    """Write the records; with corrupted responses a record may be written twice, or fail."""
     settings = ProducerConfig(client_id="writer", request_timeout=5.0)
     async with Producer(cluster.bootstrap_servers, settings) as producer:
         for number in range(RECORDS):
@@ -157,10 +157,10 @@ async def write_all(cluster: EmbeddedCluster, lost: bool = False) -> None:
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("corruption", KINDS, ids=lambda kind: kind.__name__)
-async def test_all_is_read_although_a_third_of_the_answers_is_garbage(
+async def test_everything_is_read_although_a_third_of_the_responses_is_garbage(
     corruption: Corrupt, seed: int, install_corruptor: Callable[[ResponseCorruptor], None]
 ) -> None:
-    """Of one node out of three for a while; nothing is lost, nothing comes out of order, and it all goes on."""
+    """One node of three corrupts responses for a while; no record is lost or out of order, and reading continues."""
     async with EmbeddedCluster(3, seed=seed) as cluster:
         cluster.create_topic(TOPIC, PARTITIONS)
         await write_all(cluster)
@@ -174,7 +174,7 @@ async def test_all_is_read_although_a_third_of_the_answers_is_garbage(
             async with asyncio.timeout(120):
                 await reader.count.wait()
             assert not running.done()
-            # reading, heartbeats and commits are many more than these: no connection is tried without a pause
+            # few errors compared to all requests: connections are retried with pauses
             assert 3 < corruptor.corrupted < 2000
             running.cancel()
             await asyncio.wait([running])
@@ -184,7 +184,7 @@ async def test_all_is_read_although_a_third_of_the_answers_is_garbage(
 
 
 @pytest.mark.parametrize("corruption", KINDS, ids=lambda kind: kind.__name__)
-async def test_a_cluster_that_answers_with_garbage_only_is_an_error_in_time(
+async def test_a_cluster_with_only_garbage_responses_is_an_error_in_time(
     corruption: Corrupt, install_corruptor: Callable[[ResponseCorruptor], None]
 ) -> None:
     async with EmbeddedCluster(2, seed=1) as cluster:
@@ -200,10 +200,10 @@ async def test_a_cluster_that_answers_with_garbage_only_is_an_error_in_time(
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_bits_that_tip_over_never_hang_the_client(
+async def test_flipped_bits_never_hang_the_client(
     seed: int, install_corruptor: Callable[[ResponseCorruptor], None]
 ) -> None:
-    """What still decodes may say anything. Whatever comes of it, it is one of our errors, and close() ends in time."""
+    """Responses that still decode may have any content: only asyncgroup errors are raised, and close() ends in time."""
 
     def tipped(frame: bytes, rng: random.Random) -> bytes:
         body = bytearray(frame[8:])
@@ -236,7 +236,7 @@ async def test_bits_that_tip_over_never_hang_the_client(
             await asyncio.wait([running])
 
 
-async def test_a_frame_that_claims_its_limit_takes_no_more_than_that(
+async def test_a_frame_of_the_maximum_size_uses_no_more_memory(
     install_corruptor: Callable[[ResponseCorruptor], None],
 ) -> None:
     async with EmbeddedCluster(seed=1) as cluster:

@@ -1,4 +1,4 @@
-"""What `health()` says: in every state, and during every trouble what is wrong, in words for people on call."""
+"""`health()`: the member's state, and a readable description of each problem."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.stories.virtual import VirtualEnvironment
 pytestmark = pytest.mark.asyncio
 
 
-async def test_before_and_after(env: VirtualEnvironment):
-    """A probe may ask at any time."""
+async def test_before_and_after_consuming(env: VirtualEnvironment):
+    """A health check may run at any time."""
     group = ConsumerGroup(env.bootstrap_servers, "g", ConsumerConfig(client_id="ann"))
     health = group.health()
     assert (health.state, health.is_healthy, health.waits_for) == ("not consuming", False, None)
@@ -44,7 +44,7 @@ async def test_before_and_after(env: VirtualEnvironment):
     assert group.health().problems == ("the group is closed",)
 
 
-async def test_at_work(env: VirtualEnvironment):
+async def test_a_stable_member(env: VirtualEnvironment):
     handler = WorkHandler(env)
     await env.produce(5, [0, 1])
     async with member(env) as group, running(group.run("orders", handler)):
@@ -72,7 +72,7 @@ async def test_at_work(env: VirtualEnvironment):
         assert (said["state"], said["is_healthy"], said["paused"]) == ("stable", True, ["orders-2"])
         with pytest.raises(AttributeError):
             health.state = "ill"  # type: ignore[misc]
-    assert health.state == "stable", "it is a picture of its moment"
+    assert health.state == "stable", "a health value does not change later"
 
 
 async def test_without_partitions(env: VirtualEnvironment):
@@ -99,11 +99,11 @@ async def test_lag_and_stalls(env: VirtualEnvironment):
             assert health.stalled == (TopicPartition("orders", 0),)
             assert health.lag == 47
             assert "stalled orders-0" in str(health)
-            assert health.is_healthy, "a slow handler is its user's business"
+            assert health.is_healthy, "a slow handler is not a problem of the client"
             gate.open.set()
 
 
-# -- states on the way ---------------------------------------------------------------------------------------------------
+# -- states while joining ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ async def test_lag_and_stalls(env: VirtualEnvironment):
         ("FindCoordinator", 1, "looking for the coordinator", "the coordinator of group 'g': 4.0 s"),
     ],
 )
-async def test_what_a_member_waits_for_on_its_way(
+async def test_what_a_joining_member_waits_for(
     env: VirtualEnvironment, api: str, nth: int, state: str, waits: str
 ):
     handler = WorkHandler(env)
@@ -128,7 +128,7 @@ async def test_what_a_member_waits_for_on_its_way(
         assert health.state == state
         assert health.waits_for == waits
         assert f"waits for {waits}" in str(health)
-        assert health.is_healthy, "so far this is the ordinary course"
+        assert health.is_healthy, "this is no problem yet"
         held.release()
         await handler.until("claim 3@0")
         assert group.health().state == "stable"
@@ -201,7 +201,7 @@ async def test_a_handler_that_swallows_its_cancellation_is_named(env: VirtualEnv
         await closing
 
 
-# -- troubles ------------------------------------------------------------------------------------------------------------
+# -- problems ------------------------------------------------------------------------------------------------------------
 
 
 async def test_no_coordinator(env: VirtualEnvironment):
@@ -219,7 +219,7 @@ async def test_no_coordinator(env: VirtualEnvironment):
         env.cluster.faults.clear()
         await handler.until("claim 3@0")
         assert group.health().is_healthy
-        assert group.health().errors, "what was is kept"
+        assert group.health().errors, "the session's values are kept"
 
 
 async def test_brokers_that_refuse_connections(env: VirtualEnvironment):
@@ -249,7 +249,7 @@ async def test_brokers_that_refuse_connections(env: VirtualEnvironment):
 
 
 async def test_brokers_that_are_silent(env: VirtualEnvironment):
-    """Nothing fails yet, but nothing is answered either."""
+    """No request has failed yet, but none is answered."""
     handler = WorkHandler(env)
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
@@ -333,7 +333,7 @@ async def test_heartbeats_that_fail(env: VirtualEnvironment):
 
 
 async def test_between_sessions(env: VirtualEnvironment):
-    """A pause before the next join says that it is one, and why."""
+    """The state during the pause before the next join names the reason."""
 
     class Returns(WorkHandler):
         async def consume_claim(self, session: Session, claim: Claim) -> None:
@@ -350,11 +350,11 @@ async def test_between_sessions(env: VirtualEnvironment):
             assert health.waits_for.startswith("the backoff before it joins again: 2.0 s")
 
 
-# -- at any moment -------------------------------------------------------------------------------------------------------
+# -- at any time ---------------------------------------------------------------------------------------------------------
 
 
-class Asks:
-    """A hook that asks for the health at whatever happens, and holds it against what a picture must be."""
+class HealthChecker:
+    """A hook that calls health() at every event and checks the invariants of the value."""
 
     def __init__(self) -> None:
         self.group: ConsumerGroup | None = None
@@ -385,9 +385,9 @@ class Asks:
 IDLE = ("closed", "not consuming", "leaving")
 
 
-async def test_in_the_middle_of_anything(env: VirtualEnvironment, caplog: pytest.LogCaptureFixture):
-    """It never raises, whatever happens to the member, and ends well when the member is well again."""
-    asks, handler = Asks(), WorkHandler(env)
+async def test_at_every_event_of_a_failing_member(env: VirtualEnvironment, caplog: pytest.LogCaptureFixture):
+    """health() never raises, whatever state the member is in, and is healthy again when the member is."""
+    asks, handler = HealthChecker(), WorkHandler(env)
     async with member(env, hooks=(asks,)) as group, running(group.run("orders", handler)):
         asks.group = group
         await handler.until("claim 3@0")
@@ -415,4 +415,4 @@ async def test_in_the_middle_of_anything(env: VirtualEnvironment, caplog: pytest
         "draining",
     }
     assert asks.ills > 0
-    assert not [r for r in caplog.records if r.name == "asyncgroup.hooks"], "a hook that raises is logged"
+    assert not [r for r in caplog.records if r.name == "asyncgroup.hooks"], "an exception in a hook is logged"

@@ -1,4 +1,4 @@
-"""What a member does about each error code that a heartbeat can be answered (sarama.md 2.7), and about no answer."""
+"""How a member reacts to each error code of a Heartbeat response (sarama.md 2.7), and to a missing response."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BEAT = "Heartbeat"
 NAME = {"ids": lambda code: code.name}
 
 LIVES_ON = {
-    # the error code: what is asked next
+    # the error code: the next requests
     E.NOT_COORDINATOR: [FIND, BEAT],
     E.COORDINATOR_NOT_AVAILABLE: [FIND, BEAT],
     E.COORDINATOR_LOAD_IN_PROGRESS: [f"{BEAT}"],
@@ -35,7 +35,7 @@ LIVES_ON = {
 }
 
 LOST = {
-    # an unknown member needs a new id; with an old generation the id is good still (Java; sarama leaves a ghost)
+    # an unknown member needs a new id; after ILLEGAL_GENERATION the id is still valid (Java; sarama drops it)
     E.UNKNOWN_MEMBER_ID: [ID_REQUIRED, JOIN, SYNC, OFFSETS],
     E.ILLEGAL_GENERATION: [JOIN, SYNC, OFFSETS],
 }
@@ -49,8 +49,8 @@ ENDS = [
 
 
 @pytest.mark.parametrize("code", LIVES_ON, **NAME)
-async def test_lives_on(env: VirtualEnvironment, code: E):
-    """The claims go on, and the next heartbeat comes after a pause, sooner than its turn."""
+async def test_errors_that_do_not_end_the_session(env: VirtualEnvironment, code: E):
+    """The claims continue, and the next heartbeat is sent after a backoff, before its regular time."""
     handler, ends = WorkHandler(env), SessionEndHook()
     async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
@@ -69,8 +69,8 @@ async def test_lives_on(env: VirtualEnvironment, code: E):
 
 
 @pytest.mark.parametrize("code", LOST, **NAME)
-async def test_lost(env: VirtualEnvironment, code: E):
-    """Nothing more is committed; run() joins anew."""
+async def test_errors_that_lose_the_membership(env: VirtualEnvironment, code: E):
+    """Nothing more is committed; run() joins again."""
     handler, ends = WorkHandler(env), SessionEndHook()
     await env.produce(5, [0])
     async with (
@@ -94,7 +94,7 @@ async def test_lost(env: VirtualEnvironment, code: E):
 @pytest.mark.parametrize("code", ENDS, **NAME)
 @pytest.mark.parametrize("how", ["consume", "run"])
 async def test_final_errors(env: VirtualEnvironment, code: E, how: str):
-    """They come out, with the names of member and group; what was marked is not committed."""
+    """They are raised, with the names of member and group; marks are not committed."""
     handler, ends = WorkHandler(env), SessionEndHook()
     await env.produce(5, [0])
     async with member(env, hooks=(ends,), auto_commit_interval=3000.0) as group:
@@ -105,12 +105,12 @@ async def test_final_errors(env: VirtualEnvironment, code: E, how: str):
     assert "lost [0, 1, 2, 3]" in handler.calls
     assert ends.names == ["MemberLost"]
     assert committed(env) == {}
-    # the member id is known still, so the coordinator is told that it goes
+    # the member id is still valid, so the member sends LeaveGroup
     assert group_requests(env)[5:] == [f"Heartbeat {code.name}", "LeaveGroup"]
 
 
 async def test_lost_consume_returns(env: VirtualEnvironment):
-    """consume() returns after a loss; only what cannot heal is raised."""
+    """consume() returns after a loss; only permanent errors are raised."""
     handler = WorkHandler(env)
     async with member(env) as group:
         env.cluster.faults.on("Heartbeat").error(E.UNKNOWN_MEMBER_ID)
@@ -119,7 +119,7 @@ async def test_lost_consume_returns(env: VirtualEnvironment):
 
 
 async def test_rebalance(env: VirtualEnvironment):
-    """Joins again under the same id; the marks are committed before, under the old generation."""
+    """The member commits its marks under the old generation, then joins again with the same id."""
     handler, ends = WorkHandler(env), SessionEndHook()
     await env.produce(5, [0])
     async with (
@@ -137,7 +137,7 @@ async def test_rebalance(env: VirtualEnvironment):
 
 
 async def test_heartbeats_go_on_while_handlers_drain(env: VirtualEnvironment):
-    """A member whose handlers need long to finish stays a member: through drain, cleanup and commit."""
+    """A member with slow handlers stays in the group: heartbeats continue during drain, cleanup and commit."""
 
     async def slow(session: Session, _claim: object, _record: object) -> None:
         await session.wait_ended()
@@ -165,7 +165,7 @@ async def test_heartbeats_go_on_while_handlers_drain(env: VirtualEnvironment):
 
 @pytest.mark.parametrize("when", ["before", "after", "mid-frame"])
 async def test_a_cut_connection(env: VirtualEnvironment, when):
-    """Transport trouble is not the member's end: lookup, a new connection, the next heartbeat."""
+    """A lost connection does not end the membership: the member looks up the coordinator and reconnects."""
     handler, ends = WorkHandler(env), SessionEndHook()
     async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
@@ -177,7 +177,7 @@ async def test_a_cut_connection(env: VirtualEnvironment, when):
 
 
 async def test_a_heartbeat_that_is_never_answered(env: VirtualEnvironment):
-    """It is given up in time for another one within the session; the connection is not trusted any more."""
+    """It times out early enough for another heartbeat within the session, on a new connection."""
     handler, ends = WorkHandler(env), SessionEndHook()
     async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
@@ -191,7 +191,7 @@ async def test_a_heartbeat_that_is_never_answered(env: VirtualEnvironment):
 
 
 async def test_a_stuck_commit_does_not_cost_the_membership(env: VirtualEnvironment):
-    """Commits and heartbeats share a connection: one that hangs behind the other is given up in time."""
+    """Commits and heartbeats share a connection: a heartbeat that waits for a pending commit times out early enough."""
     handler, ends = WorkHandler(env), SessionEndHook()
     await env.produce(1, [0])
     async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
@@ -206,8 +206,8 @@ async def test_a_stuck_commit_does_not_cost_the_membership(env: VirtualEnvironme
 # -- zombies: the coordinator has expelled the member, and the member does not know it yet -------------------------------
 
 
-async def test_a_zombie_told_by_its_heartbeat(env: VirtualEnvironment):
-    """Its heartbeats were held up for longer than its session, while records came in all the time."""
+async def test_a_zombie_refused_at_its_heartbeat(env: VirtualEnvironment):
+    """Its heartbeats were delayed for longer than its session, while it continued to receive records."""
     handler, ends = WorkHandler(env), SessionEndHook()
     await env.produce(5, [0])
     async with (
@@ -221,7 +221,7 @@ async def test_a_zombie_told_by_its_heartbeat(env: VirtualEnvironment):
         await env.settled(ann)
         await env.all_handled()
         await env.produce(5, [0])
-        await handler.until("done 0@9")  # a zombie goes on for as long as nobody tells it
+        await handler.until("done 0@9")  # a zombie continues until a request is refused
         assert ends.names == []
         held.release()
         await handler.until("setup", 2)
@@ -231,8 +231,8 @@ async def test_a_zombie_told_by_its_heartbeat(env: VirtualEnvironment):
 
 
 @pytest.mark.parametrize("code", [E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION])
-async def test_a_zombie_told_by_its_commit(env: VirtualEnvironment, code: E):
-    """A refused commit ends the session at once: the next record is not begun, the next heartbeat not waited for."""
+async def test_a_zombie_refused_at_its_commit(env: VirtualEnvironment, code: E):
+    """A refused commit ends the session at once, before the next record and the next heartbeat."""
     gate = asyncio.Event()
 
     async def work(_session: Session, _claim: object, record) -> None:
@@ -258,7 +258,7 @@ async def test_a_zombie_told_by_its_commit(env: VirtualEnvironment, code: E):
 
 
 async def test_a_static_zombie_is_fenced(env: VirtualEnvironment):
-    """Another process took over the place of the same instance id: this one ends, and does not fight for it."""
+    """Another process has joined with the same instance id: this member ends and does not join again."""
     handler, ends = WorkHandler(env), SessionEndHook()
     async with member(env, group_instance_id="desk-1", hooks=(ends,)) as group:
         async with running(group.run("orders", handler)) as consuming:

@@ -1,4 +1,4 @@
-"""One answer that leaves something out changes nothing: brokers that have just restarted may not know all topics."""
+"""A single incomplete response changes nothing: a restarted broker may not know all topics yet."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ pytestmark = pytest.mark.asyncio
 
 
 def unknown(response: Any) -> Any:
-    """As if no topic existed."""
+    """Return the response without topics."""
     for topic in response.topics:
         topic.error_code, topic.topic_id, topic.partitions = 3, m.NO_UUID, []
     return response
 
 
 def empty(response: Any) -> Any:
-    """As if topics had no partitions."""
+    """Return the response without partitions."""
     for topic in response.topics:
         topic.partitions = []
     return response
 
 
 @pytest.mark.parametrize("lie", [unknown, empty])
-async def test_the_leader_looks_twice_before_it_plans(env: VirtualEnvironment, lie: Any):
-    """The metadata answer with which it counts partitions says that there are none."""
+async def test_the_leader_checks_twice_before_it_assigns(env: VirtualEnvironment, lie: Any):
+    """The metadata response with the partition counts has no partitions."""
     ann = await env.member("ann", metadata_refresh_interval=300.0)
     await env.settled(ann)
     env.cluster.faults.on("Metadata", client_id="ann").mutate(lie)
@@ -43,8 +43,8 @@ async def test_the_leader_looks_twice_before_it_plans(env: VirtualEnvironment, l
 
 
 @pytest.mark.parametrize("lie", [unknown, empty])
-async def test_the_leader_looks_twice_before_it_revokes(env: VirtualEnvironment, lie: Any):
-    """A periodic refresh says that the topic is gone."""
+async def test_the_leader_checks_twice_before_a_rebalance(env: VirtualEnvironment, lie: Any):
+    """The topic is missing in a periodic refresh."""
     handler, ends = WorkHandler(env), SessionEndHook()
     async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
@@ -55,8 +55,8 @@ async def test_the_leader_looks_twice_before_it_revokes(env: VirtualEnvironment,
         assert env.cluster.group("g").generation == 1
 
 
-async def test_an_offset_fetch_without_groups_does_not_reset_anybody(env: VirtualEnvironment):
-    """It is asked again, instead of reading from `auto_offset_reset`."""
+async def test_an_offset_fetch_without_groups_resets_nothing(env: VirtualEnvironment):
+    """The request is repeated, instead of starting at `auto_offset_reset`."""
     await env.produce(5, [0])
     handler = WorkHandler(env)
     async with member(env) as group, running(group.run("orders", handler)):
@@ -73,8 +73,8 @@ async def test_an_offset_fetch_without_groups_does_not_reset_anybody(env: Virtua
 
 
 @pytest.mark.parametrize("instance_id", [None, "desk-1"])
-async def test_a_cancelled_join_holds_up_no_other(env: VirtualEnvironment, instance_id: str | None):
-    """It is parked at the coordinator; the next join of the same group object goes by another connection."""
+async def test_a_cancelled_join_delays_no_other(env: VirtualEnvironment, instance_id: str | None):
+    """It is pending at the coordinator; the next join of the same group object uses another connection."""
     handler = WorkHandler(env)
     config = {"group_instance_id": instance_id, "rebalance_timeout": 60.0}
     bob = await env.member("bob")

@@ -1,4 +1,4 @@
-"""What a member does about each error code that JoinGroup, SyncGroup and FindCoordinator can answer (sarama.md 2.6)."""
+"""How a member reacts to each error code of JoinGroup, SyncGroup and FindCoordinator (sarama.md 2.6)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ NEW_MEMBER = [ID_REQUIRED, JOIN, SYNC, OFFSETS]
 LOOK_UP = [FIND, JOIN, SYNC, OFFSETS]
 
 HEALS = {
-    # the error code: what is asked after it
+    # the error code: the next requests
     E.MEMBER_ID_REQUIRED: SAME_MEMBER,
     E.UNKNOWN_MEMBER_ID: NEW_MEMBER,
-    E.ILLEGAL_GENERATION: SAME_MEMBER,  # Java keeps the id; sarama throws it away and leaves a ghost
+    E.ILLEGAL_GENERATION: SAME_MEMBER,  # Java keeps the id; sarama drops it, and the old member stays in the group
     E.REBALANCE_IN_PROGRESS: SAME_MEMBER,
     E.COORDINATOR_LOAD_IN_PROGRESS: SAME_MEMBER,
     E.NOT_COORDINATOR: LOOK_UP,
@@ -53,14 +53,14 @@ def name_of(code: E) -> str:
 
 
 @pytest.mark.parametrize("code", HEALS, **NAME)
-async def test_join_heals(env: VirtualEnvironment, code: E):
-    """The second JoinGroup, the one with a member id, is refused once."""
+async def test_join_errors_that_are_retried(env: VirtualEnvironment, code: E):
+    """The second JoinGroup, with a member id, is refused once."""
     env.cluster.faults.on("JoinGroup", nth=2).error(code)
     handler = WorkHandler(env)
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("setup")
         assert group_requests(env) == [FIND, ID_REQUIRED, f"JoinGroup {name_of(code)}", *HEALS[code]] or (
-            # repeats are counted
+            # repeated requests are counted
             code == E.MEMBER_ID_REQUIRED and group_requests(env) == [FIND, f"{ID_REQUIRED} × 2", *HEALS[code]]
         )
         joins = env.cluster.history.of("JoinGroup")
@@ -71,8 +71,8 @@ async def test_join_heals(env: VirtualEnvironment, code: E):
 
 
 @pytest.mark.parametrize("code", HEALS, **NAME)
-async def test_sync_heals(env: VirtualEnvironment, code: E):
-    """A refused SyncGroup leads to another JoinGroup; the generation that counts is the last one."""
+async def test_sync_errors_that_are_retried(env: VirtualEnvironment, code: E):
+    """After a refused SyncGroup the member joins again; the last generation is used."""
     env.cluster.faults.on("SyncGroup").error(code)
     handler = WorkHandler(env)
     async with member(env) as group, running(group.run("orders", handler)):
@@ -92,7 +92,7 @@ async def test_sync_heals(env: VirtualEnvironment, code: E):
 @pytest.mark.parametrize("api", ["JoinGroup", "SyncGroup"])
 @pytest.mark.parametrize("code", ENDS, **NAME)
 async def test_final_errors(env: VirtualEnvironment, api: str, code: E):
-    """They come out of run(), with the group's name; nothing is tried again."""
+    """run() raises them with the group's name, without a retry."""
     env.cluster.faults.on(api, nth=2 if api == "JoinGroup" else 1, times=None).error(code)
     handler = WorkHandler(env)
     async with member(env) as group:
@@ -107,8 +107,8 @@ async def test_final_errors(env: VirtualEnvironment, api: str, code: E):
 
 @pytest.mark.parametrize("api", ["JoinGroup", "SyncGroup"])
 @pytest.mark.parametrize("when", ["before", "after", "mid-frame"])
-async def test_a_cut_connection_heals(env: VirtualEnvironment, api: str, when):
-    """The coordinator is looked up again; the member keeps the id that it was given."""
+async def test_a_lost_connection_is_retried(env: VirtualEnvironment, api: str, when):
+    """The coordinator is looked up again; the member keeps its id."""
     env.cluster.faults.on(api, nth=2 if api == "JoinGroup" else 1).disconnect(when)
     handler = WorkHandler(env)
     async with member(env) as group, running(group.run("orders", handler)):
@@ -120,7 +120,7 @@ async def test_a_cut_connection_heals(env: VirtualEnvironment, api: str, when):
 
 
 async def test_a_coordinator_that_loads_for_long_is_waited_for(env: VirtualEnvironment):
-    """Pauses grow up to rejoin_backoff and stay there; loading is no failure that uses the tries up."""
+    """Pauses grow up to rejoin_backoff and stay there; loading does not count as a failed try."""
     env.cluster.faults.on("JoinGroup", times=40).error(E.COORDINATOR_LOAD_IN_PROGRESS)
     handler = WorkHandler(env)
     async with member(env, rejoin_backoff=1.5) as group, running(group.consume("orders", handler)):
@@ -133,8 +133,8 @@ async def test_a_coordinator_that_loads_for_long_is_waited_for(env: VirtualEnvir
 
 
 @pytest.mark.parametrize("code", [E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE], **NAME)
-async def test_a_coordinator_that_never_comes(env: VirtualEnvironment, code: E):
-    """consume() raises after rejoin_retry_max tries more; run() goes on until there is one."""
+async def test_a_coordinator_that_never_becomes_available(env: VirtualEnvironment, code: E):
+    """consume() raises after rejoin_retry_max retries; run() continues until there is one."""
     fault = env.cluster.faults.on("JoinGroup", times=None).error(code)
     handler = WorkHandler(env)
     async with member(env, rejoin_retry_max=4) as group:
@@ -148,8 +148,8 @@ async def test_a_coordinator_that_never_comes(env: VirtualEnvironment, code: E):
             await handler.until("setup")
 
 
-async def test_member_id_required_for_ever(env: VirtualEnvironment):
-    """A coordinator that asks for an id and never takes it is not run over: pauses, and an end."""
+async def test_member_id_required_without_end(env: VirtualEnvironment):
+    """If a coordinator always answers MEMBER_ID_REQUIRED, the member retries with pauses and finally raises."""
     fault = env.cluster.faults.on("JoinGroup", times=None).error(E.MEMBER_ID_REQUIRED)
     async with member(env, rejoin_retry_max=4) as group:
         with pytest.raises(BrokerError, match="MEMBER_ID_REQUIRED"):
@@ -157,8 +157,8 @@ async def test_member_id_required_for_ever(env: VirtualEnvironment):
     assert fault.hits <= 6
 
 
-async def test_unknown_member_for_ever(env: VirtualEnvironment):
-    """As above: sarama retries this one at once and without end."""
+async def test_unknown_member_without_end(env: VirtualEnvironment):
+    """As above; sarama retries this error at once and without end."""
     fault = env.cluster.faults.on("JoinGroup", nth=2, times=None).error(E.UNKNOWN_MEMBER_ID)
     handler = WorkHandler(env)
     async with member(env, rejoin_retry_max=4) as group:
@@ -167,13 +167,13 @@ async def test_unknown_member_for_ever(env: VirtualEnvironment):
         assert fault.hits == 5
         async with running(group.run("orders", handler)) as consuming:
             await env.bell.until(lambda: fault.hits >= 25, "many tries", env.limit)
-            assert not consuming.done(), "it heals by itself as soon as the coordinator does"
+            assert not consuming.done(), "the member recovers as soon as the coordinator does"
             env.cluster.faults.clear()
             await handler.until("setup")
 
 
-async def test_prepared_once_however_often_the_join_fails(env: VirtualEnvironment):
-    """One rebalance: claims end, revoke hook, cleanup and commit once; then as many joins as it takes."""
+async def test_revoke_and_commit_once_for_several_joins(env: VirtualEnvironment):
+    """In one rebalance claims end, and on_revoked, cleanup and commit run once, however many joins follow."""
     handler, ends = WorkHandler(env), SessionEndHook()
     await env.produce(5, [0])
     async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
@@ -194,7 +194,7 @@ async def test_prepared_once_however_often_the_join_fails(env: VirtualEnvironmen
 @pytest.mark.parametrize(
     "code", [E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR, E.COORDINATOR_LOAD_IN_PROGRESS], **NAME
 )
-async def test_find_coordinator_heals(env: VirtualEnvironment, code: E):
+async def test_find_coordinator_errors_that_are_retried(env: VirtualEnvironment, code: E):
     env.cluster.faults.on("FindCoordinator", times=2).error(code)
     handler = WorkHandler(env)
     async with member(env) as group, running(group.consume("orders", handler)):
@@ -205,7 +205,7 @@ async def test_find_coordinator_heals(env: VirtualEnvironment, code: E):
 @pytest.mark.parametrize(
     "code", [E.GROUP_AUTHORIZATION_FAILED, E.INVALID_GROUP_ID, E.CLUSTER_AUTHORIZATION_FAILED], **NAME
 )
-async def test_find_coordinator_ends(env: VirtualEnvironment, code: E):
+async def test_find_coordinator_errors_that_are_raised(env: VirtualEnvironment, code: E):
     env.cluster.faults.on("FindCoordinator").error(code)
     async with member(env) as group:
         with pytest.raises(BrokerError, match=f"'g'.*{code.name}"):
@@ -215,7 +215,7 @@ async def test_find_coordinator_ends(env: VirtualEnvironment, code: E):
 
 @pytest.mark.parametrize("when", ["before", "after", "mid-frame"])
 async def test_find_coordinator_asks_another_node(env: VirtualEnvironment, when):
-    """A node that drops the question costs one more question, no pause and no try."""
+    """If a node does not answer, another one is asked, without a pause and without a retry counted."""
     env.cluster.faults.on("FindCoordinator").disconnect(when)
     handler = WorkHandler(env)
     async with member(env) as group, running(group.consume("orders", handler)):
@@ -226,7 +226,7 @@ async def test_find_coordinator_asks_another_node(env: VirtualEnvironment, when)
 
 
 async def test_find_coordinator_that_is_never_answered(env: VirtualEnvironment):
-    """A silent node delays the lookup by a second, not by a request timeout."""
+    """A node that does not answer delays the lookup by one second, not by a request timeout."""
     env.cluster.faults.on("FindCoordinator").drop()
     handler = WorkHandler(env)
     async with member(env) as group, running(group.consume("orders", handler)):
@@ -236,7 +236,7 @@ async def test_find_coordinator_that_is_never_answered(env: VirtualEnvironment):
 
 
 async def test_no_broker_at_all_while_joining(env: VirtualEnvironment):
-    """consume() says so after its tries; run() waits for better times."""
+    """consume() raises after its retries; run() waits until a broker is available."""
     handler = WorkHandler(env)
     async with member(env, connect_timeout=2.0) as group:
         env.network.refuse("10.0.0.1")

@@ -1,4 +1,4 @@
-"""The last commit and the leave of a member, where brokers are slow to answer or never do."""
+"""A member's last commit and LeaveGroup with brokers that answer late or never."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-class Marks(WorkHandler):
-    """Marks whatever comes and commits nothing; `commit()` is another task's business."""
+class MarkOnlyHandler(WorkHandler):
+    """Marks all records and commits nothing; another task calls `commit()`."""
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:
         async for record in claim:
@@ -28,8 +28,8 @@ class Marks(WorkHandler):
 
 
 async def test_an_end_waits_for_a_commit_from_outside(env: VirtualEnvironment):
-    """A task of the user's commits while the session ends: it hears the answer, though nothing else is committed."""
-    handler = Marks(env)
+    """A user's task commits while the session ends: it gets the result, although nothing else is committed."""
+    handler = MarkOnlyHandler(env)
     await env.produce(5, [0])
     async with (
         member(env, auto_commit=False) as group,
@@ -47,8 +47,8 @@ async def test_an_end_waits_for_a_commit_from_outside(env: VirtualEnvironment):
 
 
 async def test_a_commit_that_the_end_cannot_wait_for(env: VirtualEnvironment):
-    """It fails as a commit, partition by partition; and the member leaves past it, in time."""
-    handler = Marks(env)
+    """The commit fails for each partition, and the member leaves in time without waiting for it."""
+    handler = MarkOnlyHandler(env)
     await env.produce(5, [0])
     config = {"auto_commit": False, "close_timeout": 5.0, "request_timeout": 100.0}
     async with member(env, **config) as group, running(group.consume("orders", handler)) as consuming:
@@ -66,9 +66,9 @@ async def test_a_commit_that_the_end_cannot_wait_for(env: VirtualEnvironment):
         assert env.cluster.group("g").members == {}
 
 
-async def test_the_leave_goes_past_a_commit_that_is_not_answered(env: VirtualEnvironment):
-    """Otherwise the group would wait for the session timeout before it gives the partitions to others."""
-    handler = Marks(env)
+async def test_the_leave_does_not_wait_for_an_unanswered_commit(env: VirtualEnvironment):
+    """Otherwise the group would assign the partitions to others only after the session timeout."""
+    handler = MarkOnlyHandler(env)
     await env.produce(5, [0])
     config = {"close_timeout": 5.0, "request_timeout": 100.0, "auto_commit_interval": 3000.0}
     async with member(env, **config) as group, running(group.consume("orders", handler)) as consuming:

@@ -99,9 +99,9 @@ async def test_partition_increase(env: VirtualEnvironment):
 @pytest.mark.asyncio
 async def test_more_members_than_partitions(env: VirtualEnvironment):
     await membership.more_members_than_partitions(env)
-    # bob, who has nothing, asks for no offsets
+    # bob has no partitions and fetches no offsets
     assert env.chapters["bob has nothing"] == lines(ANN_JOINS + BOB_JOINS)[:-1]
-    # 15 seconds: a heartbeat of each every 3
+    # 15 seconds: each member sends a heartbeat every 3 s
     assert env.chapters["time passes"] == ["ann OffsetCommit"] + ["ann Heartbeat", "bob Heartbeat"] * 5
     assert env.chapters["bob takes over"] == ["ann LeaveGroup", *lines(BOB_IS_ALONE)]
 
@@ -110,7 +110,7 @@ async def test_more_members_than_partitions(env: VirtualEnvironment):
 async def test_a_member_changes_its_topics(env: VirtualEnvironment):
     await membership.a_member_changes_its_topics(env)
     assert env.chapters["both consume"] == lines(ANN_JOINS + BOB_JOINS)
-    # to be cancelled means to leave; the group object then joins as a new member
+    # a cancelled member leaves; the group object then joins as a new member
     assert env.chapters["bob wants payments too"] == lines("""
         bob OffsetCommit
         bob LeaveGroup
@@ -140,7 +140,7 @@ async def test_a_member_changes_its_topics(env: VirtualEnvironment):
 
 @pytest.mark.asyncio
 async def test_topics_changed_within_the_membership(env: VirtualEnvironment):
-    """consume() in a loop of one's own: the member keeps its id, and one rebalance is enough."""
+    """consume() in the user's own loop: the member keeps its id, and one rebalance is enough."""
     await env.create_topic("payments", 2)
 
     class Leaves(WorkHandler):
@@ -163,7 +163,7 @@ async def test_topics_changed_within_the_membership(env: VirtualEnvironment):
 
 
 def test_a_story_replays_exactly():
-    """The same requests at the same moments, down to the last microsecond, ids included."""
+    """Two runs have the same requests at the same times, to the microsecond, with the same ids."""
 
     async def told() -> list[str]:
         async with VirtualEnvironment.made() as env:

@@ -1,6 +1,6 @@
-"""A coordinator that loses its place in the middle of a rebalance: in each of its steps, by dying or by handing over.
+"""The coordinator changes during a rebalance: in each of its steps, by a crash or by moving the offsets partition.
 
-The next one knows the last generation whose assignment is in the log; members of a later one come again.
+The new one knows the last generation whose assignment is in the log; members of a later one join again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.asyncio
 APPEND_DELAY = 0.5
 
 
-# -- the moments ---------------------------------------------------------------------------------------------------
+# -- the times -----------------------------------------------------------------------------------------------------
 
 
 async def a_join_is_parked(env: VirtualEnvironment) -> None:
@@ -37,7 +37,7 @@ async def a_join_is_parked(env: VirtualEnvironment) -> None:
 
 
 def the_plan(env: VirtualEnvironment) -> Fault:
-    """Where the leader's SyncGroup is held."""
+    """Hold the leader's SyncGroup at this point."""
     return env.cluster.faults.on("SyncGroup", where=lambda request: bool(request.assignments)).hold()
 
 
@@ -97,7 +97,7 @@ TURNS = (it_dies, it_hands_over, it_hands_over_and_back, it_hands_over_to_one_th
 
 
 def check_shared(group: Group, members: int) -> None:
-    """Everybody has a part, and together they have all."""
+    """Check that each member has partitions and together they have all."""
     parts = [assignment["orders"] for assignment in group.assignment.values()]
     assert len(parts) == members
     assert sorted(number for part in parts for number in part) == [0, 1, 2, 3]
@@ -105,7 +105,7 @@ def check_shared(group: Group, members: int) -> None:
 
 @pytest.mark.parametrize("turn", TURNS, ids=lambda one: one.__name__)
 @pytest.mark.parametrize("moment", MOMENTS, ids=lambda one: one.__name__)
-async def test_a_coordinator_loses_its_place(
+async def test_the_coordinator_changes(
     moment: Callable[[VirtualEnvironment], Awaitable[None]],
     turn: Callable[[VirtualEnvironment], Awaitable[None]],
 ):
@@ -130,11 +130,11 @@ async def test_a_coordinator_loses_its_place(
         check_generations(env)
 
 
-# -- at any moment -------------------------------------------------------------------------------------------------
+# -- at random times -----------------------------------------------------------------------------------------------
 
 
 async def weather(seed: int, steps: int) -> None:
-    """Members come and go, and the coordinator loses its place some time between two of their requests."""
+    """Members join and leave, and the coordinator changes between any two of their requests."""
     rng = random.Random(seed)
     delays = {
         "offsets_append_delay": rng.choice([0.0, 0.05, 0.5]),
@@ -169,11 +169,11 @@ async def weather(seed: int, steps: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_at_any_moment(seed: int):
+async def test_at_random_times(seed: int):
     await weather(seed, 6)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 300))
-async def test_at_any_moment_for_long(seed: int):
+async def test_at_random_times_many_seeds(seed: int):
     await weather(seed, 25)

@@ -1,6 +1,6 @@
-"""Two partitions of one broker, one with a slow handler: what the other one loses, over a link with a delay.
+"""Two partitions of one broker, one with a slow handler: how much the other one is slowed down, over a slow link.
 
-sarama's H1: a neighbour at 20 ms a record pulls a fast partition down to 0.0006 of its rate, with gaps of 3 s.
+sarama's H1: a partition handled at 20 ms per record reduces a fast one to 0.0006 of its rate, with gaps of 3 s.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from tests.stories.virtual import VirtualEnvironment
 pytestmark = pytest.mark.asyncio
 
 DELAY = 0.01
-"""Seconds on the wire, in each direction."""
+"""Network latency in seconds, in each direction."""
 
 RECORDS = 30_000
 BATCH = 50
 SIZES: dict[str, Any] = {"buffer_bytes": 400_000, "max_partition_fetch_bytes": 20_000}
-"""A share of 200,000 bytes for each of two claims, asked for in portions of three batches."""
+"""A share of 200,000 bytes for each of two claims, fetched in portions of three batches."""
 
 SLOW, FAST = 0, 1
 
 
 @dataclass
 class Pace:
-    """How a handler takes its records: `seconds` a record, or a batch of up to `batch`; None never takes any."""
+    """The speed of a handler: `seconds` per record, or per batch of up to `batch`; None reads nothing."""
 
     seconds: float | None
     batch: int | None = None
@@ -47,7 +47,7 @@ class Pace:
 
     @property
     def rate(self) -> float:
-        """Records a second."""
+        """Records per second of this handler."""
         return (self.batch or 1) / self.seconds if self.seconds else 0.0
 
 
@@ -55,8 +55,8 @@ PACES = [Pace(0.002), Pace(0.02), Pace(0.15), Pace(None), Pace(0.3, batch=5000),
 
 
 @dataclass
-class Run(Handler):
-    """Reads both partitions, each at its pace, and writes down when each record was handed out."""
+class MeasuringHandler(Handler):
+    """Reads both partitions, each at its pace, and records the delivery time of each record."""
 
     paces: dict[int, Pace]
     times: dict[int, list[float]] = field(default_factory=lambda: {SLOW: [], FAST: []})
@@ -85,22 +85,22 @@ class Run(Handler):
             self.finished.set()
 
     def rate(self, partition: int) -> float:
-        """Records a second, as long as the fast partition had any."""
+        """Records per second while the fast partition had records."""
         end = self.times[FAST][-1]
         return sum(time <= end for time in self.times[partition]) / (end - self.began)
 
     def longest_gap(self, partition: int) -> float:
-        """The longest time between two records."""
+        """Return the longest time between two records."""
         return max(later - earlier for earlier, later in pairwise([self.began, *self.times[partition]]))
 
 
-async def run(pace: Pace, backlog: int, **config: Any) -> Run:
-    """The fast partition's backlog, read beside a partition with `backlog` batches that is handled at `pace`."""
+async def run(pace: Pace, backlog: int, **config: Any) -> MeasuringHandler:
+    """Read the fast partition's backlog next to a partition with `backlog` batches that is handled at `pace`."""
     async with VirtualEnvironment.made(nodes=1, partitions=2) as env:
         fill(env.cluster, "orders", FAST, RECORDS // BATCH, BATCH, 100)
         fill(env.cluster, "orders", SLOW, backlog, BATCH, 100)
         env.network.latency = DELAY
-        handler = Run({SLOW: pace, FAST: Pace(0.0)})
+        handler = MeasuringHandler({SLOW: pace, FAST: Pace(0.0)})
         async with (
             member(env, close_timeout=0.1, **{**SIZES, **config}) as group,
             running(group.run("orders", handler)),
@@ -112,12 +112,12 @@ async def run(pace: Pace, backlog: int, **config: Any) -> Run:
 
 
 @pytest.mark.parametrize("pace", PACES, ids=str)
-async def test_a_fast_partition_keeps_its_rate_beside_a_slow_one(pace: Pace):
+async def test_a_fast_partition_keeps_its_rate_next_to_a_slow_one(pace: Pace):
     alone = await run(pace, backlog=0)
     beside = await run(pace, backlog=1000)
     assert beside.rate(FAST) >= 0.8 * alone.rate(FAST)
     assert beside.longest_gap(FAST) < 0.3
-    assert alone.times[FAST][-1] - alone.began > 2, "long enough for the slow one to get in the way"
+    assert alone.times[FAST][-1] - alone.began > 2, "the slow partition must have had time to interfere"
 
 
 @pytest.mark.parametrize("pace", [pace for pace in PACES if pace.rate > 1 and not pace.batch], ids=str)
@@ -128,14 +128,14 @@ async def test_the_slow_one_keeps_its_own_rate(pace: Pace):
     assert max(gaps) <= (pace.seconds or 0) + 1e-6, "it never waits for records"
 
 
-async def test_a_slow_batch_handler_beside_idle_partitions_keeps_its_rate():
-    """300 ms for 5,000 records: at each of them it seems stuck for a while, and must not run dry for that."""
+async def test_a_slow_batch_handler_next_to_idle_partitions_keeps_its_rate():
+    """300 ms per 5,000 records: during each batch the claim looks stalled, but its buffer must not run empty."""
     pace = Pace(0.3, batch=5000)
     sizes = {"buffer_bytes": 64 << 20, "max_partition_fetch_bytes": 1 << 20}
     async with VirtualEnvironment.made(nodes=1, partitions=4) as env:
         fill(env.cluster, "orders", SLOW, 40, 5000, 10)
         env.network.latency = DELAY
-        handler = Run(dict.fromkeys(range(4), Pace(0.0)) | {SLOW: pace})
+        handler = MeasuringHandler(dict.fromkeys(range(4), Pace(0.0)) | {SLOW: pace})
         async with member(env, close_timeout=0.1, **sizes) as group, running(group.run("orders", handler)):
             while len(handler.offsets[SLOW]) < 200_000:
                 await asyncio.sleep(0.01)
@@ -144,13 +144,13 @@ async def test_a_slow_batch_handler_beside_idle_partitions_keeps_its_rate():
 
 
 @pytest.mark.parametrize("pace", PACES, ids=str)
-async def test_new_records_come_in_time_beside_a_slow_partition(pace: Pace):
-    """Not a backlog but a trickle: each record within the time of its way, however the neighbour is handled."""
+async def test_new_records_arrive_in_time_next_to_a_slow_partition(pace: Pace):
+    """Single new records arrive within their transmission time, at any speed of the other partition's handler."""
     late: list[float] = []
     async with VirtualEnvironment.made(nodes=1, partitions=2) as env:
         fill(env.cluster, "orders", SLOW, 1000, BATCH, 100)
         env.network.latency = DELAY
-        handler = Run({SLOW: pace, FAST: Pace(0.0)})
+        handler = MeasuringHandler({SLOW: pace, FAST: Pace(0.0)})
         async with (
             member(env, close_timeout=0.1, **SIZES) as group,
             running(group.run("orders", handler)),
@@ -171,7 +171,7 @@ async def test_new_records_come_in_time_beside_a_slow_partition(pace: Pace):
 
 @contextlib.asynccontextmanager
 async def stuck_claim(env: VirtualEnvironment, **config: Any):
-    """A member whose handler of the slow partition does what the test says through the claim."""
+    """Run a member and yield the claim of the slow partition, which the test reads itself."""
     claims: dict[int, Claim] = {}
 
     class Gives(Handler):
@@ -185,8 +185,8 @@ async def stuck_claim(env: VirtualEnvironment, **config: Any):
         yield claims[SLOW]
 
 
-async def test_the_next_records_are_there_when_the_buffer_has_run_out():
-    """A stalled claim comes back at half of its share, not when it is empty: its reader never waits."""
+async def test_a_stalled_claim_is_refilled_before_its_buffer_is_empty():
+    """A stalled claim resumes at half of its share, not when its buffer is empty: its reader never waits."""
     async with VirtualEnvironment.made(nodes=1, partitions=2) as env:
         fill(env.cluster, "orders", SLOW, 200, BATCH, 100)
         env.network.latency = DELAY
@@ -200,6 +200,6 @@ async def test_the_next_records_are_there_when_the_buffer_has_run_out():
                 began = now()
                 assert (await anext(claim)).offset == offset
                 waits.append(now() - began)
-                await asyncio.sleep(0.0002)  # half of what the link could bring
+                await asyncio.sleep(0.0002)  # half of the link's capacity
             assert max(waits) == 0.0
             assert not claim.stalled

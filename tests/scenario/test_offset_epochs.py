@@ -1,4 +1,4 @@
-"""Leader epochs of commits (KIP-320): each goes out with the record it belongs to, and comes back at the next start."""
+"""Leader epochs of commits (KIP-320): the epoch of the last marked record is committed, and read at the next start."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ pytestmark = pytest.mark.asyncio
 
 
 def stored(env: VirtualEnvironment, partition: int = 0) -> tuple[int, int]:
-    """Offset and leader epoch, as the coordinator has them."""
+    """Return offset and leader epoch as stored by the coordinator."""
     found = env.cluster.group(env.group_id).offsets[orders(partition)]
     return found.offset, found.leader_epoch
 
 
 def epoch(env: VirtualEnvironment) -> int:
-    """The present epoch of partition 0's leader."""
+    """Return the current leader epoch of partition 0."""
     return env.cluster.partition("orders", 0).leader_epoch
 
 
 async def next_epoch(env: VirtualEnvironment) -> int:
-    """Another leader for partition 0."""
+    """Move partition 0 to another leader."""
     env.cluster.move_leader("orders", 0, env.cluster.leader("orders", 0) % 3 + 1)
     return epoch(env)
 
 
-async def test_the_epoch_of_the_last_record_goes_with_the_commit(env: VirtualEnvironment):
-    """Not the one of the session's start, which would let others see a truncation that never was (sarama #3418)."""
+async def test_the_epoch_of_the_last_record_is_committed(env: VirtualEnvironment):
+    """Not that of the session's start, with which others would detect a truncation that never happened (sarama #3418)."""
     handler = WorkHandler(env)
     first = epoch(env)
     await env.produce(2, [0])
@@ -50,7 +50,7 @@ async def test_the_epoch_of_the_last_record_goes_with_the_commit(env: VirtualEnv
         assert second > first
         session.mark_offset("orders", 0, 7)
         await session.commit()
-        assert stored(env) == (7, -1), "nobody says which record that was"
+        assert stored(env) == (7, -1), "the record of this offset is unknown"
         session.reset_offset("orders", 0, 1)
         await session.commit()
         assert stored(env) == (1, -1)
@@ -74,7 +74,7 @@ async def test_a_batch_has_the_epoch_of_its_last_record(env: VirtualEnvironment)
     assert stored(env) == (4, second)
 
 
-async def test_a_commit_whose_caller_is_cancelled_is_carried_out(env: VirtualEnvironment):
+async def test_a_commit_whose_caller_is_cancelled_is_completed(env: VirtualEnvironment):
     handler = WorkHandler(env)
     await env.produce(3, [0])
     async with member(env, auto_commit=False) as group, running(group.run("orders", handler)):
@@ -87,11 +87,13 @@ async def test_a_commit_whose_caller_is_cancelled_is_carried_out(env: VirtualEnv
         assert committed(env) == {}
         await session.commit()
         assert committed(env) == {0: 3}
-        assert len(env.cluster.history.of("OffsetCommit")) == 1, "its answer did for the second call as well"
+        assert len(env.cluster.history.of("OffsetCommit")) == 1, (
+            "its response completed the second call as well"
+        )
 
 
-async def test_a_commit_under_way_ends_with_the_session(env: VirtualEnvironment):
-    """The caller is gone and the session too: its task is not left behind, whatever becomes of the commit."""
+async def test_a_pending_commit_ends_with_the_session(env: VirtualEnvironment):
+    """The caller and the session have ended: the task of the commit must end too, with any result."""
     handler = WorkHandler(env)
     await env.produce(1, [0])
     async with member(env, auto_commit=False) as group, running(group.run("orders", handler)):
@@ -106,7 +108,7 @@ async def test_a_commit_under_way_ends_with_the_session(env: VirtualEnvironment)
 
 
 async def test_a_topic_that_the_broker_does_not_know_is_reported_once(env: VirtualEnvironment):
-    """Automatic commits do not go on for ever (sarama #1095); the other partitions' marks are committed meanwhile."""
+    """Automatic commits are not repeated without end (sarama #1095), and other partitions are committed."""
     handler = WorkHandler(env)
     await env.create_topic("payments", 1)
     await env.produce(1, [0])
@@ -130,10 +132,10 @@ async def test_a_topic_that_the_broker_does_not_know_is_reported_once(env: Virtu
         assert len(env.cluster.history.of("OffsetCommit")) == sent + 1
 
 
-async def test_an_automatic_commit_under_way_at_the_end_is_no_failure(
+async def test_a_pending_automatic_commit_at_the_end_is_no_failure(
     env: VirtualEnvironment, caplog: pytest.LogCaptureFixture
 ):
-    """Found by the demo's Ctrl-C: its task was told that the commits were closed, and took that for a bug."""
+    """Regression test: its task got an error because commits were closed, and reported it as a bug."""
     handler = WorkHandler(env)
     await env.produce(1, [0])
     async with member(env, close_timeout=2.0) as group, running(group.run("orders", handler)) as run:
@@ -146,8 +148,8 @@ async def test_an_automatic_commit_under_way_at_the_end_is_no_failure(
     assert "failed" not in caplog.text.replace("metadata refresh failed", "")
 
 
-async def test_a_topic_made_anew_under_a_session_gets_no_mark_of_the_old_one(env: VirtualEnvironment):
-    """The old marks end in an error, and the next session reads the new topic from its start."""
+async def test_a_recreated_topic_gets_no_mark_of_the_old_one(env: VirtualEnvironment):
+    """Committing the old marks fails, and the next session reads the new topic from its start."""
     handler = WorkHandler(env)
     await env.produce(3, [0])
     async with member(env) as group, running(group.run("orders", handler)):

@@ -1,4 +1,4 @@
-"""What becomes of commits and offset lookups that a coordinator refuses, code by code."""
+"""How commits and offset lookups react to each error code of the coordinator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAME = {"ids": lambda code: code.name}
 COMMIT, FIND = "OffsetCommit", "FindCoordinator"
 
 HEALS = {
-    # the error code: what is asked after it
+    # the error code: the next requests
     E.COORDINATOR_LOAD_IN_PROGRESS: [COMMIT],
     E.UNKNOWN_TOPIC_OR_PARTITION: [COMMIT],
     E.UNKNOWN_TOPIC_ID: [COMMIT],
@@ -47,8 +47,8 @@ FAILS = [
 ]
 
 
-class Commits(WorkHandler):
-    """Commits by hand after each record of partition 0; `outcomes` holds what each commit raised."""
+class CommittingHandler(WorkHandler):
+    """Commits after each record of partition 0; `outcomes` has the exception of each commit."""
 
     def __init__(self, env: VirtualEnvironment) -> None:
         super().__init__(env)
@@ -67,9 +67,9 @@ class Commits(WorkHandler):
 
 
 @pytest.mark.parametrize("code", HEALS, **NAME)
-async def test_commit_heals(env: VirtualEnvironment, code: E):
-    """The same call tries again after a pause, and succeeds."""
-    handler, ends = Commits(env), SessionEndHook()
+async def test_commit_errors_that_are_retried(env: VirtualEnvironment, code: E):
+    """The same call retries after a pause, and succeeds."""
+    handler, ends = CommittingHandler(env), SessionEndHook()
     await env.produce(1, [0])
     env.cluster.faults.on(COMMIT).error(code)
     async with member(env, auto_commit=False, hooks=(ends,)) as group, running(group.run("orders", handler)):
@@ -84,7 +84,7 @@ async def test_commit_heals(env: VirtualEnvironment, code: E):
 
 @pytest.mark.parametrize("when", ["before", "after", "mid-frame"])
 async def test_commit_over_a_cut_connection(env: VirtualEnvironment, when):
-    handler = Commits(env)
+    handler = CommittingHandler(env)
     await env.produce(1, [0])
     env.cluster.faults.on(COMMIT).disconnect(when)
     async with member(env, auto_commit=False) as group, running(group.run("orders", handler)):
@@ -95,9 +95,9 @@ async def test_commit_over_a_cut_connection(env: VirtualEnvironment, when):
 
 
 @pytest.mark.parametrize("code", HEALS, **NAME)
-async def test_commit_that_does_not_heal(env: VirtualEnvironment, code: E):
-    """commit_retry_max tries more, then the error; the mark is kept and goes out with the next commit."""
-    handler, ends = Commits(env), SessionEndHook()
+async def test_commit_errors_that_persist(env: VirtualEnvironment, code: E):
+    """After commit_retry_max retries the error is raised; the mark is kept for the next commit."""
+    handler, ends = CommittingHandler(env), SessionEndHook()
     await env.produce(2, [0])
     fault = env.cluster.faults.on(COMMIT, times=4).error(code)
     async with member(env, auto_commit=False, hooks=(ends,)) as group, running(group.run("orders", handler)):
@@ -113,14 +113,14 @@ async def test_commit_that_does_not_heal(env: VirtualEnvironment, code: E):
 
 
 @pytest.mark.parametrize("code", LOST, **NAME)
-async def test_commit_tells_that_the_member_is_lost(env: VirtualEnvironment, code: E):
-    handler, ends = Commits(env), SessionEndHook()
+async def test_commit_errors_that_lose_the_membership(env: VirtualEnvironment, code: E):
+    handler, ends = CommittingHandler(env), SessionEndHook()
     await env.produce(3, [0])
     env.cluster.faults.on(COMMIT).error(code)
     async with member(env, auto_commit=False, hooks=(ends,)) as group:
         if (
             code is E.FENCED_INSTANCE_ID
-        ):  # another member has our instance id: joining anew would fence it in turn
+        ):  # another member has this instance id: joining again would fence that member
             with pytest.raises(BrokerError, match="FENCED_INSTANCE_ID"):
                 await group.consume("orders", handler)
         else:
@@ -134,9 +134,9 @@ async def test_commit_tells_that_the_member_is_lost(env: VirtualEnvironment, cod
 
 
 @pytest.mark.parametrize("code", FAILS, **NAME)
-async def test_commit_fails(env: VirtualEnvironment, code: E):
-    """Raised to who commits, at once; the session lives, the mark is kept."""
-    handler, ends = Commits(env), SessionEndHook()
+async def test_commit_errors_that_are_raised(env: VirtualEnvironment, code: E):
+    """Raised at once to the caller; the session continues, the mark is kept."""
+    handler, ends = CommittingHandler(env), SessionEndHook()
     await env.produce(1, [0])
     fault = env.cluster.faults.on(COMMIT).error(code)
     async with member(env, auto_commit=False, hooks=(ends,)) as group, running(group.run("orders", handler)):
@@ -153,7 +153,7 @@ async def test_commit_fails(env: VirtualEnvironment, code: E):
 
 
 async def test_one_topic_of_two_fails(env: VirtualEnvironment):
-    """The partitions that can be committed are; the error names the others."""
+    """The other partitions are committed; the error names the failed ones."""
     await env.create_topic("payments", 1)
     failures: list[CommitFailedError] = []
 
@@ -178,8 +178,8 @@ async def test_one_topic_of_two_fails(env: VirtualEnvironment):
         assert committed(env) == {0: 1}
 
 
-async def test_auto_commit_that_fails_is_told(env: VirtualEnvironment):
-    """Nobody waits for an automatic commit: its errors are in errors(), and it goes on trying."""
+async def test_failed_automatic_commits_are_reported(env: VirtualEnvironment):
+    """Automatic commits have no caller: their errors are in errors(), and they are retried."""
     handler, ends = WorkHandler(env), SessionEndHook()
     await env.produce(1, [0])
     env.cluster.faults.on(COMMIT, times=2).error(E.GROUP_AUTHORIZATION_FAILED)
@@ -193,7 +193,7 @@ async def test_auto_commit_that_fails_is_told(env: VirtualEnvironment):
 
 
 async def test_auto_commit_off_commits_nothing(env: VirtualEnvironment):
-    """As in sarama: not even at the end."""
+    """As in sarama, also not at the end."""
     handler = WorkHandler(env)
     await env.produce(5, [0])
     async with member(env, auto_commit=False) as group, running(group.run("orders", handler)):
@@ -214,7 +214,7 @@ async def test_nothing_new_is_not_committed_again(env: VirtualEnvironment):
 
 
 async def test_concurrent_commits_keep_their_order(env: VirtualEnvironment):
-    """Ten callers at once: one request at a time, offsets only grow, and every call is true when it returns."""
+    """Ten concurrent callers: one request at a time, offsets only increase, and each call returns after its commit."""
     handler = WorkHandler(env)
     seen: list[int] = []
     await env.produce(10, [0])
@@ -240,7 +240,7 @@ async def test_concurrent_commits_keep_their_order(env: VirtualEnvironment):
 
 
 async def test_reset_offset(env: VirtualEnvironment):
-    """Marks can be taken back on purpose: the next owner begins there."""
+    """reset_offset moves marks back: the next owner starts there."""
     handler = WorkHandler(env)
     await env.produce(5, [0])
     async with member(env) as group, running(group.run("orders", handler)):
@@ -266,8 +266,8 @@ FETCH_HEALS = {
 
 
 @pytest.mark.parametrize("code", FETCH_HEALS, **NAME)
-async def test_fetch_heals(env: VirtualEnvironment, code: E):
-    """The same session goes on: no rebalance because a coordinator moves."""
+async def test_offset_fetch_errors_that_are_retried(env: VirtualEnvironment, code: E):
+    """The session continues: a moving coordinator causes no rebalance."""
     handler, ends = WorkHandler(env), SessionEndHook()
     env.cluster.faults.on(FETCH).error(code)
     async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
@@ -280,7 +280,7 @@ async def test_fetch_heals(env: VirtualEnvironment, code: E):
 
 
 @pytest.mark.parametrize("when", ["before", "after", "mid-frame"])
-async def test_fetch_over_a_cut_connection(env: VirtualEnvironment, when):
+async def test_offset_fetch_over_a_lost_connection(env: VirtualEnvironment, when):
     handler = WorkHandler(env)
     env.cluster.faults.on(FETCH).disconnect(when)
     async with member(env) as group, running(group.run("orders", handler)):
@@ -288,8 +288,8 @@ async def test_fetch_over_a_cut_connection(env: VirtualEnvironment, when):
         assert group_requests(env)[-2:] == [FIND, FETCH]
 
 
-async def test_fetch_that_does_not_heal_soon(env: VirtualEnvironment):
-    """After its tries the session ends, its claims never started, and run() begins another one."""
+async def test_offset_fetch_errors_that_persist(env: VirtualEnvironment):
+    """After its retries the session ends without starting claims, and run() starts another one."""
     handler, ends = WorkHandler(env), SessionEndHook()
     env.cluster.faults.on(FETCH, times=8).error(E.COORDINATOR_LOAD_IN_PROGRESS)
     async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
@@ -300,7 +300,7 @@ async def test_fetch_that_does_not_heal_soon(env: VirtualEnvironment):
 
 @pytest.mark.parametrize("code", [E.GROUP_AUTHORIZATION_FAILED, E.INVALID_GROUP_ID], **NAME)
 @pytest.mark.parametrize("how", ["consume", "run"])
-async def test_fetch_fails(env: VirtualEnvironment, code: E, how: str):
+async def test_offset_fetch_errors_that_are_raised(env: VirtualEnvironment, code: E, how: str):
     handler = WorkHandler(env)
     env.cluster.faults.on(FETCH).error(code)
     async with member(env) as group:
@@ -310,7 +310,7 @@ async def test_fetch_fails(env: VirtualEnvironment, code: E, how: str):
     assert committed(env) == {}
 
 
-async def test_fetch_of_a_partition_that_may_not_be_read(env: VirtualEnvironment):
+async def test_offset_fetch_of_an_unauthorized_partition(env: VirtualEnvironment):
     handler = WorkHandler(env)
     env.cluster.faults.on(FETCH, topic="orders").error(E.TOPIC_AUTHORIZATION_FAILED)
     async with member(env) as group:
@@ -319,7 +319,7 @@ async def test_fetch_of_a_partition_that_may_not_be_read(env: VirtualEnvironment
 
 
 async def test_one_lookup_for_all_partitions(env: VirtualEnvironment):
-    """However many partitions: one OffsetFetch, and one ListOffsets for each leader of those without an offset."""
+    """Any number of partitions: one OffsetFetch, and one ListOffsets per leader of those without an offset."""
     await env.create_topic("wide", 60)
     handler = WorkHandler(env)
     async with member(env) as group, running(group.run("wide", handler)):

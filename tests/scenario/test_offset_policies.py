@@ -1,4 +1,4 @@
-"""Reset policies, exhausted retries and what a session asks brokers for, as a group's handlers see them."""
+"""Reset policies, exhausted retries and offset requests of a session, as seen by a group's handlers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DAY_MS = 86_400_000
 
 @pytest.mark.parametrize(("policy", "first"), [(timedelta(hours=1), 2), (timedelta(days=3), 0)])
 async def test_nothing_committed_by_duration(env: VirtualEnvironment, policy: timedelta, first: int):
-    """KIP-1106: the first record that is not older than that; of partitions without records the end."""
+    """KIP-1106: start at the first record that is not older, or at the end of a partition without records."""
     now = wall_clock()
     async with Producer(env.bootstrap_servers) as producer:
         for age in (2 * DAY_MS, DAY_MS, 1000, 500):
@@ -35,8 +35,8 @@ async def test_nothing_committed_by_duration(env: VirtualEnvironment, policy: ti
         assert f"record 0@{first - 1}" not in handler.calls
 
 
-async def test_a_session_asks_each_leader_once_for_what_has_no_commit(env: VirtualEnvironment):
-    """sarama asks twice for each partition, one after another (H6)."""
+async def test_a_session_sends_one_list_offsets_per_leader(env: VirtualEnvironment):
+    """sarama sends two requests per partition, one after another (H6)."""
     env.cluster.create_topic("wide", 200)
     handler = WorkHandler(env)
     async with member(env) as group, running(group.run("wide", handler)):
@@ -46,7 +46,7 @@ async def test_a_session_asks_each_leader_once_for_what_has_no_commit(env: Virtu
         assert len(env.cluster.history.of("OffsetFetch", client_id="ann")) == 1
 
 
-async def test_a_session_asks_for_nothing_if_all_is_committed(env: VirtualEnvironment):
+async def test_a_session_sends_no_list_offsets_if_all_is_committed(env: VirtualEnvironment):
     await env.produce(1, range(4))
     handler = WorkHandler(env)
     async with member(env) as group, running(group.run("orders", handler)):
@@ -75,8 +75,8 @@ async def test_out_of_range_has_a_policy_of_its_own(env: VirtualEnvironment):
         assert str(told) == "orders-0: offset 1000 is not in the log, which holds 0..5; continuing at 0"
 
 
-async def test_a_handler_hears_of_exhausted_retries(env: VirtualEnvironment):
-    """It may catch the error and read on; one that does not catch it ends the session, as with any error of its own."""
+async def test_exhausted_retries_are_raised_to_the_handler(env: VirtualEnvironment):
+    """It may catch the error and continue to read; otherwise the error ends the session like any exception."""
     await env.produce(3, [0])
     caught: list[RetriesExhausted] = []
 

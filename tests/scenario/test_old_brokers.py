@@ -1,4 +1,4 @@
-"""Groups on brokers that offer what Kafka 2.8 and 3.9 offered: the same stories, told in the versions of both sides."""
+"""Groups on brokers with the API versions of Kafka 2.8 and 3.9: the same stories run with the common versions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KAFKA_2_8: Mapping[str, int] = {
     "CreatePartitions": 3, "DeleteGroups": 2, "OffsetDelete": 0, "DescribeCluster": 0,
     "AddPartitionsToTxn": 3, "AddOffsetsToTxn": 3, "EndTxn": 3, "TxnOffsetCommit": 3,
 }  # fmt: skip
-"""Newest versions of Kafka 2.8 (its `common/message/*.json`); the oldest is 0 for each."""
+"""Latest API versions of Kafka 2.8 (its `common/message/*.json`); the oldest is 0 for each."""
 
 KAFKA_3_9: Mapping[str, int] = {
     **KAFKA_2_8, "Produce": 11, "Fetch": 17, "ListOffsets": 9, "Metadata": 12, "OffsetCommit": 9, "OffsetFetch": 9,
@@ -35,7 +35,7 @@ STORIES = [
     (KAFKA_2_8, membership.two_joiners),
     (KAFKA_2_8, membership.graceful_leave),
     (KAFKA_3_9, membership.two_joiners),
-    # a static leader that comes back hears of its office from JoinGroup 9 on (KIP-814)
+    # a returning static leader learns that it is the leader since JoinGroup 9 (KIP-814)
     (KAFKA_3_9, membership.static_leader_restarts),
 ]
 

@@ -1,6 +1,6 @@
-"""Everything that can befall logs, brokers and readers at once, by the seed; what stays in a log is read, and committed.
+"""Random faults of logs, brokers and readers, determined by a seed: what stays in a log is read and committed.
 
-Beneath a group: partitions are handed from reader to reader by hand, each beginning at what is committed.
+Without a group: the test moves partitions from reader to reader, each starting at the committed offset.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.asyncio]
 
 NODES = (1, 2, 3)
 LARGEST_BATCH = 2000
-"""Bytes; no batch is larger."""
+"""The largest record batch, in bytes."""
 
 SESSION_CODES = [
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -71,7 +71,7 @@ def now() -> float:
 
 
 class RandomRun:
-    """One client, its readers, and the trouble they are in."""
+    """One client with its readers, and random faults."""
 
     def __init__(
         self, brokers: EmbeddedCluster, cluster: Cluster, tasks: BackgroundTasks, rng: random.Random
@@ -91,7 +91,7 @@ class RandomRun:
     # --- readers ------------------------------------------------------------------------------------------------
 
     def read(self, tp: TopicPartition, start: CommittedOffset) -> None:
-        """A new reader from `start` on."""
+        """Start a reader at `start`."""
         consumer = PartitionConsumer(
             tp,
             start.offset,
@@ -108,7 +108,7 @@ class RandomRun:
         self.fetchers.add(consumer)
 
     async def hand_over(self) -> None:
-        """A reader goes, another one comes and begins at what is committed; sometimes what was marked is not."""
+        """Replace a reader by one that starts at the committed offset; the marks are committed before only sometimes."""
         tp = self.rng.choice(sorted(self.readers))
         if self.rng.random() < 0.5:
             await self.commit()
@@ -135,7 +135,7 @@ class RandomRun:
             await asyncio.sleep(0.7)
             await self.commit()
 
-    # --- trouble ------------------------------------------------------------------------------------------------
+    # --- faults -------------------------------------------------------------------------------------------------
 
     def _any(self) -> TopicPartition:
         return self.rng.choice(self.logs.partitions or [TopicPartition("orders", 0)])
@@ -182,7 +182,7 @@ class RandomRun:
         )
         reader = self.readers.get(tp)
         if end is not None and reader is not None and reader.consumer.fetched_epoch < 0:
-            # it cannot know: the offset alone says nothing of the log that it was of
+            # without a leader epoch the consumer cannot detect the truncation
             reader.history.excused.update(range(end, reader.consumer.fetch_offset))
             reader.may_be_past_end = True
 
@@ -234,7 +234,7 @@ class RandomRun:
         (consumer.resume if consumer.paused else consumer.pause)()
 
     async def inject_faults(self, steps: int) -> None:
-        """So many troubles; the readers' are their own."""
+        """Inject this number of faults; the readers act on their own."""
         frequent: list[Callable[[], Any]] = [
             self.fault,
             self.fault,
@@ -264,7 +264,7 @@ class RandomRun:
             self.check_budget()
 
     async def stop_faults(self) -> None:
-        """No more trouble; then a last word in each log."""
+        """End all faults, then append last records to each log."""
         self.brokers.faults.clear()
         self.create()
         await self.start_node()
@@ -273,7 +273,7 @@ class RandomRun:
             reader.consumer.resume()
         self.logs.finish()
 
-    # --- what must hold -----------------------------------------------------------------------------------------
+    # --- invariants ---------------------------------------------------------------------------------------------
 
     def check_budget(self) -> None:
         consumers = [reader.consumer for reader in self.readers.values()]
@@ -281,7 +281,7 @@ class RandomRun:
         assert held <= self.config.buffer_bytes + LARGEST_BATCH * len(consumers), consumers
 
     def missing(self) -> dict[TopicPartition, list[int]]:
-        """Offsets that somebody should have been given."""
+        """Return the offsets that should have been delivered and were not."""
         found = {}
         for tp in self.logs.partitions:
             if tp in self.histories:
@@ -310,7 +310,7 @@ class RandomRun:
 
 
 async def run_random(seed: int, steps: int) -> RandomRun:
-    """One run, and what must hold after it."""
+    """Run the faults of one seed and check the result."""
     rng = random.Random(seed)
     current_network().latency = 0.002
     racks = ["a", "b", "c"] if rng.random() < 0.5 else None
@@ -356,7 +356,7 @@ async def run_random(seed: int, steps: int) -> RandomRun:
 
 
 async def check_after_recovery(run: RandomRun) -> None:
-    """All is read, all is committed, nobody is busy, and nothing is kept reserved."""
+    """Check that everything is read and committed, that requests return to their idle rate and no bytes stay reserved."""
     recovered_at = now()
     while not run.is_read:
         await asyncio.sleep(0.1)
@@ -366,7 +366,7 @@ async def check_after_recovery(run: RandomRun) -> None:
     errors = [reader.errors for reader in [*run.former_readers, *run.readers.values()] if reader.errors]
     assert not errors
     assert not run.missing()
-    await run.commit()  # the last fault may still have been under way
+    await run.commit()  # the last fault may still affect the first commit
     await run.committer.commit()
     committed = run.committed()
     for tp, reader in run.readers.items():
@@ -377,8 +377,8 @@ async def check_after_recovery(run: RandomRun) -> None:
     idle = Counter((e.node_id, e.api) for e in run.brokers.history.of(client_id="reader") if e.time > begun)
     moves = (
         10 / 0.5 + 3 if run.config.rack_id else 0
-    )  # the lease of a preferred replica ends, for each partition
-    assert max(idle.values()) <= 10 / 0.5 + 3 + moves * len(run.readers), f"busy: {idle}"
+    )  # each preferred read replica is used for a limited time
+    assert max(idle.values()) <= 10 / 0.5 + 3 + moves * len(run.readers), f"not idle: {idle}"
     for reader in run.readers.values():
         reader.consumer.pause()
     await asyncio.sleep(1)

@@ -1,7 +1,7 @@
-"""Storms: members, nodes, leaders and wires come and go at random; a seed tells the whole history again.
+"""Random faults of members, nodes, leaders and connections of a group, determined by a seed.
 
-Afterwards all must be well again by itself: a settled group, every record handled, everything committed, and no commit
-that ever went back.
+Afterwards the group must recover: it is stable, every record is handled, everything is committed, and no commit
+ever went backward.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ APIS = (
 
 
 class RandomRun:
-    """Random trouble for one group; `rng` is the only source of chance."""
+    """Random faults for one group; `rng` is the only source of randomness."""
 
     def __init__(self, env: VirtualEnvironment, seed: int) -> None:
         self.env, self.rng = env, random.Random(seed)
@@ -105,7 +105,7 @@ class RandomRun:
         await self.env.produce(self.rng.randint(1, 20), [self.rng.randrange(PARTITIONS)])
 
     async def inject_faults(self, steps: int) -> None:
-        """So many troubles, with pauses between them that fit some timeouts and break others."""
+        """Inject this number of faults, with pauses that are shorter than some timeouts and longer than others."""
         events: list[Callable[[], Awaitable[None]]] = [
             self.join,
             self.leave,
@@ -125,7 +125,7 @@ class RandomRun:
             await asyncio.sleep(self.rng.choice([0.0, 0.1, 1.0, 5.0, 20.0]))
 
     async def stop_faults(self) -> None:
-        """No more faults, everybody back."""
+        """End all faults; resume all members and start all nodes."""
         self.env.cluster.faults.clear()
         while self.suspended:
             await self.resume()
@@ -134,7 +134,7 @@ class RandomRun:
 
 
 def committed_in_order(env: VirtualEnvironment) -> dict[int, list[int]]:
-    """All offsets that were committed, by partition, in the order in which they were."""
+    """Return all committed offsets by partition, in order of their commits."""
     found: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
     for exchange in env.cluster.history.of("OffsetCommit"):
         if exchange.response is None:
@@ -158,7 +158,7 @@ async def run_random(seed: int, steps: int) -> None:
         await env.settled(*run.members)
         await env.produce(1, range(PARTITIONS))
         await env.all_handled()
-        await asyncio.sleep(100.0)  # the laziest committer's interval
+        await asyncio.sleep(100.0)  # the longest auto_commit_interval
         await env.all_committed()
         for offsets in committed_in_order(env).values():
             assert offsets == sorted(offsets)

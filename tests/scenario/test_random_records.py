@@ -1,4 +1,4 @@
-"""Members that read by `group.records()` come, go, break off, are slow and cut off: what is committed was handled."""
+"""Random members that read with `group.records()`, some slow, stopping early or cut off: only handled records are committed."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.stories.virtual import VirtualEnvironment
 pytestmark = pytest.mark.asyncio
 
 RECORDS = 60
-"""In each of four partitions."""
+"""Records in each of the four partitions."""
 
 
-class Story:
-    """What was handled by all members together, and what their commits say."""
+class HandledRecords:
+    """The records handled by all members; as a hook it checks their commits."""
 
     def __init__(self, env: VirtualEnvironment, seed: int, *, is_slow: bool) -> None:
         self.env, self.rng, self.is_slow = env, random.Random(seed), is_slow
@@ -36,14 +36,14 @@ class Story:
         offsets: Mapping[TopicPartition, object],
         errors: Mapping[TopicPartition, object] | None,
     ) -> None:
-        """The hook: nothing is committed before it was handled."""
+        """Check that committed records have been handled."""
         for tp, value in offsets.items():
             unseen = [o for o in range(value.offset) if not self.handled[tp.partition, o]]  # type: ignore[attr-defined]
             if unseen and tp not in (errors or {}):
                 self.problems.append(f"{tp} is committed at {value} and {unseen} were never handled")
 
     async def program(self, number: int) -> None:
-        """One member after another, until everything is handled."""
+        """Run one member after another until everything is handled."""
         while not self.done.is_set():
             with suppress(KeyError), self.env.network.source(f"10.3.0.{number}"):
                 await self._life(number)
@@ -74,7 +74,7 @@ class Story:
                 left -= 1
                 await self._handle(group, record)
                 if self.rng.random() < 0.03 and group.session is not None:
-                    group.session.end(Rebalanced("by the story"))
+                    group.session.end(Rebalanced("by the test"))
             if self.rng.random() < 0.3:
                 raise KeyError("the body's own")
 
@@ -98,14 +98,14 @@ class Story:
 async def test_what_is_committed_was_handled(env: VirtualEnvironment, seed: int, is_slow: bool):
     for partition in range(4):
         await env.admin.produce(orders(partition), [b"v" * 50] * RECORDS, batch=7)
-    story = Story(env, seed, is_slow=is_slow)
-    programs = [asyncio.create_task(story.program(number)) for number in range(1, 4)]
+    handled = HandledRecords(env, seed, is_slow=is_slow)
+    programs = [asyncio.create_task(handled.program(number)) for number in range(1, 4)]
     async with asyncio.timeout(3000.0):
         await asyncio.wait(programs)
     for task in programs:
         task.result()
-    assert story.problems == []
-    assert len(story.handled) == 4 * RECORDS
+    assert handled.problems == []
+    assert len(handled.handled) == 4 * RECORDS
     if not is_slow:
-        assert set(story.handled.values()) == {1}, "orderly ends deliver nothing twice"
+        assert set(handled.handled.values()) == {1}, "nothing is delivered twice after orderly ends"
         assert committed(env) == dict.fromkeys(range(4), RECORDS)

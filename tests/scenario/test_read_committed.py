@@ -1,4 +1,4 @@
-"""Groups that read committed records only: open transactions hold a claim, aborted ones are passed over."""
+"""Groups with isolation_level=read_committed: open transactions block a claim, aborted records are skipped."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ READ_COMMITTED = {"isolation_level": "read_committed"}
 
 
 class Transactions:
-    """A transactional producer that stands on the embedded cluster itself: every step is done at once."""
+    """A transactional producer inside the embedded cluster: every step takes effect at once."""
 
     def __init__(self, env: VirtualEnvironment, name: str = "tx", timeout: float = 600.0) -> None:
         self._cluster = env.cluster
@@ -40,7 +40,7 @@ class Transactions:
         self._sequences: dict[int, int] = {}
 
     def write(self, partition: int, *values: bytes) -> None:
-        """One batch of the transaction."""
+        """Append a batch to the transaction."""
         place = self._cluster.partition(self._topic, partition)
         tp = TopicPartition(self._topic, partition)
         assert not self._coordinator.add_partitions(self._name, self.producer, (tp,))
@@ -51,7 +51,7 @@ class Transactions:
         self._cluster.nodes[place.leader].complete_delayed_operations(place)
 
     def add_offset(self, group_id: str, partition: int, offset: int) -> None:
-        """An offset of a group, inside the transaction."""
+        """Commit an offset of a group in the transaction."""
         place = self._coordinator.offsets_topic_partition(group_id)
         assert not self._coordinator.add_partitions(self._name, self.producer, (place,))
         tp = TopicPartition(self._topic, partition)
@@ -82,7 +82,7 @@ async def until_committed(env: VirtualEnvironment, partition: int, offset: int) 
             await asyncio.sleep(0.1)
 
 
-async def test_an_open_transaction_holds_a_claim_until_its_end(env: VirtualEnvironment):
+async def test_an_open_transaction_blocks_a_claim_until_its_end(env: VirtualEnvironment):
     await env.admin.produce(orders(0), [b"before"] * 2)
     writer = Transactions(env)
     writer.write(0, b"lost", b"lost")
@@ -103,7 +103,7 @@ async def test_an_open_transaction_holds_a_claim_until_its_end(env: VirtualEnvir
         assert (log_end(env, 0), claim.lag) == (6, 0)
 
 
-async def test_a_commit_lets_the_records_go(env: VirtualEnvironment):
+async def test_a_commit_releases_the_records(env: VirtualEnvironment):
     writer = Transactions(env)
     writer.write(0, b"a", b"b")
     writer.write(1, b"c")
@@ -120,8 +120,8 @@ async def test_a_commit_lets_the_records_go(env: VirtualEnvironment):
     assert committed(env) == {0: 3, 1: 2}
 
 
-async def test_a_transaction_that_is_given_up_lets_others_pass(env: VirtualEnvironment):
-    """Nobody ends it: the coordinator does, when its time is over."""
+async def test_a_transaction_that_times_out_unblocks_the_claim(env: VirtualEnvironment):
+    """The producer does not end it: the coordinator aborts it after the transaction timeout."""
     writer = Transactions(env, timeout=60.0)
     writer.write(0, b"lost")
     await env.admin.produce(orders(0), [b"behind"])
@@ -134,8 +134,8 @@ async def test_a_transaction_that_is_given_up_lets_others_pass(env: VirtualEnvir
         assert records(handler) == ["0@1"]
 
 
-async def test_a_log_of_nothing_but_aborted_records_is_read_and_committed(env: VirtualEnvironment):
-    """Nothing is handed out, and yet the group's lag becomes 0 (as with Java, which commits its position)."""
+async def test_a_log_with_only_aborted_records_is_read_and_committed(env: VirtualEnvironment):
+    """No record is delivered, but the group's lag becomes 0 (as with Java, which commits its position)."""
     writer = Transactions(env)
     for _ in range(3):
         writer.write(0, b"lost", b"lost")
@@ -152,7 +152,7 @@ async def test_a_log_of_nothing_but_aborted_records_is_read_and_committed(env: V
 
 
 async def test_commits_wait_for_the_record_in_front_of_a_marker(env: VirtualEnvironment):
-    """What is passed over is committed only when everything before it is marked."""
+    """Skipped offsets are committed only when everything before them is marked."""
     writer = Transactions(env)
     writer.write(0, b"a", b"b")
     writer.end(commit=True)
@@ -213,8 +213,8 @@ async def test_the_latest_offset_is_that_of_the_last_stable_record(env: VirtualE
         await handler.until("done 0@1")
 
 
-async def test_offsets_of_an_open_transaction_are_waited_for(env: VirtualEnvironment):
-    """Whoever starts before it ends would handle records twice (KIP-447)."""
+async def test_a_session_waits_for_offsets_of_an_open_transaction(env: VirtualEnvironment):
+    """A member that starts before its end would handle records twice (KIP-447)."""
     await env.admin.produce(orders(0), [b"v"] * 5)
     writer = Transactions(env)
     writer.add_offset("g", 0, 4)
@@ -228,7 +228,7 @@ async def test_offsets_of_an_open_transaction_are_waited_for(env: VirtualEnviron
         assert records(handler) == ["0@4"]
 
 
-async def test_leaders_that_move_keep_their_transactions(env: VirtualEnvironment):
+async def test_moved_leaders_keep_their_transactions(env: VirtualEnvironment):
     writer = Transactions(env)
     writer.write(0, b"lost")
     handler = WorkHandler(env)

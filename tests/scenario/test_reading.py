@@ -1,4 +1,4 @@
-"""Reading a claim: loops left and entered again, seeks, pauses, leaders that move, fetches that fail."""
+"""Reading a claim: repeated loops, seeks, pauses, moving leaders, failing fetches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.asyncio
 
 
 async def test_break_and_a_second_loop(env: VirtualEnvironment):
-    """The second loop goes on at the very next record: within a batch, at its end, over several batches."""
+    """The second loop continues at the next record: within a batch, at its end, over several batches."""
     await env.admin.produce(orders(0), [b"v"] * 20, batch=5)
 
     async def read(claim: Claim) -> None:
@@ -64,7 +64,7 @@ async def test_a_cancelled_read_loses_nothing(env: VirtualEnvironment):
 
 
 async def test_seek(env: VirtualEnvironment):
-    """Forwards and back, over what is buffered and beyond; marks stay where they are."""
+    """Forward and backward, within the buffer and beyond; marks don't change."""
     await env.admin.produce(orders(0), [b"v"] * 50, batch=10)
 
     async def read(claim: Claim) -> None:
@@ -89,8 +89,8 @@ async def test_seek(env: VirtualEnvironment):
     assert committed(env) == {0: 5}
 
 
-async def test_seek_while_a_fetch_is_under_way(env: VirtualEnvironment):
-    """The answer to the older question is not handed out."""
+async def test_seek_while_a_fetch_is_in_flight(env: VirtualEnvironment):
+    """The response to the older fetch is not delivered."""
     await env.admin.produce(orders(0), [b"v"] * 50, batch=10)
     fault = env.cluster.faults.on("Fetch", topic="orders", client_id="ann").delay(5.0)
 
@@ -103,7 +103,7 @@ async def test_seek_while_a_fetch_is_under_way(env: VirtualEnvironment):
 
 
 async def test_pause_and_resume(env: VirtualEnvironment):
-    """Nothing more is handed out, not even what is buffered; other claims go on; resume goes on at the next record."""
+    """No record is delivered, not even a buffered one; other claims continue; resume continues at the next record."""
     handler = WorkHandler(env)
     await env.produce(10, [0, 1])
 
@@ -121,7 +121,7 @@ async def test_pause_and_resume(env: VirtualEnvironment):
         await asyncio.sleep(60.0)
         assert "record 0@4" not in handler.calls
         assert group.session.claims[0].paused
-        assert len(handler.sessions) == 1, "a paused member is a live member"
+        assert len(handler.sessions) == 1, "a paused member sends heartbeats"
         group.resume([("orders", 0)])
         await handler.until("done 0@19")
         assert handler.calls.count("record 0@4") == 1
@@ -145,7 +145,7 @@ async def test_pauses_survive_a_rebalance(env: VirtualEnvironment):
         await handler.until("done 0@2")
 
 
-async def test_a_paused_claim_ends_all_the_same(env: VirtualEnvironment):
+async def test_a_paused_claim_ends_with_its_session(env: VirtualEnvironment):
     handler = WorkHandler(env)
     await env.produce(3, [0])
     async with member(env) as group:
@@ -162,7 +162,7 @@ async def test_a_paused_claim_ends_all_the_same(env: VirtualEnvironment):
 
 
 async def test_a_leader_that_moves(env: VirtualEnvironment):
-    """No record is missed or comes twice, and the session does not notice."""
+    """No record is missed or repeated, and the session continues."""
     handler = WorkHandler(env)
     await env.produce(5, [0])
     async with member(env) as group, running(group.run("orders", handler)):
@@ -203,7 +203,7 @@ async def read_batches_past_error(claim: Claim) -> None:
 
 @pytest.mark.parametrize("read", [read_past_error, read_batches_past_error])
 async def test_a_fetch_error_that_is_caught(read: Read):
-    """Raised to the handler once; one that catches it and reads on gets the records when they can be had again."""
+    """It is raised to the handler once; a handler that catches it gets the records when they are available again."""
     async with VirtualEnvironment.made(partitions=1) as env:
         env.cluster.faults.on("Fetch", topic="orders").error(E.TOPIC_AUTHORIZATION_FAILED)
         await env.produce(1, [0])
@@ -212,7 +212,7 @@ async def test_a_fetch_error_that_is_caught(read: Read):
 
 
 async def test_a_fetch_error_that_is_not_caught(env: VirtualEnvironment):
-    """It leaves run() as any exception of a handler does, and names the partition."""
+    """run() raises it like any exception of a handler; it names the partition."""
     env.cluster.faults.on("Fetch", topic="orders").error(E.TOPIC_AUTHORIZATION_FAILED)
     await env.produce(5, [0])
     async with member(env) as group:
@@ -223,8 +223,8 @@ async def test_a_fetch_error_that_is_not_caught(env: VirtualEnvironment):
 @pytest.mark.parametrize(
     "code", [E.NOT_LEADER_OR_FOLLOWER, E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_SERVER_ERROR]
 )
-async def test_a_fetch_error_that_heals(env: VirtualEnvironment, code: E):
-    """The handler sees nothing of it; errors() does."""
+async def test_a_temporary_fetch_error(env: VirtualEnvironment, code: E):
+    """It is reported by errors(), not to the handler."""
     handler = WorkHandler(env)
     env.cluster.faults.on("Fetch", topic="orders", times=3).error(code)
     await env.produce(5, [0])
@@ -236,7 +236,7 @@ async def test_a_fetch_error_that_heals(env: VirtualEnvironment, code: E):
 
 
 @pytest.mark.parametrize("when", ["before", "after", "mid-frame"])
-async def test_a_fetch_over_a_cut_connection(env: VirtualEnvironment, when):
+async def test_a_fetch_over_a_lost_connection(env: VirtualEnvironment, when):
     handler = WorkHandler(env)
     env.cluster.faults.on("Fetch", topic="orders", times=3).disconnect(when)
     await env.produce(5, [0])

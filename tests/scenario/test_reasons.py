@@ -1,4 +1,4 @@
-"""What the broker is told about joins and leaves (KIP-800)."""
+"""Reasons of joins and leaves, sent to the broker (KIP-800)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def reasons(env: VirtualEnvironment, name: str) -> Iterator[str]:
             yield request.reason
 
 
-async def test_the_broker_is_told_why(env: VirtualEnvironment) -> None:
-    """KIP-800: joins and leaves say their reason."""
+async def test_joins_and_leaves_send_their_reason(env: VirtualEnvironment) -> None:
+    """KIP-800: JoinGroup and LeaveGroup requests have a reason."""
     ann = await env.member("ann")
     await env.settled(ann)
     bob = await env.member("bob")
@@ -46,7 +46,7 @@ async def test_the_broker_is_told_why(env: VirtualEnvironment) -> None:
     assert list(reasons(env, "bob"))[-1] == "closing: the group object was closed"
 
 
-async def test_a_lost_member_says_so(env: VirtualEnvironment) -> None:
+async def test_the_reason_of_a_lost_member(env: VirtualEnvironment) -> None:
     handler = WorkHandler(env)
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("setup")
@@ -57,7 +57,7 @@ async def test_a_lost_member_says_so(env: VirtualEnvironment) -> None:
     assert "UNKNOWN_MEMBER_ID" in told[-1]
 
 
-async def test_a_join_that_is_tried_again_says_what_failed(env: VirtualEnvironment) -> None:
+async def test_the_reason_of_a_retried_join_is_the_failure(env: VirtualEnvironment) -> None:
     env.cluster.faults.on("SyncGroup").error(27)  # REBALANCE_IN_PROGRESS
     handler = WorkHandler(env)
     async with member(env) as group, running(group.run("orders", handler)):

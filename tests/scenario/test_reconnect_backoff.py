@@ -1,4 +1,4 @@
-"""Pauses before another connection attempt are short beside the session, whatever the configuration says."""
+"""Pauses before a reconnect are short compared to the session timeout, for any configuration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLOW = {"retry_backoff": 4.0, "retry_backoff_max": 60.0}
 @pytest.mark.parametrize("nodes", [1, 3])
 @pytest.mark.parametrize("away", [4.0, 6.0, 8.0])
 async def test_backoff_does_not_cost_the_membership(away: float, nodes: int) -> None:
-    """The coordinator refuses connections for less than a session: the next heartbeat comes at once when it is back."""
+    """The coordinator refuses connections for less than a session: the heartbeat is sent soon after it is back."""
     async with VirtualEnvironment.made(nodes=nodes) as env:
         handler, ends = WorkHandler(env), SessionEndHook()
         async with member(env, hooks=(ends,), **SLOW) as group, running(group.run("orders", handler)):

@@ -1,4 +1,4 @@
-"""`group.records()`: one loop over all claims, its turns, its ends, and the record in hand."""
+"""`group.records()`: one loop over all claims, fairness between partitions, its ends, and the current record."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def place(record: Record) -> Place:
 
 
 async def take(records: AsyncIterator[Record], count: int) -> list[Place]:
-    """The next records, each marked by nobody, out of a loop that is left by `break`."""
+    """Return the next records, unmarked, read in a loop that ends with `break`."""
     found = []
     async for record in records:
         found.append(place(record))
@@ -73,7 +73,7 @@ async def test_a_loop_reads_and_commits_all_partitions(env: VirtualEnvironment):
     assert group_requests(env)[-1] == "LeaveGroup"
 
 
-# --- turns ------------------------------------------------------------------------------------------------------------
+# --- fairness---------------------------------------------------------------------------------------------------------
 
 
 async def test_topics_and_partitions_take_turns_by_batch(env: VirtualEnvironment):
@@ -83,12 +83,12 @@ async def test_topics_and_partitions_take_turns_by_batch(env: VirtualEnvironment
         await env.admin.produce(tp, [b"v"] * 12, batch=4)
     async with member(env) as group, group.records(["orders", "bills"]) as records:
         first = await anext(records)
-        await asyncio.sleep(5.0)  # the rest is there now
+        await asyncio.sleep(5.0)  # all partitions are buffered now
         seen = [place(first), *await take(records, 35)]
     runs = [(tp, len(list(found))) for tp, found in groupby(seen, key=lambda at: at[:2])]
     batches = [(tp, 1) for tp, size in runs for _ in range(size // 4) if size >= 4]
     assert len(batches) <= 9
-    # after the first batch each of the three has one in every round
+    # after the first batch each of the three partitions has one batch in every round
     rounds = [tp for tp, size in runs[2:8]]
     assert len(set(rounds[:3])) == len(set(rounds[3:])) == 3
     assert all(
@@ -96,8 +96,8 @@ async def test_topics_and_partitions_take_turns_by_batch(env: VirtualEnvironment
     )
 
 
-async def test_a_slow_body_turns_to_the_next_partition_within_a_batch(env: VirtualEnvironment):
-    """A batch of thousands must not keep the others waiting for hours."""
+async def test_a_slow_body_switches_partitions_within_a_batch(env: VirtualEnvironment):
+    """A batch of thousands of records must not delay the other partitions for hours."""
     await fill(env, 100)
     async with member(env) as group:
         records = group.records("orders")
@@ -112,7 +112,7 @@ async def test_a_slow_body_turns_to_the_next_partition_within_a_batch(env: Virtu
     assert sorted(seen[:4]) == sorted(seen[4:]) == [0, 1, 2, 3]
 
 
-async def test_a_paused_partition_has_no_turn_until_it_is_resumed(env: VirtualEnvironment):
+async def test_a_paused_partition_is_skipped_until_it_is_resumed(env: VirtualEnvironment):
     await fill(env, 3)
     async with member(env) as group:
         records = group.records("orders")
@@ -134,7 +134,7 @@ async def test_a_paused_partition_has_no_turn_until_it_is_resumed(env: VirtualEn
 
 
 @pytest.mark.parametrize("again", [False, True])
-async def test_a_break_and_a_second_loop_go_on_at_the_very_next_record(env: VirtualEnvironment, again: bool):
+async def test_a_break_and_a_second_loop_continue_at_the_next_record(env: VirtualEnvironment, again: bool):
     await env.admin.produce(orders(0), [b"v"] * 50, batch=20)
     async with member(env) as group:
         records = group.records("orders")
@@ -176,7 +176,7 @@ async def test_one_task_reads_at_a_time(env: VirtualEnvironment):
 # --- rebalances -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_rebalance_waits_for_the_record_in_hand_and_commits_its_mark(env: VirtualEnvironment):
+async def test_a_rebalance_waits_for_the_current_record_and_commits_its_mark(env: VirtualEnvironment):
     await fill(env, 3)
     seen: list[Place] = []
     async with member(env) as group:
@@ -192,10 +192,10 @@ async def test_a_rebalance_waits_for_the_record_in_hand_and_commits_its_mark(env
             await session.wait_ended()
             assert isinstance(session.cause, Rebalanced)
             await asyncio.sleep(20.0)
-            assert group.session is session, "it waits for the body"
+            assert group.session is session, "the rebalance waits for the loop's body"
             group.mark(record)
             began = now()
-            async for record in records:  # the read lets go of the record
+            async for record in records:  # the next read completes the current record
                 assert now() - began < 5.0
                 assert sum(committed(env).values()) == 6
                 seen.append(place(record))
@@ -212,7 +212,7 @@ async def _join(env: VirtualEnvironment) -> None:
     await env.member("bob")
 
 
-async def test_a_record_in_hand_beyond_the_limit_loses_its_mark_and_is_told_of(
+async def test_a_current_record_beyond_the_limit_loses_its_mark_and_is_reported(
     env: VirtualEnvironment, caplog: pytest.LogCaptureFixture
 ):
     await fill(env, 3)
@@ -239,14 +239,14 @@ async def test_a_record_in_hand_beyond_the_limit_loses_its_mark_and_is_told_of(
         with pytest.raises(CommitFailedError) as raised:
             await group.commit()
         assert set(raised.value.errors) == {TopicPartition(record.topic, record.partition)}
-        await group.commit()  # told once
+        await group.commit()  # reported once
         assert committed(env) == {}
         again = await take(records, 12)
         assert place(record) in again, "it is delivered again"
         assert len(set(again)) == 12
 
 
-async def test_marks_after_a_loss_are_dropped_and_told_of(env: VirtualEnvironment):
+async def test_marks_after_a_loss_are_dropped_and_reported(env: VirtualEnvironment):
     await fill(env, 3)
     async with member(env) as group:
         errors = group.errors()
@@ -261,16 +261,18 @@ async def test_marks_after_a_loss_are_dropped_and_told_of(env: VirtualEnvironmen
         group.mark(before[1])
         assert isinstance(await _next(errors, MarkDropped), MarkDropped)
         await env.bell.until(lambda: group.session is not session, "the session's end", env.limit)
-        assert now() - began < 1.0, "nothing is waited for: nothing could be committed"
+        assert now() - began < 1.0, (
+            "a lost session does not wait for the current record, as it could not commit it"
+        )
         await stable(env, group, 2)
         group.mark(before[1])
         with pytest.raises(CommitFailedError, match="owned again"):
             await group.commit()
-        assert len(set(await take(records, 11))) == 11, "all but what was committed is delivered again"
+        assert len(set(await take(records, 11))) == 11, "all uncommitted records are delivered again"
 
 
 async def test_commits_while_a_session_ends(env: VirtualEnvironment):
-    """In the moment in which nothing can be committed any more, and the session still stands, it is no usage error."""
+    """A commit while the session ends, when nothing can be committed any more, is no usage error."""
     await fill(env, 3)
     commits: list[asyncio.Task[None]] = []
 
@@ -294,7 +296,7 @@ async def test_commits_while_a_session_ends(env: VirtualEnvironment):
         await commits[0]
 
 
-async def test_a_cancelled_commit_does_not_swallow_what_was_dropped(env: VirtualEnvironment):
+async def test_dropped_marks_are_reported_after_a_cancelled_commit(env: VirtualEnvironment):
     await fill(env, 3)
     async with member(env, auto_commit=False) as group:
         records = group.records("orders")
@@ -322,7 +324,7 @@ async def _next(errors: AsyncIterator[Exception], kind: type[Exception]) -> Exce
     raise AssertionError(kind)
 
 
-async def test_a_loop_that_nobody_drives_stays_a_member(env: VirtualEnvironment):
+async def test_a_loop_that_does_not_read_stays_a_member(env: VirtualEnvironment):
     await fill(env, 500)
     async with member(env, buffer_bytes=20_000, max_partition_fetch_bytes=5_000) as group:
         records = group.records("orders")
@@ -333,12 +335,12 @@ async def test_a_loop_that_nobody_drives_stays_a_member(env: VirtualEnvironment)
         assert group.session is session
         assert group.health().is_healthy
         held = sum(claim.consumer.buffered_bytes for claim in session.claims)
-        assert 0 < held < 60_000, "what is not read is not fetched"
+        assert 0 < held < 60_000, "nothing is fetched beyond the buffer"
         seen = [place(first), *await take(records, 1999)]
         assert len(set(seen)) == 2000
 
 
-async def test_a_rebalance_while_nobody_reads_has_its_limit(env: VirtualEnvironment):
+async def test_a_rebalance_while_the_loop_does_not_read_has_a_limit(env: VirtualEnvironment):
     await fill(env, 3)
     async with member(env, rebalance_timeout=20.0) as group:
         records = group.records("orders")
@@ -352,7 +354,7 @@ async def test_a_rebalance_while_nobody_reads_has_its_limit(env: VirtualEnvironm
         began = now()
         await bob.leave()
         await stable(env, group, 3)
-        assert now() - began < 5.0, "there is nothing in hand any more"
+        assert now() - began < 5.0, "there is no current record any more"
 
 
 # --- ends -------------------------------------------------------------------------------------------------------------
@@ -376,7 +378,7 @@ async def test_the_body_closes_the_group(env: VirtualEnvironment):
             group.records("orders")
 
 
-async def test_a_close_by_another_task_waits_for_the_record_in_hand(env: VirtualEnvironment):
+async def test_a_close_by_another_task_waits_for_the_current_record(env: VirtualEnvironment):
     await fill(env, 3)
     seen: list[Place] = []
     async with member(env) as group:
@@ -393,7 +395,7 @@ async def test_a_close_by_another_task_waits_for_the_record_in_hand(env: Virtual
     assert group_requests(env)[-1] == "LeaveGroup"
 
 
-async def test_what_the_body_raises_ends_it_in_order(env: VirtualEnvironment):
+async def test_an_exception_of_the_body_ends_the_session_in_order(env: VirtualEnvironment):
     await fill(env, 3)
     seen: list[Place] = []
     began = 0.0
@@ -406,11 +408,11 @@ async def test_what_the_body_raises_ends_it_in_order(env: VirtualEnvironment):
                     raise KeyError("the body's own")
                 group.mark(record)
     assert now() - began < 1.0
-    assert sum(committed(env).values()) == 4, "what is done is committed, the record in hand is not"
+    assert sum(committed(env).values()) == 4, "finished records are committed, the current one is not"
     assert group_requests(env)[-1] == "LeaveGroup"
 
 
-async def test_a_cancelled_task_ends_it_in_order(env: VirtualEnvironment):
+async def test_a_cancelled_task_ends_the_session_in_order(env: VirtualEnvironment):
     await fill(env, 3)
 
     async def consume() -> None:
@@ -452,7 +454,7 @@ async def test_closing_the_iterator_leaves_the_group_and_the_group_object_open(e
         assert sum(call.startswith("done") for call in handler.calls) == 9
 
 
-async def test_closing_an_iterator_that_never_began(env: VirtualEnvironment):
+async def test_closing_an_iterator_that_was_never_used(env: VirtualEnvironment):
     async with member(env) as group:
         records = group.records("orders")
         assert "not begun" in repr(records)
@@ -465,7 +467,7 @@ async def test_closing_an_iterator_that_never_began(env: VirtualEnvironment):
     assert "LeaveGroup" not in group_requests(env)
 
 
-async def test_what_cannot_heal_is_raised_by_the_loop(env: VirtualEnvironment):
+async def test_permanent_errors_are_raised_by_the_loop(env: VirtualEnvironment):
     async with member(env) as group:
         records = group.records("nowhere")
         with pytest.raises(BrokerError, match="nowhere"):
@@ -476,14 +478,16 @@ async def test_what_cannot_heal_is_raised_by_the_loop(env: VirtualEnvironment):
         assert await take(group.records("orders"), 1) == [("orders", 0, 0)]
 
 
-async def test_a_failure_that_nobody_met_is_logged(env: VirtualEnvironment, caplog: pytest.LogCaptureFixture):
+async def test_a_failure_that_was_not_raised_is_logged(
+    env: VirtualEnvironment, caplog: pytest.LogCaptureFixture
+):
     async with member(env) as group:
         async with group.records("nowhere"):
             await asyncio.sleep(10.0)
         assert "records() failed" in caplog.text
 
 
-async def test_an_error_of_one_partition_is_raised_and_the_others_are_read_on(env: VirtualEnvironment):
+async def test_an_error_of_one_partition_is_raised_and_the_others_are_read(env: VirtualEnvironment):
     await fill(env, 3)
     async with member(env, out_of_range_reset="error") as group:
         records = group.records("orders")
@@ -507,7 +511,7 @@ async def test_an_error_of_one_partition_is_raised_and_the_others_are_read_on(en
         assert await take(records, 1) == [("orders", 2, 2)]
 
 
-async def test_the_topics_change_in_the_middle(env: VirtualEnvironment):
+async def test_topics_change_during_the_loop(env: VirtualEnvironment):
     await env.admin.create_topic("bills", 1)
     await env.admin.produce(TopicPartition("bills", 0), [b"v"] * 2)
     await env.admin.produce(orders(0), [b"v"] * 2)
@@ -521,7 +525,7 @@ async def test_the_topics_change_in_the_middle(env: VirtualEnvironment):
 # --- marks through the group ------------------------------------------------------------------------------------------
 
 
-async def test_marks_through_the_group_serve_handlers_too(env: VirtualEnvironment):
+async def test_handlers_may_mark_through_the_group(env: VirtualEnvironment):
     await fill(env, 3)
 
     async def work(_session: object, _claim: object, record: Record) -> None:
@@ -537,7 +541,7 @@ async def test_marks_through_the_group_serve_handlers_too(env: VirtualEnvironmen
     assert {c.metadata for c in env.cluster.group("g").offsets.values()} == {"by the group"}
 
 
-async def test_what_is_no_record_cannot_be_marked(env: VirtualEnvironment):
+async def test_only_records_and_batches_can_be_marked(env: VirtualEnvironment):
     async with member(env) as group:
         with pytest.raises(ConfigError, match="a Record or a Batch"):
             group.mark(7)  # type: ignore[arg-type]
@@ -552,11 +556,11 @@ async def test_what_is_no_record_cannot_be_marked(env: VirtualEnvironment):
         await group.commit()
 
 
-# --- who has the record in hand ---------------------------------------------------------------------------------------
+# --- the task with the current record-------------------------------------------------------------------------------------
 
 
-async def test_a_record_read_by_a_helper_task_does_not_hold_up_the_close(env: VirtualEnvironment):
-    """`asyncio.wait_for` runs the read in a task of its own before Python 3.12."""
+async def test_a_record_read_by_a_helper_task_does_not_delay_the_close(env: VirtualEnvironment):
+    """Before Python 3.12 `asyncio.wait_for` runs the read in a separate task."""
     await fill(env, 3)
     async with member(env) as group:
         records = group.records("orders")
@@ -567,7 +571,7 @@ async def test_a_record_read_by_a_helper_task_does_not_hold_up_the_close(env: Vi
     assert committed(env) == {record.partition: 1}
 
 
-async def test_a_record_whose_task_is_over_does_not_hold_up_the_close(env: VirtualEnvironment):
+async def test_a_record_whose_task_has_ended_does_not_delay_the_close(env: VirtualEnvironment):
     await fill(env, 3)
 
     async def consume(group: ConsumerGroup) -> None:
@@ -582,7 +586,7 @@ async def test_a_record_whose_task_is_over_does_not_hold_up_the_close(env: Virtu
     assert sum(committed(env).values()) == 1
 
 
-async def test_a_close_limits_the_wait_for_the_record_in_hand(env: VirtualEnvironment):
+async def test_a_close_limits_the_wait_for_the_current_record(env: VirtualEnvironment):
     await fill(env, 3)
     async with member(env, close_timeout=10.0) as group:
         records = group.records("orders")
@@ -603,7 +607,7 @@ async def test_a_close_before_the_first_step_ends_the_loop(env: VirtualEnvironme
             assert [record async for record in records] == []
 
 
-async def test_health_says_what_a_rebalance_waits_for(env: VirtualEnvironment):
+async def test_health_names_what_a_rebalance_waits_for(env: VirtualEnvironment):
     await fill(env, 3)
     async with member(env) as group:
         records = group.records("orders")

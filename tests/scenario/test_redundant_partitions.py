@@ -1,4 +1,4 @@
-"""One partition for several members on purpose: a standby, an index that is built more than once (seed 000)."""
+"""Partitions assigned to several members on purpose: warm standbys, or an index that is built several times."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ pytestmark = pytest.mark.asyncio
 
 
 class Redundant:
-    """Every partition to `copies` members, of which the first owns it; a member's user data says what it owns.
+    """Assigns every partition to `copies` members; the first one owns it. A member's user data lists what it owns.
 
-    The redundant partitioning of Kafka's client-side assignment proposal: an index that is built more than once, a
-    standby that is warm.
+    This is the redundant partitioning of Kafka's client-side assignment proposal: an index that is built several times, or a
+    warm standby.
     """
 
     name = "redundant"
@@ -48,7 +48,7 @@ class Redundant:
 
 
 async def test_a_partition_of_two_members(env: VirtualEnvironment) -> None:
-    """Both get all its records, and one leaving makes others take its copies over."""
+    """Both get all its records; when one leaves, others take over its copies."""
     redundant = {"assignors": (Redundant(2),)}
     members = [await env.member(name, **redundant) for name in ("ann", "bob", "cat")]
     group = await env.settled(*members)
@@ -75,7 +75,7 @@ async def test_a_partition_of_two_members(env: VirtualEnvironment) -> None:
 
 
 async def test_of_what_two_members_commit_the_last_wins(env: VirtualEnvironment) -> None:
-    """Marks go forwards within a member only: the slower one takes the group's offset back."""
+    """Marks only move forward within one member: the slower member moves the group's offset back."""
     quick, slow = asyncio.Event(), asyncio.Event()
 
     async def at_its_time(_session: Session, _claim: Claim, record: Record) -> None:
@@ -108,7 +108,7 @@ async def test_of_what_two_members_commit_the_last_wins(env: VirtualEnvironment)
 
 
 class Standby(WorkHandler):
-    """Marks what its member owns; of what it only holds, records are seen and left to the owner."""
+    """Marks records of partitions that its member owns; others are read and not marked."""
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:
         owns = str(claim.tp).encode() in (session.assignment_user_data or b"").split()
@@ -119,7 +119,7 @@ class Standby(WorkHandler):
 
 
 async def test_a_standby_becomes_the_owner(env: VirtualEnvironment) -> None:
-    """Where the offset matters one member alone marks: the user data says who, and nothing goes back."""
+    """Only the owner named in the user data marks, so committed offsets never move back."""
     config = {"assignors": (Redundant(2),)}
     one, other = Standby(env), Standby(env)
     await env.produce(3, [0, 1])

@@ -1,4 +1,4 @@
-"""Requests that wait at a coordinator which is frozen: they go to the new one as soon as it is known."""
+"""Requests that are pending at a frozen coordinator are sent to the new one as soon as it is known."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.asyncio
 
 
 def first_at_another(env: VirtualEnvironment, frozen: FrozenCoordinator, api: str) -> Exchange:
-    """The first request of this kind that another broker has served since the coordinator was frozen."""
+    """Return the first request of this API that another broker served after the coordinator was frozen."""
     return next(
         e
         for e in env.cluster.history.of(api, client_id="ann")
@@ -30,7 +30,7 @@ def first_at_another(env: VirtualEnvironment, frozen: FrozenCoordinator, api: st
 async def test_commits_reach_the_new_coordinator_with_the_heartbeats(
     env: VirtualEnvironment, known_after: float, automatic: bool
 ):
-    """The old one stays frozen: nobody waits for it, and session.commit() does not fail."""
+    """The old one stays frozen: no request waits for it, and session.commit() does not fail."""
     handler, ends = WorkHandler(env), SessionEndHook()
     config = {"auto_commit_interval": 0.5} if automatic else {"auto_commit": False}
     async with member(env, hooks=(ends,), **config) as group, running(group.run("orders", handler)):
@@ -55,8 +55,8 @@ async def test_commits_reach_the_new_coordinator_with_the_heartbeats(
         assert ends.names == []
 
 
-async def test_marks_of_a_commit_given_up_are_committed_again_at_the_end(env: VirtualEnvironment):
-    """The old coordinator may serve it after newer ones: the last commit repeats what it would set back."""
+async def test_marks_of_an_abandoned_commit_are_committed_again_at_the_end(env: VirtualEnvironment):
+    """The old coordinator may process it after newer commits: the last commit repeats its partitions."""
     handler = WorkHandler(env)
     async with (
         member(env, auto_commit_interval=0.5) as group,
@@ -77,7 +77,7 @@ async def test_marks_of_a_commit_given_up_are_committed_again_at_the_end(env: Vi
 
 
 async def test_the_start_of_a_session_does_not_wait_for_the_frozen_one(env: VirtualEnvironment):
-    """Its OffsetFetch waits there; heartbeats, which run already, find the new one."""
+    """Its OffsetFetch is pending there; the heartbeats, which already run, find the new coordinator."""
     handler, ends = WorkHandler(env), SessionEndHook()
     await env.produce(5, range(4))
     frozen = FrozenCoordinator(env)
@@ -91,7 +91,7 @@ async def test_the_start_of_a_session_does_not_wait_for_the_frozen_one(env: Virt
         await handler.until("setup")
         found = first_at_another(env, frozen, "OffsetFetch")
         assert found.time - begun < 10.5, (
-            "not the 16.4 s after which connecting to the frozen one is given up"
+            "less than the 16.4 s after which connecting to the frozen one times out"
         )
         fetch.release()
         frozen.thaw()
@@ -99,8 +99,8 @@ async def test_the_start_of_a_session_does_not_wait_for_the_frozen_one(env: Virt
         assert ends.names == []
 
 
-async def test_a_plan_that_is_not_handed_out_is_asked_of_the_new_coordinator(env: VirtualEnvironment):
-    """SyncGroup waits at the frozen one; heartbeats run already, and the member joins again under its id."""
+async def test_a_pending_sync_group_is_replaced_by_a_join_at_the_new_coordinator(env: VirtualEnvironment):
+    """SyncGroup is pending at the frozen one; heartbeats already run, and the member joins again with its id."""
     handler = WorkHandler(env)
     frozen = FrozenCoordinator(env)
     sync = env.cluster.faults.on("SyncGroup", node=frozen.node).hold()
@@ -118,7 +118,7 @@ async def test_a_plan_that_is_not_handed_out_is_asked_of_the_new_coordinator(env
 
 
 async def test_a_commit_fails_when_there_is_no_coordinator(env: VirtualEnvironment):
-    """As before: what is not known to have moved is tried `commit_retry_max` times."""
+    """If no new coordinator is found, a commit is retried `commit_retry_max` times."""
     handler = WorkHandler(env)
     async with member(env, auto_commit=False) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")

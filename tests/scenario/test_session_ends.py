@@ -1,6 +1,6 @@
-"""How things end: the table of the design, line by line, each with its handlers, its offsets and its caller.
+"""How claims and sessions end (the table "How things end" of the design): handlers, offsets and caller in each case.
 
-The lines of claims and sessions; those of errors and callers are in `test_ends_table_callers.py`.
+Errors and callers are tested in `test_session_ends_callers.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio
 
 
 async def test_revoked(env: VirtualEnvironment):
-    """The record at hand is finished, no other is begun; its mark is committed; consume() returns."""
+    """The current record is finished, no other is started; its mark is committed; consume() returns."""
     gate, ends = Gate(0, 2), SessionEndHook()
     handler = WorkHandler(env, gate)
     await env.produce(5, [0])
@@ -40,7 +40,7 @@ async def test_revoked(env: VirtualEnvironment):
         await bob.leave()
 
 
-async def test_revoked_and_run_goes_on(env: VirtualEnvironment):
+async def test_revoked_and_run_continues(env: VirtualEnvironment):
     handler, ends = WorkHandler(env), SessionEndHook()
     async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)) as consuming:
         await handler.until("assigned [0, 1, 2, 3]")
@@ -53,10 +53,10 @@ async def test_revoked_and_run_goes_on(env: VirtualEnvironment):
 
 
 async def test_revoked_handler_has_its_time(env: VirtualEnvironment):
-    """A handler that does not come to an end is cancelled once, in time for the member to join again.
+    """A handler that does not end is cancelled once, early enough for the member to join again.
 
-    The coordinator waits for `rebalance_timeout` from a moment after the last good heartbeat; a fifth of that is kept
-    for what follows the handlers.
+    The coordinator waits for `rebalance_timeout` from a time after the last successful heartbeat; a fifth of it is reserved
+    for the steps after the handlers.
     """
     gate = Gate(0, 2)
     handler = WorkHandler(env, gate)
@@ -77,9 +77,9 @@ async def test_revoked_handler_has_its_time(env: VirtualEnvironment):
         await bob.leave()
 
 
-async def test_revoked_handler_that_holds_up_the_whole_group(env: VirtualEnvironment):
-    """One that swallows its cancellation: what was finished is committed while it still drains, and the group goes on
-    from there without it.
+async def test_revoked_handler_that_blocks_the_group(env: VirtualEnvironment):
+    """It ignores its cancellation: finished work is committed while it still drains, and the group continues from there
+    without it.
     """
     cancelled = asyncio.Event()
 
@@ -117,7 +117,7 @@ async def test_revoked_handler_that_holds_up_the_whole_group(env: VirtualEnviron
 
 
 async def test_lost_when_fenced(env: VirtualEnvironment):
-    """Iterators stop, on_lost instead of on_revoked, nothing is committed, run() joins anew."""
+    """Iterators stop, on_lost is called instead of on_revoked, nothing is committed, run() joins again."""
     gate, ends = Gate(0, 2), SessionEndHook()
     handler = WorkHandler(env, gate)
     await env.produce(5, [0])
@@ -142,7 +142,7 @@ async def test_lost_when_fenced(env: VirtualEnvironment):
 
 @pytest.mark.parametrize("handler_time", [0.0, 5.0])
 async def test_lost_when_no_broker_answers(env: VirtualEnvironment, handler_time: float):
-    """session_timeout after the last answer of any broker the session ends, to the point."""
+    """The session ends exactly session_timeout after the last response of any broker."""
     ends, lost_at = SessionEndHook(), []
 
     async def work(session: Session, _claim: Claim, _record: Record) -> None:
@@ -165,7 +165,7 @@ async def test_lost_when_no_broker_answers(env: VirtualEnvironment, handler_time
 
 
 async def test_one_node_that_answers_keeps_a_session_alive(env: VirtualEnvironment):
-    """While any broker answers, the coordinator may be gone for minutes: claims go on and marks wait."""
+    """While any broker answers, the coordinator may be down for minutes: claims continue and marks wait."""
     handler, ends = WorkHandler(env), SessionEndHook()
     await env.produce(5, [0])
     async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
@@ -187,7 +187,7 @@ async def test_one_node_that_answers_keeps_a_session_alive(env: VirtualEnvironme
 
 
 async def test_claim_returned(env: VirtualEnvironment, caplog: pytest.LogCaptureFixture):
-    """The session ends for all claims; what was marked is committed; one warning names the claim."""
+    """The session ends for all claims; marks are committed; one warning names the claim."""
     ends = SessionEndHook()
 
     class Leaves(WorkHandler):
@@ -214,7 +214,7 @@ async def test_claim_returned(env: VirtualEnvironment, caplog: pytest.LogCapture
     assert "orders-1" in warnings[0]
 
 
-async def test_claim_returned_and_run_joins_anew_after_backoff(env: VirtualEnvironment):
+async def test_claim_returned_and_run_joins_again_after_backoff(env: VirtualEnvironment):
     ends = SessionEndHook()
     starts: list[float] = []
 

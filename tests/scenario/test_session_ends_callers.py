@@ -1,4 +1,4 @@
-"""How things end: the table of the design, its lines of errors and callers."""
+"""How sessions end by errors and callers (the table "How things end" of the design)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ pytestmark = pytest.mark.asyncio
 
 
 class Boom(Exception):
-    """What a user's handler may raise."""
+    """An exception of a user's handler."""
 
 
 @pytest.mark.parametrize("how", ["consume", "run"])
 async def test_handler_raises(env: VirtualEnvironment, how: str):
-    """The others finish what they have at hand; finished work is committed; the exception itself comes out."""
+    """The other handlers finish their current record; finished work is committed; the exception is raised unchanged."""
     gate, ends, error = Gate(1, 1), SessionEndHook(), Boom("no such order")
 
     async def work(session: Session, claim: Claim, record: Record) -> None:
@@ -37,7 +37,9 @@ async def test_handler_raises(env: VirtualEnvironment, how: str):
     async with member(env, hooks=(ends,)) as group:
         async with running(getattr(group, how)("orders", handler)) as consuming:
             await handler.until("end 0")
-            await asyncio.sleep(5.0)  # partition 1 still works, and is waited for
+            await asyncio.sleep(
+                5.0
+            )  # the handler of partition 1 is still working, and the session waits for it
             assert not consuming.done()
             gate.open.set()
             with pytest.raises(Boom) as caught:
@@ -59,7 +61,7 @@ async def test_handler_raises(env: VirtualEnvironment, how: str):
 
 @pytest.mark.parametrize("how", ["consume", "run"])
 async def test_aclose(env: VirtualEnvironment, how: str):
-    """Work at hand is finished and committed, the member leaves at once, the caller returns."""
+    """Current records are finished and committed, the member leaves at once, the caller returns."""
     gate, ends = Gate(0, 2), SessionEndHook()
     handler = WorkHandler(env, gate)
     await env.produce(5, [0])
@@ -93,14 +95,16 @@ async def test_aclose_cancels_once_after_close_timeout(env: VirtualEnvironment):
         await gate.reached.wait()
         began = now()
         await group.aclose()
-        assert now() - began == pytest.approx(7.0 * 0.8), "a fifth is left for what comes after the handlers"
+        assert now() - began == pytest.approx(7.0 * 0.8), (
+            "a fifth is reserved for the steps after the handlers"
+        )
         assert handler.calls.count("cancelled 0") == 1
         await consuming
         assert committed(env) == {0: 2}
         assert env.cluster.group("g").members == {}
 
 
-async def test_aclose_of_a_static_member_leaves_its_place(env: VirtualEnvironment):
+async def test_aclose_of_a_static_member_does_not_leave_the_group(env: VirtualEnvironment):
     handler = WorkHandler(env)
     async with member(env, group_instance_id="desk-1") as group, running(group.run("orders", handler)):
         await handler.until("assigned [0, 1, 2, 3]")
@@ -111,7 +115,7 @@ async def test_aclose_of_a_static_member_leaves_its_place(env: VirtualEnvironmen
 
 @pytest.mark.parametrize("how", ["consume", "run"])
 async def test_aclose_while_a_rebalance_drains(env: VirtualEnvironment, how: str):
-    """The session ends for another reason already: the caller returns all the same, and nobody joins once more."""
+    """The session is already ending for another reason: the caller returns, and the member does not join again."""
     gate, ends = Gate(0, 2), SessionEndHook()
     handler = WorkHandler(env, gate)
     await env.produce(5, [0])
@@ -134,7 +138,7 @@ async def test_aclose_while_a_rebalance_drains(env: VirtualEnvironment, how: str
 
 @pytest.mark.parametrize("how", ["consume", "run"])
 async def test_aclose_while_joining(env: VirtualEnvironment, how: str):
-    """A join that waits for others is given up, and the caller returns as from a session."""
+    """A join that waits for other members is cancelled, and the caller returns as from a session."""
     env.cluster.faults.on("JoinGroup", nth=2).hold()
     handler = WorkHandler(env)
     async with member(env) as group, running(getattr(group, how)("orders", handler)) as consuming:
@@ -151,7 +155,7 @@ async def test_aclose_while_joining(env: VirtualEnvironment, how: str):
 
 @pytest.mark.parametrize("how", ["consume", "run"])
 async def test_caller_cancelled(env: VirtualEnvironment, how: str):
-    """Handlers are cancelled once, at once; cleanup, commit and leave happen; CancelledError comes out."""
+    """Handlers are cancelled once, at once; cleanup, commit and leave happen; CancelledError is raised."""
     gate, ends = Gate(0, 2), SessionEndHook()
     handler = WorkHandler(env, gate)
     await env.produce(5, [0])
@@ -171,7 +175,7 @@ async def test_caller_cancelled(env: VirtualEnvironment, how: str):
 
 
 async def test_caller_cancelled_cleanup_is_limited_by_close_timeout(env: VirtualEnvironment):
-    """A cleanup that takes longer than close_timeout is cancelled; the commit is made nevertheless."""
+    """A cleanup that takes longer than close_timeout is cancelled; the commit still happens."""
 
     class Slow(WorkHandler):
         async def cleanup(self, session: Session) -> None:
@@ -195,7 +199,7 @@ async def test_caller_cancelled_cleanup_is_limited_by_close_timeout(env: Virtual
 
 
 async def test_caller_cancelled_during_cleanup(env: VirtualEnvironment):
-    """A session that ends anyway: its cleanup is not cut off by the caller's cancellation, only limited."""
+    """In a session that is already ending, the caller's cancellation does not cancel cleanup, it only limits its time."""
 
     class Cleans(WorkHandler):
         async def cleanup(self, session: Session) -> None:
@@ -219,7 +223,7 @@ async def test_caller_cancelled_during_cleanup(env: VirtualEnvironment):
 
 
 async def test_caller_cancelled_while_no_broker_answers(env: VirtualEnvironment):
-    """Commit and leave are given up within close_timeout, all together: nobody waits for ever."""
+    """Commit and leave together take at most close_timeout."""
     handler = WorkHandler(env)
     await env.produce(5, [0])
     async with member(env, close_timeout=7.0, auto_commit_interval=3000.0) as group:
@@ -237,7 +241,7 @@ async def test_caller_cancelled_while_no_broker_answers(env: VirtualEnvironment)
 
 
 async def test_aclose_while_no_broker_answers(env: VirtualEnvironment):
-    """The same for closing: handlers are given their time, then everything has a limit."""
+    """The same for closing: handlers have their time, and the whole close has a limit."""
     handler = WorkHandler(env)
     await env.produce(5, [0])
     async with (
@@ -256,7 +260,7 @@ async def test_aclose_while_no_broker_answers(env: VirtualEnvironment):
 async def test_a_handler_that_ignores_its_cancellation(
     env: VirtualEnvironment, caplog: pytest.LogCaptureFixture
 ):
-    """It is waited for, since it may be at something that must not be torn; the log says what holds things up."""
+    """The session waits for it, as it may do work that must not be interrupted; the log says what the session waits for."""
 
     async def stubborn(_session: Session, _claim: Claim, _record: Record) -> None:
         try:
@@ -296,7 +300,7 @@ async def test_a_handler_that_ignores_its_cancellation(
         (lambda fault: fault.error(ErrorCode.UNKNOWN_MEMBER_ID), 1, False),
         (lambda fault: fault.error(ErrorCode.REBALANCE_IN_PROGRESS), 1, False),
         (lambda fault: fault.error(ErrorCode.GROUP_AUTHORIZATION_FAILED), 1, True),
-        # what passes is tried again for as long as there is time
+        # retriable errors are retried while there is time
         (lambda fault: fault.error(ErrorCode.NOT_COORDINATOR), 1, False),
         (lambda fault: fault.error(ErrorCode.NOT_COORDINATOR), 2, False),
         (lambda fault: fault.error(ErrorCode.NOT_COORDINATOR), None, True),
@@ -325,7 +329,7 @@ async def test_leaving_that_fails(
     times: int | None,
     warns: bool,
 ):
-    """Closing goes on: the session timeout does the same later. It is logged, unless the member is gone anyway."""
+    """Closing continues: the session timeout removes the member later. A log entry, unless the group no longer has it."""
     fault(env.cluster.faults.on("LeaveGroup", times=times))
     handler = WorkHandler(env)
     await env.produce(5, [0])

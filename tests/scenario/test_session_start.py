@@ -1,4 +1,4 @@
-"""The beginning and the end of a session: what it costs in requests, and the order of the handler's methods."""
+"""The requests at the start and end of a session, and the order of the handler's methods."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MANY = 200
 # -- requests ------------------------------------------------------------------------------------------------------------
 
 
-class Starts(WorkHandler):
+class ClaimCounter(WorkHandler):
     """Counts claims; reads nothing."""
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:
@@ -30,17 +30,17 @@ class Starts(WorkHandler):
 
 
 def requests(env: VirtualEnvironment, since: int) -> tuple[Counter[str], Counter[int]]:
-    """What the member has asked since, by API; and its ListOffsets by node."""
+    """Return the member's requests since then, by API, and its ListOffsets requests by node."""
     new = [e for e in list(env.cluster.history)[since:] if e.client_id == "ann"]
     return Counter(e.api for e in new), Counter(e.node_id for e in new if e.api == "ListOffsets")
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
 async def test_two_hundred_partitions_cost_one_request_a_broker(env: VirtualEnvironment, policy: str):
-    """One OffsetFetch in all, one ListOffsets for each leader of a partition without a commit (sarama: 3 for each)."""
+    """One OffsetFetch in total, one ListOffsets per leader of partitions without a commit (sarama: 3 per partition)."""
     env.cluster.create_topic("wide", MANY)
     assert {env.cluster.leader("wide", p) for p in range(MANY)} == {1, 2, 3}
-    handler = Starts(env)
+    handler = ClaimCounter(env)
     async with member(env, auto_offset_reset=policy) as group:
         since = len(list(env.cluster.history))
         async with running(group.run("wide", handler)):
@@ -52,7 +52,7 @@ async def test_two_hundred_partitions_cost_one_request_a_broker(env: VirtualEnvi
                 claim.seek(0)
                 handler.sessions[0].mark_offset("wide", claim.partition, 1)
             await handler.sessions[0].commit()
-    again = Starts(env)
+    again = ClaimCounter(env)
     async with member(env, auto_offset_reset=policy) as group:
         since = len(list(env.cluster.history))
         async with running(group.run("wide", again)):
@@ -63,8 +63,8 @@ async def test_two_hundred_partitions_cost_one_request_a_broker(env: VirtualEnvi
 
 
 async def test_rebalances_leave_no_fetch_sessions_behind(env: VirtualEnvironment):
-    """A node keeps a thousand of them for all its clients: each of a member's ends the one before it."""
-    handler = Starts(env)
+    """A node has a thousand fetch sessions for all clients: each session of a member must close the previous one."""
+    handler = ClaimCounter(env)
     async with member(env) as group, running(group.run(env.topic, handler)):
         for turn in range(1, 5):
             await handler.until("setup", turn)
@@ -75,18 +75,18 @@ async def test_rebalances_leave_no_fetch_sessions_behind(env: VirtualEnvironment
         first, *others = [request.session_id for request in asked if request.session_epoch == INITIAL_EPOCH]
         assert first == 0
         assert len(others) >= 3
-        assert all(others), "a new one is asked for in the old one's place, not the old one taken up again"
+        assert all(others), "the request opens a new fetch session in place of the old one"
 
 
 async def test_a_single_partition_without_a_commit_costs_one_request(env: VirtualEnvironment):
     env.cluster.create_topic("wide", MANY)
-    handler = Starts(env)
+    handler = ClaimCounter(env)
     async with member(env) as group, running(group.run("wide", handler)):
         await handler.until("claim", MANY)
         for claim in handler.sessions[0].claims[1:]:
             handler.sessions[0].mark_offset("wide", claim.partition, 1)
         await handler.sessions[0].commit()
-    again = Starts(env)
+    again = ClaimCounter(env)
     async with member(env) as group:
         since = len(list(env.cluster.history))
         async with running(group.run("wide", again)):
@@ -97,8 +97,8 @@ async def test_a_single_partition_without_a_commit_costs_one_request(env: Virtua
 # -- the order of the handler's methods ----------------------------------------------------------------------------------
 
 
-class Ordered(WorkHandler):
-    """Notes commits among its own calls, and may commit in its hooks."""
+class OrderHandler(WorkHandler):
+    """Records commits among its calls, and may commit in its methods."""
 
     def __init__(self, env: VirtualEnvironment) -> None:
         super().__init__(env)
@@ -132,10 +132,10 @@ class Ordered(WorkHandler):
 
 
 async def test_order_when_revoked(env: VirtualEnvironment):
-    """on_revoked comes behind the claims and before cleanup; both may mark, on_revoked may commit, and the last commit
-    takes what is left (as Java's ConsumerRebalanceListener, which commits before its partitions go).
+    """on_revoked is called after the claims and before cleanup; both may mark, on_revoked may commit, and the last commit
+    includes the rest (as Java's ConsumerRebalanceListener, which commits before its partitions are revoked).
     """
-    handler = Ordered(env)
+    handler = OrderHandler(env)
     await env.produce(2, [0])
     async with member(env, hooks=(handler,), auto_commit_interval=3000.0) as group:
         async with running(group.run("orders", handler)):
@@ -158,8 +158,8 @@ async def test_order_when_revoked(env: VirtualEnvironment):
 
 
 async def test_order_when_lost(env: VirtualEnvironment):
-    """on_lost in its place, and no commit goes out any more, not even one that is asked for."""
-    handler = Ordered(env)
+    """on_lost is called instead, and no commit is sent any more, not even an explicit one."""
+    handler = OrderHandler(env)
     await env.produce(2, [0])
     async with member(env, hooks=(handler,), auto_commit_interval=3000.0) as group:
         async with running(group.consume("orders", handler)) as consuming:
@@ -173,7 +173,7 @@ async def test_order_when_lost(env: VirtualEnvironment):
     assert env.cluster.history.of("OffsetCommit", client_id="ann") == []
 
 
-async def test_a_member_without_partitions_hears_of_none_revoked(env: VirtualEnvironment):
+async def test_a_member_without_partitions_gets_no_on_revoked(env: VirtualEnvironment):
     await env.create_topic("narrow", 1)
     await env.settled(await env.member("bob", ["narrow"]))
     handler = WorkHandler(env)
@@ -187,8 +187,8 @@ async def test_a_member_without_partitions_hears_of_none_revoked(env: VirtualEnv
 # -- pauses and errors ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_pause_of_what_is_not_owned_waits_for_it(env: VirtualEnvironment):
-    """Decided: remembered (sarama ignores it), so that a pause does not depend on the moment it was asked for."""
+async def test_a_pause_of_an_unassigned_partition_is_remembered(env: VirtualEnvironment):
+    """sarama ignores such a pause; here it does not depend on the time of the call."""
     handler = WorkHandler(env)
     await env.produce(2, range(4))
     async with member(env) as group:

@@ -1,4 +1,4 @@
-"""Several members on one Cluster object: they share connections, and must not wait for each other on them."""
+"""Several members on one Cluster object share connections without delaying each other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def config(env: VirtualEnvironment) -> ConsumerConfig:
 
 
 async def test_two_members_of_one_group(env: VirtualEnvironment):
-    """A join of the one is parked until the other's has come: not behind it on the same connection."""
+    """A join of one waits for the other's join, so they need separate connections."""
     first, second = WorkHandler(env), WorkHandler(env)
     async with (
         Cluster(env.bootstrap_servers, config(env), hooks=[env.bell]) as cluster,
@@ -35,7 +35,7 @@ async def test_two_members_of_one_group(env: VirtualEnvironment):
             "both share",
             env.limit,
         )
-        # one sees the other's coming at its next heartbeat, and that is all that it takes
+        # one member learns of the other's join from its next heartbeat, so no more time than that is needed
         assert asyncio.get_running_loop().time() < 2 * env.heartbeat_interval
         await env.produce(5, range(4))
         await env.bell.until(
@@ -60,17 +60,17 @@ async def test_two_groups(env: VirtualEnvironment):
                 await env.produce(5, range(4))
                 await second.until("done 3@9")
                 await bob.aclose()
-        assert cluster.is_open, "it was not theirs to close"
+        assert cluster.is_open, "closing a group must not close a shared Cluster"
     assert env.cluster.group("h").offsets != {}
 
 
 def purposes(cluster: Cluster) -> set[str]:
-    """What the open connections of a cluster are for."""
+    """Return the purposes of the open connections of a cluster."""
     return {lane.purpose for lane in cluster._pool._lanes.values() if lane.is_open}
 
 
 async def test_the_connections_of_closed_groups_close(env: VirtualEnvironment):
-    """At once, not after `connections_max_idle`; those of the others stay as they are."""
+    """They close at once, not after `connections_max_idle`; other connections stay open."""
     first, second = WorkHandler(env), WorkHandler(env)
     await env.produce(5, range(4))
     async with Cluster(env.bootstrap_servers, config(env), hooks=[env.bell]) as cluster:
@@ -110,7 +110,7 @@ async def test_the_connections_of_a_closed_consumer_close(env: VirtualEnvironmen
         assert purposes(cluster) == {"control"}
 
 
-async def test_a_connection_that_is_made_while_its_consumer_closes_is_closed(
+async def test_a_connection_opened_while_its_consumer_closes_is_closed(
     env: VirtualEnvironment, monkeypatch: pytest.MonkeyPatch
 ):
     async with Cluster(env.bootstrap_servers, config(env)) as cluster:

@@ -1,6 +1,6 @@
-"""The network of the simulation: bytes overtake each other between connections, never on one.
+"""The simulation's network: bytes may be reordered between connections, never within one.
 
-It makes its own loop: these tests are ordinary functions.
+The simulation creates its own event loop, so these tests are plain functions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LINES = 200
 
 
 async def arrivals(weather: Weather) -> list[tuple[str, int]]:
-    """Two clients write a line each in turn; in which order a server gets them."""
+    """Let two clients write lines in turn; return the order in which a server receives them."""
     weather.is_on = True
     got: list[tuple[str, int]] = []
     all_are_there = asyncio.Event()
@@ -53,7 +53,7 @@ def run(climate: str, seed: int) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("climate", CLIMATES)
-def test_connections_overtake_each_other_and_no_line_its_own(climate: str) -> None:
+def test_bytes_are_reordered_between_connections_only(climate: str) -> None:
     got = run(climate, seed=1)
     for name in ("one", "other"):
         assert [number for who, number in got if who == name] == list(range(LINES))

@@ -1,7 +1,7 @@
-"""The simulation (`python -m tests.simulate`): no seed breaks an invariant, each tells the same story twice, and a client
-that is broken on purpose is found out.
+"""The simulation (`python -m tests.simulate`): no seed breaks an invariant, each seed is reproducible, and a client
+with a bug introduced on purpose is detected.
 
-It makes its own loops, one a run: these tests are ordinary functions.
+The simulation creates an event loop for each run, so these tests are plain functions.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ FOUND_BUGS = {
     18335: "the same, and others",
     20125: "a program was stopped during a commit, which came behind those of its successor: no fault of anybody",
 }
-"""Seeds that find again, with the plans of now, what others have found; `test_found_by_simulation` tells it by itself."""
+"""Seeds that reproduce earlier bugs with the current plans; `test_found_by_simulation` has separate tests for the bugs."""
 
 
 def check(seeds: Sequence[int], jobs: int = 1) -> Summary:
-    """Run them all; fails with the shortest story of the first that breaks an invariant."""
+    """Run all seeds; fail with the shortest plan of the first one that breaks an invariant."""
     summary = Summary()
     for outcome in outcomes(seeds, jobs):
         summary.add(outcome)
@@ -60,7 +60,7 @@ def test_seeds(first: int):
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", range(200, 20_200, SOAK_CHUNK))
 def test_many_seeds(first: int):
-    """20,000, over all cores; `python -m tests.simulate --seeds 200:20200 --jobs 2` shows what they do meanwhile."""
+    """20,000 seeds on all cores; `python -m tests.simulate --seeds 200:20200 --jobs 2` also shows the progress."""
     summary = check(range(first, first + SOAK_CHUNK), jobs=os.cpu_count() or 1)
     assert summary.runs == SOAK_CHUNK
     assert summary.unused == []
@@ -71,11 +71,11 @@ def test_seeds_that_found_bugs(seed: int):
     check([seed])
 
 
-# --- a seed decides everything -------------------------------------------------------------------------------------
+# --- runs are reproducible --- -------------------------------------------------------------------------------------
 
 
 def digests(hash_seed: str, seeds: str) -> list[str]:
-    """What each run was, in a process of its own."""
+    """Return a digest of each run, computed in a separate process."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.simulate", "--seeds", seeds, "--json"],
         cwd=ROOT,
@@ -88,9 +88,9 @@ def digests(hash_seed: str, seeds: str) -> list[str]:
     return [json.loads(line)["digest"] for line in done.stdout.splitlines()]
 
 
-def test_the_same_story_twice():
-    """In other processes, with other hashes and addresses, and after other runs."""
-    assert any(action.kind == "power_cut" for action in plan_of(19).actions)  # with files and their names
+def test_runs_are_reproducible():
+    """In other processes, with other hash seeds and memory addresses, and after other runs."""
+    assert any(action.kind == "power_cut" for action in plan_of(19).actions)  # with files and file names
     with ThreadPoolExecutor() as pool:
         stories, again, last = pool.map(digests, ("1", "2", "0"), ("14:20", "14:20", "19:20"))
     assert again == stories
@@ -106,7 +106,7 @@ def test_plans_are_drawn_of_every_kind_of_action():
     assert sum(plan.is_peaceful for plan in plans) > 20
 
 
-# --- what is broken is found ---------------------------------------------------------------------------------------
+# --- mutations are detected - ---------------------------------------------------------------------------------------
 
 QUICKLY_FOUND = (
     "mark before handling",
@@ -124,23 +124,23 @@ FOUND_BY_ONE = {
     "a stale generation may commit": 497,
     "the generation stays the same": 497,
 }
-"""What one seed in hundreds finds: the first leader has to come back when its topic has grown; the others need a static
-member whose handler is deaf to its cancellation, and whose partition belongs to another member meanwhile.
+"""Mutations that only one seed in hundreds detects: one needs a leader that returns after its topic was extended, the others a static
+member whose handler ignores its cancellation while its partition belongs to another member.
 """
 
 
 @pytest.mark.parametrize("mutation", QUICKLY_FOUND)
-def test_a_broken_client_or_broker_is_found_out(mutation: str):
+def test_mutations_are_detected(mutation: str):
     assert hunt(mutation, range(40)) is not None
 
 
 @pytest.mark.parametrize(("mutation", "seed"), FOUND_BY_ONE.items())
-def test_what_is_broken_in_a_way_that_seldom_matters_is_found_out(mutation: str, seed: int):
+def test_mutations_that_rarely_matter_are_detected(mutation: str, seed: int):
     assert hunt(mutation, [seed]) is not None
     check([seed])
 
 
-def test_all_that_is_broken_on_purpose_is_still_there_to_be_broken():
+def test_every_mutation_still_applies_to_the_code():
     for mutation in MUTATIONS.values():
         with mutation():
             pass
@@ -156,7 +156,7 @@ def test_every_mutation_is_found(mutation: str):
     assert hunt(mutation, range(400)) is not None
 
 
-def test_the_shortest_story_of_a_failure():
+def test_the_shortest_plan_of_a_failure():
     with MUTATIONS["no commit at the end"]():
         failed = hunt("no commit at the end", range(40))
         assert failed is not None
@@ -169,7 +169,7 @@ def test_the_shortest_story_of_a_failure():
     assert f"seed {failed.seed} breaks: {failed.violation.name}" in text
 
 
-def test_shrinking_leaves_out_all_that_is_not_needed():
+def test_shrinking_removes_all_unneeded_actions():
     plan = plan_of(3)
     culprits = {plan.actions[2], plan.actions[-1]}
 
@@ -189,7 +189,7 @@ def test_shrinking_leaves_out_all_that_is_not_needed():
 # --- the command ---------------------------------------------------------------------------------------------------
 
 
-def test_a_run_tells_its_story(capsys: pytest.CaptureFixture[str]):
+def test_the_command_prints_a_run(capsys: pytest.CaptureFixture[str]):
     assert main(["--seed", "17", "--story"]) == 0
     told = capsys.readouterr().out.splitlines()
     story = run_seed(17).story
@@ -216,7 +216,7 @@ def test_a_failing_command(capsys: pytest.CaptureFixture[str]):
     assert "BROKEN commits never pass unhandled records: seeds 0" in told
 
 
-def test_the_command_looks_for_what_is_broken_on_purpose(capsys: pytest.CaptureFixture[str]):
+def test_the_command_runs_mutations(capsys: pytest.CaptureFixture[str]):
     assert main(["--mutation", "start one record later", "--seeds", "0:5"]) == 0
     assert main(["--mutation", "never leaves", "--seeds", "0:0"]) == 1
     found, missed = capsys.readouterr().out.splitlines()
@@ -229,14 +229,14 @@ def test_the_command_looks_for_what_is_broken_on_purpose(capsys: pytest.CaptureF
     ("seeds", "told"),
     [("5:2", "'5:2' are no seeds"), ("x", "'x' is neither a seed nor FROM:TO"), ("3:", "neither")],
 )
-def test_seeds_that_are_none(capsys: pytest.CaptureFixture[str], seeds: str, told: str):
+def test_invalid_seeds(capsys: pytest.CaptureFixture[str], seeds: str, told: str):
     with pytest.raises(SystemExit):
         main(["--seeds", seeds])
     assert told in capsys.readouterr().err
 
 
 def test_torn_files_end_in_the_beginning_of_a_write(tmp_path: Path):
-    """Never in all of it: that would be an append that nobody has made."""
+    """Never after the complete write: that would be an append that did not happen."""
     batch = bytes(8) + (40).to_bytes(4, "big") + b"b" * 40
     frame = (30).to_bytes(4, "big") + b"c" * 4 + b"f" * 30
     for number in range(30):
@@ -249,7 +249,7 @@ def test_torn_files_end_in_the_beginning_of_a_write(tmp_path: Path):
 
 
 def torn(directory: Path, batch: bytes, frame: bytes) -> list[Path]:
-    """The files that are longer than they were."""
+    """Return the files that became longer."""
     wholes = {"00000000000000000000.log": batch * 2, "00000000000000000006.log": batch}
     found = []
     for path in directory.rglob("*.*"):

@@ -1,4 +1,4 @@
-"""Where a claim begins: at its committed offset, or where the policy says that it should."""
+"""Start offsets of claims: the committed offset, or the one of the reset policy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.asyncio
 
 
 async def commit(env: VirtualEnvironment, offset: int) -> None:
-    """Commit for the group from outside, as an administrator does while nobody consumes."""
+    """Commit for the group from outside, as an administrator may do while it has no members."""
     offsets = Committer(env.admin.cluster, env.group_id)
     offsets.manage(orders(0), -1).mark(offset)
     await offsets.commit()
@@ -54,7 +54,7 @@ async def test_nothing_committed_earliest(env: VirtualEnvironment):
 
 
 async def test_nothing_committed_latest(env: VirtualEnvironment):
-    """What was there before is not read; what comes after the session's start is."""
+    """Only records written after the session's start are read."""
     await env.produce(5, [0])
     handler = WorkHandler(env)
     async with member(env, auto_offset_reset="latest") as group, running(group.run("orders", handler)):
@@ -65,7 +65,7 @@ async def test_nothing_committed_latest(env: VirtualEnvironment):
 
 
 async def test_nothing_committed_error(env: VirtualEnvironment):
-    """Raised to the caller before any claim starts; setup is not called for a session that cannot begin."""
+    """It is raised to the caller before any claim starts; setup is not called."""
     handler = WorkHandler(env)
     async with member(env, auto_offset_reset="error") as group:
         with pytest.raises(OffsetOutOfRangeError, match="no committed offset for orders-0, orders-1"):
@@ -76,7 +76,7 @@ async def test_nothing_committed_error(env: VirtualEnvironment):
 
 @pytest.mark.parametrize(("policy", "first"), [("earliest", "record 0@0"), ("latest", "record 0@5")])
 async def test_out_of_range(env: VirtualEnvironment, policy: str, first: str):
-    """A committed offset that the log does not hold: the policy decides, and says so."""
+    """A committed offset outside of the log: the policy applies, and it is logged."""
     await env.produce(5, [0])
     await commit(env, 1000)
     handler = WorkHandler(env)
@@ -90,8 +90,8 @@ async def test_out_of_range(env: VirtualEnvironment, policy: str, first: str):
         assert len(records) == len(set(records))
 
 
-async def test_out_of_range_marks_may_go_back(env: VirtualEnvironment):
-    """After the reset the group commits what it really did, although that lies before the old offset."""
+async def test_out_of_range_marks_may_move_back(env: VirtualEnvironment):
+    """After the reset the group commits its actual progress, although it is before the old offset."""
     await env.produce(5, [0])
     await commit(env, 1000)
     handler = WorkHandler(env)
@@ -102,7 +102,7 @@ async def test_out_of_range_marks_may_go_back(env: VirtualEnvironment):
 
 
 async def test_out_of_range_error(env: VirtualEnvironment):
-    """The claim's iterator raises it; nothing is committed, least of all somewhere else."""
+    """The claim's iterator raises it; nothing is committed."""
     await env.produce(5, [0])
     for partition in range(1, 4):
         offsets = Committer(env.admin.cluster, env.group_id)
@@ -117,7 +117,7 @@ async def test_out_of_range_error(env: VirtualEnvironment):
 
 
 async def test_out_of_range_error_that_is_caught(env: VirtualEnvironment):
-    """A handler may decide for itself, and read on."""
+    """A handler may choose an offset itself, and continue to read."""
 
     class Decides(WorkHandler):
         async def consume_claim(self, session: Session, claim: Claim) -> None:
@@ -144,7 +144,7 @@ async def test_out_of_range_error_that_is_caught(env: VirtualEnvironment):
 
 
 async def test_a_seek_out_of_range(env: VirtualEnvironment):
-    """As any other offset that is not there: the policy, here the start. Marks that are good stay, as with any seek."""
+    """The policy applies, here the beginning. Valid marks stay, as with any seek."""
     seen: list[int] = []
     await env.produce(3, [0])
     await commit(env, 2)
@@ -167,7 +167,7 @@ async def test_a_seek_out_of_range(env: VirtualEnvironment):
 
 
 async def test_a_handler_seeks_by_name_and_marks_stay(env: VirtualEnvironment):
-    """From `setup`, before the first fetch, and in the middle of its loop."""
+    """In `setup`, before the first fetch, and during its loop."""
     await env.admin.produce(orders(0), [b"v"] * 5)
     seen: list[int] = []
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.asyncio
 
 
 async def desks(env: VirtualEnvironment):
-    """Ann, who leads, and bob."""
+    """Return two static members: ann, the leader, and bob."""
     ann = await env.member("ann", group_instance_id="desk-a")
     await env.settled(ann)
     bob = await env.member("bob", group_instance_id="desk-b")
@@ -27,7 +27,7 @@ async def desks(env: VirtualEnvironment):
 
 
 async def test_the_leader_restarts(env: VirtualEnvironment):
-    """The returning leader is told to skip the assignment: its SyncGroup carries no plan."""
+    """JoinGroup tells the returning leader to skip the assignment: its SyncGroup has none."""
     await membership.static_leader_restarts(env)
     assert [line for line in env.chapters["ann restarts"] if not line.startswith("bob")] == lines("""
         ann OffsetCommit
@@ -45,11 +45,11 @@ async def test_a_follower_restarts(env: VirtualEnvironment):
     group = await env.settled(ann, again)
     assert group == Group(2, "ann", {"ann": {"orders": [0, 1]}, "bob-again": {"orders": [2, 3]}})
     assert len(ann.log.sessions) == 2
-    assert ann.log.sessions[0].cause == "Rebalanced"  # when bob came first
+    assert ann.log.sessions[0].cause == "Rebalanced"  # the first time bob joined
 
 
-async def test_one_that_does_not_come_back(env: VirtualEnvironment):
-    """Its partitions wait for its session's end, then go to the others."""
+async def test_a_member_that_does_not_return(env: VirtualEnvironment):
+    """Its partitions stay unread until its session expires, then other members get them."""
     ann, bob = await desks(env)
     await bob.leave()
     await env.produce(5, range(4))
@@ -57,7 +57,7 @@ async def test_one_that_does_not_come_back(env: VirtualEnvironment):
     await env.all_handled()
 
 
-# -- the instance id goes with everything --------------------------------------------------------------------------------
+# -- the instance id in requests --------- --------------------------------------------------------------------------------
 
 
 async def test_every_request_of_a_member_carries_its_instance_id(env: VirtualEnvironment):
@@ -75,7 +75,7 @@ async def test_every_request_of_a_member_carries_its_instance_id(env: VirtualEnv
     assert [m.group_instance_id for m in left.request.members] == ["desk-1"]
 
 
-# -- staying and going ---------------------------------------------------------------------------------------------------
+# -- leaving or staying --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -89,15 +89,17 @@ async def test_every_request_of_a_member_carries_its_instance_id(env: VirtualEnv
         ("desk-1", True, True),
     ],
 )
-async def test_who_leaves(env: VirtualEnvironment, instance: str | None, leave: bool | None, gone: bool):
-    """By default a dynamic member goes and a static one stays; one may ask for the other (KIP-1092)."""
+async def test_which_members_leave(
+    env: VirtualEnvironment, instance: str | None, leave: bool | None, gone: bool
+):
+    """By default a dynamic member leaves and a static one stays; both can be changed (KIP-1092)."""
     handler = WorkHandler(env)
     async with member(env, group_instance_id=instance) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
         await group.aclose(leave=leave)
     assert bool(env.cluster.group("g").members) is not gone
     await asyncio.sleep(1.1 * env.session_timeout)
-    assert env.cluster.group("g").members == {}, "the session timeout does it in the end"
+    assert env.cluster.group("g").members == {}, "the session timeout removes the member later"
 
 
 async def test_a_cancelled_static_member_stays(env: VirtualEnvironment):
@@ -110,7 +112,7 @@ async def test_a_cancelled_static_member_stays(env: VirtualEnvironment):
 
 
 async def test_a_restart_within_the_session_is_no_rebalance(env: VirtualEnvironment):
-    """Neither for the others, whose session goes on, nor for the one that comes back to the same partitions."""
+    """The other members' session continues, and the returning member gets the same partitions."""
     ann, bob = await desks(env)
     generation = env.cluster.group("g").generation
     for number in range(3):
@@ -133,10 +135,10 @@ async def test_a_restart_within_the_session_is_no_rebalance(env: VirtualEnvironm
     ],
 )
 @pytest.mark.parametrize("how", ["run", "consume"])
-async def test_a_second_one_of_the_same_name_fences_the_first(
+async def test_a_second_member_with_the_same_instance_id_fences_the_first(
     env: VirtualEnvironment, api: str, config: dict[str, float], how: str
 ):
-    """The first hears of it by whatever it asks next: its call ends with that error, and nothing more is committed."""
+    """The first member's next request is refused: its call raises the error, and nothing more is committed."""
     handler, ends, second = WorkHandler(env), SessionEndHook(), WorkHandler(env)
     await env.produce(3, [0])
     async with member(env, hooks=(ends,), group_instance_id="desk-1", **config) as group:
@@ -160,13 +162,13 @@ async def test_a_second_one_of_the_same_name_fences_the_first(
                 before = len(env.cluster.history.of("OffsetCommit", "JoinGroup", client_id="ann"))
                 await group.aclose()
                 assert len(env.cluster.history.of("OffsetCommit", "JoinGroup", client_id="ann")) == before
-                assert env.cluster.history.of("LeaveGroup") == [], "its place is the other's"
+                assert env.cluster.history.of("LeaveGroup") == [], "the other member has its instance id"
                 assert not second.sessions[0].ended
 
 
 @pytest.mark.parametrize(("api", "nth"), [("JoinGroup", 2), ("SyncGroup", 1), ("SyncGroup", 2)])
 async def test_fenced_while_joining(env: VirtualEnvironment, api: str, nth: int):
-    """No session, no loss to tell: the error comes out, at the first join or at a later one."""
+    """Without a session on_lost is not called: the error is raised, at the first join or a later one."""
     handler = WorkHandler(env)
     await env.produce(3, [0])
     fault = env.cluster.faults.on(api, nth=nth, client_id="ann").error(ErrorCode.FENCED_INSTANCE_ID)

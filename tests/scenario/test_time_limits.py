@@ -1,4 +1,4 @@
-"""How much time the end of a session takes: in time for the next join, and all of a close within one limit."""
+"""Time limits of the end of a session: before the next join is due, and one limit for a whole close."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.asyncio
 
 
 class SlowHooks(WorkHandler):
-    """Hooks that take all the time they get."""
+    """A handler whose on_revoked and cleanup use all the time they have."""
 
     async def on_revoked(self, session: Session, partitions) -> None:
         await super().on_revoked(session, partitions)
@@ -36,13 +36,13 @@ class SlowHooks(WorkHandler):
 @pytest.mark.parametrize("handler_type", [WorkHandler, SlowHooks])
 @pytest.mark.parametrize("later", [0.2, 1.5, 2.9])
 @pytest.mark.parametrize("rebalance_timeout", [5.0, 20.0, 60.0])
-async def test_a_handler_that_takes_all_of_its_time_costs_nobody_the_membership(
+async def test_a_handler_that_uses_all_of_its_time_does_not_lose_the_membership(
     env: VirtualEnvironment, handler_type: type[WorkHandler], later: float, rebalance_timeout: float
 ):
-    """It is cancelled, its finished work is committed, and the member joins before the coordinator gives it up.
+    """It is cancelled, its finished work is committed, and the member joins before the coordinator removes it.
 
-    Found in step 1: the time was counted from when the member heard of the rebalance, up to a heartbeat after it began,
-    so that the cancellation came after the coordinator had gone on without the member.
+    Regression test: the time started when the member learned of the rebalance, up to a heartbeat after its beginning,
+    so the cancellation came after the coordinator had removed the member.
     """
     gate, ends = Gate(0, 2), SessionEndHook()
     handler = handler_type(env, gate)
@@ -67,8 +67,8 @@ async def test_a_handler_that_takes_all_of_its_time_costs_nobody_the_membership(
         await bob.leave()
 
 
-async def test_the_limit_of_a_rebalance_that_was_our_own_counts_from_now(env: VirtualEnvironment):
-    """Partitions were added: the group rebalances only when the leader joins, so nobody waits for it yet."""
+async def test_the_limit_of_a_rebalance_started_by_the_member_counts_from_now(env: VirtualEnvironment):
+    """Partitions were added: the group rebalances only when the leader joins, so no member waits for it yet."""
     gate = Gate(0, 2)
     handler = WorkHandler(env, gate)
     await env.produce(5, [0])
@@ -90,7 +90,7 @@ async def test_the_limit_of_a_rebalance_that_was_our_own_counts_from_now(env: Vi
 async def test_close_timeout_is_one_limit_for_all(
     env: VirtualEnvironment, handler_type: type[WorkHandler], silent: bool
 ):
-    """Handler, hooks, commit and leave together: never more, even if no broker answers any more."""
+    """Handlers, cleanup, commit and leave together never take longer, even if no broker answers."""
     gate = Gate(0, 2)
     handler = handler_type(env, gate)
     await env.produce(5, [0])
@@ -111,10 +111,10 @@ async def test_close_timeout_is_one_limit_for_all(
         env.network.heal()
 
 
-async def test_behind_a_handler_that_swallows_its_cancellation_all_others_have_a_moment(
+async def test_steps_after_a_handler_that_ignores_its_cancellation_still_have_some_time(
     env: VirtualEnvironment,
 ):
-    """It is waited for; what it did is committed after all, and the member leaves."""
+    """The close waits for it; its work is committed, and the member leaves."""
 
     async def stubborn(_session: Session, _claim: Claim, _record: Record) -> None:
         try:
@@ -137,13 +137,13 @@ async def test_behind_a_handler_that_swallows_its_cancellation_all_others_have_a
 
 
 async def nothing() -> AsyncIterator[Record]:
-    """No records."""
+    """Yield no records."""
     for record in ():
         yield record
 
 
 class Slow(RecordingHandler):
-    """Has 45 seconds of work at hand in its first session, whatever happens: a second for each record, marked when done."""
+    """Processes 45 seconds of work in its first session, even if revoked: one second per record, marked when done."""
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:
         taken: list[Record] = []
@@ -159,8 +159,8 @@ class Slow(RecordingHandler):
 
 
 async def test_a_slow_joiner(env: VirtualEnvironment):
-    """A rebalance of 45 s completes: the quick ones wait in their joins, longer than any request may take otherwise; the
-    slow one's heartbeats and commits flow meanwhile; nothing is lost and nothing comes twice.
+    """A rebalance of 45 s completes: the fast members wait in their joins for longer than request_timeout, the slow
+    member continues to send heartbeats and commits, and no record is lost or repeated.
     """
     ann = await env.member("ann", request_timeout=30.0)
     await env.settled(ann)
@@ -188,21 +188,23 @@ async def test_a_slow_joiner(env: VirtualEnvironment):
     ]
     during = [e for e in exchanges if e.time < began + 40.0]
     commits = [e for e in during if e.api == "OffsetCommit"]
-    assert len(commits) >= 35, "what bob does is committed while the group waits for him"
+    assert len(commits) >= 35, "bob's work is committed while the group waits for him"
     assert all(not p.error_code for e in commits for t in e.response.topics for p in t.partitions)
     beats = [e.time for e in during if e.api == "Heartbeat"]
     assert len(beats) >= 12
     assert max(b - a for a, b in pairwise(beats)) == pytest.approx(env.heartbeat_interval, abs=0.01)
     assert len(env.cluster.history.of("JoinGroup", client_id="ann")) == 4, (
-        "id, first join, bob, carol: none repeated"
+        "joins for the id, the first join, bob's and carol's: none repeated"
     )
 
 
 # -- heartbeats in step -------------------------------------------------------------------------------------------------
 
 
-async def test_members_beat_together_and_hear_of_a_rebalance_together(env: VirtualEnvironment):
-    """The gap of an eager rebalance is a round trip then, and not up to a heartbeat interval."""
+async def test_members_send_heartbeats_at_the_same_time_and_learn_of_a_rebalance_together(
+    env: VirtualEnvironment,
+):
+    """So the gap of an eager rebalance is one round trip, instead of up to a heartbeat interval."""
     ann = await env.member("ann")
     await asyncio.sleep(0.7)
     bob = await env.member("bob")
@@ -221,10 +223,10 @@ async def test_members_beat_together_and_hear_of_a_rebalance_together(env: Virtu
     assert max(joins) - min(joins) < 0.01
 
 
-async def test_a_member_that_begins_late_beats_with_the_others(
+async def test_a_member_that_starts_late_keeps_the_common_heartbeat_times(
     env: VirtualEnvironment, monkeypatch: pytest.MonkeyPatch
 ):
-    """Its loop was busy between the SyncGroup's answer and the session: the beat counts from the answer."""
+    """Its event loop was busy between the SyncGroup response and the session: heartbeat times count from the response."""
     run = SessionRun.run
 
     async def run_late(session_run: SessionRun) -> None:
@@ -245,7 +247,7 @@ async def test_a_member_that_begins_late_beats_with_the_others(
 async def test_a_member_may_leave_at_the_heartbeat(
     env: VirtualEnvironment, at_heartbeat: bool, stands_still: tuple[float, float]
 ):
-    """Its partitions wait for the others to hear of it: up to an interval, or a moment."""
+    """Its partitions wait until the others learn of it: up to a heartbeat interval, or only a moment."""
     ann, bob = await env.member("ann"), await env.member("bob")
     await env.settled(ann, bob)
     beats = len(env.cluster.history.of("Heartbeat"))
@@ -260,7 +262,7 @@ async def test_a_member_may_leave_at_the_heartbeat(
     if at_heartbeat:
         await env.produce(5, range(4))
         await env.all_handled()
-        assert ann.log.handled, "it works on meanwhile"
+        assert ann.log.handled, "it continues to work until the heartbeat"
     await closing
     left = now()
     assert left - begun <= env.heartbeat_interval
@@ -270,8 +272,8 @@ async def test_a_member_may_leave_at_the_heartbeat(
     assert ann.log.sessions[-1].cause == "GroupClosed"
 
 
-async def test_leaving_at_the_heartbeat_waits_for_nothing_else(env: VirtualEnvironment):
-    """Not beside a plain aclose(), not without a session, and not when cancelled."""
+async def test_when_leaving_at_the_heartbeat_does_not_wait(env: VirtualEnvironment):
+    """It does not wait if aclose() is also called without it, without a session, or if it is cancelled."""
     ann = await env.member("ann", heartbeat_interval=8.0)
     assert isinstance(ann, LocalMember)
     await env.settled(ann)
@@ -296,8 +298,8 @@ async def test_leaving_at_the_heartbeat_waits_for_nothing_else(env: VirtualEnvir
     assert now() == begun
 
 
-async def test_heartbeats_keep_a_member_that_waits_for_the_plan(env: VirtualEnvironment):
-    """The leader's plan takes longer than the session: both members live, and the session starts."""
+async def test_heartbeats_keep_a_member_that_waits_for_the_assignment(env: VirtualEnvironment):
+    """Computing the assignment takes longer than the session timeout: both members stay, and the session starts."""
     held = env.cluster.faults.on("SyncGroup", client_id="ann", nth=2).hold()
     ann = await env.member("ann")
     await env.settled(ann)

@@ -1,4 +1,4 @@
-"""A group whose log is truncated under it, or whose topic is made anew: what is handled, and what is committed."""
+"""A log is truncated or a topic recreated while a group reads it: which records are handled, and what is committed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.asyncio
 
 
 async def fill(env: VirtualEnvironment) -> None:
-    """Ten batches of a record each: a log is truncated by whole batches."""
+    """Write ten batches of one record: a log is truncated by whole batches."""
     for _ in range(10):
         await env.produce(1, [0])
 
@@ -28,8 +28,8 @@ async def until_committed(env: VirtualEnvironment, offset: int) -> None:
             await asyncio.sleep(0.1)
 
 
-async def test_what_replaces_lost_records_is_handled_and_committed(env: VirtualEnvironment) -> None:
-    """Found in design: marks only go forwards, so that the offsets before the old commit were never committed again."""
+async def test_records_that_replace_truncated_ones_are_handled_and_committed(env: VirtualEnvironment) -> None:
+    """Marks only move forward, so without special care offsets before the old commit would never be committed again."""
     await fill(env)
     handler = WorkHandler(env)
     async with member(env, auto_offset_reset="earliest") as group, running(group.run("orders", handler)):
@@ -37,15 +37,15 @@ async def test_what_replaces_lost_records_is_handled_and_committed(env: VirtualE
         await until_committed(env, 10)
         env.cluster.truncate("orders", 0, 6)
         await asyncio.sleep(3)
-        assert committed(env)[0] == 10, "to go back commits nothing by itself"
+        assert committed(env)[0] == 10, "a step back alone commits nothing"
         await env.produce(2, [0])
         await handler.until("done 0@7", 2)
         await until_committed(env, 8)
     assert handler.calls.count("record 0@5") == 1
 
 
-async def test_a_mark_of_a_lost_record_is_not_committed(env: VirtualEnvironment) -> None:
-    """The handler finishes its work on it when the log holds another record in its place."""
+async def test_a_mark_of_a_truncated_record_is_not_committed(env: VirtualEnvironment) -> None:
+    """The handler finishes the record after the log has another record at its offset."""
     await fill(env)
     go_on = asyncio.Event()
 
@@ -64,15 +64,15 @@ async def test_a_mark_of_a_lost_record_is_not_committed(env: VirtualEnvironment)
         await handler.until("done 0@8")
         await asyncio.sleep(5)
         assert committed(env)[0] == 8, (
-            "what was done before the loss was known; 9 would be of a record that is gone"
+            "the work done before the truncation was known; 9 would be of a record that no longer exists"
         )
         await env.produce(1, [0])
         await handler.until("done 0@6", 2)
         await until_committed(env, 7)
 
 
-async def test_marks_of_lost_records_do_not_outlive_a_seek_back(env: VirtualEnvironment) -> None:
-    """Found by a storm: the reader had gone back by itself, before the place where the logs part; its marks had not."""
+async def test_marks_of_truncated_records_are_dropped_after_a_seek_back(env: VirtualEnvironment) -> None:
+    """Found by a random test: the reader had sought to before the divergence of the logs; its marks had not moved."""
     await fill(env)
     go_on = asyncio.Event()
 
@@ -97,10 +97,10 @@ async def test_marks_of_lost_records_do_not_outlive_a_seek_back(env: VirtualEnvi
         await until_committed(env, 8)
 
 
-async def test_a_committed_offset_behind_a_lost_record_is_noticed_at_the_start(
+async def test_a_committed_offset_after_truncated_records_is_detected_at_the_start(
     env: VirtualEnvironment,
 ) -> None:
-    """The log was truncated and filled again while nobody read: its end alone would not show it (sarama #2863)."""
+    """The log was truncated and refilled while the group had no members: its end alone would not show it (sarama #2863)."""
     await fill(env)
     handler = WorkHandler(env)
     async with member(env, auto_offset_reset="earliest") as group, running(group.run("orders", handler)):
@@ -118,7 +118,7 @@ async def test_a_committed_offset_behind_a_lost_record_is_noticed_at_the_start(
         await last.until("claim 0@14")
 
 
-async def test_without_a_policy_the_handler_is_told(env: VirtualEnvironment) -> None:
+async def test_without_a_policy_the_handler_gets_an_error(env: VirtualEnvironment) -> None:
     await fill(env)
     handler = WorkHandler(env)
     async with member(env, auto_offset_reset="earliest", out_of_range_reset="error") as group:
@@ -130,7 +130,7 @@ async def test_without_a_policy_the_handler_is_told(env: VirtualEnvironment) -> 
 
 
 @pytest.mark.parametrize("records", [3, 30])
-async def test_all_of_a_topic_made_anew_is_handled(env: VirtualEnvironment, records: int) -> None:
+async def test_all_records_of_a_recreated_topic_are_handled(env: VirtualEnvironment, records: int) -> None:
     await fill(env)
     handler = WorkHandler(env)
     async with member(env, auto_offset_reset="earliest") as group, running(group.run("orders", handler)):
@@ -145,10 +145,10 @@ async def test_all_of_a_topic_made_anew_is_handled(env: VirtualEnvironment, reco
         await until_committed(env, records)
 
 
-async def test_a_topic_made_anew_while_the_handler_sets_up(env: VirtualEnvironment) -> None:
-    """The start offsets were looked up in the old one: all of the new one is handled, and committed under its id.
+async def test_a_topic_recreated_during_setup(env: VirtualEnvironment) -> None:
+    """The start offsets are of the old topic: all records of the new one are handled, and committed under its id.
 
-    Found by a storm: the first records of the new topic were left out, and no mark was ever committed.
+    Found by a random test: the first records of the new topic were omitted, and no mark was ever committed.
     """
     await fill(env)
     handler = WorkHandler(env)
@@ -178,8 +178,8 @@ async def test_a_topic_made_anew_while_the_handler_sets_up(env: VirtualEnvironme
 
 
 @pytest.mark.parametrize("gap", [0.0, 0.5, 3.0])
-async def test_nothing_of_a_topic_made_anew_is_handled_twice(env: VirtualEnvironment, gap: float) -> None:
-    """Its fetchers begin at its first record, and the group joins anew, both for the same news."""
+async def test_no_record_of_a_recreated_topic_is_handled_twice(env: VirtualEnvironment, gap: float) -> None:
+    """The fetchers restart at its first record and the group joins again, both because of the recreation."""
     env.network.latency = 0.002
     counts: Counter[bytes | None] = Counter()
 

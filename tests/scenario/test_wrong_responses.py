@@ -1,4 +1,4 @@
-"""Brokers whose answers decode and lie: whatever a client makes of it, it is one of our errors, and truth heals it."""
+"""Responses that decode but have wrong values: only asyncgroup errors are raised, and the client recovers afterwards."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.asyncio]
 TOPIC = "orders"
 PARTITIONS = 4
 WRONG_SECONDS = 30.0
-"""Seconds for which brokers lie."""
+"""Seconds with wrong responses."""
 
 SEEDS = [*range(4), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(100, 500))]
 
@@ -48,7 +48,7 @@ def config() -> ConsumerConfig:
 
 
 class Reader(Handler):
-    """Knows the last offset that it saw of each partition."""
+    """Tracks the last offset of each partition."""
 
     def __init__(self) -> None:
         self.seen: dict[int, int] = {}
@@ -60,7 +60,7 @@ class Reader(Handler):
 
 
 async def read(cluster: EmbeddedCluster, reader: Reader, ends: dict[int, int]) -> None:
-    """In a group, until what was written last has come; a group that gives up is followed by another."""
+    """Read in a group until the last records have arrived; start another group if one fails."""
     while reader.seen != ends:
         with contextlib.suppress(AsyncGroupError):
             async with ConsumerGroup(cluster.bootstrap_servers, "g", config()) as group:
@@ -89,7 +89,7 @@ async def write(cluster: EmbeddedCluster, end: float) -> None:
 
 
 async def read_without_group(cluster: EmbeddedCluster) -> None:
-    """A consumer without a group, and offsets of another one."""
+    """Use a consumer without a group, and fetch the offsets of another group."""
     with contextlib.suppress(AsyncGroupError, TimeoutError):
         async with Consumer(cluster.bootstrap_servers, config()) as consumer, asyncio.timeout(10):
             await consumer.topics()
@@ -147,5 +147,5 @@ async def test_the_client_recovers_from_wrong_responses(
         async with asyncio.timeout(120):
             await reading
     errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
-    # what a lie about records brings a handler is its exception, which the log has
+    # wrong record data may raise an exception in the handler, which is logged
     assert [message for message in errors if "consume_claim" not in message] == []

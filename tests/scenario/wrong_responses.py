@@ -1,4 +1,4 @@
-"""Answers that decode and are not true: a field or two say something else than the broker meant."""
+"""Responses that decode but have wrong values in some fields."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ TEXTS: Final = [
     "[::1",
 ]
 UNCHANGED: Final = ("JoinGroupResponse", "SyncGroupResponse")
-"""Who is changes by the coordinator that he owns nothing owns nothing; only the next rebalance tells him otherwise."""
+"""Responses that are not changed: a member without partitions would stay so until the next rebalance."""
 
 Found = list[tuple[Any, FieldSpec]]
 
 
 class ResponseMutator:
-    """Says one answer in `every` otherwise, while it is `active`; put in the place of the server's encoder.
+    """Changes fields of one response in `every`, while it is `active`; replaces the server's response encoder.
 
-    Error codes are changed less often than the rest, as most of them end what was asked for. Epochs are left alone: a
-    higher one is believed for ever, as no broker may say later that there never was one (KIP-320).
+    Error codes are changed less often, as most of them end the request. Epochs are not changed: a client keeps a higher
+    one forever, because no broker may go back to a lower one (KIP-320).
     """
 
     def __init__(self, rng: random.Random, every: int) -> None:
@@ -55,7 +55,7 @@ class ResponseMutator:
         """As `protocol.encode_response`."""
         if self.active and response.NAME not in UNCHANGED and not self.rng.randrange(self.every):
             try:
-                # of its own: the response may hold lists that belong to the broker
+                # a copy: the response may contain lists that belong to the broker
                 changed = decode(type(response), version, encode(response, version))
                 changes = self._mutate(changed, version)
                 pieces = encode_response(changed, version, correlation_id)
@@ -104,7 +104,7 @@ class ResponseMutator:
 
 
 def _collect(message: Any, spec: MessageSpec, struct: StructSpec, version: int, found: Found) -> None:
-    """All the fields of a message, with the objects that have them."""
+    """Collect all fields of a message, with the objects that contain them."""
     for field in struct.fields:
         if version not in field.versions:
             continue
