@@ -100,6 +100,6 @@ async def test_exhausted_retries_are_raised_to_the_handler(env: VirtualEnvironme
             assert {error.tries for error in caught} == {3}
             faults.on("Fetch", client_id="ann", times=None).error(ErrorCode.KAFKA_STORAGE_ERROR)
             await asyncio.wait([call])
-        with pytest.raises(RetriesExhausted, match=r"orders-\d: 3 tries") as raised:
+        with pytest.raises(RetriesExhausted, match=r"orders-\d: 3 fetch attempts") as raised:
             await call
         assert isinstance(raised.value.__cause__, BrokerError)
