@@ -70,7 +70,7 @@ class Controller:
         self.journal: Journal = NoJournal()
         self.configs_changed: Callable[[Topic], None] = lambda _topic: None
         """Called with each topic that is created, restored or gets new configs."""
-        self._next_producer_id = 1000
+        self._last_producer_id = 1000  # of those allocated or reserved
         self._replica_placer = ReplicaPlacer(self.alive)
 
     def __repr__(self) -> str:
@@ -341,7 +341,7 @@ class Controller:
             self.configs_changed(topic)
         self._replica_placer.placed = len(self._partitions())
         if next_producer_id is not None:
-            self._next_producer_id = next_producer_id
+            self._last_producer_id = next_producer_id
 
     def _add_partitions(self, topic: Topic, replicas: list[list[int]]) -> None:
         for nodes in replicas:
@@ -359,7 +359,7 @@ class Controller:
 
     def next_producer_id(self) -> int:
         """Return a new, unique producer id. Raise KafkaStorageError."""
-        producer_id = self._next_producer_id + 1
+        producer_id = self._last_producer_id + 1
         self.journal.producer_id_allocated(producer_id)
-        self._next_producer_id = producer_id
+        self._last_producer_id = producer_id
         return producer_id

@@ -208,7 +208,7 @@ def test_a_tombstone_is_kept_until_its_delete_horizon():
     assert contents(log) == [(1, b"a", None), (2, b"b", b"2")]
     assert [delete_horizon(header) for header in headers(log)] == [now + 5000]
     assert [record.timestamp for record in log.records()] == [10**6, 10**6 + 1], (
-        "of records, not of the horizon"
+        "the records' timestamps, not the delete horizon"
     )
     log.compact(now + 4999, 5000)
     assert len(contents(log)) == 2
@@ -288,7 +288,7 @@ def test_unstable_records_are_not_cleaned():
     log.append(keyed((b"a", b"3")), 0)
     log.compact(DAY // 2, DAY)
     assert [offset for offset, _, _ in contents(log)] == [0, 1, 2, 3], (
-        "1 is in the segment of the transaction"
+        "offset 1 is in the same segment as the open transaction"
     )
 
 
