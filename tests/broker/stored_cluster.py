@@ -1,6 +1,4 @@
-"""A cluster's data directory with its controller and logs, but without nodes, and a sequence of steps that modify
-it.
-"""
+"""A cluster's data directory with controller and logs, but without nodes, and a sequence of steps that modify it."""
 
 from __future__ import annotations
 
