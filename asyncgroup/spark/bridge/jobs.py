@@ -122,7 +122,7 @@ class SparkJobs:
             else:
                 self._spark.sparkContext.cancelJobsWithTag(tag)
         except Exception as error:  # noqa: BLE001  a JVM that has ended has no jobs to cancel
-            _log.warning("Spark jobs could not be cancelled: %s", error)
+            _log.warning("Spark jobs of an interrupted batch could not be cancelled: %s", error)
 
 
 @contextlib.contextmanager

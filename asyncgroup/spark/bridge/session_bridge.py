@@ -161,7 +161,7 @@ class Bridge:
                 await self._batch_taken.wait()
 
     def _to_chunk(self, state: ClaimState, batch: Batch) -> Chunk:
-        # a gap in the log belongs to the range after it, so that a range starts where the last commit was
+        # a gap in the log belongs to the range after it, so that each range starts where the last one ended
         start = state.position
         if batch.first_offset < start:
             # a backward seek, or the log was truncated: records queued from this offset on are obsolete

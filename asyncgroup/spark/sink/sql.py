@@ -116,7 +116,7 @@ def _call_and_log(call: Callable[[], Any]) -> None:
     """Call `rollback` or `close` and log its error: if the connection is broken, the error before is the one to raise."""
     try:
         call()
-    except Exception as error:  # noqa: BLE001  each driver has its own
+    except Exception as error:  # noqa: BLE001  drivers raise various types
         _log.warning("rollback or close of a sink's database connection failed: %s", describe_error(error))
 
 

@@ -92,7 +92,7 @@ class BrokerClient:
             finally:
                 loop.close()
 
-    # --- inside -------------------------------------------------------------------------------------------------
+    # --- internals ----------------------------------------------------------------------------------------------
 
     def _ensure_loop(self) -> asyncio.AbstractEventLoop:
         if self._closed:

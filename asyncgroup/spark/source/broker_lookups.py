@@ -132,10 +132,10 @@ class BrokerLookups:
     async def _find_assigned(self, refresh: bool, *, require_topics: bool = True) -> Assigned:
         time = asyncio.get_running_loop().time
         if refresh or time() >= self._metadata_valid_until:
-            began = time()
+            started_at = time()
             await self.cluster.refresh()
             self._assigned = self._select_partitions(self.cluster.view.topics)
-            self._refresh_seconds = time() - began
+            self._refresh_seconds = time() - started_at
             self._metadata_valid_until = time() + max(
                 METADATA_MAX_AGE, METADATA_AGE_FACTOR * self._refresh_seconds
             )
@@ -168,19 +168,20 @@ class BrokerLookups:
         require_topics: bool = True,
         last_known: Mapping[TopicPartition, int] | None = None,
     ) -> Offsets:
-        """The offsets at `EARLIEST` or `LATEST` of all partitions to read; `refresh` asks which those are before.
+        """Return the offsets at `EARLIEST` or `LATEST` of all partitions to read; refresh the metadata first if `refresh`.
 
-        Not `require_topics` leaves topics out that never were. A partition that cannot be asked for more than `UNAVAILABLE_TIMEOUT` has its offset in `last_known`, if it has one there.
+        Without `require_topics`, topics that have never existed are left out. A partition that has been unavailable for
+        `UNAVAILABLE_TIMEOUT` gets its offset in `last_known`, if it has one there.
         """
 
         async def find(retrying: bool) -> Offsets:
             partitions = await self._find_assigned(refresh or retrying, require_topics=require_topics)
             found = await self._list_offsets(dict.fromkeys(partitions, spec), last_known=last_known)
             # offsets are requested by topic name: those of a recreated topic look like new records of the old one
-            news = last_known is not None and any(
+            has_new_records = last_known is not None and any(
                 offset > last_known.get(tp, offset) for tp, offset in found.items()
             )
-            if news and self._refresh_seconds <= CHEAP_REFRESH_SECONDS:
+            if has_new_records and self._refresh_seconds <= CHEAP_REFRESH_SECONDS:
                 await self._find_assigned(True, require_topics=require_topics)
             return found
 
@@ -251,9 +252,9 @@ class BrokerLookups:
         problem = min(found.problems.values(), key=is_retriable_error)
         if last_known is None or not self._may_use_last_known(found.problems, last_known, now):
             raise problem
-        places = ", ".join(map(str, sorted(found.problems)))
+        unavailable = ", ".join(map(str, sorted(found.problems)))
         self.retries.warn(
-            "The query", f"continues without new records of unavailable partitions {places}: {problem}"
+            "The query", f"continues without new records of unavailable partitions {unavailable}: {problem}"
         )
         self._metadata_valid_until = min(self._metadata_valid_until, now + UNAVAILABLE_METADATA_AGE)
         return found.offsets | {tp: last_known[tp] for tp in found.problems}

@@ -73,7 +73,7 @@ class GroupCommitter:
         self._warned_at = float("-inf")
         self._task: asyncio.Task[None] | None = None  # the running `_start` or `_commit`
 
-    # --- the life of a query ------------------------------------------------------------------------------------
+    # --- calls of the query -------------------------------------------------------------------------------------
 
     async def initial_commits(self, offsets: Offsets) -> Commits | None:
         """Return the group's offsets of these partitions from when the query started; None if not known (yet).
@@ -156,11 +156,11 @@ class GroupCommitter:
             raise errors.group_in_use(self.group_id, members)
         back = [tp for tp, offset in sorted(offsets.items()) if offset < committed.get(tp, offset)]
         if back:
-            places = ", ".join(f"{tp} from {committed[tp]} to {offsets[tp]}" for tp in back)
+            changes = ", ".join(f"{tp} from {committed[tp]} to {offsets[tp]}" for tp in back)
             _log.warning(
                 "the committed offsets of group %r are ahead of this query and are reset: %s",
                 self.group_id,
-                places,
+                changes,
             )
         self._started = True
 

@@ -190,7 +190,7 @@ def _unknown(partitions: Iterable[TopicPartition], topics: Iterable[str], strate
 def _refuse(options: Options, name: str, limit: Specific, offset: int, what: str) -> None:
     for one, wanted in [*limit.offsets.items(), *limit.topics.items()]:
         if wanted == offset:
-            raise OptionError(name, options.get(name), f"anything but {what}, as {one} has")
+            raise OptionError(name, options.get(name), f"offsets other than {what}; {one} has it")
 
 
 def _check_order(starting: OffsetLimit, ending: OffsetLimit) -> None:

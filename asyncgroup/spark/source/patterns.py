@@ -120,7 +120,7 @@ class _Translator:
         elif kind and not kind.isalnum():
             self._take(rest[:2], _literal(ord(kind)))
         else:
-            raise self._refuse(rest[:2] if kind else "a lone backslash at its end")
+            raise self._refuse(rest[:2] if kind else "a single backslash at its end")
 
     def _property(self, found: re.Match[str], *, within: bool) -> None:
         name = found[2] or found[3]
@@ -142,7 +142,7 @@ class _Translator:
         while (rest := self._rest()) and (first or rest[0] != "]"):
             first = False
             if rest[0] == "[" or rest.startswith("&&"):
-                raise self._refuse("sets within sets")
+                raise self._refuse("nested sets")
             if rest[0] == "\\":
                 self._escape(within=True)
             elif rest[0] == "-":
@@ -150,7 +150,7 @@ class _Translator:
             else:
                 self._take(rest[0], rest[0] if rest[0].isalnum() else _literal(ord(rest[0])))
         if not rest:
-            raise self._refuse("a set that does not end")
+            raise self._refuse("an unterminated set")
         self._take("]")
 
     def _is_range(self) -> bool:
@@ -167,7 +167,7 @@ class _Translator:
             self._take(opening)
         elif found := _FLAGS.match(rest):
             if found[3] == ")" and (self._at or found[2]):
-                raise self._refuse(f"{found[0]} but at its beginning")
+                raise self._refuse(f"{found[0]} after its beginning")
             self._take(found[0])
         else:
             raise self._refuse(rest[:4])
@@ -175,7 +175,7 @@ class _Translator:
     def _repeat(self) -> None:
         found = _REPEAT.match(self._rest())
         if found is None:
-            raise self._refuse("a brace that is no repetition")
+            raise self._refuse("a brace outside a repetition")
         self._take(found[0])
 
 

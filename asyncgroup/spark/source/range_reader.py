@@ -260,7 +260,7 @@ class RangeReader:
             self._refreshing = None
 
     async def aclose(self) -> None:
-        """Cancel fetches in flight; their connections are left, so that late responses do not delay the next reader."""
+        """Cancel fetches in flight; abandon their connections, so that late responses do not delay the next reader."""
         flights, self._flights = self._flights, {}
         for node_id in flights:
             self._cluster.abandon_lane(node_id, LANE)

@@ -44,14 +44,14 @@ EARLIEST_OFFSET: Final = -2
 
 @dataclass(frozen=True)
 class Assign:
-    """`assign`: these partitions."""
+    """`assign`: the listed partitions."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True)
 class Subscribe:
-    """`subscribe`: all partitions of these topics."""
+    """`subscribe`: all partitions of the listed topics."""
 
     topics: tuple[str, ...]
 

@@ -42,8 +42,9 @@ class TaskRanges(InputPartition):
 
     def __init__(self, ranges: Sequence[OffsetRange], topic_ids: TopicIds | None = None) -> None:
         super().__init__(tuple(ranges))
-        ids, places = topic_ids or {}, {TopicPartition(one.topic, one.partition) for one in self.ranges}
-        self.topic_ids = {tp: ids[tp] for tp in places if tp in ids}
+        ids = topic_ids or {}
+        partitions = {TopicPartition(part.topic, part.partition) for part in self.ranges}
+        self.topic_ids = {tp: ids[tp] for tp in partitions if tp in ids}
 
     @property
     def ranges(self) -> tuple[OffsetRange, ...]:

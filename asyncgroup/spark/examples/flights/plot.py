@@ -102,7 +102,7 @@ def delay_by_hour_svg(rows: Iterable[HourOfDay], names: dict[str, str]) -> str:
     )
 
 
-# --- what is drawn ---------------------------------------------------------------------------------------------------
+# --- data ------------------------------------------------------------------------------------------------------------
 
 
 def _scale(hours: Collection[int], minutes: Sequence[float]) -> _Scale:
@@ -135,7 +135,7 @@ def _carriers(rows: Sequence[HourOfDay], names: dict[str, str]) -> list[_Curve]:
     return [curve for curve in curves if curve.points]
 
 
-# --- its parts -------------------------------------------------------------------------------------------------------
+# --- elements --------------------------------------------------------------------------------------------------------
 
 
 def _captions(flights: int) -> list[str]:
@@ -176,7 +176,7 @@ def _line(scale: _Scale, curve: _Curve) -> str:
 
 
 def _labels(scale: _Scale, curves: Sequence[_Curve]) -> list[str]:
-    """The names at the lines' ends, moved apart where they would lie on one another."""
+    """Return the names at the ends of the lines, moved apart where they would overlap."""
     labels, lowest = [], float("-inf")
     for y, curve in sorted(
         ((scale.y(each.points[-1][1]) + 4, each) for each in curves), key=lambda at: at[0]
