@@ -113,9 +113,8 @@ class Connection:
         self._session_expires_at = float("inf")  # loop time (KIP-368)
         self._retired = False  # close when no request is in flight and no caller is inside `request`
         self._callers = 0  # callers inside `request`
-        self._slots = asyncio.Semaphore(
-            config.max_in_flight_requests
-        )  # one per request in flight, sent by `request`
+        self._slots = asyncio.Semaphore(config.max_in_flight_requests)
+        """One slot per request in flight that `request` has sent."""
         self._closed = False
         self._ready = False  # ApiVersions and SASL succeeded
         self._has_response = False  # a response arrived since then

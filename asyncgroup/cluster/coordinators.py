@@ -91,9 +91,8 @@ class CoordinatorClient:
         self._stale.pop(key, None)
         self._last_known[key] = node_id
         known = self._known.get(key)
-        if (
-            known is None or known.node_id != node_id
-        ):  # otherwise a concurrent lookup returned the same node first
+        # if not, a concurrent lookup returned the same node first
+        if known is None or known.node_id != node_id:
             self._known[key] = _Coordinator(node_id, next(self._lookups))
         self._cancel_requests_elsewhere(key, node_id)
 

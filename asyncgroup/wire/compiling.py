@@ -38,7 +38,7 @@ _SIZES = {"?": 1, "b": 1, "h": 2, "H": 2, "i": 4, "I": 4, "q": 8, "d": 8, "16s":
 """Bytes of each format."""
 
 MAX_STRING = 0x7FFF
-"""Most bytes of a string, also in flexible versions, whose compact length could be larger.
+"""Maximum size of a string in bytes, also in flexible versions, whose compact length could be larger.
 
 Kafka's generated message classes check the same. Without the check a client could store a string, a group's metadata for
 example, that cannot be sent to clients with older versions.

@@ -28,13 +28,13 @@ _UINT32 = struct.Struct("<I")
 _UINT64 = struct.Struct("<Q")
 
 _LZ4_MAX_RATIO: Final = 255
-"""Most decompressed bytes per byte of an LZ4 block."""
+"""Maximum decompressed bytes per byte of an LZ4 block."""
 
 _LZ4_UNCOMPRESSED: Final = 1 << 31
 """Bit in the size of an LZ4 block that is not compressed."""
 
 _ZSTD_MAX_BLOCK_SIZE: Final = 1 << 17
-"""Most decompressed bytes of a zstd block (RFC 8878, 3.1.1.2.4)."""
+"""Maximum decompressed size of a zstd block in bytes (RFC 8878, 3.1.1.2.4)."""
 
 _RLE: Final = 1
 _COMPRESSED: Final = 2

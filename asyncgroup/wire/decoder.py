@@ -34,7 +34,7 @@ from asyncgroup.wire.schema import FieldSpec, MessageSpec, StructSpec
 __all__ = ["MAX_ELEMENTS", "decoder_source"]
 
 MAX_ELEMENTS: Final = {"request": 1 << 18, "response": 1 << 22}
-"""Most elements of all arrays of a message together, by its kind. Kafka has no such limits.
+"""Maximum number of elements in all arrays of a message together, by its kind. Kafka has no such limits.
 
 Requests have the lower limit because they come from untrusted clients. Responses may describe clusters with hundreds of
 thousands of partitions, each of them with ten elements.
@@ -221,9 +221,8 @@ class _Decoder:
         smallest = min_element_size(self.spec, field, self.version)
         if not smallest:
             raise ValueError(f"{self.spec.name}.{field.name}: elements of size 0 would allow any count")
-        count = length.removesuffix(
-            " - 1"
-        )  # a compact count is one too large, which does not matter for the limit
+        # a compact count is one too large, which does not matter for the limit
+        count = length.removesuffix(" - 1")
         if self.elements_left is not None:
             self.out.add(f"elements_left -= {count}")
         limit = f"{count} > 64 and ({length}) * {smallest} > len(b) - p"

@@ -45,13 +45,13 @@ GZIP_WINDOW: Final = 31
 """zlib's `wbits` for the gzip format with the largest window."""
 
 _GZIP_MAX_RATIO: Final = 1032
-"""Most decompressed bytes per byte of gzip data."""
+"""Maximum decompressed bytes per byte of gzip data."""
 
 _GZIP_STEP: Final = 1 << 14
 """Bytes passed to zlib at once; zlib copies back what belongs to the next member, so a step should be small."""
 
 _SNAPPY_MAX_RATIO: Final = 22
-"""Most decompressed bytes per byte of a snappy block: a copy of 64 bytes takes three."""
+"""Maximum decompressed bytes per byte of a snappy block: a copy of 64 bytes takes three."""
 
 XERIAL_HEADER: Final = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
 """Header of snappy data in the framing of Java's library: a magic and two version numbers."""

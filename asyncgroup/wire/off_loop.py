@@ -71,6 +71,5 @@ async def run_off_loop(function: Callable[[*Ts], T], *args: *Ts) -> T:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        after_in_child=_executors.clear
-    )  # a child process inherits the object without its threads
+    # a child process inherits the object without its threads
+    os.register_at_fork(after_in_child=_executors.clear)

@@ -202,8 +202,7 @@ def parse_table(name: str, text: str) -> MessageSpec:
 @cache
 def message_spec(name: str) -> MessageSpec:
     """Return the schema of a message by its Kafka name, e.g. `FetchRequest`. Raises KeyError for an unknown name."""
-    from asyncgroup.wire.tables import (
-        TABLES,  # imported here because the generator runs before the module exists
-    )
+    # imported here because the generator runs before the module exists
+    from asyncgroup.wire.tables import TABLES
 
     return parse_table(name, TABLES[name])

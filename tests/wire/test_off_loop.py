@@ -97,9 +97,8 @@ def test_a_forked_process_starts_its_own_threads():
     asyncio.run(run_off_loop(sum, [1]))
     reader, writer = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # Python warns about forking with threads, which is tested here
+        # Python warns about forking with threads, which is tested here
+        warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid == 0:
         result = asyncio.run(run_off_loop(sum, [20, 22]))
