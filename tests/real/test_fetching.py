@@ -17,7 +17,7 @@ from asyncgroup.testing.apache_kafka import ApacheKafka
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.records import BatchBuilder
 from tests.real.support import RunningKafka
-from tests.stories.admin import BY_NAME, Admin
+from tests.stories.admin import TOPIC_NAME_VERSION, Admin
 
 pytestmark = pytest.mark.asyncio
 
@@ -251,7 +251,7 @@ async def produce_to_any(cluster: Cluster, tp: TopicPartition, nodes: set[int]) 
     while True:
         for node in sorted(nodes):
             with contextlib.suppress(TransportError):
-                response = await cluster.request(node, request, highest=BY_NAME)
+                response = await cluster.request(node, request, highest=TOPIC_NAME_VERSION)
                 if not response.responses[0].partition_responses[0].error_code:
                     return asyncio.get_running_loop().time()
         await asyncio.sleep(0.01)

@@ -16,7 +16,7 @@ from asyncgroup.wire import messages as m
 from tests.broker.client import Client
 from tests.interop.test_foreign_clients import WAIT, in_thread
 from tests.real.support import RunningKafka
-from tests.stories.transactions import STORIES, Bare
+from tests.stories.transactions import STORIES, TransactionRequests
 
 pytestmark = pytest.mark.asyncio
 
@@ -26,7 +26,9 @@ KIP_890 = 5
 
 @pytest.mark.parametrize(("story", "expected"), STORIES, ids=[story.__name__ for story, _ in STORIES])
 async def test_story(
-    story: Callable[[Bare], Awaitable[list[Any]]], expected: list[Any], apache_kafka: RunningKafka
+    story: Callable[[TransactionRequests], Awaitable[list[Any]]],
+    expected: list[Any],
+    apache_kafka: RunningKafka,
 ):
     host, port = apache_kafka.bootstrap_servers.split(",")[0].rsplit(":", 1)
     client = Client(*await asyncio.open_connection(host, int(port)), "test")
@@ -34,9 +36,9 @@ async def test_story(
         ranges = (await client.ask(m.ApiVersionsRequest("tests", "1"), 3)).api_keys
         if {one.api_key: one.max_version for one in ranges}[m.EndTxnRequest.API_KEY] < KIP_890:
             pytest.skip("the expected responses are those of Kafka 4, with KIP-890")
-        bare = Bare(client)
-        await bare.prepare()
-        assert await story(bare) == expected
+        requests = TransactionRequests(client)
+        await requests.prepare()
+        assert await story(requests) == expected
     finally:
         await client.close()
 

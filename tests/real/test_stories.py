@@ -74,7 +74,7 @@ async def the_broker_is_killed(kafkas: Kafkas, directory: Path) -> None:
         await faults.the_broker_is_killed(env, lambda: kafka.kill(1), lambda: kafka.start_node(1))
 
 
-async def a_log_is_cut_short(kafkas: Kafkas, directory: Path) -> None:
+async def a_log_is_truncated(kafkas: Kafkas, directory: Path) -> None:
     kafka = await kafkas.own()
     async with SlowEnvironment(kafka.bootstrap_servers, directory, kafka) as env:
 
@@ -84,7 +84,7 @@ async def a_log_is_cut_short(kafkas: Kafkas, directory: Path) -> None:
                 shutil.rmtree(kafka.data(1) / f"{env.topic}-{partition}")
             kafka.start_node(1)
 
-        await faults.a_log_is_cut_short(env, lose_records)
+        await faults.a_log_is_truncated(env, lose_records)
 
 
 async def the_broker_hangs(kafkas: Kafkas, directory: Path) -> None:
@@ -93,9 +93,9 @@ async def the_broker_hangs(kafkas: Kafkas, directory: Path) -> None:
         await faults.the_broker_hangs(env, lambda: kafka.suspend(1), lambda: kafka.resume(1))
 
 
-async def a_topic_is_made_anew(kafkas: Kafkas, directory: Path) -> None:
+async def a_topic_is_recreated(kafkas: Kafkas, directory: Path) -> None:
     async with SlowEnvironment(kafkas.servers, directory) as env:
-        await faults.a_topic_is_made_anew(env)
+        await faults.a_topic_is_recreated(env)
 
 
 async def connections_are_cut(kafkas: Kafkas, directory: Path) -> None:
@@ -124,10 +124,10 @@ def of_groups(story: Callable[[Environment], Awaitable[None]]) -> Story:
 _ALL: list[Story] = [
     the_broker_is_killed,
     the_broker_hangs,
-    a_log_is_cut_short,
+    a_log_is_truncated,
     coordinator_dies,
     connections_are_cut,
-    a_topic_is_made_anew,
+    a_topic_is_recreated,
     *map(of_groups, OF_GROUPS),
 ]
 STORIES = {story.__name__: story for story in _ALL}

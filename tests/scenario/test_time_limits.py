@@ -153,7 +153,7 @@ class Slow(RecordingHandler):
                 break
         for record in taken:
             await asyncio.sleep(1.0)
-            self.tell("record", topic=record.topic, partition=record.partition, offset=record.offset)
+            self.report("record", topic=record.topic, partition=record.partition, offset=record.offset)
             claim.mark(record)
         await super().consume_claim(session, claim)
 
@@ -166,7 +166,7 @@ async def test_a_slow_joiner(env: VirtualEnvironment):
     await env.settled(ann)
     bob = env._make("bob", env.config("bob", request_timeout=30.0), frail=False)
     assert isinstance(bob, LocalMember)
-    bob.handler = Slow(bob.tell)
+    bob.handler = Slow(bob.report)
     env.members.append(bob)
     await bob.start(["orders"])
     await env.settled(ann, bob)

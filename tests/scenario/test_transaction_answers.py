@@ -1,4 +1,4 @@
-"""The stories of `tests/stories/transactions.py` on the embedded cluster; `tests/real` tells them on Kafka 4.3.1."""
+"""The stories of `tests/stories/transactions.py` on the embedded cluster; `tests/real` runs them on Kafka 4.3.1."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 
 from asyncgroup.broker import EmbeddedCluster
 from tests.broker.client import connect
-from tests.stories.transactions import STORIES, Bare
+from tests.stories.transactions import STORIES, TransactionRequests
 
 pytestmark = pytest.mark.asyncio
 
 
 @pytest.mark.parametrize(("story", "expected"), STORIES, ids=[story.__name__ for story, _ in STORIES])
-async def test_story(story: Callable[[Bare], Awaitable[list[Any]]], expected: list[Any]):
+async def test_story(story: Callable[[TransactionRequests], Awaitable[list[Any]]], expected: list[Any]):
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        bare = Bare(client)
-        await bare.prepare()
-        assert await story(bare) == expected
+        requests = TransactionRequests(client)
+        await requests.prepare()
+        assert await story(requests) == expected

@@ -1,4 +1,4 @@
-"""What a story does to a cluster from outside, by Kafka's own messages: the same on every broker."""
+"""Admin client of the stories: topics, records and group state, by Kafka requests that every broker supports."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from asyncgroup.offsets.fetch_offsets import fetch_offsets
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.records import BatchBuilder
 
-__all__ = ["Admin", "Described"]
+__all__ = ["Admin", "DescribedGroup"]
 
-BY_NAME = 12
-"""The newest Produce version that names topics by name."""
+TOPIC_NAME_VERSION = 12
+"""The newest Produce version with topic names instead of topic ids."""
 
 
-class Described(NamedTuple):
-    """A group as DescribeGroups tells it: `members` maps member ids to their assignments."""
+class DescribedGroup(NamedTuple):
+    """A DescribeGroups response; `members` maps member ids to their assignments, `client_ids` to their client ids."""
 
     state: str
     members: dict[str, dict[str, list[int]]]
@@ -29,16 +29,16 @@ class Described(NamedTuple):
 
 
 class Admin:
-    """Topics, records, and what groups have done; retries what heals, for a node may just have died."""
+    """Admin requests with retries of retriable errors, because a node may just have been killed."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.cluster = Cluster(bootstrap_servers, ClientConfig(client_id="admin"))
         self.cluster.random.seed(1)
 
     async def create_topic(self, name: str, partitions: int) -> None:
-        """Create a topic with the broker's default replication, and wait until it is known with leaders.
+        """Create a topic with the broker's default replication, and wait until all partitions have leaders.
 
-        Its records are as old as the epoch (see `produce`): a real broker would delete them half a minute after its start.
+        Retention is disabled: the records have timestamp 0 (see `produce`), and a real broker would soon delete them.
         """
         creatable = m.CreateTopicsRequest.CreatableTopic
         topic = creatable(
@@ -68,7 +68,7 @@ class Admin:
         )
 
     async def recreate_topic(self, name: str, partitions: int) -> None:
-        """Create a topic whose namesake is just being deleted, as soon as the broker lets it be."""
+        """Create a topic while one of the same name is being deleted; retries until the broker allows it."""
         while True:
             try:
                 await self.create_topic(name, partitions)
@@ -80,7 +80,7 @@ class Admin:
                 return
 
     async def create_partitions(self, name: str, total: int) -> None:
-        """Let a topic have `total` partitions, and wait until all have leaders."""
+        """Increase a topic's partitions to `total`, and wait until all have leaders."""
         topic = m.CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=total, assignments=None)
         response = await self.cluster.request_any(
             m.CreatePartitionsRequest, lambda _: m.CreatePartitionsRequest(topics=[topic], timeout_ms=20_000)
@@ -91,7 +91,7 @@ class Admin:
             await self.leader(TopicPartition(name, partition))
 
     async def leader(self, tp: TopicPartition) -> int:
-        """A partition's leader, waited for."""
+        """Return a partition's leader; waits until there is one."""
         self.cluster.track([tp.topic])
         try:
             while True:
@@ -108,7 +108,7 @@ class Admin:
             self.cluster.untrack([tp.topic])
 
     async def produce(self, tp: TopicPartition, values: Sequence[bytes], *, batch: int | None = None) -> None:
-        """Append values to a partition, `batch` of them to a record batch (default: all)."""
+        """Append values to a partition, in record batches of `batch` values (default: one batch)."""
         size = batch or len(values)
         for start in range(0, len(values), size):
             builder = BatchBuilder()
@@ -127,10 +127,10 @@ class Admin:
                     node,
                     cls,
                     lambda _: cls(acks=-1, timeout_ms=10_000, topic_data=[topic]),
-                    highest=BY_NAME,
+                    highest=TOPIC_NAME_VERSION,
                 )
             except TransportError:
-                pass  # the node has died: nothing of the story was produced twice before that
+                pass  # the node was killed before it could append the records
             else:
                 code = response.responses[0].partition_responses[0].error_code
                 if not code:
@@ -149,8 +149,8 @@ class Admin:
         finally:
             self.cluster.untrack([topic])
 
-    async def describe(self, group_id: str) -> Described | None:
-        """A group as its coordinator sees it; None while there is no coordinator that would say."""
+    async def describe(self, group_id: str) -> DescribedGroup | None:
+        """Return a group as its coordinator describes it; None while no coordinator is available."""
         try:
             response = await self.cluster.coordinators.request_versioned(
                 group_id, m.DescribeGroupsRequest, lambda _: m.DescribeGroupsRequest(groups=[group_id])
@@ -166,10 +166,10 @@ class Admin:
             for each in group.members
         }
         clients = {each.member_id: each.client_id for each in group.members}
-        return Described(group.group_state, assignments, clients)
+        return DescribedGroup(group.group_state, assignments, clients)
 
     async def remove_member(self, group_id: str, member_id: str) -> None:
-        """Let a group's coordinator believe that a member has left."""
+        """Remove a member with a LeaveGroup request on its behalf."""
         member = m.LeaveGroupRequest.MemberIdentity(member_id=member_id)
         request = m.LeaveGroupRequest(group_id=group_id, members=[member])
         response = await self.cluster.coordinators.request(group_id, request)
@@ -177,12 +177,12 @@ class Admin:
         assert not response.members[0].error_code
 
     async def coordinator(self, group_id: str) -> int:
-        """The node that coordinates a group."""
+        """Return the node id of a group's coordinator."""
         return await self.cluster.coordinators.find(group_id)
 
     async def committed(
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """Committed offsets; those of partitions without one are left out."""
+        """Return committed offsets, without partitions that have none."""
         found = await fetch_offsets(self.cluster, group_id, partitions, lane="control")
         return {tp: committed.offset for tp, committed in found.items()}

@@ -1,4 +1,4 @@
-"""Waiting for a condition without sleeping: whatever happens rings a bell, and the condition is looked at again."""
+"""Wait for a condition without polling: every event rings a bell, and the condition is checked again."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ T = TypeVar("T")
 
 
 class Bell:
-    """Rung at every event; `until` wakes at each ring. As a hook object it is rung by every response of a broker.
+    """Wakes `until` at each `ring`. As a hook object it rings at every response of a broker.
 
-    `describe` is asked for the state of things when a wait fails.
+    `describe` returns the state that is added to the error of a failed wait.
     """
 
     def __init__(self, describe: Callable[[], str] = str) -> None:
@@ -23,21 +23,21 @@ class Bell:
         self._rung = asyncio.Event()
 
     def ring(self) -> None:
-        """Something has happened."""
+        """Wake all waiting `until` calls."""
         self._rings += 1
         self._rung.set()
         self._rung = asyncio.Event()
 
     def on_response(self, *_values: object) -> None:
-        """The hook of that name: members' heartbeats alone ring often enough for any condition."""
+        """Hook `on_response`; the members' heartbeats alone make it frequent enough for any condition."""
         self.ring()
 
     def on_session_end(self, *_values: object) -> None:
-        """The hook of that name: where nobody answers any more, a session's end is heard of all the same."""
+        """Hook `on_session_end`, for the case that no broker responds any more."""
         self.ring()
 
     async def until(self, condition: Callable[[], T], what: str, limit: float) -> T:
-        """The first true value of `condition`; fails with `what` after `limit` seconds of the loop's time."""
+        """Return the first true value of `condition`; fails with `what` after `limit` seconds of loop time."""
 
         async def ask() -> T:
             return condition()
@@ -45,7 +45,7 @@ class Bell:
         return await self.until_known(ask, what, limit)
 
     async def until_known(self, condition: Callable[[], Awaitable[T]], what: str, limit: float) -> T:
-        """As `until`, for a condition that has to ask somebody."""
+        """Like `until`, for a condition that is a coroutine function."""
         try:
             async with asyncio.timeout(limit):
                 while True:

@@ -1,4 +1,4 @@
-"""A member of a group in a process of its own: tells on stdout, one JSON object a line, until stdin ends.
+"""A group member in its own process: reports events on stdout, one JSON object per line, until stdin is closed.
 
 python -m tests.stories.child '{"bootstrap_servers": "…", "group_id": "…", "topics": […], "config": {…}}'
 """
@@ -14,19 +14,21 @@ from asyncgroup import ConsumerConfig, ConsumerGroup
 from tests.stories.log import RecordingHandler, ReportingHooks
 
 
-def tell(kind: str, **facts: Any) -> None:
-    """Say one thing to the parent."""
+def report(kind: str, **facts: Any) -> None:
+    """Report an event to the parent process."""
     sys.stdout.write(json.dumps({"kind": kind, **facts}) + "\n")
     sys.stdout.flush()
 
 
-async def main(order: dict[str, Any]) -> None:
-    config = ConsumerConfig(**order["config"])
-    group = ConsumerGroup(order["bootstrap_servers"], order["group_id"], config, hooks=[ReportingHooks(tell)])
+async def main(arguments: dict[str, Any]) -> None:
+    config = ConsumerConfig(**arguments["config"])
+    group = ConsumerGroup(
+        arguments["bootstrap_servers"], arguments["group_id"], config, hooks=[ReportingHooks(report)]
+    )
     failure: BaseException | None = None
     async with group:
-        tell("running")
-        running = asyncio.create_task(group.run(order["topics"], RecordingHandler(tell)))
+        report("running")
+        running = asyncio.create_task(group.run(arguments["topics"], RecordingHandler(report)))
         parent = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
         await asyncio.wait([running, parent], return_when=asyncio.FIRST_COMPLETED)
         if running.done():
@@ -34,7 +36,7 @@ async def main(order: dict[str, Any]) -> None:
         else:
             await group.aclose()
             await running
-    tell("stopped", failure=repr(failure) if failure else None)
+    report("stopped", failure=repr(failure) if failure else None)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Where a story takes place: a cluster, its members, and what is known of the group from all sides."""
+"""The environment of a story: a cluster, a group's members, and the state of the group seen from members and broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Environment", "Group"]
 
 @dataclass(frozen=True)
 class Group:
-    """A settled group: members by name, as they see themselves and as the coordinator sees them (both agree)."""
+    """A settled group: members and coordinator agree on the generation, the leader and the assignment, by member name."""
 
     generation: int
     leader: str
@@ -26,7 +26,7 @@ class Group:
 
 
 class Environment(ABC):
-    """A cluster with one topic and one group. `limit`: seconds (of the loop's time) that any wait may take."""
+    """A cluster with one topic and one group. `limit` is the longest duration of a wait, in seconds of loop time."""
 
     limit: float
     session_timeout: float
@@ -34,7 +34,9 @@ class Environment(ABC):
     refresh_interval: float
 
     def __init__(self, bootstrap_servers: str, topic: str, group_id: str) -> None:
-        self.bootstrap_servers, self.topic, self.group_id = bootstrap_servers, topic, group_id
+        self.bootstrap_servers = bootstrap_servers
+        self.topic = topic
+        self.group_id = group_id
         self.bell = Bell(self.describe)
         self.admin = Admin(bootstrap_servers)
         self.members: list[Member] = []
@@ -59,17 +61,17 @@ class Environment(ABC):
             raise problem
 
     async def _clean_up(self) -> None:  # noqa: B027  there may be nothing
-        """Remove what would outlive the story; nobody consumes any more."""
+        """Remove what the story has created; called after all members have left."""
 
     def describe(self) -> str:
-        """The state of things, for a wait that failed."""
+        """Return the members' states, for the error of a failed wait."""
         return "\n".join(str(member.log) for member in self.members)
 
     def chapter(self, title: str, *, nodes: bool = False) -> None:  # noqa: B027  most environments see no requests
-        """A part of the story is told; where requests can be seen, those of this part are kept under its title."""
+        """End a part of the story; an environment that sees requests records those of this part under the title."""
 
     def config(self, name: str, **more: Any) -> dict[str, Any]:
-        """Configuration of the member `name`."""
+        """Return the configuration of the member `name`."""
         return {
             "client_id": name,
             "auto_offset_reset": "earliest",
@@ -95,15 +97,15 @@ class Environment(ABC):
 
     @abstractmethod
     async def crash(self, member: Member) -> None:
-        """End a frail member without a word to anybody."""
+        """End a frail member without LeaveGroup."""
 
     @abstractmethod
     async def suspend(self, member: Member) -> None:
-        """Stop a frail member where it stands; its connections stay."""
+        """Suspend a frail member; its connections stay open."""
 
     @abstractmethod
     async def resume(self, member: Member) -> None:
-        """Let it go on."""
+        """Resume a suspended member."""
 
     @abstractmethod
     async def kill_node(self, node_id: int) -> None:
@@ -126,7 +128,7 @@ class Environment(ABC):
             self.produced[tp] += count
 
     async def all_handled(self) -> None:
-        """Wait until every record that was produced has been handled by somebody."""
+        """Wait until every produced record was handled by a member."""
         wanted = {(*tp, offset) for tp, count in self.produced.items() for offset in range(count)}
 
         def missing() -> set[tuple[str, int, int]]:
@@ -135,7 +137,7 @@ class Environment(ABC):
         await self.bell.until(lambda: not missing(), f"all {len(wanted)} records handled", self.limit)
 
     async def all_committed(self) -> None:
-        """Wait until the group has committed everything that was produced."""
+        """Wait until the group has committed the end of every partition produced to."""
 
         async def committed() -> bool:
             return await self.committed() == dict(self.produced)
@@ -143,24 +145,24 @@ class Environment(ABC):
         await self.bell.until_known(committed, f"offsets committed: {dict(self.produced)}", self.limit)
 
     async def committed(self) -> dict[TopicPartition, int]:
-        """The group's committed offsets of all partitions produced to."""
+        """Return the group's committed offsets of all partitions produced to."""
         return await self.admin.committed(self.group_id, self.produced)
 
     # -- the group ---------------------------------------------------------------------------------------------------
 
     async def settled(self, *members: Member) -> Group:
-        """Wait until the group consists of just these members, all in live sessions of one generation.
+        """Wait until the group consists of exactly these members, all in active sessions of one generation.
 
-        What the coordinator says (DescribeGroups) has to agree with what the members believe.
+        The coordinator's DescribeGroups response must match the members' own assignments.
         """
         names = ", ".join(member.name for member in members)
         group = await self.bell.until_known(
-            lambda: self._picture(members), f"group {self.group_id} settled with {names}", self.limit
+            lambda: self._agreed_state(members), f"group {self.group_id} settled with {names}", self.limit
         )
         assert group is not None
         return group
 
-    async def _picture(self, members: tuple[Member, ...]) -> Group | None:
+    async def _agreed_state(self, members: tuple[Member, ...]) -> Group | None:
         sessions = [member.session for member in members]
         if None in sessions or len({session.generation for session in sessions if session}) != 1:
             return None

@@ -1,4 +1,4 @@
-"""Stories of deaths: members that crash or stop, and a coordinator's node (seed 003; issue 3, stories 3, 5, 6, 9)."""
+"""Stories of failures: members that crash or are suspended, and a killed coordinator (seed 003; issue 3, stories 3, 5, 6, 9)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["a_consumer_dies", "a_zombie_wakes", "coordinator_dies", "crash_found
 
 
 async def crash_found_by_expiry(env: Environment) -> None:
-    """3: nobody says that bob is gone; the coordinator finds out when his session expires, and not before."""
+    """3: bob crashes without LeaveGroup; the coordinator removes him when his session expires, not before."""
     ann = await env.member("ann")
     await env.settled(ann)
     bob = await env.member("bob", frail=True)
@@ -33,7 +33,7 @@ async def crash_found_by_expiry(env: Environment) -> None:
 
 
 async def a_consumer_dies(env: Environment) -> None:
-    """6: the leader dies with work that it marked and did not commit: it is done again, nothing is lost."""
+    """6: the leader crashes with marked but uncommitted records: they are handled again, none is lost."""
     ann = await env.member("ann", frail=True, auto_commit_interval=3000.0)
     await env.settled(ann)
     bob = await env.member("bob")
@@ -50,14 +50,14 @@ async def a_consumer_dies(env: Environment) -> None:
     await env.produce(5, range(4))
     await env.all_handled()
     await env.all_committed()
-    # ann's five records of each of her partitions once more
+    # ann's five records of each of her partitions were handled again
     assert sorted(set(ann.log.handled) & set(bob.log.handled)) == [
         (env.topic, partition, offset) for partition in (0, 1) for offset in range(5)
     ]
 
 
 async def coordinator_dies(env: Environment) -> None:
-    """5: the group lives on at another node: the same generation, the same claims, no record missed."""
+    """5: the group continues with another coordinator: same generation, same claims, no record missed."""
     ann = await env.member("ann")
     await env.settled(ann)
     bob = await env.member("bob")
@@ -87,7 +87,7 @@ async def coordinator_dies(env: Environment) -> None:
 
 
 async def a_zombie_wakes(env: Environment) -> None:
-    """9: a member is stopped past its session with marks it has not committed. Awake, it commits nothing and joins anew."""
+    """9: a member suspended past its session timeout with uncommitted marks commits nothing on resume, and rejoins."""
     ann = await env.member("ann")
     await env.settled(ann)
     zed = await env.member("zed", frail=True, auto_commit_interval=3000.0)
@@ -115,7 +115,7 @@ async def a_zombie_wakes(env: Environment) -> None:
     assert zed.member_id != old_id
     first, *_ = zed.log.sessions
     assert (first.cause, first.lost) == ("MemberLost", True)
-    # its old marks went nowhere: offsets never moved back
+    # its old marks were not committed: no offset moved back
     assert [commit for commit in zed.log.commits if commit["error"] is None] == []
     assert await env.committed() == committed
     assert committed[TopicPartition(env.topic, 2)] == 10

@@ -1,4 +1,4 @@
-"""What a member of a group has told about itself, in the order in which it happened."""
+"""The events that a group member reports, in order."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 from asyncgroup import Claim, Handler, Record, Session
 
-__all__ = ["MemberLog", "RecordingHandler", "ReportingHooks", "SeenSession", "Tell"]
+__all__ = ["MemberLog", "RecordedSession", "RecordingHandler", "Report", "ReportingHooks"]
 
-Tell = Callable[..., None]
-"""`tell(kind, **facts)`; facts are values that JSON can carry, as a member may live in another process."""
+Report = Callable[..., None]
+"""`report(kind, **facts)`; the facts must be JSON values, because a member may run in another process."""
 
 
 @dataclass
-class SeenSession:
-    """One session of a member, from its assignment on; `cause` is the name of its end's class."""
+class RecordedSession:
+    """One session of a member, from its assignment on; `cause` is the class name of the cause of its end."""
 
     member_id: str
     generation: int
@@ -28,10 +28,10 @@ class SeenSession:
 
 @dataclass
 class MemberLog:
-    """All that a member told. `handled` holds (topic, partition, offset) in order, repeats included."""
+    """All events of a member. `handled` has (topic, partition, offset) in order, including repeats."""
 
     name: str
-    sessions: list[SeenSession] = field(default_factory=list)
+    sessions: list[RecordedSession] = field(default_factory=list)
     handled: list[tuple[str, int, int]] = field(default_factory=list)
     commits: list[dict[str, Any]] = field(default_factory=list)
     failure: str | None = None
@@ -39,12 +39,12 @@ class MemberLog:
     _leader: bool = False
 
     @property
-    def session(self) -> SeenSession | None:
-        """The session that lives now."""
+    def session(self) -> RecordedSession | None:
+        """The active session."""
         return self.sessions[-1] if self.sessions and self.sessions[-1].cause is None else None
 
-    def take(self, event: Mapping[str, Any]) -> None:
-        """Take one event in."""
+    def apply(self, event: Mapping[str, Any]) -> None:
+        """Apply one event."""
         facts = dict(event)
         getattr(self, "_on_" + facts.pop("kind"))(**facts)
 
@@ -55,7 +55,7 @@ class MemberLog:
         self._leader = leader
 
     def _on_assigned(self, *, member_id: str, generation: int, assignment: dict[str, list[int]]) -> None:
-        self.sessions.append(SeenSession(member_id, generation, self._leader, assignment))
+        self.sessions.append(RecordedSession(member_id, generation, self._leader, assignment))
 
     def _on_record(self, *, topic: str, partition: int, offset: int) -> None:
         self.handled.append((topic, partition, offset))
@@ -80,13 +80,13 @@ class MemberLog:
 
 
 class RecordingHandler(Handler):
-    """Tells of everything and marks every record when its work is done."""
+    """Reports every event and marks each record after handling it."""
 
-    def __init__(self, tell: Tell) -> None:
-        self.tell = tell
+    def __init__(self, report: Report) -> None:
+        self.report = report
 
     async def on_assigned(self, session: Session, partitions: object) -> None:
-        self.tell(
+        self.report(
             "assigned",
             member_id=session.member_id,
             generation=session.generation_id,
@@ -96,28 +96,28 @@ class RecordingHandler(Handler):
     async def consume_claim(self, session: Session, claim: Claim) -> None:
         async for record in claim:
             await self.work(record)
-            self.tell("record", topic=record.topic, partition=record.partition, offset=record.offset)
+            self.report("record", topic=record.topic, partition=record.partition, offset=record.offset)
             claim.mark(record)
 
     async def work(self, record: Record) -> None:
-        """What there is to do with a record; nothing here."""
+        """Handle a record; does nothing by default."""
 
     async def on_lost(self, session: Session, partitions: object) -> None:
-        self.tell("lost")
+        self.report("lost")
 
 
 class ReportingHooks:
-    """What a handler does not see: leadership, commits, the end of a session and its cause."""
+    """Reports what a handler does not see: leadership, commits, the end of a session and its cause."""
 
-    def __init__(self, tell: Tell) -> None:
-        self.tell = tell
+    def __init__(self, report: Report) -> None:
+        self.report = report
 
     def on_join(self, _group: str, _member: str, _generation: int, leader: bool) -> None:
-        self.tell("joined", leader=leader)
+        self.report("joined", leader=leader)
 
     def on_commit(self, _group: str, offsets: dict[Any, Any], error: object) -> None:
         committed = {str(tp): committed.offset for tp, committed in offsets.items()}
-        self.tell("commit", offsets=committed, error=repr(error) if error else None)
+        self.report("commit", offsets=committed, error=repr(error) if error else None)
 
     def on_session_end(self, _session: Session, cause: object) -> None:
-        self.tell("ended", cause=type(cause).__name__)
+        self.report("ended", cause=type(cause).__name__)

@@ -1,4 +1,4 @@
-"""Members of a group for stories: in this process, or in one of their own that can be killed and stopped."""
+"""Group members of the stories: in this process, or in a process of their own that can be killed and suspended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 from asyncgroup import ConsumerConfig, ConsumerGroup
 from asyncgroup.testing.watchdog import Watchdog
 from tests.stories.bell import Bell
-from tests.stories.log import MemberLog, RecordingHandler, ReportingHooks, SeenSession
+from tests.stories.log import MemberLog, RecordedSession, RecordingHandler, ReportingHooks
 
 __all__ = ["LocalMember", "Member", "ProcessMember"]
 
@@ -23,38 +23,38 @@ ROOT = Path(__file__).parents[2]
 
 
 class Member:
-    """A member as stories see it: what it told, and the ways in which it goes."""
+    """A member of a story: its log of events, and how it starts and leaves."""
 
     def __init__(self, name: str, bell: Bell) -> None:
         self.name = name
         self.log = MemberLog(name)
         self._bell = bell
 
-    def tell(self, kind: str, **facts: Any) -> None:
-        """Take an event in and wake those who wait."""
-        self.log.take({"kind": kind, **facts})
+    def report(self, kind: str, **facts: Any) -> None:
+        """Apply an event to the log and ring the bell."""
+        self.log.apply({"kind": kind, **facts})
         self._bell.ring()
 
     @property
-    def session(self) -> SeenSession | None:
+    def session(self) -> RecordedSession | None:
         return self.log.session
 
     @property
     def member_id(self) -> str:
-        """The member's id in its last session."""
+        """The member id of its last session."""
         return self.log.sessions[-1].member_id
 
     async def start(self, topics: list[str]) -> None:
-        """Begin to consume."""
+        """Start to consume."""
         raise NotImplementedError
 
     async def leave(self) -> None:
-        """Close as a well-behaved program does; safe to call twice."""
+        """Close the group, with LeaveGroup; safe to call twice."""
         raise NotImplementedError
 
 
 class LocalMember(Member):
-    """A member on this loop. `source()` is the context in which it dials, so that it can be cut off alone."""
+    """A member on this event loop. `source()` is the context in which it connects, so that it can be disconnected alone."""
 
     def __init__(
         self,
@@ -68,10 +68,10 @@ class LocalMember(Member):
     ) -> None:
         super().__init__(name, bell)
         self.source = source
-        self.handler = handler(self.tell)
-        hooks = [ReportingHooks(self.tell), bell]
+        self.handler = handler(self.report)
+        hooks = [ReportingHooks(self.report), bell]
         self.group = ConsumerGroup(bootstrap_servers, group_id, config, hooks=hooks)
-        # the order in which nodes are asked, and jitter, are the same in every run
+        # makes the order in which nodes are asked, and jitter, the same in every run
         self.group.cluster.random.seed(name)
         self._task: asyncio.Task[None] | None = None
 
@@ -79,7 +79,7 @@ class LocalMember(Member):
         with self.source():
             await self.group.__aenter__()
         self._run(topics)
-        await asyncio.sleep(0)  # run() is under way, and may be closed
+        await asyncio.sleep(0)  # let `run()` start, so that it can be closed
 
     def _run(self, topics: list[str]) -> None:
         with self.source():
@@ -87,13 +87,13 @@ class LocalMember(Member):
 
     async def _consume(self, topics: list[str]) -> None:
         failure: BaseException | None = None
-        self.tell("running")
+        self.report("running")
         try:
             await self.group.run(topics, self.handler)
         except Exception as error:
             failure = error
         finally:
-            self.tell("stopped", failure=repr(failure) if failure else None)
+            self.report("stopped", failure=repr(failure) if failure else None)
 
     async def _stop_consuming(self) -> None:
         assert self._task is not None
@@ -113,7 +113,7 @@ class LocalMember(Member):
 
 
 class ProcessMember(Member):
-    """A member in a process of its own (`tests.stories.child`), which ends with this one however that goes."""
+    """A member in its own process (`tests.stories.child`), which a watchdog kills if this process ends."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class ProcessMember(Member):
         directory: Path,
     ) -> None:
         super().__init__(name, bell)
-        self._order = {
+        self._arguments = {
             "bootstrap_servers": bootstrap_servers,
             "group_id": group_id,
             "config": config,
@@ -137,13 +137,13 @@ class ProcessMember(Member):
 
     async def start(self, topics: list[str]) -> None:
         self._directory.mkdir()
-        order = json.dumps({**self._order, "topics": topics})
+        arguments = json.dumps({**self._arguments, "topics": topics})
         with (self._directory / "stderr").open("wb") as errors:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
                 "tests.stories.child",
-                order,
+                arguments,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
@@ -157,7 +157,7 @@ class ProcessMember(Member):
         assert self._process is not None
         assert self._process.stdout is not None
         async for line in self._process.stdout:
-            self.tell(**json.loads(line))
+            self.report(**json.loads(line))
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""
@@ -165,21 +165,21 @@ class ProcessMember(Member):
         self._process.send_signal(number)
 
     async def kill(self) -> None:
-        """SIGKILL, and wait for the end."""
+        """Send SIGKILL and wait for the end of the process."""
         self.signal(signal.SIGKILL)
-        await self._ended()
+        await self._wait_ended()
 
     async def leave(self) -> None:
         if self._process is None or self._process.returncode is not None:
             return
         assert self._process.stdin is not None
-        self.signal(signal.SIGCONT)  # a stopped one would not hear of it
+        self.signal(signal.SIGCONT)  # a suspended process would not see the end of stdin
         self._process.stdin.close()
-        await self._ended()
+        await self._wait_ended()
         if self._process.returncode:
             raise AssertionError(f"{self.name} failed:\n{(self._directory / 'stderr').read_text()}")
 
-    async def _ended(self) -> None:
+    async def _wait_ended(self) -> None:
         assert self._process is not None
         assert self._reader is not None
         assert self._watchdog is not None

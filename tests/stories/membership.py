@@ -1,4 +1,4 @@
-"""Stories of members that come, go and change their minds (seed 001; issue 3, stories 1, 2, 4, 7 and 8)."""
+"""Stories of membership changes: joining, leaving, new partitions, changed topics (seed 001; issue 3, stories 1, 2, 4, 7, 8)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = [
 
 
 async def both(env: Environment) -> tuple[Member, Member]:
-    """Ann, who leads, and bob after her."""
+    """Return ann, the leader, and bob, who joins after her."""
     ann = await env.member("ann")
     await env.settled(ann)
     return ann, await env.member("bob")
 
 
 async def two_joiners(env: Environment) -> None:
-    """1: the first member gets all and leads; the second one's coming makes both share."""
+    """1: the first member is the leader and gets all partitions; when a second one joins they share them."""
     await env.produce(5, range(4))
     ann = await env.member("ann")
     assert await env.settled(ann) == Group(1, "ann", {"ann": {env.topic: [0, 1, 2, 3]}})
@@ -44,13 +44,13 @@ async def two_joiners(env: Environment) -> None:
     await env.all_handled()
     await env.all_committed()
     assert {partition for _, partition, _ in bob.log.handled} == {2, 3}
-    # what ann had marked was committed before bob began: nothing came twice
+    # ann's marks were committed before bob started: no record was handled twice
     everything = ann.log.handled + bob.log.handled
     assert len(everything) == len(set(everything)) == 40
 
 
 async def graceful_leave(env: Environment) -> None:
-    """2: a member that closes tells so: the others take over long before its session would have expired."""
+    """2: a member that closes sends LeaveGroup: the others take over before its session would have expired."""
     ann, bob = await both(env)
     before = await env.settled(ann, bob)
     await env.produce(5, range(4))
@@ -74,7 +74,7 @@ async def graceful_leave(env: Environment) -> None:
 
 
 async def a_leader_leaves(env: Environment) -> None:
-    """2, the other way round: leadership passes on with the partitions."""
+    """2, for the leader: the other member becomes the leader and gets the partitions."""
     ann, bob = await both(env)
     before = await env.settled(ann, bob)
     assert before.leader == "ann"
@@ -89,13 +89,13 @@ async def a_leader_leaves(env: Environment) -> None:
 
 
 async def partition_increase(env: Environment) -> None:
-    """4: the broker cannot tell anybody; the leader sees it in the metadata and joins anew."""
+    """4: the leader detects new partitions in the metadata, and rejoins."""
     ann, bob = await both(env)
     before = await env.settled(ann, bob)
     env.chapter("both consume")
 
     await env.admin.create_partitions(env.topic, 6)
-    await env.produce(5, range(6))  # some of it before anybody knows that there are more partitions
+    await env.produce(5, range(6))  # partly before the members know the new partitions
     wider = {"ann": {env.topic: [0, 1, 2]}, "bob": {env.topic: [3, 4, 5]}}
 
     async def widened() -> bool:
@@ -113,7 +113,7 @@ async def partition_increase(env: Environment) -> None:
 
 
 async def more_members_than_partitions(env: Environment) -> None:
-    """7: a session without claims lives, heartbeats, and takes over."""
+    """7: a member without partitions keeps its session by heartbeats, and takes over when the other leaves."""
     narrow = await env.create_topic("narrow", 1)
     ann = await env.member("ann", [narrow])
     await env.settled(ann)
@@ -124,7 +124,7 @@ async def more_members_than_partitions(env: Environment) -> None:
     await env.all_handled()
     env.chapter("bob has nothing")
 
-    await asyncio.sleep(1.5 * env.session_timeout)  # longer than a member may be silent
+    await asyncio.sleep(1.5 * env.session_timeout)  # longer than a session without heartbeats
     assert await env.settled(ann, bob) == before
     env.chapter("time passes")
 
@@ -138,7 +138,7 @@ async def more_members_than_partitions(env: Environment) -> None:
 
 
 async def a_member_changes_its_topics(env: Environment) -> None:
-    """8: who subscribes to a topic more gets its partitions; the shared topic stays shared."""
+    """8: a member that subscribes to a further topic gets its partitions; the other topic is still shared."""
     other = await env.create_topic("payments", 2)
     ann, bob = await both(env)
     before = await env.settled(ann, bob)
@@ -169,7 +169,7 @@ async def a_member_changes_its_topics(env: Environment) -> None:
 
 
 async def static_leader_restarts(env: Environment) -> None:
-    """KIP-345, KIP-814: a restart within the session costs no rebalance, and the leader watches over its old plan."""
+    """KIP-345, KIP-814: no rebalance when a static leader restarts within the session timeout; it still detects new partitions."""
     ann = await env.member("ann", group_instance_id="desk-a")
     await env.settled(ann)
     bob = await env.member("bob", group_instance_id="desk-b")

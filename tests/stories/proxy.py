@@ -14,18 +14,19 @@ CHUNK = 64 * 1024
 
 
 class TcpProxy:
-    """Stands between a client and servers of this machine; `through` gives the address that leads to a server.
+    """Forwards connections of a client to servers on this machine; `through` returns the proxy's address for a server.
 
-    `cut_responses(count, after)` lets the next `count` connections on which a server sends more than `after` bytes in
-    one go die there: the client has read the beginning of a response, and nothing follows.
+    `cut_responses(count, after)` closes the next `count` connections on which a server sends more than `after` bytes in
+    one read, after that many bytes: the client receives only the beginning of a response.
     """
 
     def __init__(self) -> None:
         self.cuts = 0
-        """How many connections have been cut."""
-        self._to_cut, self._after = 0, 0
+        """Number of connections cut so far."""
+        self._to_cut = 0
+        self._after = 0
         self._listeners: dict[tuple[str, int], asyncio.Server] = {}
-        self._pumps: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -35,13 +36,13 @@ class TcpProxy:
     ) -> None:
         for listener in self._listeners.values():
             listener.close()
-        for pump in self._pumps:
-            pump.cancel()
-        if self._pumps:
-            await asyncio.wait(self._pumps)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def through(self, host: str, port: int) -> tuple[str, int]:
-        """The address that leads to `host:port`."""
+        """Return the proxy's address for `host:port`."""
         server = self._listeners.get((host, port))
         if server is None:
             server = await asyncio.start_server(lambda r, w: self._serve(r, w, host, port), "127.0.0.1", 0)
@@ -52,18 +53,18 @@ class TcpProxy:
         return server.sockets[0].getsockname()[:2]
 
     async def connect(self, host: str, port: int) -> socket.socket:
-        """A socket to `host:port` by way of the proxy: what a client's `connector` has to be."""
-        near = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        near.setblocking(False)
+        """Connect to `host:port` through the proxy; can be used as a client's `connector`."""
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        sock.setblocking(False)
         try:
-            await asyncio.get_running_loop().sock_connect(near, await self.through(host, port))
+            await asyncio.get_running_loop().sock_connect(sock, await self.through(host, port))
         except BaseException:
-            near.close()
+            sock.close()
             raise
-        return near
+        return sock
 
     def cut_responses(self, count: int, *, after: int) -> None:
-        """Cut the next `count` connections on which a server sends more than `after` bytes at once."""
+        """Cut the next `count` connections on which a server sends more than `after` bytes in one read."""
         self._to_cut, self._after = count, after
 
     async def _serve(
@@ -71,23 +72,23 @@ class TcpProxy:
     ) -> None:
         this = asyncio.current_task()
         assert this is not None
-        self._pumps.add(this)
-        this.add_done_callback(self._pumps.discard)
-        with contextlib.closing(writer), contextlib.suppress(OSError, _Cut):
+        self._tasks.add(this)
+        this.add_done_callback(self._tasks.discard)
+        with contextlib.closing(writer), contextlib.suppress(OSError, _ConnectionCut):
             far_reader, far_writer = await asyncio.open_connection(host, port)
             with contextlib.closing(far_writer):
                 try:
                     async with asyncio.TaskGroup() as both:
                         both.create_task(self._requests(reader, far_writer))
                         both.create_task(self._responses(far_reader, writer))
-                except* (OSError, _Cut):
+                except* (OSError, _ConnectionCut):
                     writer.transport.abort()
 
     async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(CHUNK):
             writer.write(data)
             await writer.drain()
-        raise _Cut
+        raise _ConnectionCut
 
     async def _responses(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(CHUNK):
@@ -98,11 +99,11 @@ class TcpProxy:
                 await writer.drain()
                 writer.close()
                 await writer.wait_closed()
-                raise _Cut
+                raise _ConnectionCut
             writer.write(data)
             await writer.drain()
-        raise _Cut
+        raise _ConnectionCut
 
 
-class _Cut(Exception):
-    """This connection is over."""
+class _ConnectionCut(Exception):
+    """Ends both directions of a connection."""

@@ -1,4 +1,4 @@
-"""Stories on a real Apache Kafka: members that must be able to die or to be stopped run in processes of their own."""
+"""Environment of stories on a real Apache Kafka; members that are killed or suspended run in their own processes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["RealEnvironment"]
 
 
 class RealEnvironment(Environment):
-    """Topics and a group with names of their own on a Kafka that others use as well; topics are removed at the end.
+    """Topics and a group with unique names on a Kafka shared with other tests; the topics are deleted at the end.
 
-    `kafka` is needed by stories that kill a node only; `common` is configuration of all local members. The limit of waits is generous: it only bounds a failure.
+    `kafka` is needed only by stories that kill a node; `common` is configuration of all local members. The limit of waits is generous, because it only applies to failures.
     """
 
     limit = 60.0
@@ -36,7 +36,8 @@ class RealEnvironment(Environment):
     ) -> None:
         self._name = uuid.uuid4().hex[:8]
         super().__init__(bootstrap_servers, f"orders-{self._name}", f"group-{self._name}")
-        self._directory, self._kafka = directory, kafka
+        self._directory = directory
+        self._kafka = kafka
         self._common = common
         self._topics: list[str] = []
         self._killed: list[int] = []
@@ -62,7 +63,7 @@ class RealEnvironment(Environment):
             await self.admin.delete_topic(topic)
 
     async def _tick(self) -> None:
-        """What other clients and the broker do rings no bell."""
+        """Ring the bell regularly, because events in other clients and in the broker do not."""
         while True:
             await asyncio.sleep(0.1)
             self.bell.ring()

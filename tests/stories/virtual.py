@@ -1,4 +1,4 @@
-"""Stories in virtual time: the embedded cluster and an in-memory network on one loop."""
+"""Environment of stories in virtual time: the embedded cluster and the in-memory network on one loop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HOST = "10.0.0.1"
 
 
 class VirtualEnvironment(Environment):
-    """`cluster` is the embedded cluster; members dial from hosts of their own, `host(member)`."""
+    """Stories on the embedded cluster `cluster`; each member connects from its own host, `host(member)`."""
 
     limit = 600.0
     session_timeout = 10.0
@@ -39,16 +39,17 @@ class VirtualEnvironment(Environment):
 
     def __init__(self, cluster: EmbeddedCluster, network: Network) -> None:
         super().__init__(cluster.bootstrap_servers, "orders", "g")
-        self.cluster, self.network = cluster, network
+        self.cluster = cluster
+        self.network = network
         self._hosts: dict[str, str] = {}
-        self._dying: list[asyncio.Task[None]] = []
+        self._closing: list[asyncio.Task[None]] = []
         self._seen = 0
         self.chapters: dict[str, list[str]] = {}
 
     @classmethod
     @contextlib.asynccontextmanager
     async def made(cls, nodes: int = 3, partitions: int = 4, **options: Any) -> Any:
-        """A cluster and an environment on it, for as long as the block lasts."""
+        """Run a cluster and an environment on it."""
         async with EmbeddedCluster(nodes, host=HOST, seed=1, **options) as cluster:
             environment = cls(cluster, current_network())
             cluster.create_topic(environment.topic, partitions)
@@ -56,12 +57,12 @@ class VirtualEnvironment(Environment):
                 yield environment
 
     async def __aexit__(self, *error: object) -> None:
-        if self._dying:
-            await asyncio.wait(self._dying)
+        if self._closing:
+            await asyncio.wait(self._closing)
         await super().__aexit__(*error)
 
     def host(self, member: Member) -> str:
-        """The address from which a member dials."""
+        """Return the address from which a member connects."""
         return self._hosts[member.name]
 
     def _make(self, name: str, config: dict[str, Any], *, frail: bool) -> Member:
@@ -76,11 +77,11 @@ class VirtualEnvironment(Environment):
         )
 
     async def crash(self, member: Member) -> None:
-        """Nothing of the member gets out any more, and its tasks end; what it still says is lost with its wires."""
+        """Drop all packets of the member, abort its connections, and end its tasks."""
         host = self.host(member)
         self.network.blackhole(host)
         self.network.cut(host)
-        self._dying.append(asyncio.create_task(member.leave(), name=f"{member.name} dies"))
+        self._closing.append(asyncio.create_task(member.leave(), name=f"{member.name} dies"))
 
     async def suspend(self, member: Member) -> None:
         self.network.blackhole(self.host(member))
@@ -92,7 +93,7 @@ class VirtualEnvironment(Environment):
         await self.cluster.stop_node(node_id)
 
     async def settled(self, *members: Member) -> Group:
-        """As above; the embedded coordinator shows its generation and leader as well."""
+        """Like the base method; also compares the generation and leader in the embedded coordinator."""
         group = await super().settled(*members)
         view = self.cluster.group(self.group_id)
         leaders = [member.name for member in members if member.member_id == view.leader]
@@ -103,19 +104,19 @@ class VirtualEnvironment(Environment):
         self.chapters[title] = self.requests(nodes=nodes)
 
     def requests(self, *, nodes: bool = False) -> list[str]:
-        """What the members have asked the group's coordinators since the last call, in order of arrival."""
+        """Return the members' requests to coordinators since the last call, as a transcript in order of arrival."""
         exchanges = self.cluster.history.of(*GROUP_APIS)
         new, self._seen = exchanges[self._seen :], len(exchanges)
         return transcript([e for e in new if e.client_id in self._hosts], nodes=nodes)
 
 
 def lines(text: str) -> list[str]:
-    """A transcript as a test writes it down: one line an exchange, blank lines and margins don't count."""
+    """Split an expected transcript into lines; blank lines and indentation are ignored."""
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def transcript(exchanges: list[Exchange], *, nodes: bool = False) -> list[str]:
-    """One line an exchange: client, API, the error answered; `nodes` adds who was asked. Repeats become `× n`."""
+    """Return one line per exchange: client, API, errors in the response; `nodes` adds the node. Repeats become `× n`."""
     lines: list[tuple[str, int]] = []
     for line in (_line(exchange, nodes=nodes) for exchange in exchanges):
         if lines and lines[-1][0] == line:
@@ -139,7 +140,7 @@ def _line(exchange: Exchange, *, nodes: bool) -> str:
 
 
 def _codes(response: Any) -> Iterator[int]:
-    """Every error code that a group API's response holds, at whatever depth."""
+    """Yield every error code in a group API's response, including those of nested parts."""
     yield getattr(response, "error_code", 0)
     for name in ("coordinators", "members", "groups", "topics", "partitions"):
         for part in getattr(response, name, ()):
