@@ -110,6 +110,7 @@ class FetchResponseHandler:
             self._fail(consumer, self._broker_error(code, consumer))
 
     def _deliver(self, consumer: PartitionConsumer, data: Any, *, zero_copy: bool) -> None:
+        """Handle partition data without an error code: records, a diverging epoch, or a preferred read replica."""
         diverging = data.diverging_epoch
         if diverging.epoch >= 0:
             self.handle_epoch_end(consumer, EpochEndOffset(diverging.epoch, diverging.end_offset))
@@ -148,9 +149,8 @@ class FetchResponseHandler:
     def _move_to_replica(self, consumer: PartitionConsumer, replica: int) -> None:
         """Fetch from the read replica that the leader advises; such a response has no records (KIP-392)."""
         position = consumer.fetch_position
-        if replica == position.avoided_replica and position.is_avoiding_replica(
-            asyncio.get_running_loop().time()
-        ):
+        now = asyncio.get_running_loop().time()
+        if replica == position.avoided_replica and position.is_avoiding_replica(now):
             return  # the request was sent before that follower failed; the next one omits the rack id
         position.update_preferred_replica(replica, float("inf"))
         self.move(consumer)
@@ -192,9 +192,8 @@ class FetchResponseHandler:
         if error is None:
             return
         if out_of_range_policy(self._config) == "error":
-            consumer.rewind(
-                consumer.fetched_epoch
-            )  # the next fetch detects the truncation again, until a seek
+            # the next fetch detects the truncation again, until a seek
+            consumer.rewind(consumer.fetched_epoch)
             self._fail(consumer, error)
             return
         _log.warning("%s (epoch %d of epoch %d)", error, end.epoch, consumer.fetched_epoch)

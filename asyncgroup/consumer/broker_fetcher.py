@@ -235,6 +235,7 @@ class BrokerFetcher:
     # --- planning -----------------------------------------------------------------------------------------------
 
     async def _wait_for_plan(self, lane: str) -> FetchPlan:
+        """Wait until there is a partition to fetch on a lane; on the express lane only while the main lane waits."""
         changed = self._changed[lane]
         while True:
             changed.clear()
@@ -245,14 +246,17 @@ class BrokerFetcher:
             await changed.wait()
 
     def _plan(self, lane: str) -> FetchPlan:
-        # In the order of `self._consumers`, which `_rotate` keeps fair.
+        """Plan a fetch of all partitions that may be fetched on a lane and are not in flight."""
+        # in the order of `self._consumers`, which `_rotate` keeps fair
         idle = [consumer for consumer in self._consumers.values() if not self._is_in_flight(consumer)]
         max_wait = self._config.fetch_max_wait
         if lane == MAIN_LANE:
+            # with partitions on the express lane this fetch is short, so that the next one can include them
             self._skipped = {c.tp: c.version for c in self._consumers.values() if self._is_in_flight(c)}
             if self._skipped:
                 max_wait = min(max_wait, SHORT_WAIT)
         elif self._main_wait <= SHORT_WAIT:
+            # leave the partitions that wait for the next main fetch alone, unless a seek has moved them since
             idle = [consumer for consumer in idle if self._skipped.get(consumer.tp) != consumer.version]
         epochs: dict[TopicPartition, int] = {}
         idle = [consumer for consumer in idle if self._check_position(consumer, epochs)]
@@ -300,7 +304,11 @@ class BrokerFetcher:
     # --- fetching -----------------------------------------------------------------------------------------------
 
     async def _fetch(self, plan: FetchPlan, lane: str) -> None:
-        """Send one fetch and handle its response; after a failure all its partitions are redispatched."""
+        """Send one fetch and handle its response; after a failure all its partitions are redispatched.
+
+        Until `_release` its partitions are in `_in_flight`, with the requested bytes reserved in the budget. They are
+        released before the response is handled, so that handling sees only what is still in flight.
+        """
         self._reserve(plan)
         try:
             async with asyncio.timeout(None) as scope:
@@ -395,6 +403,7 @@ class BrokerFetcher:
         return found
 
     def _handle_response(self, plan: FetchPlan, response: m.FetchResponse, found: _PartitionData) -> None:
+        """Hand a response's partitions to the handler, skipping those that are no longer fetched at this position."""
         filled = {tp: data.records for tp, data in found if data.records}
         cuts = {
             tp: size for tp, records in filled.items() if (size := truncated_batch_size(records)) is not None
@@ -404,24 +413,25 @@ class BrokerFetcher:
         for tp, data in found:
             if data.records:
                 total += len(data.records)
-            asked = plan.partitions.get(tp)
-            # drop partitions that were removed or had a seek while the request was in flight
-            if asked is not None and self._is_current(asked.consumer, asked.version):
+            planned = plan.partitions.get(tp)
+            # not if it was removed or had a seek while the request was in flight
+            if planned is not None and self._is_current(planned.consumer, planned.version):
                 if tp in cuts and not data.error_code:
-                    limit = min(asked.wanted.max_bytes, response_limit(self._config))
+                    limit = min(planned.wanted.max_bytes, response_limit(self._config))
                     self._handler.handle_partial_batch(
-                        asked.consumer, data, cuts[tp], limit, is_alone=not served
+                        planned.consumer, data, cuts[tp], limit, is_alone=not served
                     )
                 else:
-                    self._handler.handle(asked.consumer, data, response, zero_copy=len(filled) == 1)
+                    self._handler.handle(planned.consumer, data, response, zero_copy=len(filled) == 1)
         answered = {tp for tp, _ in found}
-        for tp, asked in plan.partitions.items():
-            if tp not in answered and self._is_current(asked.consumer, asked.version):
-                asked.consumer.fetch_failures.clear()  # a session's response omits partitions without news
+        for tp, planned in plan.partitions.items():
+            if tp not in answered and self._is_current(planned.consumer, planned.version):
+                planned.consumer.fetch_failures.clear()  # a session's response omits partitions without news
         self._rotate(served)
         self._cluster.hooks.emit("on_fetch", self.node_id, total, len(plan.partitions))
 
     def _is_current(self, consumer: PartitionConsumer, version: int) -> bool:
+        """Return whether a partition is still fetched here and its position has not jumped since `version`."""
         return consumer.version == version and self._consumers.get(consumer.tp) is consumer
 
     def _rotate(self, served: list[TopicPartition]) -> None:

@@ -89,9 +89,8 @@ class FetchedPartition:
         self._lowest = offset  # the lowest offset at which reading ever began
         self._furthest = offset  # the highest position before a jump; see `was_read`
         self._ended = False
-        self._blocked = (
-            False  # ended, paused, or an error to raise: the one flag that the iterators' fast path checks
-        )
+        self._blocked = False
+        """Ended, paused, or an error to raise: the one flag that the iterators' fast path checks."""
         self._gathering = 0  # readers that wait to fill a larger batch
         self._changed = asyncio.Event()
         self._decoder = BatchDecoder(self._buffer, self._changed.set)
@@ -124,6 +123,7 @@ class FetchedPartition:
         return self._buffer.bytes
 
     def _seek(self, offset: int) -> None:
+        """Continue at `offset`, whatever topic and leader epoch it belongs to."""
         self.seek_target = None
         self.jumps += 1
         self.fetch_position.seek()
@@ -146,6 +146,7 @@ class FetchedPartition:
         return self._lowest <= offset and (offset < self._furthest or offset < self._buffer.position)
 
     def _move_to(self, offset: int, epoch: int) -> None:
+        """Move the position; `epoch` is the leader epoch of the record before it. Drops the buffer, error and stall."""
         self._lowest = min(self._lowest, offset)
         self._furthest = max(self._furthest, self.position)
         self.version += 1
@@ -153,9 +154,8 @@ class FetchedPartition:
         self.error = None
         self._decoder.cancel()
         self._buffer.seek(offset, epoch)
-        self.on_skipped_range(
-            offset, offset, -1
-        )  # forget the last range: a truncated log may have records there
+        # an empty range replaces the last one: in a truncated log there may be records now
+        self.on_skipped_range(offset, offset, -1)
         self._unstall()
         self._update()
         self.wake_fetcher()
@@ -280,8 +280,8 @@ class FetchedPartition:
         if jumps != self.jumps or offset >= self.position:
             return
         _log.warning(
-            "%s: the batch at offset %d cannot be decoded; reading continues before it, after the last mark, and marks "
-            "cannot pass it until a seek() past it",
+            "%s: the batch at offset %d cannot be decoded; reading returns to its first unmarked record, and marks "
+            "cannot pass it before a seek() past it",
             self.tp,
             offset,
         )

@@ -164,12 +164,12 @@ class Fetchers:
         else:
             self._leaders.leader_assigned(consumer)
             now = asyncio.get_running_loop().time()
-            home = consumer.fetch_position.select_read_replica(leader, now, view.partition(*consumer.tp))
-            if home not in view.brokers:
+            node_id = consumer.fetch_position.select_read_replica(leader, now, view.partition(*consumer.tp))
+            if node_id not in view.brokers:
                 consumer.fetch_position.clear_preferred_replica()
-                home = leader
+                node_id = leader
             self._leaderless.discard(consumer)
-            self._fetcher(home).add(consumer)
+            self._fetcher(node_id).add(consumer)
 
     def _wait_for_leader(self, consumer: PartitionConsumer, error: BrokerError) -> None:
         """Make the partition leaderless; the dispatch loop will look up its leader."""
@@ -177,6 +177,7 @@ class Fetchers:
         self._leaders.failed(consumer, error)
 
     def _fetcher(self, node_id: int) -> BrokerFetcher:
+        """Return a node's fetcher; start it if there is none, with the fetch session left from an earlier one."""
         fetcher = self._fetchers.get(node_id)
         if fetcher is None:
             session = self._sessions.setdefault(node_id, FetchSession(node_id))
@@ -210,6 +211,7 @@ class Fetchers:
                 _log.debug("metadata: %s", error)
 
     def _is_waiting(self, consumer: PartitionConsumer) -> bool:
+        """Return whether a partition is leaderless, in flight or fetchable, so that its leader matters."""
         return consumer in self._leaderless or consumer.reserved > 0 or consumer.is_fetchable
 
     async def _follow_metadata(self) -> None:
@@ -232,13 +234,13 @@ class Fetchers:
         while True:
             await asyncio.sleep(SILENT_SECONDS)
             self._end_idle()
-            silent = [
+            unresponsive = [
                 fetcher for fetcher in self._fetchers.values() if fetcher.is_unresponsive(SILENT_SECONDS)
             ]
-            for fetcher in silent:
+            for fetcher in unresponsive:
                 self._cluster.mark_slow(fetcher.node_id)
                 fetcher.release_from_follower(FOLLOWER_SECONDS)
-            if silent and self._cluster.view.updated_at <= time() - SILENT_SECONDS / 2:
+            if unresponsive and self._cluster.view.updated_at <= time() - SILENT_SECONDS / 2:
                 await self._refresh([])
 
     def _end_idle(self) -> None:
@@ -289,6 +291,7 @@ class Fetchers:
             self._wait(consumer, self._retries.pause(failures))
 
     def _wait(self, consumer: PartitionConsumer, pause: float) -> None:
+        """Assign a partition again after a pause, or earlier if its leader changes."""
         self._leaderless.put(consumer, pause)
         self._leaders.leader_seen(consumer)
 

@@ -71,9 +71,8 @@ class LeaderWatch:
         self._random = rng
         self._is_waiting = is_waiting
         self._interval = max(_SHORTEST, config.retry_backoff)  # seconds, during EAGER_SECONDS
-        self._backoff = Backoff(
-            self._interval, max(self._interval, config.retry_backoff_max), rng
-        )  # after that
+        self._backoff = Backoff(self._interval, max(self._interval, config.retry_backoff_max), rng)
+        """Of refreshes after EAGER_SECONDS."""
         self._in_doubt: dict[TopicPartition, PartitionConsumer] = {}
         self._is_stale = False  # an error code has shown that the metadata is outdated
         self._next = float("-inf")  # earliest loop time of the next refresh

@@ -78,7 +78,8 @@ class MergedReader:
 
     def end(self, failure: BaseException | None) -> None:
         """End the iteration: the next read raises `failure` if there is one, later reads raise StopAsyncIteration."""
-        self._ended, self._failure = True, failure
+        self._ended = True
+        self._failure = failure
         self._wake.set()
 
     # --- reading ------------------------------------------------------------------------------------------------

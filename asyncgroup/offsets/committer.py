@@ -195,6 +195,7 @@ class Committer:
         await self._single_flight.aclose()
 
     def _due(self, *, retry_rejected: bool) -> Offsets:
+        """Return the offsets to commit: those of dirty partitions."""
         return {
             tp: offsets.value
             for tp, offsets in self._partitions.items()
@@ -327,6 +328,7 @@ class Committer:
         }
 
     def _note_unanswered(self, sent: Offsets) -> None:
+        """Remember that a request was given up and may still be processed (see `commit_last`)."""
         for tp in sent:
             if (offsets := self._partitions.get(tp)) is not None:
                 offsets.unanswered = True
@@ -360,6 +362,7 @@ class Committer:
         *,
         is_final: bool,
     ) -> None:
+        """Apply the action for each partition's error code; add errors to `failed`, or to `again` if retriable."""
         for tp, committed in due.items():
             code = codes.get(tp, ErrorCode.UNKNOWN_SERVER_ERROR)
             action = COMMIT_ACTIONS.get(code, CommitAction.FAIL)
@@ -385,6 +388,7 @@ class Committer:
         return BrokerError(code, f"commit of {tp} at {committed.offset} by group {self.group_id!r}", detail)
 
     def _reject(self, sent: Offsets, errors: Failures) -> None:
+        """Mark the sent offsets as rejected where the error cannot change before the next mark."""
         for tp, error in errors.items():
             offsets = self._partitions.get(tp)
             if offsets is not None and isinstance(error, BrokerError) and error.code in REJECTED_CODES:

@@ -60,11 +60,8 @@ class PartitionOffsets:
         """The leader epoch of the record before `next_offset`; -1 if unknown."""
         self.topic_id = topic_id
         """The topic that the marks belong to; a recreated topic of the same name has another id."""
-        self._skipped = (
-            0,
-            0,
-            -1,
-        )  # start, end and leader epoch of the last range without records to hand out
+        self._skipped = (0, 0, -1)
+        """Start, end and leader epoch of the last range without records to hand out."""
         self._bound: Callable[[], int] | None = None  # returns the offset that marks may not exceed
         self.dirty = False
         """Whether the mark has to be committed."""
