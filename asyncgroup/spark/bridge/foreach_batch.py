@@ -130,11 +130,11 @@ class ForeachBatch(Handler):
             jobs = SparkJobs(self._spark, self._fn)
             bridge = Bridge(session, jobs, self._options, self._numbers, self._metrics, self.random)
             self._bridges[session] = bridge
-        state = bridge.open(claim, self._start_offsets.get(TopicPartition(claim.topic, claim.partition)))
+        state = bridge.add_claim(claim, self._start_offsets.get(TopicPartition(claim.topic, claim.partition)))
         try:
             await bridge.consume(state)
         finally:
-            if bridge.leave(state):
+            if bridge.remove_claim(state):
                 # removed before the await: a claim that starts meanwhile gets a new bridge
                 del self._bridges[session]
                 await bridge.aclose()

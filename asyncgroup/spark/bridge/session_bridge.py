@@ -97,7 +97,7 @@ class Bridge:
 
     # --- the claims' side ---------------------------------------------------------------------------------------
 
-    def open(self, claim: Claim, start: int | None) -> ClaimState:
+    def add_claim(self, claim: Claim, start: int | None) -> ClaimState:
         """Add a claim, whose first range starts at `start`; None: see `first_range_start`."""
         self._numbers.observe(claim.initial_metadata)
         state = ClaimState(claim, start)
@@ -106,7 +106,7 @@ class Bridge:
             self._runner = asyncio.create_task(self._run(), name=f"{claim.topic}: foreachBatch")
         return state
 
-    def leave(self, state: ClaimState) -> bool:
+    def remove_claim(self, state: ClaimState) -> bool:
         """Remove a claim; return True if it was the last one, so that `aclose` must be called."""
         self._claims.pop(state.tp, None)
         self._queue.drop(state.tp)
@@ -292,7 +292,7 @@ class Bridge:
         """Let one claim raise the error, one of the batch if possible; this ends the session for the others."""
         failures = batch.retries.failures
         add_note(
-            error, f"while delivering {batch.batch_id!r}" + (f", try {failures}" if failures > 1 else "")
+            error, f"while delivering {batch.batch_id!r}" + (f", attempt {failures}" if failures > 1 else "")
         )
         for tp in sorted(self._claims, key=lambda tp: (tp not in batch.partitions, tp)):
             if not self._claims[tp].failure.done():

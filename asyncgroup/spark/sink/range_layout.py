@@ -2,7 +2,8 @@
 
 The state is a set of directory names, each with a range of offsets and a version. Ranges may overlap: at each offset the
 range with the highest version is valid. So each offset is read exactly once in every state that a crash, a redelivery or
-a compaction can leave, and a range is replaced by adding one with a higher version. No two operations have to be atomic.
+a compaction can leave, and a range is replaced by adding one with a higher version. No two changes have to be
+made together atomically.
 """
 
 from __future__ import annotations

@@ -216,7 +216,7 @@ async def test_the_last_exception_is_raised_after_the_last_retry(virtual_kafka: 
             await group.run("numbers", handler)
     assert len(sink.calls) == 3
     assert "while delivering <BatchId 0: numbers-0[0, 2)" in "\n".join(caught.value.__notes__)
-    assert ", try 3" in "\n".join(caught.value.__notes__)
+    assert ", attempt 3" in "\n".join(caught.value.__notes__)
     assert committed(virtual_kafka) == {}
 
 
