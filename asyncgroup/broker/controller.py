@@ -230,9 +230,8 @@ class Controller:
         validate_only: bool = False,
     ) -> None:
         """Increase a topic's partitions to `total`. Raise Refused(INVALID_PARTITIONS) if it has as many already."""
-        if (
-            topic.name == OFFSETS_TOPIC
-        ):  # groups would hash to other partitions than the ones with their records
+        if topic.name == OFFSETS_TOPIC:
+            # groups would hash to other partitions than the ones with their records
             raise Refused(
                 ErrorCode.INVALID_PARTITIONS, f"{OFFSETS_TOPIC} always has {OFFSETS_PARTITIONS} partitions"
             )

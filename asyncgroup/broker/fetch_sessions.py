@@ -144,9 +144,8 @@ class FetchContext:
         self.error = error
         self._sessions = sessions
         self._session = session
-        self._epoch = (
-            session.epoch if session else 0
-        )  # a different one later means that another request came between
+        # if the session has another epoch when this request is answered, another request has overtaken it
+        self._epoch = session.epoch if session else 0
         self.names: dict[UUID, str] = session.names if session else {}
         self._create = create
         self._uses_topic_ids = uses_topic_ids

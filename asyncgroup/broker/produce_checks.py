@@ -41,7 +41,7 @@ _ADDS_PARTITIONS: Final = 12
 
 
 class ProduceRequestError(AppendError):
-    """The batch is refused because of the request's form or its transaction, before its partition's log is read."""
+    """The batch is refused because of the request's form or its transaction, before the append is attempted."""
 
 
 def has_transactions(request: m.ProduceRequest) -> bool:
