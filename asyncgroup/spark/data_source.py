@@ -20,7 +20,7 @@ from asyncgroup.spark.source.batch_reader import AsyncGroupReader
 from asyncgroup.spark.source.errors import OptionError
 from asyncgroup.spark.source.options import read_include_headers, read_settings
 from asyncgroup.spark.source.stream_reader import AsyncGroupStreamReader
-from asyncgroup.spark.tracebacks import without_traceback
+from asyncgroup.spark.tracebacks import strip_traceback
 
 __all__ = ["AsyncGroupDataSource"]
 
@@ -36,7 +36,7 @@ class AsyncGroupDataSource(DataSource):
         """Return `asyncgroup`."""
         return "asyncgroup"
 
-    @without_traceback
+    @strip_traceback
     def schema(self) -> StructType:
         """Return the columns of Spark's Kafka source. Raises OptionError for options that no kind of query allows.
 
@@ -45,26 +45,26 @@ class AsyncGroupDataSource(DataSource):
         self._check_options()
         return frame_schema(include_headers=read_include_headers(self.options))
 
-    @without_traceback
+    @strip_traceback
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of `spark.read`. Raises OptionError, also if the user has set a schema."""
         self._check_schema(schema)
         return AsyncGroupReader(read_settings(self.options, stream=False))
 
-    @without_traceback
+    @strip_traceback
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return the reader of `spark.readStream`. Raises OptionError, also if the user has set a schema."""
         self._check_schema(schema)
         return AsyncGroupStreamReader(read_settings(self.options, stream=True))
 
-    @without_traceback
+    @strip_traceback
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of `df.write`. Raises ConfigError for an option, column or save mode that is not allowed."""
         from asyncgroup.spark.sink.writer import make_writer  # not needed for reading
 
         return make_writer(self.options, schema, stream=False, overwrite=overwrite)
 
-    @without_traceback
+    @strip_traceback
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return the writer of `df.writeStream`. Raises ConfigError for an option or column that is not allowed."""
         from asyncgroup.spark.sink.writer import make_writer  # not needed for reading

@@ -13,7 +13,7 @@ from typing import ParamSpec, TypeVar
 
 from asyncgroup.errors import AsyncGroupError
 
-__all__ = ["batches_without_traceback", "without_traceback"]
+__all__ = ["strip_batch_tracebacks", "strip_traceback"]
 
 _log = logging.getLogger("asyncgroup.spark")
 
@@ -21,7 +21,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def without_traceback(method: Callable[P, T]) -> Callable[P, T]:
+def strip_traceback(method: Callable[P, T]) -> Callable[P, T]:
     """Decorate a method that Spark calls: an AsyncGroupError leaves it without traceback, other exceptions unchanged.
 
     The traceback is logged by the logger `asyncgroup.spark` at level DEBUG.
@@ -32,19 +32,19 @@ def without_traceback(method: Callable[P, T]) -> Callable[P, T]:
         try:
             return method(*args, **kwargs)
         except AsyncGroupError as error:
-            raise _strip_traceback(error) from None
+            raise _stripped(error) from None
 
     return called
 
 
-def batches_without_traceback(batches: Iterator[T]) -> Iterator[T]:
+def strip_batch_tracebacks(batches: Iterator[T]) -> Iterator[T]:
     """Do the same for the iterator from which Spark reads the rows of a task."""
     try:
         yield from batches
     except AsyncGroupError as error:
-        raise _strip_traceback(error) from None
+        raise _stripped(error) from None
 
 
-def _strip_traceback(error: AsyncGroupError) -> AsyncGroupError:
+def _stripped(error: AsyncGroupError) -> AsyncGroupError:
     _log.debug("%s", error, exc_info=error)
     return error.with_traceback(None)

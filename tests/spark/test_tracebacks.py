@@ -14,7 +14,7 @@ from asyncgroup.errors import AsyncGroupError
 from asyncgroup.spark.data_source import AsyncGroupDataSource
 from asyncgroup.spark.source.errors import OptionError
 from asyncgroup.spark.source.stream_reader import AsyncGroupStreamReader
-from asyncgroup.spark.tracebacks import batches_without_traceback, without_traceback
+from asyncgroup.spark.tracebacks import strip_batch_tracebacks, strip_traceback
 
 CAUSE = "ValueError: its cause"
 
@@ -46,7 +46,7 @@ def logged() -> Iterator[io.StringIO]:
 
 
 def test_errors_of_asyncgroup_have_no_traceback(logged: io.StringIO) -> None:
-    lines = shown(lambda: without_traceback(deep)(5, AsyncGroupError("what is wrong")))
+    lines = shown(lambda: strip_traceback(deep)(5, AsyncGroupError("what is wrong")))
     assert lines[-1] == "asyncgroup.errors.AsyncGroupError: what is wrong"
     assert CAUSE not in lines
     assert not any(line.endswith(", in deep") for line in lines)
@@ -55,7 +55,7 @@ def test_errors_of_asyncgroup_have_no_traceback(logged: io.StringIO) -> None:
 
 
 def test_other_errors_keep_their_traceback() -> None:
-    lines = shown(lambda: without_traceback(deep)(5, KeyError("a mistake of ours")))
+    lines = shown(lambda: strip_traceback(deep)(5, KeyError("a mistake of ours")))
     assert CAUSE in lines
 
 
@@ -64,7 +64,7 @@ def test_rows_are_passed_until_an_error() -> None:
         yield from (1, 2)
         deep(5, AsyncGroupError("no more"))
 
-    batches = batches_without_traceback(rows())
+    batches = strip_batch_tracebacks(rows())
     assert [next(batches), next(batches)] == [1, 2]
     assert CAUSE not in shown(lambda: next(batches))
 

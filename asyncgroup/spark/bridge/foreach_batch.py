@@ -16,7 +16,7 @@ from asyncgroup.spark.bridge.commit_metadata import BatchNumbers
 from asyncgroup.spark.bridge.jobs import BatchFunction, SparkJobs
 from asyncgroup.spark.bridge.retry import OnError, Retry
 from asyncgroup.spark.bridge.session_bridge import BatchOptions, Bridge
-from asyncgroup.spark.bridge.start_offsets import StartOffsets, seek_to_starts
+from asyncgroup.spark.bridge.start_offsets import StartOffsetsFunction, seek_to_starts
 from asyncgroup.spark.bridge.statistics import BridgeMetrics, BridgeStatistics
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class ForeachBatch(Handler):
         max_wait: float = 0.2,
         include_headers: bool = False,
         on_error: OnError = "raise",
-        start_from: StartOffsets | None = None,
+        start_from: StartOffsetsFunction | None = None,
     ) -> None:
         _check_function("fn", fn, "a sync function (df, batch_id), which is called in a thread")
         for key, value in (("max_rows", max_rows), ("max_bytes", max_bytes)):

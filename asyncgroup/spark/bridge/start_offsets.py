@@ -14,14 +14,14 @@ from asyncgroup.lifecycle import wait_shielded
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.bridge.commit_metadata import from_metadata, to_metadata
 
-__all__ = ["StartOffsets", "seek_to_starts"]
+__all__ = ["StartOffsetsFunction", "seek_to_starts"]
 
-StartOffsets: TypeAlias = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
+StartOffsetsFunction: TypeAlias = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
 """A sync function that returns the next offset to read for each of these partitions; it leaves out unknown ones."""
 
 
 async def seek_to_starts(
-    start_from: StartOffsets, session: Session, partitions: Sequence[TopicPartition]
+    start_from: StartOffsetsFunction, session: Session, partitions: Sequence[TopicPartition]
 ) -> Mapping[TopicPartition, int]:
     """Seek the claims of `partitions`, and their marks, to the offsets that `start_from` returns; it runs in a thread.
 
@@ -52,7 +52,7 @@ def _move_claim(session: Session, claim: Claim, offset: int) -> None:
 
 
 async def _in_thread(
-    start_from: StartOffsets, partitions: Sequence[TopicPartition]
+    start_from: StartOffsetsFunction, partitions: Sequence[TopicPartition]
 ) -> Mapping[TopicPartition, int]:
     """Call `start_from` in a thread. A thread cannot be cancelled: a caller that is cancelled waits for its end."""
 

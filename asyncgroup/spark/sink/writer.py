@@ -19,7 +19,7 @@ from asyncgroup.spark.sink.columns import check_columns, outgoing_rows
 from asyncgroup.spark.sink.delivery import AtLeastOnce, DeliveryGuarantee, TaskReceipt
 from asyncgroup.spark.sink.producer_cache import OpenProducer, WrittenRange, producer_cache
 from asyncgroup.spark.sink.write_settings import WriteSettings, write_settings
-from asyncgroup.spark.tracebacks import without_traceback
+from asyncgroup.spark.tracebacks import strip_traceback
 from asyncgroup.spark.worker_process import freeze_heap
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class _Writer:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} to {self._settings.topic or 'topics by column'}>"
 
-    @without_traceback
+    @strip_traceback
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of a task; return when all are acknowledged. Runs on an executor.
 

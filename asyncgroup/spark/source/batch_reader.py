@@ -16,7 +16,7 @@ from asyncgroup.spark.source.initial_offsets import resolve_offsets
 from asyncgroup.spark.source.planner import split_into_tasks
 from asyncgroup.spark.source.settings import ReadSettings, TopicIds
 from asyncgroup.spark.source.stream_reader import TaskRanges
-from asyncgroup.spark.tracebacks import batches_without_traceback, without_traceback
+from asyncgroup.spark.tracebacks import strip_batch_tracebacks, strip_traceback
 
 if TYPE_CHECKING:
     import pyarrow
@@ -33,7 +33,7 @@ class AsyncGroupReader(DataSourceReader):
     def __repr__(self) -> str:
         return f"<AsyncGroupReader {self._settings.strategy}>"
 
-    @without_traceback
+    @strip_traceback
     def partitions(self) -> list[InputPartition]:
         """Return the ranges of each task."""
         self._settings.warn()
@@ -47,7 +47,7 @@ class AsyncGroupReader(DataSourceReader):
 
         if not isinstance(partition, TaskRanges):
             return iter(())  # if there are no partitions, Spark passes one without a value
-        return batches_without_traceback(read_ranges(self._settings, partition.ranges, partition.topic_ids))
+        return strip_batch_tracebacks(read_ranges(self._settings, partition.ranges, partition.topic_ids))
 
     async def _find_ranges(self, lookups: BrokerLookups) -> tuple[list[OffsetRange], TopicIds]:
         settings = self._settings

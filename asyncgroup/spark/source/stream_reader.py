@@ -22,7 +22,7 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.offsets_json import dump, parse
 from asyncgroup.spark.source.settings import ReadSettings, TopicIds
-from asyncgroup.spark.tracebacks import batches_without_traceback, without_traceback
+from asyncgroup.spark.tracebacks import strip_batch_tracebacks, strip_traceback
 
 if TYPE_CHECKING:
     import pyarrow
@@ -71,12 +71,12 @@ class AsyncGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     # --- in the driver's process --------------------------------------------------------------------------------
 
-    @without_traceback
+    @strip_traceback
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return where a new query starts."""
         return dump(self._driver_progress.initial_offsets())
 
-    @without_traceback
+    @strip_traceback
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Remember the present ends of the logs, up to which a query with Trigger.AvailableNow reads."""
         self._driver_progress.prepare_available_now()
@@ -85,7 +85,7 @@ class AsyncGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         """Return one limit, as Python's API allows one only; `TriggerLimits` applies all limits of the options."""
         return ReadMaxRows(self._settings.max_offsets_per_trigger or NO_LIMIT)
 
-    @without_traceback
+    @strip_traceback
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the batch that starts at `start`, up to which the query has finished."""
         offsets = parse(start)
@@ -97,7 +97,7 @@ class AsyncGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         """Return the ends of the logs, for the query's progress."""
         return dump(self._driver_progress.latest) or None
 
-    @without_traceback
+    @strip_traceback
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the ranges of a batch's tasks."""
         tasks = self._driver_progress.tasks(parse(start), parse(end))
@@ -144,4 +144,4 @@ class AsyncGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         from asyncgroup.spark.source.workers import read_ranges
 
         assert isinstance(partition, TaskRanges)
-        return batches_without_traceback(read_ranges(self._settings, partition.ranges, partition.topic_ids))
+        return strip_batch_tracebacks(read_ranges(self._settings, partition.ranges, partition.topic_ids))

@@ -15,7 +15,7 @@ from asyncgroup.cli.demo.flights import find_data, read_flights
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
-from asyncgroup.spark.examples.flights.events import decode, heartbeat  # noqa: E402  they need both
+from asyncgroup.spark.examples.flights.events import decode_flights, heartbeat  # noqa: E402  they need both
 
 GOOD = b'{"row":7,"carrier":"UA","dep_delay":-3,"time_hour":"2013-01-01T10:00:00Z","minute":15,"gate":"B4"}'
 ROW = {
@@ -51,7 +51,7 @@ BAD: list[bytes | None] = [
 
 
 def rows(*values: bytes | None) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = decode(pa.array(values, pa.binary())).to_pylist()
+    found: list[dict[str, Any]] = decode_flights(pa.array(values, pa.binary())).to_pylist()
     return found
 
 
@@ -85,7 +85,7 @@ def test_any_bytes_give_one_row_each(values: list[bytes]) -> None:
 
 def test_a_slice_is_decoded_without_the_rest() -> None:
     values = pa.array([b"no JSON", GOOD, GOOD, b"no JSON"], pa.binary()).slice(1, 2)
-    assert decode(values).to_pylist() == [ROW, ROW]
+    assert decode_flights(values).to_pylist() == [ROW, ROW]
 
 
 def test_a_heartbeat_has_only_a_time() -> None:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 from pyspark.sql import DataFrame, functions as F, types as t  # noqa: N812  the name that Spark's users know
 
-__all__ = ["EVENT_SCHEMA", "decode", "flights", "heartbeat"]
+__all__ = ["EVENT_SCHEMA", "decode_flights", "flights", "heartbeat"]
 
 EVENT_SCHEMA: Final = t.StructType(
     [
@@ -59,10 +59,10 @@ def heartbeat(seconds: int) -> bytes:
 
 
 def _decode_values(values: pa.Array) -> pa.Array:
-    return decode(values)
+    return decode_flights(values)
 
 
-def decode(values: pa.Array) -> pa.StructArray:
+def decode_flights(values: pa.Array) -> pa.StructArray:
     """Decode JSON objects (binary) to an array with the columns of EVENT_SCHEMA, in one pass of Arrow's parser.
 
     The parser fails at the first invalid value. Then each half is parsed separately, and so on, until the invalid values
