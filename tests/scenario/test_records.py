@@ -234,7 +234,7 @@ async def test_a_current_record_beyond_the_limit_loses_its_mark_and_is_reported(
         while not isinstance(told, MarkDropped):
             told = await anext(errors)
         assert (told.topic, told.partition, told.offset) == place(record)
-        assert "owned again" in str(told)
+        assert "assigned again" in str(told)
         assert caplog.text.count("is dropped") == 1
         with pytest.raises(CommitFailedError) as raised:
             await group.commit()
@@ -266,7 +266,7 @@ async def test_marks_after_a_loss_are_dropped_and_reported(env: VirtualEnvironme
         )
         await stable(env, group, 2)
         group.mark(before[1])
-        with pytest.raises(CommitFailedError, match="owned again"):
+        with pytest.raises(CommitFailedError, match="assigned again"):
             await group.commit()
         assert len(set(await take(records, 11))) == 11, "all uncommitted records are delivered again"
 
@@ -313,7 +313,7 @@ async def test_dropped_marks_are_reported_after_a_cancelled_commit(env: VirtualE
         committing.cancel()
         await asyncio.wait([committing])
         held.release()
-        with pytest.raises(CommitFailedError, match="owned again"):
+        with pytest.raises(CommitFailedError, match="assigned again"):
             await group.commit()
 
 
