@@ -1,4 +1,4 @@
-"""Addresses of the in-memory network, in the forms that sockets and `getaddrinfo` return, and the lookup of host names."""
+"""Addresses of the in-memory network, as sockets and `getaddrinfo` return them, and the lookup of host names."""
 
 from __future__ import annotations
 

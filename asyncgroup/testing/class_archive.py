@@ -64,10 +64,8 @@ class ClassArchive:
 
 def _fingerprint(java: Java, jars: Path) -> str:
     """Return a hash of the Java and of the jars' names, sizes and modification times, which Java compares, too."""
-    known = [
-        str(java.home.resolve()),
-        str(jars),
-    ]  # resolved: the same Java may be found on PATH and in JAVA_HOME
+    # resolved: the same Java may be found on PATH and in JAVA_HOME
+    known = [str(java.home.resolve()), str(jars)]
     with contextlib.suppress(OSError):
         known.append((java.home / "release").read_text(encoding="utf-8", errors="replace"))
         known += [

@@ -1,4 +1,7 @@
-"""The two parts that let asyncio's loop run on a virtual clock: stably ordered deadlines, and a selector the loop controls."""
+"""The parts with which asyncio's loop runs on a virtual clock: ordered deadlines, and a selector that does not sleep.
+
+`VirtualTimeLoop` (`loop.py`) uses both.
+"""
 
 from __future__ import annotations
 

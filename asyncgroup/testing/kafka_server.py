@@ -114,9 +114,8 @@ class KafkaServer:
                 await asyncio.wrap_future(self._stop_requested)
                 with self._call_lock:
                     self._loop = None
-                await asyncio.sleep(
-                    0
-                )  # calls scheduled just before start now; the end of the loop cancels them
+                # calls scheduled just before start now; the end of the loop cancels them
+                await asyncio.sleep(0)
                 if self._ignore_unused_faults:
                     self._cluster.faults.clear()
         finally:

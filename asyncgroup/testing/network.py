@@ -49,7 +49,7 @@ class Network:
 
     `latency`: seconds of virtual time that bytes take in one direction; 0 delivers in the next iteration of the loop.
     `window`: bytes in transit in one direction before the sender has to buffer further ones itself (TCP's window).
-    `chunk_size`: the maximum of bytes that one `data_received` or `buffer_updated` gets; 1 splits the stream at every byte.
+    `chunk_size`: the maximum of bytes for one `data_received` or `buffer_updated`; 1 splits the stream at every byte.
     All three may be changed at any time. An address has at most one fault: the last one set.
     """
 

@@ -41,9 +41,8 @@ class Pipe:
         """Whether the receiving socket is closed: bytes that arrive are then answered by a reset."""
         self._loop = link.loop
         self._dead = False  # set by `drop`: everything sent from now on is discarded
-        self._items: deque[tuple[float, bytes | Signal]] = (
-            deque()
-        )  # (arrival time, item), in order of arrival
+        self._items: deque[tuple[float, bytes | Signal]] = deque()
+        """(arrival time, item), in order of arrival."""
         self._head_read = 0  # bytes of the head item that the receiver has read already
         self._size = 0  # bytes in the queue that the receiver has not read
         self._wakeup: asyncio.Handle | None = None  # the scheduled `_deliver`, at most one

@@ -1,4 +1,4 @@
-"""Pytest items and sessions as `TestContext`, and the reporting of users' mistakes; shared by the plugin and its fixtures."""
+"""Pytest items and sessions as `TestContext`, and errors for users' mistakes; shared by the plugin and its fixtures."""
 
 from __future__ import annotations
 

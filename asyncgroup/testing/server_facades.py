@@ -1,4 +1,7 @@
-"""Thread-safe faults and history of a `KafkaServer`: every method runs on the server's event loop and blocks until done."""
+"""Thread-safe faults and history of a `KafkaServer`.
+
+Every method runs on the server's event loop, and blocks the calling thread until it is done.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,8 @@ class ServerFault:
         self._call = call
         self._fault = fault
 
-    if (
-        not TYPE_CHECKING
-    ):  # type checkers would take any attribute for an existing one if they saw __getattr__
+    # not for type checkers, which would take any attribute for an existing one
+    if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
             """Explain to users of an EmbeddedCluster's faults that `delay()` and the like are arguments here."""

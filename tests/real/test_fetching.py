@@ -205,9 +205,8 @@ async def test_records_are_fetched_from_the_replica_in_the_own_rack(apache_kafka
                 if p.records
             }
             assert served == {near}
-            while (
-                recorder.nodes[-5:] != [near] * 5
-            ):  # a replica that lags is not preferred, and the fetches return to the leader
+            # a replica that lags is not preferred: the fetches return to the leader for a time
+            while recorder.nodes[-5:] != [near] * 5:
                 await asyncio.sleep(0.1)
 
 

@@ -1,4 +1,4 @@
-"""Groups of the embedded broker continue on a real Kafka that gets only our records of `__consumer_offsets`, and vice versa.
+"""Groups of the embedded broker continue on a real Kafka that gets its records of `__consumer_offsets`, and vice versa.
 
 The record batches are appended unchanged to the other cluster's topic, then the partition gets another leader, which loads
 it.

@@ -33,9 +33,8 @@ def new_topic(servers: str, partitions: int = 1, replicas: int = 1, **config: st
     from confluent_kafka.admin import AdminClient, NewTopic
 
     name = f"ranges-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient(
-        {"bootstrap.servers": servers}
-    )  # a variable, as pending results fail when the client is garbage collected
+    # a variable, as pending results fail when the client is garbage collected
+    admin = AdminClient({"bootstrap.servers": servers})
     made = admin.create_topics([NewTopic(name, partitions, replicas, config=config)])
     made[name].result(WAIT)
     return name

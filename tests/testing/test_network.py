@@ -552,9 +552,8 @@ async def test_a_reset_is_noticed_when_reading_resumes(network):
     await end(server, client, *accepted)
 
 
-@pytest.mark.virtual(
-    max_virtual_time=1e9
-)  # with a window of 1 byte and a latency of 1 s an example takes hours
+# with a window of 1 byte and a latency of 1 s an example takes hours
+@pytest.mark.virtual(max_virtual_time=1e9)
 @settings(max_examples=60, deadline=None)
 @given(
     writes=st.lists(st.integers(0, 3000), max_size=12),

@@ -41,8 +41,7 @@ def test_the_example_with_spark(
 ) -> None:
     for name, value in spark_gateway.items():
         monkeypatch.setenv(name, value)
-    done = run_suite(
-        tmp_path, example("spark.read"), conftest=SHARED_SPARK, warnings="default"
-    )  # pyspark raises warnings
+    # pyspark raises warnings
+    done = run_suite(tmp_path, example("spark.read"), conftest=SHARED_SPARK, warnings="default")
     assert done.returncode == 0, done.stdout
     assert "1 passed" in done.stdout

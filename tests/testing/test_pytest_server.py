@@ -66,7 +66,7 @@ def test_nodes_leaders_and_topics() -> None:
 
 
 def test_it_starts_and_stops_quickly() -> None:
-    with KafkaServer():  # what is imported on first use is no part of the start
+    with KafkaServer():  # imports on first use do not count
         pass
     best = 1.0
     for _ in range(20):

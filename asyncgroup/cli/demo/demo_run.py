@@ -39,7 +39,7 @@ BATCH_WAIT: Final = 0.3
 """Seconds to wait for the rows of one DataFrame."""
 
 MIN_BATCHES: Final = 10
-"""A smaller number of flights is read in smaller batches, so that the rebalances take place while records are consumed."""
+"""Fewer flights are read in smaller batches, so that the rebalances take place while records are consumed."""
 
 MEMORY_BATCH_ROWS: Final = 1_000
 """The maximum of records of a batch without Spark."""

@@ -1,4 +1,4 @@
-"""The expected results of the pipeline, computed from the CSV in plain Python, without Kafka and Spark."""
+"""The expected results of the demonstration's Spark queries, computed from the CSV in plain Python, without Kafka and Spark."""
 
 from __future__ import annotations
 
@@ -86,7 +86,10 @@ def by_hour(flights: Iterable[Flight]) -> dict[HourKey, HourFigures]:
 
 
 def streaks(flights: Iterable[Flight]) -> list[StreakFigures]:
-    """Return the streaks that have ended, sorted. A carrier's last run of late departures is left out, as it may not have ended."""
+    """Return the streaks that have ended, sorted.
+
+    A carrier's last run of late departures is left out, as it may not have ended.
+    """
     left = [flight for flight in flights if flight.dep_delay is not None]
     left.sort(key=lambda flight: (flight.carrier, flight.scheduled, flight.row))
     return sorted(

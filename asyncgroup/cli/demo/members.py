@@ -21,7 +21,10 @@ HEARTBEAT: Final = 0.3
 
 
 class DemoMember:
-    """One member, from joining to leaving. It is a hook of its own `ConsumerGroup`, which reports sessions and commits."""
+    """One member, from joining to leaving.
+
+    It is a hook of its own `ConsumerGroup`, which reports sessions and commits to it.
+    """
 
     def __init__(
         self, name: str, target: DemoTarget, progress: GroupProgress, handler: Handler, gate: Gate

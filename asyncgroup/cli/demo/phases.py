@@ -35,7 +35,7 @@ class Phases:
         self._last = now
 
     def seconds(self, digits: int) -> dict[str, float]:
-        """Return the rounded seconds of the phases in the order in which they began, then of `other`, then `all`, the sum."""
+        """Return the rounded seconds by phase, in the order in which they began, then `other`, then `all`, the sum."""
         self._lap(OTHER)
         names = [*(name for name in self._seconds if name != OTHER), OTHER]
         rounded, exact, shown = {}, 0.0, 0.0

@@ -35,7 +35,10 @@ class Expected:
 
 
 def load(data: Path, rows: int | None) -> tuple[Sequence[Flight], Expected]:
-    """Return the first `rows` of the CSV (None: all) in the order of producing, and the expected results. Blocks for seconds."""
+    """Return the first `rows` of the CSV (None: all) in the order of producing, and the expected results.
+
+    Blocks for seconds.
+    """
     flights = in_order(islice(read_flights(data), rows))
     figures = Figures()
     for flight in flights:

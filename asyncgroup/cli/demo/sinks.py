@@ -1,4 +1,7 @@
-"""The sinks of the group: Parquet files with Spark, otherwise memory. Both store a record that is delivered twice once."""
+"""The sinks of the group: Parquet files with Spark, otherwise memory.
+
+Both store a record once that is delivered twice.
+"""
 
 from __future__ import annotations
 
