@@ -183,7 +183,7 @@ def run(tmp_path_factory: pytest.TempPathFactory):
     for name in (
         "conftest.py",
         "apache_kafka.py",
-        "one_spark.py",
+        "shared_spark.py",
         "interop/java_tools.py",
         "real/support.py",
     ):
