@@ -144,7 +144,7 @@ class ConsumerGroup:
                 await self._member.wait_for_heartbeat()
         finally:
             if self._records is not None:
-                self._records.let_go()
+                self._records.clear_in_hand()
             self._member.close()
             await wait_shielded(asyncio.ensure_future(self._close()))
 

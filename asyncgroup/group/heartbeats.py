@@ -144,10 +144,12 @@ class Heartbeats:
     ) -> None:
         loop = asyncio.get_running_loop()
         backoff = self._cluster.backoff()
+        # loop time of the next heartbeat: by the schedule, or earlier for a retry; `_wake` sends one before that
         due = schedule.next
         while True:
             is_early = await wait_within(self._wake, max(0.0, due - loop.time()))
             self._wake.clear()
+            # only a heartbeat that is sent after a check was requested can resolve it
             check = self._check
             # a lookup by another task, sent before, may have returned the former coordinator once more
             is_in_doubt = is_early and self._cluster.coordinators.lookup_number(self._group_id) is None

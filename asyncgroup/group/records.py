@@ -146,7 +146,7 @@ class Records:
         The group object stays open and can consume again. Safe to call twice.
         """
         self._is_closed = True
-        self.let_go()
+        self.clear_in_hand()
         await wait_shielded(asyncio.ensure_future(self._close()))
 
     async def _close(self) -> None:
@@ -160,7 +160,7 @@ class Records:
         task.cancel()  # the session still runs to its end, then the member leaves
         await self.wait_closed()
 
-    def let_go(self) -> None:
+    def clear_in_hand(self) -> None:
         """Release the record in hand if it is the calling task's: that task cannot mark it while it closes the group.
 
         If the reading task has ended (`asyncio.wait_for` before Python 3.12 reads in a task of its own), the task that

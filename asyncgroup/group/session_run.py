@@ -147,13 +147,13 @@ class SessionRun:
     def _on_topic_gone(self, error: BrokerError) -> None:
         # a later subscription to it then fails at once as unknown
         self._context.known_topics.forget_missing(self._resolved.missing)
-        self.causes.fail(error, "a topic is gone", by_handler=False)
+        self.causes.fail(error, "a subscribed topic was deleted", by_handler=False)
 
     # --- run ----------------------------------------------------------------------------------------------------
 
     async def _run_claims(self) -> None:
         session, context, topics = self.session, self._context, self._context.cluster.view.topics
-        # a topic may have been recreated since the subscription was resolved
+        # of the metadata at the start of the session: a topic may have been recreated since it was resolved
         context.known_topics.update(topics[name] for name in self._resolved.existing if name in topics)
         starts = await self._run_until_ended(find_start_offsets(context, self._offsets, session.partitions))
         if starts is None:

@@ -178,6 +178,7 @@ class RecordAccumulator:
         sizes: dict[int, int] = {}
         unknown_leader_topics: set[str] = set()
         expired, wake_at = self._expire(now)
+        # `_active` is in the order of service, so that with full requests all partitions of a node get their turn
         for queue in list(self._active):
             batch = queue.batches[0]
             at = self._ready_at(queue, batch, skip_linger=skip_linger)

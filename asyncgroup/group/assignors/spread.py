@@ -110,6 +110,7 @@ def _balance_loads(pools: Sequence[Pool], pools_of: Sequence[Sequence[int]], loa
     heapify(heap)
     while heap:
         load, heavy = heappop(heap)
+        # entries with a former load are stale: each change of a load pushed a new one
         if -load != loads[heavy] or heavy in balanced:
             continue
         steps: dict[int, _Step] = {}
@@ -164,7 +165,7 @@ def _find_cycle(pools: Sequence[Pool], loads: Sequence[int]) -> dict[int, _Step]
     levels: dict[int, list[int]] = {}
     for member, load in enumerate(loads):
         levels.setdefault(load, []).append(member)
-    done: dict[int, int] = {}
+    done: dict[int, int] = {}  # by pool: the cost at which it was last relaxed; only a lower one is worth it
     while True:
         changed: list[int] = []
         for index, pool in enumerate(pools):
