@@ -70,12 +70,12 @@ async def run(spec: Path) -> tuple[int | None, str]:
         stderr=asyncio.subprocess.STDOUT,
     )
     try:
-        said = (await process.communicate())[0].decode()
+        output = (await process.communicate())[0].decode()
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return process.returncode, said
+    return process.returncode, output
 
 
 def found(spark: SparkSession, servers: str, warehouse: Path) -> PipelineFigures:
@@ -111,8 +111,8 @@ async def test_the_results_of_two_runs_equal_those_of_the_csv(spark: SparkSessio
                     # produced concurrently with the flights: the flows have no limit, so one batch has all rows, and none is late
                     last = max(flight.scheduled for flight in flights)
                     await producer.send("flights", heartbeat(60 * (last + 30 * 24 * 60)))
-                code, said = await run(spec)
-                assert "Run is COMPLETED" in said, said
-                assert code == 0, said
+                code, output = await run(spec)
+                assert "Run is COMPLETED" in output, output
+                assert code == 0, output
         results = await asyncio.to_thread(found, spark, cluster.bootstrap_servers, tmp_path / "warehouse")
     assert PipelineFigures.of(flights).differences(results) == []

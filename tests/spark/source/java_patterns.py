@@ -1,4 +1,4 @@
-"""Topic names and Java patterns, for `test_patterns` and `test_beside_spark`."""
+"""Topic names and Java patterns, for `test_patterns` and `test_compare_with_spark`."""
 
 from __future__ import annotations
 

@@ -33,9 +33,12 @@ def batch(
     """Return a record batch with records numbered from `first` on, whose keys repeat after `keys` records."""
     builder = BatchBuilder(codec, 1 << 30)
     for number in range(first, first + count):
-        told = [("n", b"%d" % number)] if headers and number % 2 else []
+        headers_of_record = [("n", b"%d" % number)] if headers and number % 2 else []
         assert builder.append(
-            TIME + number, b"k%d" % (first_key + number % keys), (b"%d " % number).ljust(size, b"."), told
+            TIME + number,
+            b"k%d" % (first_key + number % keys),
+            (b"%d " % number).ljust(size, b"."),
+            headers_of_record,
         )
     return builder.build()
 

@@ -1,5 +1,5 @@
 """Translated Java patterns match the same names, or are refused. They are compared with Java itself in
-`test_beside_spark`."""
+`test_compare_with_spark`."""
 
 from __future__ import annotations
 

@@ -49,6 +49,6 @@ def test_the_run_ends_at_once_with_spark_unavailable() -> None:
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=380, check=False
     )
-    said, at_once, calls = run.stdout.splitlines()
-    assert said.startswith("SparkUnavailable: Spark's Java process has ended: "), run.stderr
+    output, at_once, calls = run.stdout.splitlines()
+    assert output.startswith("SparkUnavailable: Spark's Java process has ended: "), run.stderr
     assert (at_once, calls) == ("at once: True", "calls: [1]")

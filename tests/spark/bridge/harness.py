@@ -15,7 +15,7 @@ from tests.spark.bridge.fakes import TOPIC, FakeClaim, FakeSession, FakeSpark
 CLOSED = GroupClosed("closed")
 
 
-class Rig:
+class Harness:
     """A ForeachBatch with one session and fake claims; `calls` has the arguments of `fn`'s calls."""
 
     def __init__(
@@ -66,7 +66,7 @@ class Rig:
         return [(r.partition, r.start, r.end) for _, batch_id in self.calls for r in batch_id.ranges]
 
 
-def gate() -> tuple[threading.Event, threading.Event, Callable[[Any, BatchId], None]]:
+def blocking_function() -> tuple[threading.Event, threading.Event, Callable[[Any, BatchId], None]]:
     """Return an event set when the function starts, an event that lets it return, and the function."""
     begun, go = threading.Event(), threading.Event()
 

@@ -55,7 +55,7 @@ class WatchedJobs(LoopJobs):
             return await super().run(records, batch_id, interrupt)
 
 
-class Weather:
+class RandomFailures:
     """Random durations of calls and events of members, from one seed."""
 
     def __init__(self, seed: int) -> None:
@@ -114,20 +114,20 @@ async def test_every_record_is_stored_once(
     monkeypatch.setattr(foreach_batch, "SparkJobs", WatchedJobs)
     monkeypatch.setattr(WatchedJobs, "kafka", virtual_kafka, raising=False)
     monkeypatch.setattr(WatchedJobs, "busy", set())
-    weather = Weather(seed)
-    sink, end = Sink(weather.seconds), asyncio.Event()
+    failures = RandomFailures(seed)
+    sink, end = Sink(failures.seconds), asyncio.Event()
     ends: list[str] = []
 
-    async def seat() -> None:
+    async def run_members() -> None:
         while not end.is_set():
-            ends.append(await weather.life(virtual_kafka, sink, end))
+            ends.append(await failures.life(virtual_kafka, sink, end))
 
-    seats = [asyncio.create_task(seat()) for _ in range(3)]
-    await weather.write(virtual_kafka)
+    members = [asyncio.create_task(run_members()) for _ in range(3)]
+    await failures.write(virtual_kafka)
     ends_of_logs = {n: virtual_kafka.partition("numbers", n).log.end_offset for n in range(PARTITIONS)}
     while committed(virtual_kafka) != ends_of_logs:
         await asyncio.sleep(0.5)
     end.set()
-    await asyncio.gather(*seats)
+    await asyncio.gather(*members)
     assert sink.values == list(range(RECORDS))
     assert set(ends) <= {"closed", "OSError", "BatchInterrupted", "CancelledError"}

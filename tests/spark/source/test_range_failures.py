@@ -231,12 +231,12 @@ async def test_brokers_that_redirect_to_each_other_are_asked_with_pauses() -> No
         fill(brokers, 10)
         fault = brokers.faults.on("Fetch", node=2, topic=TOPIC, times=None).error("OFFSET_OUT_OF_RANGE")
 
-        async def heal() -> None:
+        async def restore() -> None:
             await asyncio.sleep(5)
             fault.cancel()
 
-        healing = asyncio.create_task(heal())
+        restoring = asyncio.create_task(restore())
         async with worker(brokers, config={"rack_id": "b"}) as one:
             assert await one.offsets(part(0, 10)) == list(range(10))
-        await healing
+        await restoring
         assert fetches(brokers) < 200

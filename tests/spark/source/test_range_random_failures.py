@@ -109,9 +109,9 @@ async def storm(seed: int) -> None:
         }
         for node in cluster.nodes:
             cluster.slow_node(node, 0.002)
-        trouble = asyncio.create_task(disturb(cluster, rng))
+        disturbing = asyncio.create_task(disturb(cluster, rng))
         async with worker(cluster, **options) as one:
-            while not trouble.done():
+            while not disturbing.done():
                 ranges = some_ranges(cluster, rng)
                 rows = by_partition(await one.rows(*ranges))
                 for number in range(PARTITIONS):
@@ -122,7 +122,7 @@ async def storm(seed: int) -> None:
                         o for r in ranges if r.partition == number for o in range(r.start, r.end) if o in held
                     ]
                     assert rows.get(number, []) == wanted, (seed, number, gaps, level)
-        await trouble
+        await disturbing
 
 
 def run(seed: int) -> None:

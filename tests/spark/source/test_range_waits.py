@@ -69,11 +69,11 @@ async def test_records_above_the_high_watermark_are_not_lost(brokers: EmbeddedCl
     brokers.release_followers(TOPIC, 0)
 
 
-@pytest.mark.parametrize("trouble", ["disconnect", "error"])
-async def test_errors_while_the_end_is_looked_up(brokers: EmbeddedCluster, trouble: str) -> None:
+@pytest.mark.parametrize("failure", ["disconnect", "error"])
+async def test_errors_while_the_end_is_looked_up(brokers: EmbeddedCluster, failure: str) -> None:
     fill(brokers, 10)
     fault = brokers.faults.on("OffsetForLeaderEpoch", times=3)
-    if trouble == "disconnect":
+    if failure == "disconnect":
         fault.disconnect("before")
     else:
         fault.error("NOT_LEADER_OR_FOLLOWER")
