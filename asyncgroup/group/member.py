@@ -15,7 +15,7 @@ from asyncgroup.group.handler import Handler
 from asyncgroup.group.health import Health
 from asyncgroup.group.limits import MIN_RESERVE_SHARE, reserve_for
 from asyncgroup.group.member_health import MemberState
-from asyncgroup.group.membership import ClassicMembership, JoinResult
+from asyncgroup.group.membership import ClassicMembership, JoinedGroup
 from asyncgroup.group.reasons import CANCELLED
 from asyncgroup.group.session_run import SessionRun
 from asyncgroup.group.session_start import GroupContext
@@ -31,10 +31,10 @@ HEARTBEAT_LEAD: Final = 0.08
 """Seconds before a heartbeat at which a leaving member stops: enough for a fast handler, commit and LeaveGroup."""
 
 
-class _JoinedGroup(NamedTuple):
+class _JoinedSubscription(NamedTuple):
     """The result of a join, with what a session needs of it."""
 
-    joined: JoinResult
+    joined: JoinedGroup
     resolved: ResolvedTopics
     wanted: list[str] | re.Pattern[str]
     """The subscribed topics when the join began."""
@@ -87,7 +87,7 @@ class Member:
             if self._member_health.state in (MemberState.WAITING_TO_REJOIN, MemberState.LEAVING):
                 self._member_health.transition_to(MemberState.NOT_CONSUMING)
 
-    async def _join(self, subscription: Subscription) -> _JoinedGroup:
+    async def _join(self, subscription: Subscription) -> _JoinedSubscription:
         cluster, context = self._context.cluster, self._context
         wanted = subscription.wanted
         names = subscription.names
@@ -102,10 +102,10 @@ class Member:
                 cluster.untrack(resolved.existing)
         finally:
             cluster.untrack(names)
-        return _JoinedGroup(joined, resolved, wanted)
+        return _JoinedSubscription(joined, resolved, wanted)
 
     async def _run_session(
-        self, entry: _JoinedGroup, subscription: Subscription, handler: Handler
+        self, entry: _JoinedSubscription, subscription: Subscription, handler: Handler
     ) -> SessionRun:
         run = self.session_run = SessionRun(self._context, entry.joined, entry.resolved, handler)
         task = asyncio.create_task(run.run(), name=f"session of {self._group_id}")
@@ -125,7 +125,9 @@ class Member:
             self._membership.after_session(run.session.cause)
         return run
 
-    async def _run_until_closed(self, work: Coroutine[Any, Any, _JoinedGroup]) -> _JoinedGroup | None:
+    async def _run_until_closed(
+        self, work: Coroutine[Any, Any, _JoinedSubscription]
+    ) -> _JoinedSubscription | None:
         """Return the result of `work`; None if the group closes first, which cancels it."""
         task = await run_until(self.closing.wait(), work, f"{self._group_id}: join")
         return None if task.cancelled() else task.result()

@@ -41,7 +41,7 @@ from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.message import Message, Request
 
-__all__ = ["JOIN_LANE", "ClassicMembership", "JoinResult"]
+__all__ = ["JOIN_LANE", "ClassicMembership", "JoinedGroup"]
 
 _log = logging.getLogger("asyncgroup.group")
 
@@ -56,7 +56,7 @@ _LANES = count(1)
 R = TypeVar("R", bound=Message)
 
 
-class JoinResult(NamedTuple):
+class JoinedGroup(NamedTuple):
     """The result of JoinGroup and SyncGroup."""
 
     identity: MemberIdentity
@@ -120,7 +120,7 @@ class ClassicMembership:
         if isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_MEMBER_ID:
             self.forget_member()
 
-    async def join(self, topics: Iterable[str]) -> JoinResult:
+    async def join(self, topics: Iterable[str]) -> JoinedGroup:
         """Join and sync until the member has an assignment.
 
         Attempts are separated by a backoff of at most `rejoin_backoff`; after `rejoin_retry_max` retries the error is
@@ -181,7 +181,7 @@ class ClassicMembership:
         """
         return self.identity.generation_id >= 0 and self._confirmed_id != self.identity.member_id
 
-    async def _join_and_sync(self, topics: list[str], reason: str) -> JoinResult:
+    async def _join_and_sync(self, topics: list[str], reason: str) -> JoinedGroup:
         self._member_health.transition_to(MemberState.LOOKING_UP_COORDINATOR)
         await self._cluster.coordinators.find(self._group_id)
         self._member_health.transition_to(MemberState.JOINING)
@@ -202,7 +202,7 @@ class ClassicMembership:
         if error is not None:
             self._member_health.count_error(error)
 
-    async def _sync(self, joined: m.JoinGroupResponse) -> JoinResult:
+    async def _sync(self, joined: m.JoinGroupResponse) -> JoinedGroup:
         assignments: dict[str, Assignment] = {}
         is_leader = joined.leader == joined.member_id
         partition_counts: Mapping[str, int] = {}
@@ -226,7 +226,9 @@ class ClassicMembership:
         if joined.skip_assignment:
             partition_counts = await self._counts_of_current_assignment(partition_counts)
         claims = by_topic(assignment.partitions)
-        return JoinResult(self.identity, claims, is_leader, partition_counts, assignment.user_data, synced_at)
+        return JoinedGroup(
+            self.identity, claims, is_leader, partition_counts, assignment.user_data, synced_at
+        )
 
     async def _join_group(self, topics: list[str], reason: str) -> m.JoinGroupResponse:
         user_data = self._protocols.subscription_user_data(topics)

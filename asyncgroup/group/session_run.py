@@ -27,7 +27,7 @@ from asyncgroup.group.handler_calls import HandlerCalls
 from asyncgroup.group.heartbeats import Heartbeats
 from asyncgroup.group.limits import EndLimits
 from asyncgroup.group.member_health import MemberState, ProblemSource
-from asyncgroup.group.membership import JoinResult
+from asyncgroup.group.membership import JoinedGroup
 from asyncgroup.group.session import Session
 from asyncgroup.group.session_causes import SessionCauses
 from asyncgroup.group.session_start import GroupContext, StartOffsets, find_start_offsets, make_claims
@@ -45,7 +45,7 @@ class SessionRun:
     """Runs one session; afterwards `causes` has the exception that `consume()` raises, if any."""
 
     def __init__(
-        self, context: GroupContext, joined: JoinResult, resolved: ResolvedTopics, handler: Handler
+        self, context: GroupContext, joined: JoinedGroup, resolved: ResolvedTopics, handler: Handler
     ) -> None:
         self._context = context
         self._joined = joined

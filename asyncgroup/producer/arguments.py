@@ -11,8 +11,8 @@ from asyncgroup.producer.batch import BATCH_OVERHEAD, RECORD_OVERHEAD, record_si
 
 __all__ = ["check_record", "measure_record"]
 
-INT32_MAX: Final = 2**31 - 1
-INT64_MAX: Final = 2**63 - 1
+_INT32_MAX: Final = 2**31 - 1
+_INT64_MAX: Final = 2**63 - 1
 HEADERS_RULE: Final = "a sequence of pairs (str, bytes or None)"
 
 
@@ -49,9 +49,9 @@ def check_record(value: Any, key: Any, headers: Any, partition: Any, timestamp: 
         raise ConfigError("headers", _short(headers), HEADERS_RULE)
     for header in headers:
         _check_header(header)
-    if partition is not None and not _is_int_up_to(partition, INT32_MAX):
+    if partition is not None and not _is_int_up_to(partition, _INT32_MAX):
         raise ConfigError("partition", partition, "None, or a partition's number")
-    if timestamp is not None and not _is_int_up_to(timestamp, INT64_MAX):
+    if timestamp is not None and not _is_int_up_to(timestamp, _INT64_MAX):
         raise ConfigError("timestamp", timestamp, "None, or a whole number of milliseconds since 1970")
 
 
