@@ -155,7 +155,7 @@ def test_a_running_jvm_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     found_java(monkeypatch)
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1234")  # spark-submit
     require_spark()
-    assert not {"JAVA_HOME", "PYSPARK_PYTHON"} & os.environ.keys(), "spark-submit sets both for the cluster"
+    assert not {"JAVA_HOME", "PYSPARK_PYTHON"} & os.environ.keys(), "spark-submit knows where the workers run"
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT")
     running = SimpleNamespace(SparkContext=SimpleNamespace(_gateway=object()))
     monkeypatch.setitem(sys.modules, "pyspark.core.context", running)
