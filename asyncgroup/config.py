@@ -61,21 +61,21 @@ class ClientConfig:
     - `connect_timeout`: seconds to establish a connection: TCP, TLS, ApiVersions and SASL together.
     - `request_timeout`: seconds to write a request and receive its response; there are no separate limits for the two.
     - `max_in_flight_requests`: requests that may wait for their responses on one connection; further ones are queued.
-    - `retry_backoff`, `retry_backoff_max`: the pause after the n-th failure (0, 1, …) is `retry_backoff * 2**n` seconds,
-      at most `retry_backoff_max`, with 20 % jitter (KIP-580). A group member waits at most a tenth of `session_timeout`
-      before it connects again.
+    - `retry_backoff`, `retry_backoff_max`: the pause after the n-th failure (0, 1, …) is `retry_backoff * 2**n`
+      seconds, at most `retry_backoff_max`, with 20 % jitter (KIP-580). A group member waits at most a tenth of
+      `session_timeout` before it connects again.
     - `metadata_refresh_interval`: seconds between metadata refreshes; 0 refreshes only after a failure.
     - `metadata_retry_max`: how often a metadata lookup is retried before its error is raised. `metadata_retry_backoff`:
       a function (failures) -> seconds to wait after the n-th failure (0, 1, …); None means the pause that
       `retry_backoff` describes. `metadata_timeout`: seconds for a lookup with all of its retries; None sets no limit.
-    - `metadata_full`: whether metadata of all topics of the cluster is kept, or only of topics in use (the default here;
-      sarama's default is all).
+    - `metadata_full`: whether metadata of all topics of the cluster is kept, or only of topics in use (the default
+      here; sarama's default is all).
     - `max_response_size`: bytes; a larger response closes the connection instead of exhausting memory. A record batch
       that decompresses to more raises `CorruptRecordsError`, see `on_corrupt_batch`.
     - `connections_max_idle`: seconds after which an unused connection is closed.
-    - `allow_auto_topic_creation`: whether a metadata request may create an unknown topic, if the broker is configured for
-      that. As in Java, a topic that is deleted while in use is then created again, empty, by the next refresh; with
-      False it stays deleted.
+    - `allow_auto_topic_creation`: whether a metadata request may create an unknown topic, if the broker is configured
+      for that. As in Java, a topic that is deleted while in use is then created again, empty, by the next refresh;
+      with False it stays deleted.
     - `tcp_keepalive`: seconds of silence before TCP sends keepalive probes; None turns them off.
     - `local_address`: the address of this machine to connect from.
     - `connector`: an async function (host, port) -> socket that opens each connection; it also resolves the host name.
@@ -261,8 +261,8 @@ class ConsumerConfig(ClientConfig):
       value of `auto_offset_reset`.
     - `auto_commit` commits marked offsets every `auto_commit_interval` seconds. A failed commit is retried
       `commit_retry_max` times.
-    - `offset_retention`: seconds that brokers older than 2.1 keep commits (OffsetCommit 2 to 4); None means the broker's
-      setting.
+    - `offset_retention`: seconds that brokers older than 2.1 keep commits (OffsetCommit 2 to 4); None means the
+      broker's setting.
 
     Fetching:
 
@@ -271,13 +271,13 @@ class ConsumerConfig(ClientConfig):
     - `max_partition_fetch_bytes`, `fetch_max_bytes`: limits of one fetch response, per partition and in total (KIP-74).
       A response is also limited to an eighth of `buffer_bytes`, because it is in memory in addition to the buffers.
     - `buffer_bytes`: bytes that all claims of a member may buffer undelivered; each claim is guaranteed one batch.
-    - `max_processing_time`: seconds. A claim is stalled if its handler takes no record for one to two such periods while
-      records are buffered: nothing more is fetched for it until half of its share of the buffer is free.
+    - `max_processing_time`: seconds. A claim is stalled if its handler takes no record for one to two such periods
+      while records are buffered: nothing more is fetched for it until half of its share of the buffer is free.
     - `check_crcs`: whether the checksum of each record batch is verified. `on_corrupt_batch`: whether an unreadable
       batch is an `error` for the reader, or is skipped and reported (`skip`).
     - `isolation_level`: `read_committed` delivers no records of open or aborted transactions (KIP-98).
-    - `rack_id`: the rack of this client, so that brokers may choose a nearer replica to read from (KIP-392). A preferred
-      read replica that does not answer, or refuses the request, is replaced by the leader for a minute.
+    - `rack_id`: the rack of this client, so that brokers may choose a nearer replica to read from (KIP-392). A
+      preferred read replica that does not answer, or refuses the request, is replaced by the leader for a minute.
     - `fetch_retry_max`: how many fetch attempts of a partition may fail in a row before its reader gets the error; None
       sets no limit. `fetch_retry_backoff`: a function (failures) -> seconds to wait after the n-th failure (0, 1, …);
       None means the pause that `retry_backoff` describes.
@@ -391,7 +391,8 @@ class ProducerConfig(ClientConfig):
     - `close_timeout`: seconds to wait for acknowledgements when the producer is closed.
     - `metadata_max_idle`: seconds after which a topic that nothing was produced to is no longer refreshed; the next
       record for it looks it up again.
-    - `partitioner`: `(key, partitions) -> partition`; None means Java's default (murmur2 of the key, sticky without one).
+    - `partitioner`: `(key, partitions) -> partition`; None means Java's default (murmur2 of the key, sticky without
+      one).
     """
 
     acks: Literal["all"] | int = "all"

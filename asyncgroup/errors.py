@@ -232,8 +232,8 @@ class OffsetOutOfRangeError(AsyncGroupError):
 class LogTruncatedError(OffsetOutOfRangeError):
     """The log lost records that were already read: a replica without them became the leader (KIP-320).
 
-    `position` is the next offset that the reader would get. Up to `divergent_offset` the log is unchanged; it is None if
-    the leader does not know it. As Java's `LogTruncationException`.
+    `position` is the next offset that the reader would get. Up to `divergent_offset` the log is unchanged; it is None
+    if the leader does not know it. As Java's `LogTruncationException`.
     """
 
     def __init__(self, tp: TopicPartition, position: int, divergent_offset: int | None) -> None:
@@ -275,10 +275,10 @@ class RetriesExhausted(AsyncGroupError):
 class RecordTooLargeError(AsyncGroupError):
     """A record batch is larger than the fetch limit, and the broker returned only its beginning.
 
-    Brokers return the first batch of a response whole, whatever its size (KIP-74), so this occurs only with a broker that
-    does not. Raised by the partition's iterator, in a group to the claim's handler, at each read until a larger
-    `max_partition_fetch_bytes` (and `fetch_max_bytes`, `buffer_bytes`) admits the batch or a seek skips it. `tp` is the
-    partition, `offset` the first offset of the batch, `size` its bytes, `limit` the bytes requested. As Kafka's
+    Brokers return the first batch of a response whole, whatever its size (KIP-74), so this occurs only with a broker
+    that does not. Raised by the partition's iterator, in a group to the claim's handler, at each read until a larger
+    `max_partition_fetch_bytes` (and `fetch_max_bytes`, `buffer_bytes`) admits the batch or a seek skips it. `tp` is
+    the partition, `offset` the first offset of the batch, `size` its bytes, `limit` the bytes requested. As Kafka's
     `RecordTooLargeException`.
     """
 
@@ -314,8 +314,9 @@ class CommitFailedError(AsyncGroupError):
 class MarkDropped(AsyncGroupError):
     """A record was marked by `ConsumerGroup.mark` after the claim that it was read from had ended: it is not committed.
 
-    The record will be delivered again, to this member or another one. `topic`, `partition` and `offset` are those of the
-    record. `ConsumerGroup.errors()` yields this error, and the next `ConsumerGroup.commit()` raises it in its `errors`.
+    The record will be delivered again, to this member or another one. `topic`, `partition` and `offset` are those of
+    the record. `ConsumerGroup.errors()` yields this error, and the next `ConsumerGroup.commit()` raises it in its
+    `errors`.
     """
 
     def __init__(self, tp: TopicPartition, offset: int, reason: str) -> None:

@@ -26,8 +26,9 @@ class Hook(Protocol):
 
     Any object with any subset of the methods is a hook; missing methods are not called. As a base class, Hook has all
     methods, which do nothing. Methods are plain functions, run on the event loop and must return at once. An exception
-    in one is logged (`asyncgroup.hooks`) and otherwise ignored. Durations are seconds, sizes bytes. `node_id` is negative
-    for a bootstrap address. Later versions may add methods and arguments; accept `*rest` to be prepared for the latter.
+    in one is logged (`asyncgroup.hooks`) and otherwise ignored. Durations are seconds, sizes bytes. `node_id` is
+    negative for a bootstrap address. Later versions may add methods and arguments; accept `*rest` to be prepared for
+    the latter.
     """
 
     def on_connect(self, node_id: int, host: str, port: int, purpose: str) -> None:

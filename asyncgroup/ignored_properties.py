@@ -1,6 +1,7 @@
 """Property names of other Kafka clients that have no effect here, each with the reason or its replacement.
 
-Java's names are from `ConsumerConfig.java` and `ProducerConfig.java` (4.3), librdkafka's from `CONFIGURATION.md` (2.16).
+Java's names are from `ConsumerConfig.java` and `ProducerConfig.java` (4.3), librdkafka's from `CONFIGURATION.md`
+(2.16).
 """
 
 from __future__ import annotations

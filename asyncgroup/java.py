@@ -195,8 +195,8 @@ def _probe(executable: Path) -> tuple[int, Path]:
 def _launcher(java: Path) -> Path:
     """Return the launcher script for this runtime; it is written on first use.
 
-    The directory's name contains a hash of the script, so each environment has its own. The file is written elsewhere and
-    renamed into place, so two processes may create it at the same time.
+    The directory's name contains a hash of the script, so each environment has its own. The file is written elsewhere
+    and renamed into place, so two processes may create it at the same time.
     """
     text = _LAUNCHER.format(java=shlex.quote(str(java)))
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,8 +1,8 @@
 """Background tasks of an object, and helpers for waiting, cancellation and errors of tasks.
 
 Each public object has one owner task that holds its task group (`BackgroundTasks`). `async with` on the object starts
-the owner task and waits until it runs; leaving the block signals it and waits for its end. So no task group is held open
-between `__aenter__` and `__aexit__`, which a fixture or an exit stack may call from different tasks.
+the owner task and waits until it runs; leaving the block signals it and waits for its end. So no task group is held
+open between `__aenter__` and `__aexit__`, which a fixture or an exit stack may call from different tasks.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ class BackgroundTasks:
     async def stop(self) -> None:
         """Cancel all tasks and wait for them. May be called twice; a cancelled caller still waits until the end.
 
-        Called from one of the spawned functions it only signals, as that function cannot wait for its own end. If spawned
-        functions failed, raises the first error, with a note naming the others: the error itself to the first caller, a
-        copy to each later one.
+        Called from one of the spawned functions it only signals, as that function cannot wait for its own end. If
+        spawned functions failed, raises the first error, with a note naming the others: the error itself to the first
+        caller, a copy to each later one.
         """
         self._stop.set()
         task = asyncio.current_task()

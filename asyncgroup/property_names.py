@@ -1,7 +1,7 @@
 """Kafka's property names: Java's (`ConsumerConfig.java`, `ProducerConfig.java`, …), and librdkafka's where they differ.
 
-Each property either maps to a configuration key and a function that parses its value, or names a feature that this client
-lacks; then every value that would turn the feature on is an error. Properties without effect are in
+Each property either maps to a configuration key and a function that parses its value, or names a feature that this
+client lacks; then every value that would turn the feature on is an error. Properties without effect are in
 `asyncgroup.ignored_properties`.
 """
 

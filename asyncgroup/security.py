@@ -93,7 +93,8 @@ class Scram:
 class OAuthBearer:
     """SASL/OAUTHBEARER (RFC 7628, KIP-255): `token_provider` is an async function without arguments; it returns a token.
 
-    `extensions` are sent with the token (KIP-342): names consist of letters and must not be `auth`, values are printable.
+    `extensions` are sent with the token (KIP-342): names consist of letters and must not be `auth`, values are
+    printable.
     """
 
     token_provider: TokenProvider

@@ -190,7 +190,8 @@ def _foreign_names() -> Iterable[str]:
 def close_matches(key: str, known: Iterable[str]) -> list[str]:
     """Return the names in `known` that differ from `key` by the fewest typing errors, sorted, at most three.
 
-    Names are compared word by word: as a whole, `fetch_min_wait` is close to `fetch_max_wait`, which means something else.
+    Names are compared word by word: as a whole, `fetch_min_wait` is close to `fetch_max_wait`, which means something
+    else.
     """
     words = _words(key)
     found = {name: errors for name in known if (errors := _typing_errors(words, _words(name))) is not None}

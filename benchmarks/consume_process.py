@@ -1,7 +1,7 @@
 """The measured process of `benchmarks.consume`: `python -m benchmarks.consume_process CASE SETTINGS`.
 
-Settings and figures are JSON objects. Each client runs in a separate process, so that imports, threads and garbage of one
-do not slow another.
+Settings and figures are JSON objects. Each client runs in a separate process, so that imports, threads and garbage of
+one do not slow another.
 """
 
 from __future__ import annotations

@@ -71,8 +71,8 @@ class Laps:
             if not left and not (left := laps.next(size)):
                 break
 
-    `share` is the number of records that the loop will get. The first lap is one record, so that the meter's clock starts
-    there.
+    `share` is the number of records that the loop will get. The first lap is one record, so that the meter's clock
+    starts there.
     """
 
     def __init__(self, meter: Meter, share: int) -> None:

@@ -2,7 +2,7 @@
 
 - A test marked `virtual`, or in `tests/scenario/`, runs on a fresh `VirtualTimeLoop`; every other async test on a real
   event loop. The marker's arguments are passed to the loop: `@pytest.mark.virtual(max_virtual_time=86_400)`.
-  A test with `@pytest.mark.asyncio(loop_factories=["real", "virtual"])` runs on each of these loops.
+  A test with `@pytest.mark.asyncio(loop_factories=["real", "virtual"])` runs on both loops.
 - Every async test that passes must have ended its tasks, and on the virtual loop its connections and listeners.
 - The fixtures of `tests/apache_kafka.py` provide a real Apache Kafka, those of `tests/shared_spark.py` a Spark session.
 - Tests marked `soak` are deselected unless `--soak` is given.

@@ -1,8 +1,11 @@
-"""Fixtures with one Spark session for all tests, because each start of its JVM takes seconds; imported by `tests/conftest.py`.
+"""Fixtures with one Spark session for all tests, because each start of its JVM takes seconds.
+
+`tests/conftest.py` imports them.
 
 - `spark`: the session; it has Spark's Kafka source if any selected test needs that.
 - `spark_with_kafka`: the same; tests are skipped if the jars of the source are not available.
-- `spark_gateway`: environment variables for another process to connect to this Spark; `SHARED_SPARK` is a conftest.py for it.
+- `spark_gateway`: environment variables for another process to connect to this Spark; `SHARED_SPARK` is a conftest.py
+  for it.
 
 Without Java or the jars these tests are skipped with the reason; with `ASYNCGROUP_REQUIRE_KAFKA=1` they fail.
 """

@@ -206,8 +206,8 @@ async def asyncgroup_read(given: dict[str, Any]) -> dict[str, float]:
     """Read batches in a group of one member: asyncgroup reads several partitions at once only in a group.
 
     It fetches fewer bytes per partition than the other clients, so that a response has room for all partitions: kfake
-    omits partitions that don't fit, which Kafka never does in a fetch session, and which asyncgroup, like Java's client,
-    treats as an error.
+    omits partitions that don't fit, which Kafka never does in a fetch session, and which asyncgroup, like Java's
+    client, treats as an error.
     """
     from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Session
 

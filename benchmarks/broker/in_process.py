@@ -25,7 +25,7 @@ R = TypeVar("R", bound=Message)
 
 
 async def costs(given: dict[str, Any]) -> dict[str, float]:
-    """Return the seconds to start a cluster (median of `starts`) and to handle a heartbeat, by names of `figures.COSTS`."""
+    """Return the seconds to start a cluster and to handle a heartbeat, medians, by names of `figures.COSTS`."""
     first = await _start(1)
     return {
         "start": statistics.median([await _start(1) for _ in range(given["starts"])]),

@@ -1,7 +1,8 @@
 """A broker in a separate process: `python -m benchmarks.broker.server_process NAME SETTINGS` (a JSON object).
 
-`topics` in the settings maps names to numbers of partitions. The process prints its bootstrap servers as JSON; for every
-line that it reads it prints the CPU seconds it has used; it ends with its standard input. kfake's program does the same.
+`topics` in the settings maps names to numbers of partitions. The process prints its bootstrap servers as JSON; for
+every line that it reads it prints the CPU seconds it has used; it ends with its standard input. kfake's program does
+the same.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ __all__ = ["Meters", "PartitionMeter", "Settings", "Window"]
 class Settings:
     """Settings of a measured process, also of the Go program.
 
-    Partition 0 of the topic `watched` has `records` records and is read at full speed; partition 1, if it exists, is read
-    by a handler that pauses `pause` seconds after every `every` records, or reads nothing if `every` is 0. If `every` is
-    above 1, partition 0 is read with these pauses. All other topics are idle. The window lasts `seconds` and opens
-    `warm_up` seconds after the first record.
+    Partition 0 of the topic `watched` has `records` records and is read at full speed; partition 1, if it exists, is
+    read by a handler that pauses `pause` seconds after every `every` records, or reads nothing if `every` is 0. If
+    `every` is above 1, partition 0 is read with these pauses. All other topics are idle. The window lasts `seconds`
+    and opens `warm_up` seconds after the first record.
     """
 
     bootstrap_servers: str

@@ -1,4 +1,4 @@
-"""A group that rebalances under load: how long each partition stands still, in asyncgroup, aiokafka, confluent-kafka."""
+"""A rebalance under load: the gaps of each partition with asyncgroup, aiokafka and confluent-kafka."""
 
 from benchmarks.rebalance.run import main
 

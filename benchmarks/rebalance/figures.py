@@ -44,8 +44,8 @@ MODES: Final = ("in step", "spread")
 class Measurement:
     """One run: the longest gap between records of each partition, in seconds, in each phase.
 
-    `quiet`: no member joins or leaves; `join`: a member joins; `stay` and `leave`: a member leaves, for partitions of the
-    other members and for its own. `sent`, `lost` and `duplicates` count records.
+    `quiet`: no member joins or leaves; `join`: a member joins; `stay` and `leave`: a member leaves, for partitions of
+    the other members and for its own. `sent`, `lost` and `duplicates` count records.
     """
 
     case: str

@@ -40,8 +40,8 @@ NANO: Final = 1e9
 class ScenarioPlan:
     """The parameters of a scenario: `rate` records per second, `settle` seconds before and after each change of members.
 
-    `spread` spreads the members' heartbeats over their interval before each change. `delay` seconds more before a change
-    move it to another time of the heartbeat interval.
+    `spread` spreads the members' heartbeats over their interval before each change. `delay` seconds more before a
+    change move it to another time of the heartbeat interval.
     """
 
     partitions: int
@@ -152,9 +152,9 @@ class Scenario:
     async def _spread(self, members: list[MemberProcess]) -> None:
         """Spread the members' heartbeats over their interval.
 
-        Each process is stopped for one heartbeat interval and a further part of it. Its overdue heartbeat is sent when it
-        resumes, so from then on the heartbeats of n members are one n-th of an interval apart. Without `spread` the same
-        time passes with no process stopped.
+        Each process is stopped for one heartbeat interval and a further part of it. Its overdue heartbeat is sent when
+        it resumes, so from then on the heartbeats of n members are one n-th of an interval apart. Without `spread` the
+        same time passes with no process stopped.
         """
         interval = self._settings.heartbeat
         if self._plan.spread:

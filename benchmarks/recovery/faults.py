@@ -1,7 +1,7 @@
 """The faults of the benchmark, applied to a cluster of three brokers.
 
-Two brokers lead the topic's partitions; the third is the coordinator of all groups and leads no partition, so that faults
-of a partition leader and faults of the group coordinator are measured separately.
+Two brokers lead the topic's partitions; the third is the coordinator of all groups and leads no partition, so that
+faults of a partition leader and faults of the group coordinator are measured separately.
 """
 
 from __future__ import annotations

@@ -34,9 +34,9 @@ COLUMNS: Final = (
 class Measurement:
     """One client under one fault, for records acknowledged since the fault began.
 
-    `worst` is the longest time from the acknowledgement to the handler, in seconds; `late` counts records delayed by more
-    than `LATE`. `commit_gap` is the longest time between two successful commits, in seconds. `twice` counts repeated
-    receipts of a record, `lost` acknowledged records that were never received.
+    `worst` is the longest time from the acknowledgement to the handler, in seconds; `late` counts records delayed by
+    more than `LATE`. `commit_gap` is the longest time between two successful commits, in seconds. `twice` counts
+    repeated receipts of a record, `lost` acknowledged records that were never received.
     """
 
     fault: str

@@ -1,7 +1,7 @@
 """aiokafka's consumer with the same Spark work: what users would write without the bridge.
 
-The records of a batch are collected in lists, converted to an Arrow table and then, in a thread, to a DataFrame, while the
-next batch is collected; offsets are committed when Spark is done.
+The records of a batch are collected in lists, converted to an Arrow table and then, in a thread, to a DataFrame, while
+the next batch is collected; offsets are committed when Spark is done.
 """
 
 from __future__ import annotations

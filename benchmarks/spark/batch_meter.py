@@ -32,7 +32,7 @@ class BatchMeter:
         return self._rows < self._wanted
 
     def figures(self) -> dict[str, float | None]:
-        """Return rows and batches in total; rows per second and CPU seconds per million rows without first and last batch."""
+        """Return total rows and batches, and rows per second and CPU seconds per million rows of the counted batches."""
         seconds, cpu = self._end - self._begun, None
         if self._cpu_begun is not None and self._cpu_end is not None and self._counted:
             cpu = (self._cpu_end - self._cpu_begun) / self._counted * 1e6

@@ -166,8 +166,8 @@ class LatencySettings:
 class IdleSettings:
     """A query (`format`; empty: no query) on a topic without new records, observed for `seconds`; `limit` in seconds.
 
-    `settle`: seconds to wait before that, until the query has finished starting. `broker_pid`: the broker's process id, if
-    known.
+    `settle`: seconds to wait before that, until the query has finished starting. `broker_pid`: the broker's process
+    id, if known.
     """
 
     bootstrap_servers: str

@@ -25,8 +25,8 @@ def tree_cpu(root: int) -> float | None:
 def cpu_by_process(root: int) -> dict[int, float] | None:
     """Return the CPU seconds of a process and each of its living descendants, without children that have ended.
 
-    For comparing two points in time: the time of an ended child that its parent did not wait for is in no sum. None if the
-    system does not provide the times.
+    For comparing two points in time: the time of an ended child that its parent did not wait for is in no sum. None if
+    the system does not provide the times.
     """
     return _seconds(root, OWN_TIMES)
 

@@ -59,7 +59,7 @@ class Turn(NamedTuple):
 
 
 def turns(options: argparse.Namespace, cases: list[str]) -> list[Turn]:
-    """Return all turns of some cases: turns that are compared follow each other; `warm_ups` uncounted rounds come first."""
+    """Return all turns of some cases; turns that are compared follow each other, after `warm_ups` uncounted rounds."""
     return [
         Turn(case, client, number)
         for number in range(1 - options.warm_ups, options.rounds + 1)
@@ -95,7 +95,8 @@ async def measure_all(
 ) -> list[Measurement]:
     """Measure every case and client `rounds` times; cases with the same size of values share a topic.
 
-    A failed turn is put into `missing` with the reason, and the others continue, with a new Spark if the failure ended it.
+    A failed turn is put into `missing` with the reason, and the others continue, with a new Spark if the failure ended
+    it.
     """
     workloads = {**STREAMS, **BRIDGES}
     by_size: dict[int, list[str]] = {}

@@ -1,8 +1,8 @@
 """The measured process: `python -m benchmarks.spark.spark_process SETTINGS` (a JSON object with Spark's `config`).
 
-All clients share one Spark, because its compiler needs a minute to reach full speed. For each line of its standard input, a
-JSON object with a `function` (`module:name`) and its `settings`, the process calls the function with the session and the
-settings, and prints a line with the `figures` or the `error`. It ends with its standard input.
+All clients share one Spark, because its compiler needs a minute to reach full speed. For each line of its standard
+input, a JSON object with a `function` (`module:name`) and its `settings`, the process calls the function with the
+session and the settings, and prints a line with the `figures` or the `error`. It ends with its standard input.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ async def test_one_sticky_object_for_two_members(env: VirtualEnvironment) -> Non
 
 
 async def test_a_sticky_static_leader_restarts(env: VirtualEnvironment) -> None:
-    """It gets its partitions from SyncGroup, sends no assignment (KIP-814), and reports the partitions in the next join."""
+    """It gets its partitions from SyncGroup, sends no assignment (KIP-814), and reports them in the next join."""
     desk = {"assignors": ("sticky",)}
     ann = await env.member("ann", group_instance_id="desk-a", **desk)
     await env.settled(ann)

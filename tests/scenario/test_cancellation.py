@@ -283,7 +283,7 @@ async def test_a_cancelled_scope_between_enter_and_exit(env: VirtualEnvironment)
 
 
 async def test_aclose_called_by_a_handler(env: VirtualEnvironment):
-    """A handler cannot wait for its own end: aclose() ends the session and returns; the context manager closes the group."""
+    """A handler cannot wait for its own end: aclose() ends the session and returns, and `async with` closes the group."""
     group: ConsumerGroup
 
     async def enough(_session: Session, _claim: Claim, record: object) -> None:

@@ -100,7 +100,7 @@ def tasks() -> set[asyncio.Task[Any]]:
 @pytest.mark.parametrize("times", [1, 5])
 @pytest.mark.parametrize("how", ["consume", "run"])
 async def test_cancelled(env: VirtualEnvironment, iterations: LoopIterations, how: str, times: int):
-    """The cancellation is raised; the member has left, its work is committed, no task is left; the group can be used again."""
+    """The cancellation is raised, the member has left, its work is committed, no task is left; the group is usable."""
     await env.produce(3, [0, 1])
     for iteration in range(1, await iterations_until_committed(env, iterations), 2):
         handler, group_id = SlowFinally(env), f"g{iteration}"

@@ -1,4 +1,4 @@
-"""Random members that read with `group.records()`, some slow, stopping early or cut off: only handled records are committed."""
+"""Random members that read with `group.records()`, slow, stopping early or cut off: only handled records are committed."""
 
 from __future__ import annotations
 

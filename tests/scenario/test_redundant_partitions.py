@@ -19,8 +19,8 @@ pytestmark = pytest.mark.asyncio
 class Redundant:
     """Assigns every partition to `copies` members; the first one owns it. A member's user data lists what it owns.
 
-    This is the redundant partitioning of Kafka's client-side assignment proposal: an index that is built several times, or a
-    warm standby.
+    This is the redundant partitioning of Kafka's client-side assignment proposal: an index that is built several
+    times, or a warm standby.
     """
 
     name = "redundant"

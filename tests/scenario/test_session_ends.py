@@ -55,8 +55,8 @@ async def test_revoked_and_run_continues(env: VirtualEnvironment):
 async def test_revoked_handler_has_its_time(env: VirtualEnvironment):
     """A handler that does not end is cancelled once, early enough for the member to join again.
 
-    The coordinator waits for `rebalance_timeout` from a time after the last successful heartbeat; a fifth of it is reserved
-    for the steps after the handlers.
+    The coordinator waits for `rebalance_timeout` from a time after the last successful heartbeat; a fifth of it is
+    reserved for the steps after the handlers.
     """
     gate = Gate(0, 2)
     handler = WorkHandler(env, gate)

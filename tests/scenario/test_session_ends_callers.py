@@ -260,7 +260,7 @@ async def test_aclose_while_no_broker_answers(env: VirtualEnvironment):
 async def test_a_handler_that_ignores_its_cancellation(
     env: VirtualEnvironment, caplog: pytest.LogCaptureFixture
 ):
-    """The session waits for it, as it may do work that must not be interrupted; the log says what the session waits for."""
+    """The session waits for it, as its work may have to be completed; the log says what the session waits for."""
 
     async def stubborn(_session: Session, _claim: Claim, _record: Record) -> None:
         try:

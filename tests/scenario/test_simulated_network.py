@@ -11,15 +11,15 @@ import random
 import pytest
 
 from asyncgroup.testing import VirtualTimeLoop
-from tests.simulate.weather import CLIMATES, Weather, WeatherNetwork
+from tests.simulate.conditions import LATENCY_PROFILES, DisturbedConditions, SimulatedNetwork
 
 PLACE = ("10.0.0.1", 9092)
 LINES = 200
 
 
-async def arrivals(weather: Weather) -> list[tuple[str, int]]:
+async def arrivals(conditions: DisturbedConditions) -> list[tuple[str, int]]:
     """Let two clients write lines in turn; return the order in which a server receives them."""
-    weather.is_on = True
+    conditions.is_on = True
     got: list[tuple[str, int]] = []
     all_are_there = asyncio.Event()
 
@@ -45,18 +45,18 @@ async def arrivals(weather: Weather) -> list[tuple[str, int]]:
     return got
 
 
-def run(climate: str, seed: int) -> list[tuple[str, int]]:
-    weather = Weather(random.Random(seed), climate)
-    loop = VirtualTimeLoop(network=WeatherNetwork(weather, chunk_size=1 << 16))
+def run(latency_profile: str, seed: int) -> list[tuple[str, int]]:
+    conditions = DisturbedConditions(random.Random(seed), latency_profile)
+    loop = VirtualTimeLoop(network=SimulatedNetwork(conditions, chunk_size=1 << 16))
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        return runner.run(arrivals(weather))
+        return runner.run(arrivals(conditions))
 
 
-@pytest.mark.parametrize("climate", CLIMATES)
-def test_bytes_are_reordered_between_connections_only(climate: str) -> None:
-    got = run(climate, seed=1)
+@pytest.mark.parametrize("latency_profile", LATENCY_PROFILES)
+def test_bytes_are_reordered_between_connections_only(latency_profile: str) -> None:
+    got = run(latency_profile, seed=1)
     for name in ("one", "other"):
         assert [number for who, number in got if who == name] == list(range(LINES))
     sent = [(name, number) for number in range(LINES) for name in ("one", "other")]
-    assert (got == sent) is (climate == "still")
-    assert run(climate, seed=1) == got
+    assert (got == sent) is (latency_profile == "still")
+    assert run(latency_profile, seed=1) == got

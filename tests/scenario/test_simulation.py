@@ -19,8 +19,8 @@ import pytest
 
 from tests.simulate.__main__ import main
 from tests.simulate.disk import tear
-from tests.simulate.many import outcomes
-from tests.simulate.mutations import MUTATIONS, hunt
+from tests.simulate.mutations import MUTATIONS, find_mutation
+from tests.simulate.parallel import outcomes
 from tests.simulate.plan import ACTIONS, Action, Plan, plan_of
 from tests.simulate.report import Summary, describe_failure
 from tests.simulate.run import Outcome, run_plan, run_seed
@@ -103,7 +103,7 @@ def test_plans_are_drawn_of_every_kind_of_action():
     plans = [plan_of(seed) for seed in range(200)]
     drawn = {action.kind for plan in plans for action in plan.actions}
     assert drawn == set(ACTIONS)
-    assert sum(plan.is_peaceful for plan in plans) > 20
+    assert sum(plan.is_orderly for plan in plans) > 20
 
 
 # --- mutations are detected - ---------------------------------------------------------------------------------------
@@ -124,19 +124,21 @@ FOUND_BY_ONE = {
     "a stale generation may commit": 497,
     "the generation stays the same": 497,
 }
-"""Mutations that only one seed in hundreds detects: one needs a leader that returns after its topic was extended, the others a static
-member whose handler ignores its cancellation while its partition belongs to another member.
+"""Mutations that only one seed in hundreds detects.
+
+The first one needs a leader that returns after its topic was extended, the others a static member whose handler ignores
+its cancellation while its partition belongs to another member.
 """
 
 
 @pytest.mark.parametrize("mutation", QUICKLY_FOUND)
 def test_mutations_are_detected(mutation: str):
-    assert hunt(mutation, range(40)) is not None
+    assert find_mutation(mutation, range(40)) is not None
 
 
 @pytest.mark.parametrize(("mutation", "seed"), FOUND_BY_ONE.items())
 def test_mutations_that_rarely_matter_are_detected(mutation: str, seed: int):
-    assert hunt(mutation, [seed]) is not None
+    assert find_mutation(mutation, [seed]) is not None
     check([seed])
 
 
@@ -153,12 +155,12 @@ OFTEN_FOUND = [name for name in MUTATIONS if name not in (*QUICKLY_FOUND, *FOUND
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mutation", OFTEN_FOUND)
 def test_every_mutation_is_found(mutation: str):
-    assert hunt(mutation, range(400)) is not None
+    assert find_mutation(mutation, range(400)) is not None
 
 
 def test_the_shortest_plan_of_a_failure():
     with MUTATIONS["no commit at the end"]():
-        failed = hunt("no commit at the end", range(40))
+        failed = find_mutation("no commit at the end", range(40))
         assert failed is not None
         plan, shortest = shrink(plan_of(failed.seed), failed, seconds=5.0)
         assert shortest.violation is not None
@@ -262,4 +264,4 @@ def torn(directory: Path, batch: bytes, frame: bytes) -> list[Path]:
 
 
 def test_an_action_says_what_it_is():
-    assert str(Action(1.5, "mute", ("m1", 4.0))) == "mute(m1, 4.0)"
+    assert str(Action(1.5, "block_client", ("m1", 4.0))) == "block_client(m1, 4.0)"

@@ -20,8 +20,8 @@ import sys
 import time
 from collections.abc import Iterable
 
-from tests.simulate.many import outcomes
-from tests.simulate.mutations import MUTATIONS, hunt
+from tests.simulate.mutations import MUTATIONS, find_mutation
+from tests.simulate.parallel import outcomes
 from tests.simulate.plan import plan_of
 from tests.simulate.report import Summary, describe_failure, describe_plan
 from tests.simulate.run import Outcome, run_plan, run_seed
@@ -37,7 +37,9 @@ def main(arguments: Iterable[str] | None = None) -> int:
     """The command; its exit status."""
     options = _options(None if arguments is None else list(arguments))
     if options.mutation is not None:
-        return _hunt(list(MUTATIONS) if options.mutation == "all" else [options.mutation], options.seeds)
+        return _find_mutations(
+            list(MUTATIONS) if options.mutation == "all" else [options.mutation], options.seeds
+        )
     if options.story or options.requests:
         return _tell(options.seeds.start, requests=options.requests)
     summary = Summary()
@@ -109,12 +111,12 @@ def _show_failure(outcome: Outcome, *, shorten: bool) -> None:
     print("\n" + describe_failure(outcome, plan), flush=True)
 
 
-def _hunt(mutations: Iterable[str], seeds: range) -> int:
+def _find_mutations(mutations: Iterable[str], seeds: range) -> int:
     """A line for each: the seed that found it, and the invariant."""
     missed = 0
     for mutation in mutations:
         began = time.perf_counter()
-        found = hunt(mutation, seeds)
+        found = find_mutation(mutation, seeds)
         seconds = time.perf_counter() - began
         if found is None or found.violation is None:
             missed += 1

@@ -9,9 +9,9 @@ from typing import Any, Final
 from asyncgroup.broker import Fault as BrokerFault
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.testing.network_conditions import NetworkFault, patterns_of
+from tests.simulate.conditions import NetworkDisturbance
 from tests.simulate.handler import Disturbances
 from tests.simulate.plan import GROUP, OFFSETS_TOPIC
-from tests.simulate.weather import Front
 from tests.simulate.world import NODE_HOST, World
 
 __all__ = ["perform"]
@@ -46,7 +46,7 @@ def _leave(world: World, name: str) -> None:
 
 
 @_act
-def _leave_at_beat(world: World, name: str) -> None:
+def _leave_at_heartbeat(world: World, name: str) -> None:
     if member := world.member(name):
         member.leave(at_heartbeat=True)
 
@@ -64,66 +64,66 @@ def _restart(world: World, name: str) -> None:
 
 
 @_act
-def _restart_hermit(world: World) -> None:
-    if world.hermit is not None:
-        world.hermit.restart()
+def _restart_standalone(world: World) -> None:
+    if world.standalone is not None:
+        world.standalone.restart()
 
 
 @_act
 def _crash(world: World, name: str) -> None:
     """The process dies: the other ends of its connections are told by its machine."""
     if member := world.member(name):
-        world.network.come(_over_host(f"{name} is dead", member.host, NetworkFault.HANG), forever=True)
+        world.network.begin(_at_host(f"{name} is dead", member.host, NetworkFault.HANG), forever=True)
         world.network.cut(member.host)
         member.die()
 
 
 @_act
-def _vanish(world: World, name: str) -> None:
+def _lose_host(world: World, name: str) -> None:
     """The machine dies: nobody is told."""
     if member := world.member(name):
-        world.network.sever(member.host)
-        world.network.come(_over_host(f"{name} is dead", member.host, NetworkFault.HANG), forever=True)
+        world.network.half_open(member.host)
+        world.network.begin(_at_host(f"{name} is dead", member.host, NetworkFault.HANG), forever=True)
         member.die()
 
 
 @_act
 def _raise_in_handler(world: World, name: str) -> None:
     if member := world.member(name):
-        member.handler.disturbed.raises = True
+        member.handler.disturbances.raise_once = True
 
 
 @_act
 def _return_early(world: World, name: str) -> None:
     if member := world.member(name):
-        member.handler.disturbed.returns = True
+        member.handler.disturbances.return_once = True
 
 
 @_act
 def _slow_handler(world: World, name: str, pace: float, seconds: float) -> None:
     if member := world.member(name):
-        disturbed = member.handler.disturbed
-        disturbed.pace = pace
-        world.later(seconds, lambda: setattr(disturbed, "pace", 0.0))
+        disturbances = member.handler.disturbances
+        disturbances.pace = pace
+        world.later(seconds, lambda: setattr(disturbances, "pace", 0.0))
 
 
 @_act
-def _stick(world: World, name: str, seconds: float) -> None:
+def _block_handler(world: World, name: str, seconds: float) -> None:
     if member := world.member(name):
-        _stuck(world, member.handler.disturbed, seconds)
+        _block_for(world, member.handler.disturbances, seconds)
 
 
 @_act
-def _swallow(world: World, name: str, seconds: float) -> None:
+def _ignore_cancellation(world: World, name: str, seconds: float) -> None:
     """Stuck, and deaf to its cancellation."""
     if member := world.member(name):
-        member.handler.disturbed.swallows = True
-        _stuck(world, member.handler.disturbed, seconds)
+        member.handler.disturbances.ignores_cancellation = True
+        _block_for(world, member.handler.disturbances, seconds)
 
 
-def _stuck(world: World, disturbed: Disturbances, seconds: float) -> None:
-    disturbed.gate.clear()
-    world.later(seconds, disturbed.end)
+def _block_for(world: World, disturbances: Disturbances, seconds: float) -> None:
+    disturbances.gate.clear()
+    world.later(seconds, disturbances.end)
 
 
 @_act
@@ -137,96 +137,98 @@ def _pause(world: World, name: str, seconds: float) -> None:
 # --- wires ---------------------------------------------------------------------------------------------------------
 
 
-def _over_host(name: str, host: str, fault: NetworkFault | None = None, latency: float = 0.0) -> Front:
-    return Front(name, lambda one, other: host in (one[0], other[0]), fault, latency)
+def _at_host(
+    name: str, host: str, fault: NetworkFault | None = None, latency: float = 0.0
+) -> NetworkDisturbance:
+    return NetworkDisturbance(name, lambda one, other: host in (one[0], other[0]), fault, latency)
 
 
-def _over_node(
+def _at_node(
     world: World, node_id: int, name: str, fault: NetworkFault | None = None, latency: float = 0.0
-) -> Front:
+) -> NetworkDisturbance:
     place = (NODE_HOST, world.port(node_id))
-    return Front(name, lambda one, other: place in patterns_of(one, other), fault, latency)
+    return NetworkDisturbance(name, lambda one, other: place in patterns_of(one, other), fault, latency)
 
 
-def _come(world: World, front: Front, seconds: float) -> None:
-    world.network.come(front)
-    world.later(seconds, lambda: world.network.pass_by(front))
+def _disturb(world: World, disturbance: NetworkDisturbance, seconds: float) -> None:
+    world.network.begin(disturbance)
+    world.later(seconds, lambda: world.network.end(disturbance))
 
 
 @_act
-def _mute(world: World, name: str, seconds: float) -> None:
+def _block_client(world: World, name: str, seconds: float) -> None:
     """Nothing gets through to or from somebody; what is sent arrives later."""
-    if party := world.party(name):
-        _come(world, _over_host(f"{name} is mute", party.host, NetworkFault.HANG), seconds)
+    if client := world.client(name):
+        _disturb(world, _at_host(f"{name} is mute", client.host, NetworkFault.HANG), seconds)
 
 
 @_act
-def _cut(world: World, name: str) -> None:
-    if party := world.party(name):
-        world.network.cut(party.host)
+def _reset_client(world: World, name: str) -> None:
+    if client := world.client(name):
+        world.network.cut(client.host)
 
 
 @_act
-def _half_open(world: World, name: str) -> None:
-    if party := world.party(name):
-        world.network.sever(party.host)
+def _half_open_client(world: World, name: str) -> None:
+    if client := world.client(name):
+        world.network.half_open(client.host)
 
 
 @_act
-def _hang_up(world: World, name: str) -> None:
+def _close_client(world: World, name: str) -> None:
     """The brokers close the connections of somebody in order, as they do with idle ones."""
-    if party := world.party(name):
-        world.network.hang_up(party.host)
+    if client := world.client(name):
+        world.network.close_connections(client.host)
 
 
 @_act
-def _slow_wire(world: World, name: str, latency: float, seconds: float) -> None:
-    if party := world.party(name):
-        _come(world, _over_host(f"the wire of {name} is slow", party.host, latency=latency), seconds)
+def _slow_client(world: World, name: str, latency: float, seconds: float) -> None:
+    if client := world.client(name):
+        _disturb(world, _at_host(f"the wire of {name} is slow", client.host, latency=latency), seconds)
 
 
 @_act
-def _part(world: World, name: str, node_id: int, seconds: float) -> None:
+def _partition_client(world: World, name: str, node_id: int, seconds: float) -> None:
     """Somebody and one node don't hear of each other."""
-    if party := world.party(name):
-        host, port = party.host, world.port(node_id)
-        front = Front(
+    if client := world.client(name):
+        host, port = client.host, world.port(node_id)
+        disturbance = NetworkDisturbance(
             f"{name} and node {node_id} are apart",
             lambda one, other: host in (one[0], other[0]) and port in (one[1], other[1]),
             NetworkFault.HANG,
         )
-        _come(world, front, seconds)
+        _disturb(world, disturbance, seconds)
 
 
 @_act
-def _mute_node(world: World, node_id: int, seconds: float) -> None:
+def _freeze_node(world: World, node_id: int, seconds: float) -> None:
     """As a process that is stopped: connections are accepted, nobody answers."""
-    _come(world, _over_node(world, node_id, f"node {node_id} is mute", NetworkFault.SILENT), seconds)
+    _disturb(world, _at_node(world, node_id, f"node {node_id} is mute", NetworkFault.SILENT), seconds)
 
 
 @_act
 def _refuse_node(world: World, node_id: int, seconds: float) -> None:
-    _come(world, _over_node(world, node_id, f"node {node_id} refuses", NetworkFault.REFUSE), seconds)
+    _disturb(world, _at_node(world, node_id, f"node {node_id} refuses", NetworkFault.REFUSE), seconds)
 
 
 @_act
-def _cut_node(world: World, node_id: int) -> None:
+def _reset_node(world: World, node_id: int) -> None:
     world.network.cut(NODE_HOST, world.port(node_id))
 
 
 @_act
-def _hang_up_node(world: World, node_id: int) -> None:
-    world.network.hang_up(NODE_HOST, world.port(node_id))
+def _close_node(world: World, node_id: int) -> None:
+    world.network.close_connections(NODE_HOST, world.port(node_id))
 
 
 @_act
 def _half_open_node(world: World, node_id: int) -> None:
-    world.network.sever(NODE_HOST, world.port(node_id))
+    world.network.half_open(NODE_HOST, world.port(node_id))
 
 
 @_act
 def _slow_node(world: World, node_id: int, latency: float, seconds: float) -> None:
-    _come(world, _over_node(world, node_id, f"node {node_id} is slow", latency=latency), seconds)
+    _disturb(world, _at_node(world, node_id, f"node {node_id} is slow", latency=latency), seconds)
 
 
 # --- brokers -------------------------------------------------------------------------------------------------------
@@ -243,7 +245,7 @@ def _power_cut(world: World, seconds: float) -> None:
 
 
 @_act
-def _busy_node(world: World, node_id: int, delay: float, seconds: float) -> None:
+def _slow_requests(world: World, node_id: int, delay: float, seconds: float) -> None:
     """It takes its time over every request."""
     world.cluster.slow_node(node_id, delay)
     world.later(seconds, lambda: world.cluster.slow_node(node_id, 0.0))
@@ -253,13 +255,13 @@ def _busy_node(world: World, node_id: int, delay: float, seconds: float) -> None
 def _hold_followers(world: World, topic: str, partition: int, seconds: float) -> None:
     """What is written is not replicated: nobody reads it, and its producer waits. Or the group's own log stands still:
     commits and plans are not answered."""
-    if world.is_dark:
+    if world.is_down:
         return
     if topic == OFFSETS_TOPIC:
         if topic not in world.cluster.nodes[1].controller.topics:
             return
         partition = world.cluster.nodes[1].controller.coordinators.offsets_partition(GROUP)
-        world.watch.may_be_late = True
+        world.observer.may_be_unanswered = True
     world.cluster.hold_followers(topic, partition)
     world.later(seconds, lambda: world.release_followers(topic, partition))
 
@@ -277,7 +279,7 @@ def _move_leader(world: World, topic: str, partition: int, node_id: int) -> None
 
 
 @_act
-def _grow(world: World, topic: str, total: int) -> None:
+def _add_partitions(world: World, topic: str, total: int) -> None:
     if len(world.cluster.topic(topic).partitions) < total and world.has_nodes:
         world.cluster.create_partitions(topic, total)
 

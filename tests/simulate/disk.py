@@ -23,18 +23,18 @@ def tear(data_dir: Path, rng: random.Random) -> int:
     for path in torn:
         content = path.read_bytes()
         with path.open("ab") as file:
-            file.write(_begun(content, _first(path, content), rng))
+            file.write(_partial_write(content, _first_write_size(path, content), rng))
     return len(torn)
 
 
-def _first(path: Path, content: bytes) -> int:
+def _first_write_size(path: Path, content: bytes) -> int:
     """The length of what was written first: a frame of the metadata's log, or a record batch."""
     if path.suffix == ".metadata":
         return 8 + int.from_bytes(content[:4], "big")
     return 12 + int.from_bytes(content[8:12], "big")
 
 
-def _begun(content: bytes, whole: int, rng: random.Random) -> bytes:
+def _partial_write(content: bytes, whole: int, rng: random.Random) -> bytes:
     """The beginning of a write: of one as the first in the file, or of anything, but never all of it."""
     length = rng.randint(1, whole - 1)
     return content[:length] if content and rng.random() < 0.7 else rng.randbytes(length)

@@ -10,14 +10,14 @@ from typing import Any
 
 from asyncgroup import Claim, Handler, Record, Session, TopicPartition
 from asyncgroup.errors import CommitFailedError, UsageError
+from tests.simulate.oracle import ClaimLog, Oracle
 from tests.simulate.plan import MemberSpec
 from tests.simulate.story import Story, Violation
-from tests.simulate.truth import ClaimLog, Truth
 
 __all__ = ["Disturbances", "Injected", "SimHandler"]
 
 
-COMMIT_TAKES = 2.5
+MAX_COMMIT_SECONDS = 2.5
 """Seconds that a commit may be under way in the worst of climates."""
 
 
@@ -32,14 +32,14 @@ class Disturbances:
         self.gate = asyncio.Event()
         self.gate.set()
         self.pace = 0.0
-        self.swallows = False
-        self.raises = False
-        self.returns = False
+        self.ignores_cancellation = False
+        self.raise_once = False
+        self.return_once = False
 
     def end(self) -> None:
         """Nothing disturbs any more."""
         self.gate.set()
-        self.pace, self.swallows, self.raises, self.returns = 0.0, False, False, False
+        self.pace, self.ignores_cancellation, self.raise_once, self.return_once = 0.0, False, False, False
 
 
 class SimHandler(Handler):
@@ -48,26 +48,26 @@ class SimHandler(Handler):
     def __init__(
         self,
         spec: MemberSpec,
-        truth: Truth,
+        oracle: Oracle,
         story: Story,
         rng: random.Random,
         fail: Callable[[Violation], None],
         is_up_to_date: Callable[[Session], bool],
     ) -> None:
-        self.spec, self.truth, self.story, self.rng = spec, truth, story, rng
-        self.disturbed = Disturbances()
+        self.spec, self.oracle, self.story, self.rng = spec, oracle, story, rng
+        self.disturbances = Disturbances()
         self.is_dead = False
-        self.silent_since: Callable[[], float] = lambda: float("inf")
-        self.patience = float("inf")
-        self.is_prompt = False
+        self.last_response_at: Callable[[], float] = lambda: float("inf")
+        self.max_silence = float("inf")
+        self.expects_prompt_commits = False
         """Whether nothing holds commits up, so that the automatic ones must come."""
         self._fail, self._is_up_to_date = fail, is_up_to_date
         self._open: dict[Session, list[str]] = {}
         self.claims: dict[Session, list[ClaimLog]] = {}
 
-    def _tell(self, what: str) -> None:
+    def _write(self, what: str) -> None:
         if not self.is_dead:
-            self.story.tell(self.spec.name, what)
+            self.story.write(self.spec.name, what)
 
     def _check(self, name: str, text: str, *, holds: bool) -> None:
         if not holds and not self.is_dead:
@@ -85,7 +85,7 @@ class SimHandler(Handler):
     # --- hooks, in pairs ----------------------------------------------------------------------------------------
 
     async def setup(self, session: Session) -> None:
-        self._tell(f"setup, generation {session.generation_id}")
+        self._write(f"setup, generation {session.generation_id}")
         self._check("hooks come in pairs", f"setup twice for {session}", holds=session not in self._open)
         others = [one for one in self._open if one is not session]
         self._check("hooks come in pairs", f"setup while {others} is open", holds=not others)
@@ -93,42 +93,42 @@ class SimHandler(Handler):
         self.claims[session] = []
 
     async def on_assigned(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
-        self._tell(f"assigned {_named(partitions)}")
+        self._write(f"assigned {_named(partitions)}")
         calls = self._open.get(session, [])
         self._check("hooks come in pairs", f"on_assigned after {calls}", holds=calls == ["setup"])
         calls.append("assigned")
 
     async def on_revoked(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
-        self._gone(session, partitions, "revoked")
+        self._partitions_removed(session, partitions, "revoked")
 
     async def on_lost(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
-        self._gone(session, partitions, "lost")
+        self._partitions_removed(session, partitions, "lost")
         self.story.count("lost")
         self._check("hooks come in pairs", "on_lost in a session that is not lost", holds=session.is_lost)
 
-    def _gone(self, session: Session, partitions: Sequence[TopicPartition], how: str) -> None:
-        self._tell(f"{how} {_named(partitions)}")
+    def _partitions_removed(self, session: Session, partitions: Sequence[TopicPartition], how: str) -> None:
+        self._write(f"{how} {_named(partitions)}")
         calls = self._open.get(session, [])
         right = calls == ["setup", "assigned"]
         self._check("hooks come in pairs", f"on_{how} after {calls}", holds=right)
         calls.append(how)
-        self._check_over(session, f"on_{how}")
+        self._check_handlers_ended(session, f"on_{how}")
 
     async def cleanup(self, session: Session) -> None:
-        self._tell("cleanup")
+        self._write("cleanup")
         calls = self._open.pop(session, [])
         right = calls == ["setup"] or (
             calls[:2] == ["setup", "assigned"] and (len(calls) == 3) == bool(session.partitions)
         )
         self._check("hooks come in pairs", f"cleanup after {calls}", holds=right)
-        self._check_over(session, "cleanup")
+        self._check_handlers_ended(session, "cleanup")
 
-    def _check_over(self, session: Session, what: str) -> None:
-        running = [str(claim) for claim in self.claims.get(session, []) if not claim.is_over]
+    def _check_handlers_ended(self, session: Session, what: str) -> None:
+        running = [str(claim) for claim in self.claims.get(session, []) if not claim.has_ended]
         text = f"{what} while the handlers of {running} run"
         self._check("hooks come after handlers", text, holds=not running)
 
-    def session_over(self, session: Session) -> None:
+    def session_ended(self, session: Session) -> None:
         """Nothing more is to be called for it."""
         calls = self._open.get(session)
         self._check("hooks come in pairs", f"no cleanup after {calls}", holds=calls is None)
@@ -144,42 +144,42 @@ class SimHandler(Handler):
             claim.initial_offset,
             self.spec.instance_id,
         )
-        self._tell(f"claim {claim.tp} from {claim.initial_offset}")
+        self._write(f"claim {claim.tp} from {claim.initial_offset}")
         self._check(
             "hooks come in pairs",
             "a claim before on_assigned",
             holds="assigned" in self._open.get(session, []),
         )
-        self._try(self.truth.claim_started, log, is_up_to_date=self._is_up_to_date(session))
+        self._try(self.oracle.claim_started, log, is_up_to_date=self._is_up_to_date(session))
         self.claims.setdefault(session, []).append(log)
         try:
-            async with self._telling(log):
+            async with self._logging_end(log):
                 await getattr(self, f"_read_{self.spec.style}")(session, claim, log)
         finally:
-            log.is_over = True
-            if log in self.truth.running:
-                self.truth.claim_over(log)
+            log.has_ended = True
+            if log in self.oracle.running:
+                self.oracle.claim_ended(log)
 
     @asynccontextmanager
-    async def _telling(self, log: ClaimLog) -> AsyncIterator[None]:
+    async def _logging_end(self, log: ClaimLog) -> AsyncIterator[None]:
         start = log.next
         try:
             yield
         except asyncio.CancelledError:
-            self._tell(f"handler of {log.tp} cancelled, read {start} to {log.next}, marked {log.mark}")
+            self._write(f"handler of {log.tp} cancelled, read {start} to {log.next}, marked {log.mark}")
             raise
         except Exception as error:
-            self._tell(f"handler of {log.tp} raised {type(error).__name__}, marked {log.mark}")
+            self._write(f"handler of {log.tp} raised {type(error).__name__}, marked {log.mark}")
             raise
         else:
-            self._tell(f"handler of {log.tp} over, read {start} to {log.next}, marked {log.mark}")
+            self._write(f"handler of {log.tp} over, read {start} to {log.next}, marked {log.mark}")
 
     async def _read_records(self, session: Session, claim: Claim, log: ClaimLog) -> None:
         async for record in claim:
             self._check_silence(log, record.offset)
             await self._handle(log, record)
             await self._mark(session, claim, log, record)
-            if self._is_told_to_return():
+            if self._should_return():
                 return
 
     async def _read_breaks(self, session: Session, claim: Claim, log: ClaimLog) -> None:
@@ -193,7 +193,7 @@ class SimHandler(Handler):
                 left -= 1
                 if not left:
                     break
-            if self._is_told_to_return():
+            if self._should_return():
                 return
 
     async def _read_timeouts(self, session: Session, claim: Claim, log: ClaimLog) -> None:
@@ -207,7 +207,7 @@ class SimHandler(Handler):
                 self._check_silence(log, record.offset)
                 await self._handle(log, record)
                 await self._mark(session, claim, log, record)
-            if self._is_told_to_return():
+            if self._should_return():
                 return
 
     async def _read_batches(self, session: Session, claim: Claim, log: ClaimLog) -> None:
@@ -220,25 +220,25 @@ class SimHandler(Handler):
             self._note_mark(log, batch.last_offset + 1)
             claim.mark(batch)
             await self._commit(session)
-            if self._is_told_to_return():
+            if self._should_return():
                 return
 
     # --- one record ---------------------------------------------------------------------------------------------
 
     def _check_silence(self, log: ClaimLog, offset: int) -> None:
         """A record or a batch was handed out just now."""
-        silence = asyncio.get_running_loop().time() - self.silent_since()
+        silence = asyncio.get_running_loop().time() - self.last_response_at()
         text = f"{log.tp} at {offset} is handed out after {silence:.3f} s without any broker's answer"
-        self._check("a silent session is lost", text, holds=silence <= self.patience)
+        self._check("a silent session is lost", text, holds=silence <= self.max_silence)
 
     async def _handle(self, log: ClaimLog, record: Record) -> None:
         self._stop_if_dead()
         assert record.value is not None
-        self._try(self.truth.handed_out, log, record.offset, record.value)
+        self._try(self.oracle.handed_out, log, record.offset, record.value)
         await self._work()
         self._stop_if_dead()
         self.story.count("handled")
-        if not self.truth.handled(log, record.offset):
+        if not self.oracle.handled(log, record.offset):
             self.story.count("again")
 
     def _stop_if_dead(self) -> None:
@@ -246,20 +246,20 @@ class SimHandler(Handler):
             raise asyncio.CancelledError
 
     async def _work(self) -> None:
-        disturbed = self.disturbed
-        if disturbed.raises:
-            disturbed.raises = False
+        disturbances = self.disturbances
+        if disturbances.raise_once:
+            disturbances.raise_once = False
             raise Injected("the handler was told to raise")
-        pace = disturbed.pace or (self.spec.tempo if self.rng.random() < 0.3 else 0.0)
+        pace = disturbances.pace or (self.spec.work_seconds if self.rng.random() < 0.3 else 0.0)
         if pace:
             await asyncio.sleep(pace * self.rng.uniform(0.5, 1.5))
-        while not disturbed.gate.is_set():
+        while not disturbances.gate.is_set():
             try:
-                await disturbed.gate.wait()
+                await disturbances.gate.wait()
             except asyncio.CancelledError:
-                if not disturbed.swallows:
+                if not disturbances.ignores_cancellation:
                     raise
-                self._tell("swallows its cancellation")
+                self._write("swallows its cancellation")
 
     async def _mark(self, session: Session, claim: Claim, log: ClaimLog, record: Record) -> None:
         if self.spec.mark_every > 1 and record.offset % self.spec.mark_every and claim.lag:
@@ -273,9 +273,9 @@ class SimHandler(Handler):
         if self.is_dead:
             return
         now = asyncio.get_running_loop().time()
-        self.truth.marked(log, offset, now)
-        if self.is_prompt and self.spec.auto_commit and log.dirty_since is not None:
-            age, most = now - log.dirty_since, self.spec.auto_commit_interval + COMMIT_TAKES
+        self.oracle.marked(log, offset, now)
+        if self.expects_prompt_commits and self.spec.auto_commit and log.dirty_since is not None:
+            age, most = now - log.dirty_since, self.spec.auto_commit_interval + MAX_COMMIT_SECONDS
             text = (
                 f"marks of {log} wait for {age:.2f} s, every {self.spec.auto_commit_interval:g} s one is due"
             )
@@ -288,10 +288,10 @@ class SimHandler(Handler):
         try:
             await session.commit()
         except (CommitFailedError, UsageError) as error:
-            self._tell(f"commit failed: {type(error).__name__}")
+            self._write(f"commit failed: {type(error).__name__}")
 
-    def _is_told_to_return(self) -> bool:
-        told, self.disturbed.returns = self.disturbed.returns, False
+    def _should_return(self) -> bool:
+        told, self.disturbances.return_once = self.disturbances.return_once, False
         return told
 
 

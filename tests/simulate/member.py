@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from asyncgroup import ConsumerConfig, ConsumerGroup, Session, TopicPartition
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
 from tests.simulate.handler import Injected, SimHandler
+from tests.simulate.oracle import ANY
 from tests.simulate.plan import GROUP, MemberSpec
 from tests.simulate.story import Violation
-from tests.simulate.truth import ANY
 
 if TYPE_CHECKING:
     from tests.simulate.world import World
@@ -31,37 +31,37 @@ class SimMember:
         self.rng = random.Random(f"{world.plan.seed} {spec.name}")
         self.handler = SimHandler(
             spec,
-            world.truth,
+            world.oracle,
             world.story,
             random.Random(f"{world.plan.seed} {spec.name} works"),
             world.fail,
             self._is_up_to_date,
         )
-        self.handler.patience = world.plan.setting.session_timeout + 0.001
-        self.handler.is_prompt = world.plan.is_peaceful
-        self.handler.silent_since = lambda: self._last_answer
+        self.handler.max_silence = world.plan.setting.session_timeout + 0.001
+        self.handler.expects_prompt_commits = world.plan.is_orderly
+        self.handler.last_response_at = lambda: self._last_answer
         self.group: ConsumerGroup | None = None
-        self.is_wanted = True
+        self.should_run = True
         self.is_dead = False
         self._last_answer = 0.0
-        self._trouble: dict[TopicPartition, str] = {}
+        self._failed_commits: dict[TopicPartition, str] = {}
         self._consuming: asyncio.Task[None] | None = None
         self._life: asyncio.Task[None] | None = None
         self._leaves: dict[str, Any] = {}
         self._member_id = ""
-        self.could_not_leave = False
+        self.failed_to_leave = False
         """Whether the client has said so; a connection may be half-open to the end."""
-        self._was_slow = False
+        self._last_commit_unknown = False
         """Whether the session's last commit was given up, so that nobody knows whether it took place."""
 
     def __repr__(self) -> str:
-        state = "dead" if self.is_dead else "there" if self.is_there else "gone"
+        state = "dead" if self.is_dead else "there" if self.is_active else "gone"
         return f"<SimMember {self.name}: {state}>"
 
     @property
-    def is_there(self) -> bool:
+    def is_active(self) -> bool:
         """Whether its program runs and wants to go on."""
-        return self.is_wanted and not self.is_dead
+        return self.should_run and not self.is_dead
 
     @property
     def _config(self) -> ConsumerConfig:
@@ -87,7 +87,7 @@ class SimMember:
         )
 
     def _is_up_to_date(self, session: Session) -> bool:
-        view = self.world.watch.view()
+        view = self.world.observer.view()
         return view.generation == session.generation_id and session.member_id in view.members
 
     # --- its program --------------------------------------------------------------------------------------------
@@ -95,18 +95,18 @@ class SimMember:
     def start(self) -> None:
         """Begin."""
         with self.world.network.source(self.host):
-            self._life = self.world.spawn(self._live(), f"program of {self.name}")
+            self._life = self.world.spawn(self._run_program(), f"program of {self.name}")
 
-    async def _live(self) -> None:
-        while self.is_there:
+    async def _run_program(self) -> None:
+        while self.is_active:
             try:
                 await self._open()
             except asyncio.CancelledError:
                 if not self.is_dead:
                     raise
             except AsyncGroupError as error:
-                self._tell(f"program failed: {type(error).__name__}: {error}")
-            if self.is_there:
+                self._write(f"program failed: {type(error).__name__}: {error}")
+            if self.is_active:
                 await asyncio.sleep(PAUSE)
 
     async def _open(self) -> None:
@@ -115,12 +115,12 @@ class SimMember:
         async with group:
             self.group = group
             try:
-                while self.is_there and not self._leaves:
+                while self.is_active and not self._leaves:
                     self._consuming = asyncio.create_task(self._consume(group), name=f"{self.name} consumes")
                     await asyncio.wait([self._consuming])
                     if not self._consuming.cancelled() and (error := self._consuming.exception()) is not None:
                         raise error
-                    if self.is_there and not self._leaves:
+                    if self.is_active and not self._leaves:
                         await asyncio.sleep(PAUSE)
             finally:
                 self.group = None
@@ -133,17 +133,17 @@ class SimMember:
         try:
             await group.run(self.world.pattern if isinstance(topics, str) else list(topics), self.handler)
         except Injected:
-            self._tell("run() raised what the handler raised")
+            self._write("run() raised what the handler raised")
         except BrokerError as error:
             if error.code != ErrorCode.FENCED_INSTANCE_ID or self.spec.instance_id is None:
                 self._fail("run() heals", f"run() raised {error}")
-            self._tell(f"run() raised {error.name}")
+            self._write(f"run() raised {error.name}")
         except Exception as error:
             self._fail("run() heals", f"run() raised {type(error).__name__}: {error}")
 
-    def _tell(self, what: str) -> None:
+    def _write(self, what: str) -> None:
         if not self.is_dead:
-            self.world.story.tell(self.name, what)
+            self.world.story.write(self.name, what)
 
     def _fail(self, name: str, text: str) -> None:
         if not self.is_dead:
@@ -153,7 +153,7 @@ class SimMember:
 
     def leave(self, **how: Any) -> None:
         """Close for good, as a program does that is told to stop."""
-        self.is_wanted = False
+        self.should_run = False
         self._close(how)
 
     def restart(self) -> None:
@@ -174,9 +174,9 @@ class SimMember:
     def die(self) -> None:
         """Nothing that it does exists from now on; its tasks end where nobody hears of it."""
         self.is_dead = self.handler.is_dead = True
-        self.handler.disturbed.end()
-        for claim in [claim for claim in self.world.truth.running if claim.member == self.name]:
-            self.world.truth.claim_over(claim)
+        self.handler.disturbances.end()
+        for claim in [claim for claim in self.world.oracle.running if claim.member == self.name]:
+            self.world.oracle.claim_ended(claim)
         for task in (self._consuming, self._life):
             if task is not None:
                 task.cancel()
@@ -189,23 +189,23 @@ class SimMember:
 
     def on_join(self, _group: str, member_id: str, generation: int, _leads: bool) -> None:
         """In the group; whatever was before is over."""
-        self._tell(f"joined as {member_id}, generation {generation}")
-        running = [str(claim) for claim in self.world.truth.running if claim.member == self.name]
+        self._write(f"joined as {member_id}, generation {generation}")
+        running = [str(claim) for claim in self.world.oracle.running if claim.member == self.name]
         if running:
             self._fail("one session at a time", f"joins while the handlers of {running} run")
-        self._trouble.clear()
-        self._member_id, self._was_slow = member_id, False
+        self._failed_commits.clear()
+        self._member_id, self._last_commit_unknown = member_id, False
 
     def on_log(self, text: str) -> None:
         """What the client logs at WARNING: here it says what no hook does."""
         if "could not leave" in text:
-            self.could_not_leave = True
-            if self.world.plan.is_peaceful:
+            self.failed_to_leave = True
+            if self.world.plan.is_orderly:
                 self._fail("peace", text)
         if "the last commit took too long" in text:
-            self._was_slow = True
+            self._last_commit_unknown = True
             for claim in (claim for claims in self.handler.claims.values() for claim in claims):
-                self.world.truth.doubtful.add((self._member_id, claim.tp, ANY))
+                self.world.oracle.doubtful.add((self._member_id, claim.tp, ANY))
 
     def on_commit(
         self, _group: str, offsets: Mapping[TopicPartition, Any], errors: Mapping[TopicPartition, Any] | None
@@ -214,28 +214,28 @@ class SimMember:
         for tp, committed in offsets.items():
             error = (errors or {}).get(tp)
             if error is None:
-                self._trouble.pop(tp, None)
+                self._failed_commits.pop(tp, None)
                 continue
-            self._trouble[tp] = str(error)
-            self.world.truth.doubtful.add((self._member_id, tp, committed.offset))
+            self._failed_commits[tp] = str(error)
+            self.world.oracle.doubtful.add((self._member_id, tp, committed.offset))
         if errors:
             self.world.story.count("failed commits")
-            self._tell(f"commit failed: {'; '.join(sorted({str(error) for error in errors.values()}))}")
-            if self.world.plan.is_peaceful:
+            self._write(f"commit failed: {'; '.join(sorted({str(error) for error in errors.values()}))}")
+            if self.world.plan.is_orderly:
                 self._fail("peace", f"a commit failed: {errors}")
 
     def on_session_end(self, session: Session, cause: object) -> None:
         """After the last commit."""
-        self._tell(f"session of generation {session.generation_id} over: {type(cause).__name__}: {cause}")
+        self._write(f"session of generation {session.generation_id} over: {type(cause).__name__}: {cause}")
         self.world.story.count(f"ended: {type(cause).__name__}")
-        self.handler.session_over(session)
+        self.handler.session_ended(session)
         claims = self.handler.claims.pop(session, [])
         if session.is_lost:
-            if self.world.plan.is_peaceful:
+            if self.world.plan.is_orderly:
                 self._fail("peace", f"a session was lost: {cause}")
             return
         if not self.spec.auto_commit or self.is_dead:
             return
         for claim in claims:
-            if claim.tp not in self._trouble and not self._was_slow:
-                self.handler._try(self.world.truth.ended_well, claim)
+            if claim.tp not in self._failed_commits and not self._last_commit_unknown:
+                self.handler._try(self.world.oracle.check_orderly_end, claim)

@@ -13,7 +13,7 @@ from tests.simulate.mutants_of_brokers import BROKER_MUTANTS
 from tests.simulate.mutants_of_clients import CLIENT_MUTANTS
 from tests.simulate.run import Outcome, run_seed
 
-__all__ = ["MUTATIONS", "hunt"]
+__all__ = ["MUTATIONS", "find_mutation"]
 
 MUTATIONS: Final[dict[str, Callable[[], AbstractContextManager[object]]]] = {
     **CLIENT_MUTANTS,
@@ -22,7 +22,7 @@ MUTATIONS: Final[dict[str, Callable[[], AbstractContextManager[object]]]] = {
 """Each is a patch that lasts for a block."""
 
 
-def hunt(mutation: str, seeds: Iterable[int]) -> Outcome | None:
+def find_mutation(mutation: str, seeds: Iterable[int]) -> Outcome | None:
     """The first run that finds a mutation, or None."""
     with MUTATIONS[mutation]():
         return next((outcome for seed in seeds if (outcome := run_seed(seed)).violation is not None), None)

@@ -14,10 +14,10 @@ from typing import Any, Final, TypeAlias
 __all__ = [
     "ACTIONS",
     "GROUP",
-    "HERMITS",
     "OFFSETS_TOPIC",
-    "PEACEFUL",
+    "ORDERLY",
     "SPARE",
+    "STANDALONE_GROUP",
     "Action",
     "MemberSpec",
     "Plan",
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 GROUP: Final = "g"
-HERMITS: Final = "hermits"
+STANDALONE_GROUP: Final = "hermits"
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 SPARE: Final = "spare"
 """The member that comes at the end if nobody else is left."""
@@ -52,7 +52,7 @@ class MemberSpec:
     """A program with a member of the group: its configuration, and the habits of its handler.
 
     `style`: how it reads (`records`, `batches`, `breaks`, `timeouts`); `mark_every`: records from mark to mark;
-    `tempo`: seconds of work that some of the records take. `topics`: a pattern if it is one string.
+    `work_seconds`: seconds of work that some of the records take. `topics`: a pattern if it is one string.
     """
 
     name: str
@@ -66,24 +66,24 @@ class MemberSpec:
     buffer_bytes: int
     style: str
     mark_every: int
-    tempo: float
+    work_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """The world before anything happens. `climate` is the name of a distribution of latencies (`weather`).
+    """The world before anything happens. `latency_profile` is the name of a distribution of latencies (`conditions`).
 
     `is_on_disk`: whether records and metadata are kept in files, so that all brokers may die at once.
     """
 
     nodes: int
     topics: dict[str, int]
-    climate: str
+    latency_profile: str
     chunk_size: int
     initial_rebalance_delay: float
     session_timeout: float
     heartbeat_interval: float
-    has_hermit: bool
+    has_standalone: bool
     offsets_append_delay: float
     offsets_load_delay: float
     is_on_disk: bool
@@ -91,18 +91,18 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """All of a run; `calm_at` is when the last fault is taken back."""
+    """All of a run; `faults_end_at` is when the last fault is taken back."""
 
     seed: int
     setting: Setting
     members: dict[str, MemberSpec]
     actions: tuple[Action, ...]
-    calm_at: float
+    faults_end_at: float
 
     @property
-    def is_peaceful(self) -> bool:
+    def is_orderly(self) -> bool:
         """Whether nothing happens that may cost a member its place or a commit: then nothing may come twice."""
-        return all(action.kind in PEACEFUL for action in self.actions)
+        return all(action.kind in ORDERLY for action in self.actions)
 
     def without(self, actions: Sequence[Action]) -> Plan:
         """The same, but for some actions."""
@@ -110,16 +110,16 @@ class Plan:
         return replace(self, actions=tuple(one for one in self.actions if id(one) not in dropped))
 
 
-PEACEFUL: Final = frozenset(
+ORDERLY: Final = frozenset(
     {
         "join",
         "leave",
-        "leave_at_beat",
+        "leave_at_heartbeat",
         "cancel",
         "restart",
-        "restart_hermit",
+        "restart_standalone",
         "produce",
-        "grow",
+        "add_partitions",
         "slow_handler",
     }
 )
@@ -142,7 +142,7 @@ class _Planner:
     is_mixed: bool = field(init=False)
     """Whether members offer different assignors. A coordinator that has loaded the group knows of each member only the
     one in use, and refuses a newcomer without it for good (INCONSISTENT_GROUP_PROTOCOL), so none is moved then."""
-    calm_at: float = field(init=False)
+    faults_end_at: float = field(init=False)
     specs: dict[str, MemberSpec] = field(default_factory=dict)
     alive: list[str] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
@@ -154,12 +154,12 @@ class _Planner:
         self.is_mixed = rng.random() < 0.3
         self.setting = _setting(rng)
         self.sizes = dict(self.setting.topics)
-        self.calm_at = rng.uniform(5.0, 20.0)
+        self.faults_end_at = rng.uniform(5.0, 20.0)
         for _ in range(rng.randint(1, 3)):
             self._join(rng.choice([0.0, rng.uniform(0, 1.5)]))
         self._produce()
-        kinds = self._mood()
-        moments = sorted(rng.uniform(0.5, self.calm_at) for _ in range(rng.choice([3, 8, 14, 20])))
+        kinds = self._draw_kinds()
+        moments = sorted(rng.uniform(0.5, self.faults_end_at) for _ in range(rng.choice([3, 8, 14, 20])))
         for at in moments:
             self._act(rng.choice(kinds), at)
         self.specs[SPARE] = replace(
@@ -167,28 +167,32 @@ class _Planner:
         )
         actions = tuple(sorted(self.actions, key=lambda action: action.at))
         return Plan(
-            seed=self.seed, setting=self.setting, members=self.specs, actions=actions, calm_at=self.calm_at
+            seed=self.seed,
+            setting=self.setting,
+            members=self.specs,
+            actions=actions,
+            faults_end_at=self.faults_end_at,
         )
 
-    def _mood(self) -> list[str]:
+    def _draw_kinds(self) -> list[str]:
         """A few kinds of trouble, the same ones again and again: more is found by that than by all at once (swarm
         testing, Groce et al. 2012). Every sixth seed is peaceful."""
         rng = self.rng
-        peaceful = [kind for kind in ACTIONS if kind in PEACEFUL]
+        orderly = [kind for kind in ACTIONS if kind in ORDERLY]
         if rng.random() < 1 / 6:
-            return peaceful
+            return orderly
         known = [kind for kind in ACTIONS if not (self.is_mixed and kind in MOVES_COORDINATORS)]
         trouble = rng.sample(known, rng.randint(2, 8))
-        return [*trouble, *trouble, "join", "leave", rng.choice(peaceful)]
+        return [*trouble, *trouble, "join", "leave", rng.choice(orderly)]
 
     def _add(self, at: float, kind: str, *args: Any) -> None:
-        self.actions.append(Action(round(at, 3), kind, tuple(_short(arg) for arg in args)))
+        self.actions.append(Action(round(at, 3), kind, tuple(_rounded(arg) for arg in args)))
 
     def _produce(self) -> None:
         """Records all the time, in bursts."""
         rng, at = self.rng, 0.1
         pause = rng.choice([0.3, 0.8, 2.0])
-        while at < self.calm_at:
+        while at < self.faults_end_at:
             self._add(at, "produce", rng.choice(sorted(self.sizes)), rng.choice([1, 2, 5, 20]))
             at += rng.uniform(0.2, 2.0) * pause
 
@@ -210,34 +214,34 @@ class _Planner:
 
     # --- what actions are given; None if there is nothing to do it to --------------------------------------------
 
-    def somebody(self) -> Args | None:
+    def a_member(self) -> Args | None:
         return (self.rng.choice(self.alive),) if self.alive else None
 
-    def goes(self) -> Args | None:
+    def a_leaving_member(self) -> Args | None:
         """Somebody who is not there any more afterwards."""
         return (self.alive.pop(self.rng.randrange(len(self.alive))),) if self.alive else None
 
-    def anybody(self) -> Args:
+    def a_client(self) -> Args:
         """Somebody with a wire: the producer, too."""
-        hermit = ["hermit"] if self.setting.has_hermit else []
+        hermit = ["reader"] if self.setting.has_standalone else []
         return (self.rng.choice([*self.alive, "producer", *hermit]),)
 
-    def mute(self) -> Args:
-        return (*self.anybody(), self.rng.choice([0.3, 1.5, 4.0, 7.0]))
+    def client_for_a_time(self) -> Args:
+        return (*self.a_client(), self.rng.choice([0.3, 1.5, 4.0, 7.0]))
 
-    def for_a_time(self) -> Args | None:
-        who = self.somebody()
+    def member_for_a_time(self) -> Args | None:
+        who = self.a_member()
         return who and (*who, self.rng.choice([0.3, 1.5, 4.0, 7.0]))
 
-    def at_a_pace(self) -> Args | None:
-        who = self.somebody()
+    def member_with_delay(self) -> Args | None:
+        who = self.a_member()
         return who and (*who, self.rng.choice([0.02, 0.2, 0.6]), self.rng.uniform(1, 6))
 
-    def slowly(self) -> Args:
-        return (*self.anybody(), self.rng.choice([0.1, 0.5, 2.0]), self.rng.uniform(1, 6))
+    def client_with_latency(self) -> Args:
+        return (*self.a_client(), self.rng.choice([0.1, 0.5, 2.0]), self.rng.uniform(1, 6))
 
-    def apart(self) -> Args:
-        return (*self.anybody(), self.node(), self.rng.choice([0.5, 2.0, 6.0]))
+    def client_and_node(self) -> Args:
+        return (*self.a_client(), self.node(), self.rng.choice([0.5, 2.0, 6.0]))
 
     def node(self) -> int:
         return self.rng.randint(1, self.setting.nodes)
@@ -248,10 +252,10 @@ class _Planner:
     def node_for_a_time(self) -> Args:
         return (self.node(), self.rng.choice([0.2, 1.0, 3.0, 6.0]))
 
-    def node_slowly(self) -> Args:
+    def node_with_delay(self) -> Args:
         return (self.node(), self.rng.choice([0.1, 0.5, 2.0]), self.rng.uniform(1, 6))
 
-    def darkness(self) -> Args | None:
+    def an_outage(self) -> Args | None:
         return (self.rng.choice([0.2, 1.0, 4.0]),) if self.setting.is_on_disk else None
 
     def a_partition(self) -> Args:
@@ -261,7 +265,7 @@ class _Planner:
     def a_leader(self) -> Args:
         return (*self.a_partition(), self.node())
 
-    def lagging(self) -> Args | None:
+    def held_followers(self) -> Args | None:
         """None of the others, if there is one node only. Partition -1 of the brokers' own topic is that of the group."""
         topic, partition = self.a_partition()
         if self.rng.random() < 0.4:
@@ -269,7 +273,7 @@ class _Planner:
         seconds = self.rng.choice([0.3, 1.5, 7.0])
         return (topic, partition, seconds) if self.setting.nodes > 1 else None
 
-    def more(self) -> Args | None:
+    def more_partitions(self) -> Args | None:
         topic = self.rng.choice(sorted(self.sizes))
         if self.sizes[topic] >= 6:
             return None
@@ -279,12 +283,12 @@ class _Planner:
     def fault(self) -> Args:
         rng = self.rng
         what = rng.choice(["drop", "before", "after", "mid-frame", "delay", "error", "throttle"])
-        return (rng.choice(FAULTY), what, rng.randint(1, 3))
+        return (rng.choice(FAULTY_APIS), what, rng.randint(1, 3))
 
 
 MOVES_COORDINATORS: Final = frozenset({"stop_node", "power_cut", "move_coordinator"})
 
-FAULTY: Final = (
+FAULTY_APIS: Final = (
     "FindCoordinator",
     "JoinGroup",
     "SyncGroup",
@@ -302,40 +306,40 @@ ACTIONS: Final[dict[str, Callable[[_Planner], Args | None]]] = {
     "join": lambda _: None,
     "produce": lambda _: None,
     # members
-    "leave": _Planner.goes,
-    "leave_at_beat": _Planner.goes,
-    "cancel": _Planner.somebody,
-    "restart": _Planner.somebody,
-    "restart_hermit": lambda planner: () if planner.setting.has_hermit else None,
-    "crash": _Planner.goes,
-    "vanish": _Planner.goes,
-    "raise_in_handler": _Planner.somebody,
-    "return_early": _Planner.somebody,
-    "slow_handler": _Planner.at_a_pace,
-    "stick": _Planner.for_a_time,
-    "swallow": _Planner.for_a_time,
-    "pause": _Planner.for_a_time,
+    "leave": _Planner.a_leaving_member,
+    "leave_at_heartbeat": _Planner.a_leaving_member,
+    "cancel": _Planner.a_member,
+    "restart": _Planner.a_member,
+    "restart_standalone": lambda planner: () if planner.setting.has_standalone else None,
+    "crash": _Planner.a_leaving_member,
+    "lose_host": _Planner.a_leaving_member,
+    "raise_in_handler": _Planner.a_member,
+    "return_early": _Planner.a_member,
+    "slow_handler": _Planner.member_with_delay,
+    "block_handler": _Planner.member_for_a_time,
+    "ignore_cancellation": _Planner.member_for_a_time,
+    "pause": _Planner.member_for_a_time,
     # wires
-    "mute": _Planner.mute,
-    "cut": _Planner.anybody,
-    "hang_up": _Planner.anybody,
-    "half_open": _Planner.anybody,
-    "slow_wire": _Planner.slowly,
-    "part": _Planner.apart,
-    "mute_node": _Planner.node_for_a_time,
+    "block_client": _Planner.client_for_a_time,
+    "reset_client": _Planner.a_client,
+    "close_client": _Planner.a_client,
+    "half_open_client": _Planner.a_client,
+    "slow_client": _Planner.client_with_latency,
+    "partition_client": _Planner.client_and_node,
+    "freeze_node": _Planner.node_for_a_time,
     "refuse_node": _Planner.node_for_a_time,
-    "cut_node": _Planner.a_node,
-    "hang_up_node": _Planner.a_node,
+    "reset_node": _Planner.a_node,
+    "close_node": _Planner.a_node,
     "half_open_node": _Planner.a_node,
-    "slow_node": _Planner.node_slowly,
+    "slow_node": _Planner.node_with_delay,
     # brokers
     "stop_node": _Planner.node_for_a_time,
-    "power_cut": _Planner.darkness,
-    "busy_node": _Planner.node_slowly,
-    "hold_followers": _Planner.lagging,
+    "power_cut": _Planner.an_outage,
+    "slow_requests": _Planner.node_with_delay,
+    "hold_followers": _Planner.held_followers,
     "move_coordinator": _Planner.a_node,
     "move_leader": _Planner.a_leader,
-    "grow": _Planner.more,
+    "add_partitions": _Planner.more_partitions,
     "fault": _Planner.fault,
 }
 """Every kind of action, and what it is given when a plan is drawn. What it does stands in `actions`."""
@@ -349,12 +353,12 @@ def _setting(rng: random.Random) -> Setting:
     return Setting(
         nodes=rng.choice([1, 2, 3, 3]),
         topics=topics,
-        climate=rng.choice(["still", "near", "near", "far", "gusty"]),
+        latency_profile=rng.choice(["still", "near", "near", "far", "gusty"]),
         chunk_size=rng.choice([1 << 18, 1 << 18, 1 << 18, 700, 97]),
         initial_rebalance_delay=rng.choice([0.0, 0.0, 0.4]),
         session_timeout=session_timeout,
         heartbeat_interval=session_timeout / rng.choice([3, 4]),
-        has_hermit=rng.random() < 0.3,
+        has_standalone=rng.random() < 0.3,
         offsets_append_delay=rng.choice([0.0, 0.0, 0.003, 0.1]),
         offsets_load_delay=rng.choice([0.0, 0.0, 0.05, 1.5]),
         is_on_disk=rng.random() < 0.5,
@@ -378,9 +382,9 @@ def _member(rng: random.Random, name: str, setting: Setting, base: str, is_mixed
         buffer_bytes=rng.choice([1 << 20, 1 << 20, 2048]),
         style=rng.choice(["records", "records", "batches", "breaks", "timeouts"]),
         mark_every=rng.choice([1, 1, 1, 3, 10]),
-        tempo=rng.choice([0.0, 0.0, 0.005, 0.05]),
+        work_seconds=rng.choice([0.0, 0.0, 0.005, 0.05]),
     )
 
 
-def _short(value: Any) -> Any:
+def _rounded(value: Any) -> Any:
     return round(value, 3) if isinstance(value, float) else value

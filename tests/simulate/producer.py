@@ -60,9 +60,9 @@ class SimProducer:
             return
         error = promise.exception()
         if error is not None:
-            world.story.tell("producer", f"{value[:6].decode()} failed: {error}")
+            world.story.write("producer", f"{value[:6].decode()} failed: {error}")
             world.story.count("records not acknowledged")
-            if world.plan.is_peaceful or not isinstance(error, AsyncGroupError):
+            if world.plan.is_orderly or not isinstance(error, AsyncGroupError):
                 world.fail(Violation("peace", f"{value[:6]!r} was not written: {error!r}"))
             return
         where = promise.result()
@@ -71,7 +71,7 @@ class SimProducer:
         before, offset = self._last.get(tp, (0, -1))
         self._last[tp] = (number, where.offset)
         try:
-            world.truth.acknowledged(tp, where.offset, value)
+            world.oracle.acknowledged(tp, where.offset, value)
             if number < before or where.offset <= offset:
                 text = f"{tp}: {number} at {where.offset} after {before} at {offset}"
                 raise Violation("records are written in order", text)

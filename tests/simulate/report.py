@@ -21,7 +21,7 @@ class Summary:
         self.broken: dict[str, list[int]] = {}
         self.runs = 0
         self.virtual_seconds = self.real_seconds = 0.0
-        self.slowest_to_settle = (0, -1)
+        self.slowest_to_stabilize = (0, -1)
 
     def add(self, outcome: Outcome) -> None:
         """One more run."""
@@ -31,7 +31,7 @@ class Summary:
         self.virtual_seconds += outcome.virtual_seconds
         self.real_seconds += outcome.real_seconds
         settled = (outcome.counts["ms to settle"], outcome.seed)
-        self.slowest_to_settle = max(self.slowest_to_settle, settled)
+        self.slowest_to_stabilize = max(self.slowest_to_stabilize, settled)
         if outcome.violation is not None:
             self.broken.setdefault(outcome.violation.name, []).append(outcome.seed)
 
@@ -47,7 +47,7 @@ class Summary:
         rows.extend((name, f"{self.counts[name]:,}", f"{self.runs_with[name]:,}") for name in names)
         width = max(len(row[0]) for row in rows)
         table = [f"{name:<{width}}  {times:>10}  {runs:>8}" for name, times, runs in rows]
-        milliseconds, seed = self.slowest_to_settle
+        milliseconds, seed = self.slowest_to_stabilize
         pace = self.real_seconds / max(1, self.runs)
         return [
             *table,
@@ -69,10 +69,10 @@ def describe_plan(plan: Plan) -> list[str]:
     setting = plan.setting
     topics = ", ".join(f"{name}:{partitions}" for name, partitions in setting.topics.items())
     world = f"{setting.nodes} nodes{' on disk' if setting.is_on_disk else ''}, topics {topics}"
-    network = f"{setting.climate} network in chunks of {setting.chunk_size} bytes"
+    network = f"{setting.latency_profile} network in chunks of {setting.chunk_size} bytes"
     delays = f"append {setting.offsets_append_delay:g} s, load {setting.offsets_load_delay:g} s"
     lines = [
-        f"seed {plan.seed}: {world}, {network}, calm at {plan.calm_at:.3f} s",
+        f"seed {plan.seed}: {world}, {network}, calm at {plan.faults_end_at:.3f} s",
         f"  initial rebalance delay {setting.initial_rebalance_delay:g} s; __consumer_offsets: {delays}",
         f"  session timeout {setting.session_timeout:g} s, a heartbeat every {setting.heartbeat_interval:g} s",
     ]
@@ -86,7 +86,7 @@ def _member(spec: MemberSpec) -> str:
     return (
         f"{spec.name}: {place}, {topics}, {' or '.join(spec.assignors)}, commits {commits}, reads {spec.style}, "
         f"marks every {spec.mark_every}, rebalance timeout {spec.rebalance_timeout:g} s, "
-        f"buffer {spec.buffer_bytes} bytes, tempo {spec.tempo:g} s"
+        f"buffer {spec.buffer_bytes} bytes, tempo {spec.work_seconds:g} s"
     )
 
 

@@ -18,11 +18,11 @@ from asyncgroup.error_codes import error_name
 from asyncgroup.testing import VirtualTimeLoop
 from asyncgroup.testing.errors import VirtualTimeError, describe_tasks
 from tests.simulate.actions import perform
-from tests.simulate.ending import calm_down, close_all
-from tests.simulate.order import scopes_in_order
+from tests.simulate.conditions import DisturbedConditions, SimulatedNetwork
+from tests.simulate.ending import close_all, end_faults
 from tests.simulate.plan import Plan, plan_of
+from tests.simulate.scope_hashes import deterministic_scope_hashes
 from tests.simulate.story import Violation
-from tests.simulate.weather import Weather, WeatherNetwork
 from tests.simulate.world import World, random_of
 
 __all__ = ["Outcome", "run_plan", "run_seed"]
@@ -69,14 +69,14 @@ def run_seed(seed: int) -> Outcome:
 def run_plan(plan: Plan) -> Outcome:
     """Carry a plan out, in a loop of its own. Raises nothing that the run does: it is part of the outcome."""
     began = time.perf_counter()
-    weather = Weather(random_of(plan, "weather"), plan.setting.climate)
-    network = WeatherNetwork(weather, plan.setting.chunk_size)
+    conditions = DisturbedConditions(random_of(plan, "weather"), plan.setting.latency_profile)
+    network = SimulatedNetwork(conditions, plan.setting.chunk_size)
     loop = VirtualTimeLoop(network=network, max_virtual_time=3600.0)
     found: list[World] = []
     violation: Violation | None = None
     with (
         _directory(plan) as directory,
-        scopes_in_order(),
+        deterministic_scope_hashes(),
         asyncio.Runner(loop_factory=lambda: loop) as runner,
     ):
         try:
@@ -112,14 +112,14 @@ def _directory(plan: Plan) -> Iterator[Path | None]:
         yield Path(name)
 
 
-async def _run(plan: Plan, network: WeatherNetwork, directory: Path | None, found: list[World]) -> None:
+async def _run(plan: Plan, network: SimulatedNetwork, directory: Path | None, found: list[World]) -> None:
     world = World(plan, network, directory)
     found.append(world)
-    with world.story.listening(), world.watch.on():
+    with world.story.capturing_logs(), world.observer.observing():
         try:
             await world.start()
             await world.carry_out(perform)
-            await calm_down(world)
+            await end_faults(world)
             await close_all(world)
         except Violation as violation:
             world.fail(violation)
@@ -136,7 +136,7 @@ async def _give_up(world: World) -> None:
     """The run has failed: end what still runs, without a look at how."""
     world.story.is_over = True
     for member in world.members.values():
-        member.handler.disturbed.end()
+        member.handler.disturbances.end()
         member.die()
     limit = world.loop.time() + 60.0
     while (others := asyncio.all_tasks() - {asyncio.current_task()}) and world.loop.time() < limit:
@@ -165,7 +165,7 @@ def _check_nothing_left(world: World) -> None:
 
 def _requests(world: World) -> Iterator[str]:
     """Every request and its answer, in order of arrival."""
-    for one in world.watch.history:
+    for one in world.observer.history:
         answered = "never" if one.answered_at is None else f"{one.answered_at:.6f}"
         code = getattr(one.response, "error_code", 0) or 0
         yield (

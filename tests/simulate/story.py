@@ -38,7 +38,7 @@ class Story(logging.Handler):
         self.is_over = False
         """Whether what comes now is only the clearing up after a failure."""
 
-    def tell(self, who: str, what: str) -> None:
+    def write(self, who: str, what: str) -> None:
         """One more line."""
         if not self.is_over:
             self.lines.append(f"{self._now():9.4f} {who:<12} {what}")
@@ -53,10 +53,10 @@ class Story(logging.Handler):
             text += f" ({type(record.exc_info[1]).__name__}: {record.exc_info[1]})"
         for said, name in self._names.items():
             text = text.replace(said, name)
-        self.tell(self._on_log(text), f"logs {record.levelname.lower()} {record.name}: {text}")
+        self.write(self._on_log(text), f"logs {record.levelname.lower()} {record.name}: {text}")
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
+    def capturing_logs(self) -> Iterator[None]:
         """Take the logs of asyncgroup and asyncio, and keep them from everybody else."""
         loggers = [logging.getLogger(name) for name in ("asyncgroup", "asyncio")]
         before = [(one.propagate, one.handlers[:]) for one in loggers]

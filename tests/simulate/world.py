@@ -12,21 +12,21 @@ from typing import Any, Final
 from asyncgroup import TopicPartition
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.testing.network import _source
+from tests.simulate.conditions import SimulatedNetwork
 from tests.simulate.disk import PowerCut, tear
-from tests.simulate.hermit import Hermit
 from tests.simulate.member import SimMember
-from tests.simulate.plan import GROUP, HERMITS, Plan
+from tests.simulate.observer import BrokerObserver
+from tests.simulate.oracle import Oracle
+from tests.simulate.plan import GROUP, STANDALONE_GROUP, Plan
 from tests.simulate.producer import SimProducer
+from tests.simulate.standalone import StandaloneReader
 from tests.simulate.story import Story, Violation
-from tests.simulate.truth import Truth
-from tests.simulate.watch import BrokerWatch
-from tests.simulate.weather import WeatherNetwork
 
 __all__ = ["NODE_HOST", "World"]
 
 NODE_HOST: Final = "10.0.0.1"
 PRODUCER_HOST: Final = "10.3.0.1"
-HERMIT_HOST: Final = "10.4.0.1"
+STANDALONE_HOST: Final = "10.4.0.1"
 STEP: Final = 0.25
 
 
@@ -35,27 +35,27 @@ class World:
 
     group_id = GROUP
 
-    def __init__(self, plan: Plan, network: WeatherNetwork, data_dir: Path | None = None) -> None:
+    def __init__(self, plan: Plan, network: SimulatedNetwork, data_dir: Path | None = None) -> None:
         self.plan, self.network, self.data_dir = plan, network, data_dir
         self.loop = asyncio.get_running_loop()
         self.story = Story(self.loop.time, self._on_log, {str(data_dir): "data"} if data_dir else {})
-        self.truth = Truth()
-        self.truth.replicated = self._replicated
-        self.watch = BrokerWatch({GROUP: self.truth}, self.story, name_of, self.fail)
-        self.truth.accepts = self.watch.accepts
+        self.oracle = Oracle()
+        self.oracle.replicated = self._replicated
+        self.observer = BrokerObserver({GROUP: self.oracle}, self.story, name_of, self.fail)
+        self.oracle.accepts = self.observer.accepts
         self.pattern = re.compile("orders|others")
         self._lives = 0
         self.cluster = self._new_cluster()
-        self.is_dark = False
+        self.is_down = False
         """Whether all nodes are dead, and their directory waits for a new cluster."""
         self.members: dict[str, SimMember] = {}
-        self.hermit: Hermit | None = None
+        self.standalone: StandaloneReader | None = None
         self.broken: asyncio.Future[None] = self.loop.create_future()
         self.violation: Violation | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._hosts: dict[str, str] = {}
         self._stopped: dict[int, None] = {}
-        self._accidents = random_of(plan, "accidents")
+        self._torn_writes = random_of(plan, "accidents")
         self.loop.set_exception_handler(self._on_loop_error)
 
     def _new_cluster(self, ports: list[int] | None = None) -> EmbeddedCluster:
@@ -72,7 +72,7 @@ class World:
             start_time=round(self.loop.time() * 1000),
             data_dir=self.data_dir,
         )
-        self.watch.attach(cluster)
+        self.observer.attach(cluster)
         return cluster
 
     def _replicated(self, tp: TopicPartition) -> int:
@@ -84,7 +84,7 @@ class World:
         """An invariant is broken."""
         if self.violation is None:
             self.violation = violation
-            self.story.tell("VIOLATION", str(violation))
+            self.story.write("VIOLATION", str(violation))
         if not self.broken.done():
             self.broken.set_result(None)
 
@@ -95,7 +95,7 @@ class World:
 
     def _on_log(self, text: str) -> str:
         name = self._hosts.get(_source.get() or "", "log")
-        whose = self.hermit if name == "hermit" else self.members.get(name)
+        whose = self.standalone if name == "reader" else self.members.get(name)
         if whose is not None:
             whose.on_log(text)
         return name
@@ -147,17 +147,17 @@ class World:
     def member(self, name: str) -> SimMember | None:
         """A member that is there."""
         member = self.members.get(name)
-        return member if member is not None and member.is_there else None
+        return member if member is not None and member.is_active else None
 
-    def party(self, name: str) -> SimMember | SimProducer | Hermit | None:
+    def client(self, name: str) -> SimMember | SimProducer | StandaloneReader | None:
         """Whoever has a wire: a member that is there, the producer, the hermit."""
-        others = {"producer": self.producer, "hermit": self.hermit}
+        others = {"producer": self.producer, "reader": self.standalone}
         return others[name] if name in others else self.member(name)
 
     @property
-    def living(self) -> list[SimMember]:
+    def active_members(self) -> list[SimMember]:
         """The members that are there and want to stay."""
-        return [member for member in self.members.values() if member.is_there]
+        return [member for member in self.members.values() if member.is_active]
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
@@ -172,39 +172,39 @@ class World:
 
     def stop_node(self, node_id: int, seconds: float) -> None:
         """A node dies, and is started again after so many seconds."""
-        if node_id not in self._stopped and not self.is_dark:
+        if node_id not in self._stopped and not self.is_down:
             self._stopped[node_id] = None
-            self.spawn(self._down(node_id, seconds), f"node {node_id} is down")
+            self.spawn(self._restart_node(node_id, seconds), f"node {node_id} is down")
 
-    async def _down(self, node_id: int, seconds: float) -> None:
+    async def _restart_node(self, node_id: int, seconds: float) -> None:
         await self.cluster.stop_node(node_id)
         await asyncio.sleep(seconds)
-        while self.is_dark:
+        while self.is_down:
             await asyncio.sleep(STEP)
         await self.cluster.start_node(node_id)
         self._stopped.pop(node_id, None)
-        self.story.tell(f"node {node_id}", "is up again")
+        self.story.write(f"node {node_id}", "is up again")
 
     def power_cut(self, seconds: float) -> None:
         """All nodes die in the middle of what they write; what their directory holds lives on after so many seconds."""
-        if self.data_dir is not None and not self.is_dark:
-            self.is_dark = True
-            self.spawn(self._dark(self.data_dir, seconds), "all nodes are down")
+        if self.data_dir is not None and not self.is_down:
+            self.is_down = True
+            self.spawn(self._restart_cluster(self.data_dir, seconds), "all nodes are down")
 
-    async def _dark(self, data_dir: Path, seconds: float) -> None:
+    async def _restart_cluster(self, data_dir: Path, seconds: float) -> None:
         ports = [node.port for node in self.cluster.nodes.values()]
         sudden = PowerCut()
         await self.cluster.__aexit__(PowerCut, sudden, None)
-        torn = tear(data_dir, self._accidents)
+        torn = tear(data_dir, self._torn_writes)
         await asyncio.sleep(seconds)
         self.cluster = self._new_cluster(ports)
         await self.cluster.__aenter__()
-        self.is_dark = False
-        self.story.tell("cluster", f"is up again; {torn} of its files had torn ends")
+        self.is_down = False
+        self.story.write("cluster", f"is up again; {torn} of its files had torn ends")
 
     def release_followers(self, topic: str, partition: int) -> None:
         """They catch up, unless the whole cluster has died meanwhile."""
-        if not self.is_dark:
+        if not self.is_down:
             self.cluster.release_followers(topic, partition)
 
     # --- the plan -------------------------------------------------------------------------------------------------
@@ -216,13 +216,13 @@ class World:
             self.cluster.create_topic(topic, partitions)
         self.producer = SimProducer(self, PRODUCER_HOST)
         await self.producer.start()
-        if self.plan.setting.has_hermit:
-            self._hosts[HERMIT_HOST] = "hermit"
-            self.hermit = Hermit(self, HERMIT_HOST)
-            self.hermit.truth.replicated = self._replicated
-            self.watch.truths[HERMITS] = self.hermit.truth
-            self.hermit.start()
-        self.network.weather.is_on = True
+        if self.plan.setting.has_standalone:
+            self._hosts[STANDALONE_HOST] = "reader"
+            self.standalone = StandaloneReader(self, STANDALONE_HOST)
+            self.standalone.oracle.replicated = self._replicated
+            self.observer.oracles[STANDALONE_GROUP] = self.standalone.oracle
+            self.standalone.start()
+        self.network.conditions.is_on = True
 
     async def end(self) -> None:
         """The nodes are no more."""
@@ -232,10 +232,10 @@ class World:
         """Every action at its time."""
         for action in self.plan.actions:
             await self.until(action.at)
-            self.story.tell("plan", str(action))
+            self.story.write("plan", str(action))
             self.story.count(f"action {action.kind}")
             perform(self, action.kind, action.args)
-        await self.until(self.plan.calm_at)
+        await self.until(self.plan.faults_end_at)
 
 
 def name_of(client_or_member_id: str) -> str:

@@ -1,7 +1,7 @@
-// kfake as a broker of its own, for `python -m benchmarks broker`.
+// kfake as a separate broker process, for `python -m benchmarks broker`.
 //
-// Started with a JSON object: `topics`, names to numbers of partitions. Prints its bootstrap servers as JSON, then for
-// every line that it reads the seconds of CPU that it has used; ends with its input.
+// The argument is a JSON object: `topics` maps names to numbers of partitions. The program prints its bootstrap servers as
+// JSON; for every line that it reads it prints the CPU seconds it has used; it ends with its standard input.
 package main
 
 import (

@@ -1,7 +1,7 @@
-// The neighbours benchmark for sarama: settings (a JSON object) in, figures (a JSON object) out.
+// The neighbours benchmark for sarama: the argument is a JSON object with settings, the output one with figures.
 //
-// One consumer group member on sarama's own defaults but for the fetch size that all clients share. Each claim has its
-// goroutine, as sarama intends; what it does with the records is told by the settings.
+// One consumer group member with sarama's defaults, except for the fetch size, which is the same for all clients. Each
+// claim has its goroutine, as sarama intends; the settings say how fast it reads.
 package main
 
 import (
@@ -29,7 +29,7 @@ type settings struct {
 	Seconds          float64  `json:"seconds"`
 }
 
-// window is the time in which records count: it opens warmUp after the first record of any partition.
+// window is the time in which records count; it opens warmUp after the first record of any partition.
 type window struct {
 	once             sync.Once
 	warmUp, length   time.Duration
@@ -120,7 +120,7 @@ func (h *handler) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama
 	return nil
 }
 
-// read takes records as fast as they come.
+// read reads records at full speed.
 func (h *handler) read(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) {
 	left := h.settings.Records
 	for message := range claim.Messages() {
@@ -132,7 +132,7 @@ func (h *handler) read(session sarama.ConsumerGroupSession, claim sarama.Consume
 	}
 }
 
-// readSlowly pauses after every so many records; without such a number it never reads at all.
+// readSlowly pauses after every `every` records; with 0 it reads nothing.
 func (h *handler) readSlowly(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim, lane *lane) {
 	if h.settings.Every == 0 {
 		<-session.Context().Done()
@@ -191,7 +191,7 @@ func main() {
 	leave(group)
 }
 
-// leave closes the group, but does not wait long for handlers that are stuck.
+// leave closes the group without waiting long for stuck handlers.
 func leave(group sarama.ConsumerGroup) {
 	closed := make(chan struct{})
 	go func() {

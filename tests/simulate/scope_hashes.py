@@ -13,11 +13,11 @@ from typing import Any
 
 from anyio._backends._asyncio import CancelScope
 
-__all__ = ["scopes_in_order"]
+__all__ = ["deterministic_scope_hashes"]
 
 
 @contextmanager
-def scopes_in_order() -> Iterator[None]:
+def deterministic_scope_hashes() -> Iterator[None]:
     """Number the cancel scopes that are made while the block lasts, from 1 on."""
     numbers = count(1)
     orders: dict[

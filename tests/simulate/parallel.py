@@ -17,14 +17,14 @@ CHUNK = 8
 def outcomes(seeds: Sequence[int], jobs: int = 1) -> Iterator[Outcome]:
     """The outcomes, without the stories of those that went well."""
     if jobs <= 1:
-        yield from map(_briefly, seeds)
+        yield from map(_run_without_story, seeds)
         return
     # spawned, as a process with threads must not be forked
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(_briefly, seeds, chunksize=CHUNK)
+        yield from pool.map(_run_without_story, seeds, chunksize=CHUNK)
 
 
-def _briefly(seed: int) -> Outcome:
+def _run_without_story(seed: int) -> Outcome:
     outcome = run_seed(seed)
     if outcome.violation is None:
         outcome.story, outcome.requests = [], []

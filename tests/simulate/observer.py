@@ -11,47 +11,47 @@ from asyncgroup.broker import EmbeddedCluster, Exchange, GroupView, History
 from asyncgroup.broker.coordinator import checks
 from asyncgroup.broker.coordinator.coordinator import GroupCoordinator
 from asyncgroup.error_codes import ErrorCode
+from tests.simulate.oracle import ClaimLog, Oracle
 from tests.simulate.plan import GROUP
 from tests.simulate.story import Story, Violation
-from tests.simulate.truth import ClaimLog, Truth
 
-__all__ = ["BrokerWatch", "WatchedHistory"]
+__all__ = ["BrokerObserver", "ObservedHistory"]
 
 LIMIT = 1_000_000
 
 
-class WatchedHistory(History):
+class ObservedHistory(History):
     """Tells of each request that arrives and each answer that goes out; between them nothing changes but by timers."""
 
     def __init__(self, on_event: Callable[[], None]) -> None:
         super().__init__(LIMIT)
         self._on_event = on_event
 
-    def open(self, *args: Any) -> Exchange:
+    def record_request(self, *args: Any) -> Exchange:
         self._on_event()
-        return super().open(*args)
+        return super().record_request(*args)
 
-    def close(self, *args: Any) -> None:
-        super().close(*args)
+    def record_response(self, *args: Any) -> None:
+        super().record_response(*args)
         self._on_event()
 
 
-class BrokerWatch:
+class BrokerObserver:
     """Looks at the cluster whenever something happens there; `fail` takes what it finds."""
 
     def __init__(
         self,
-        truths: dict[str, Truth],
+        oracles: dict[str, Oracle],
         story: Story,
         name_of: Callable[[str], str],
         fail: Callable[[Violation], None],
     ) -> None:
         self._story, self._name_of, self._fail = story, name_of, fail
-        self.truths = truths
+        self.oracles = oracles
         """By group."""
-        self.history = WatchedHistory(self.look)
+        self.history = ObservedHistory(self.observe)
         """Of all clusters that were watched."""
-        self.may_be_late = False
+        self.may_be_unanswered = False
         """Whether followers of `__consumer_offsets` were held: a commit may count that nobody was told of."""
         self._cluster: EmbeddedCluster | None = None
         self._last: tuple[int, str, int] = (-1, "Dead", -1)
@@ -62,16 +62,16 @@ class BrokerWatch:
         cluster._shared.history = self.history
 
     @contextmanager
-    def on(self) -> Iterator[None]:
+    def observing(self) -> Iterator[None]:
         """Hear of commits as long as the block lasts."""
         original = GroupCoordinator.commit
-        watch = self
+        observer = self
 
         def commit(self: GroupCoordinator, request: Any, reply: Any, *rest: Any, **more: Any) -> Any:
-            owners = watch._asked(self, request)
+            owners = observer._commit_requested(self, request)
 
             def told(result: Any, *rest: Any, **more: Any) -> Any:
-                watch._committed(request, result, owners)
+                observer._committed(request, result, owners)
                 return reply(result, *rest, **more)
 
             return original(self, request, told, *rest, **more)
@@ -96,7 +96,7 @@ class BrokerWatch:
         nodes = [node for node in self._cluster.nodes.values() if node.running]
         return [node.coordinator for node in nodes if not node.coordinator.error_for(group_id)]
 
-    def look(self) -> None:
+    def observe(self) -> None:
         """Something may have changed."""
         assert self._cluster is not None
         node_id = self._cluster.coordinator(GROUP)
@@ -105,16 +105,16 @@ class BrokerWatch:
         now = (node_id, "Dead", -1) if group is None else (node_id, str(group.state), group.generation_id)
         if now != self._last:
             self._last = now
-            self._changed(*now)
+            self._group_changed(*now)
         try:
             self.check()
         except Violation as violation:
             self._fail(violation)
 
-    def _changed(self, node_id: int, state: str, generation: int) -> None:
+    def _group_changed(self, node_id: int, state: str, generation: int) -> None:
         view = self.view()
         names = ", ".join(f"{self._name_of(m.client_id)}" for m in view.members.values())
-        self._story.tell(
+        self._story.write(
             "coordinator", f"node {node_id}: {state}, generation {generation}: {names or 'nobody'}"
         )
         if state == "Stable":
@@ -137,7 +137,7 @@ class BrokerWatch:
     def check(self) -> None:
         """One coordinator, one owner, no commit forgotten, no record gone: now. Raises Violation."""
         assert self._cluster is not None
-        for group_id, truth in self.truths.items():
+        for group_id, oracle in self.oracles.items():
             coordinators = self._coordinators(group_id)
             if len(coordinators) > 1:
                 raise Violation(
@@ -145,12 +145,14 @@ class BrokerWatch:
                 )
             for coordinator in coordinators:
                 kept = coordinator.offsets(group_id)
-                for tp in truth.partitions:
-                    truth.remembered(tp, kept[tp].offset if tp in kept else -1, may_be_late=self.may_be_late)
-        truth = self.truths[GROUP]
-        truth.one_owner()
-        for tp in truth.partitions:
-            truth.log_ends(tp, self._cluster.partition(*tp).log.end_offset)
+                for tp in oracle.partitions:
+                    oracle.check_remembered_commit(
+                        tp, kept[tp].offset if tp in kept else -1, may_be_unanswered=self.may_be_unanswered
+                    )
+        oracle = self.oracles[GROUP]
+        oracle.check_one_owner()
+        for tp in oracle.partitions:
+            oracle.check_log_end(tp, self._cluster.partition(*tp).log.end_offset)
 
     def accepts(self, claim: ClaimLog) -> bool:
         """Whether some coordinator would take a commit of a claim's member and generation."""
@@ -163,35 +165,35 @@ class BrokerWatch:
 
     # --- commits ------------------------------------------------------------------------------------------------
 
-    def _asked(self, coordinator: GroupCoordinator, request: Any) -> Mapping[TopicPartition, str]:
+    def _commit_requested(self, coordinator: GroupCoordinator, request: Any) -> Mapping[TopicPartition, str]:
         """Something is to be committed: this is when it is judged, and it may count later even if nobody is told. The
         owners of the partitions at this moment.
         """
-        truth = self.truths.get(request.group_id)
-        if truth is not None:
+        oracle = self.oracles.get(request.group_id)
+        if oracle is not None:
             for tp, commit in request.offsets.items():
-                truth.at(tp).unanswered.add(commit.offset)
+                oracle.at(tp).unanswered.add(commit.offset)
         if request.group_id != GROUP:
             return dict.fromkeys(request.offsets, "")
         return self.view().assignment if GROUP in coordinator.groups else {}
 
     def _committed(self, request: Any, result: Any, owners: Mapping[TopicPartition, str]) -> None:
-        truth = self.truths.get(request.group_id)
-        if truth is None:
+        oracle = self.oracles.get(request.group_id)
+        if oracle is None:
             return
         codes = result if isinstance(result, dict) else dict.fromkeys(request.offsets, result)
-        name = self._name_of(request.member_id) if request.group_id == GROUP else "hermit"
+        name = self._name_of(request.member_id) if request.group_id == GROUP else "reader"
         taken = {tp: request.offsets[tp].offset for tp, code in codes.items() if not code}
         refused = sorted({ErrorCode(code).name for code in codes.values() if code})
         if refused:
-            self._story.tell(name, f"commit refused: {', '.join(refused)}")
+            self._story.write(name, f"commit refused: {', '.join(refused)}")
         if not taken:
             return
         places = ", ".join(f"{tp}@{offset}" for tp, offset in sorted(taken.items()))
-        self._story.tell(name, f"committed {places}")
+        self._story.write(name, f"committed {places}")
         self._story.count("commits")
         for tp, offset in taken.items():
             try:
-                truth.committed(request.member_id, request.generation_id, tp, offset, owners.get(tp))
+                oracle.committed(request.member_id, request.generation_id, tp, offset, owners.get(tp))
             except Violation as violation:
                 self._fail(violation)

@@ -9,31 +9,31 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from asyncgroup import Consumer, ConsumerConfig, OffsetManager, TopicPartition
 from asyncgroup.errors import AsyncGroupError
-from tests.simulate.plan import HERMITS
+from tests.simulate.oracle import ANY, ClaimLog, Oracle
+from tests.simulate.plan import STANDALONE_GROUP
 from tests.simulate.story import Violation
-from tests.simulate.truth import ANY, ClaimLog, Truth
 
 if TYPE_CHECKING:
     from tests.simulate.world import World
 
-__all__ = ["PLACE", "Hermit"]
+__all__ = ["PARTITION", "StandaloneReader"]
 
-PLACE: Final = TopicPartition("orders", 0)
+PARTITION: Final = TopicPartition("orders", 0)
 PAUSE: Final = 0.5
 
 
-class Hermit:
+class StandaloneReader:
     """Begins where it has committed, again and again; commits in the name of nobody, so nobody fences it."""
 
-    name = "hermit"
+    name = "reader"
 
     def __init__(self, world: World, host: str) -> None:
         self.world, self.host = world, host
         self.rng = random.Random(f"{world.plan.seed} hermit")
-        self.truth = Truth()
-        self.is_wanted = True
+        self.oracle = Oracle()
+        self.should_run = True
         self._reading: asyncio.Task[None] | None = None
-        self._trouble = False
+        self._commit_failed = False
 
     @property
     def _config(self) -> ConsumerConfig:
@@ -52,7 +52,7 @@ class Hermit:
     def start(self) -> None:
         """Begin."""
         with self.world.network.source(self.host):
-            self.world.spawn(self._live(), "program of the hermit")
+            self.world.spawn(self._run_program(), "program of the hermit")
 
     def restart(self) -> None:
         """Stop in order, and begin anew."""
@@ -61,43 +61,43 @@ class Hermit:
 
     def leave(self) -> None:
         """Stop for good."""
-        self.is_wanted = False
+        self.should_run = False
         self.restart()
 
-    async def _live(self) -> None:
-        while self.is_wanted:
+    async def _run_program(self) -> None:
+        while self.should_run:
             self._reading = asyncio.create_task(self._read(), name="the hermit reads")
             await asyncio.wait([self._reading])
             if not self._reading.cancelled() and (error := self._reading.exception()) is not None:
                 if not isinstance(error, AsyncGroupError):
                     raise error
-                self._tell(f"program failed: {type(error).__name__}: {error}")
-            if self.is_wanted:
+                self._write(f"program failed: {type(error).__name__}: {error}")
+            if self.should_run:
                 await asyncio.sleep(PAUSE)
 
     async def _read(self) -> None:
-        self._trouble = False
+        self._commit_failed = False
         claim: ClaimLog | None = None
         consumer = Consumer(self.world.bootstrap_servers, self._config)
-        offsets = OffsetManager(self.world.bootstrap_servers, HERMITS, self._config, hooks=[self])
+        offsets = OffsetManager(self.world.bootstrap_servers, STANDALONE_GROUP, self._config, hooks=[self])
         consumer.cluster.random.seed(f"{self.world.plan.seed} {self.rng.random()}")
         offsets.cluster.random.seed(f"{self.world.plan.seed} {self.rng.random()}")
         try:
             async with consumer, offsets:
-                place = await offsets.manage(*PLACE)
-                begin: int | Literal["earliest"] = place.next_offset if place.next_offset >= 0 else "earliest"
-                claim = ClaimLog(self.name, "", -1, PLACE, max(0, place.next_offset))
-                self._tell(f"reads {PLACE} from {begin}")
-                doubtful = bool(self.truth.doubtful)
-                self._try(self.truth.claim_started, claim, is_up_to_date=not doubtful)
-                async for record in await consumer.partition(*PLACE, begin):
+                marks = await offsets.manage(*PARTITION)
+                begin: int | Literal["earliest"] = marks.next_offset if marks.next_offset >= 0 else "earliest"
+                claim = ClaimLog(self.name, "", -1, PARTITION, max(0, marks.next_offset))
+                self._write(f"reads {PARTITION} from {begin}")
+                doubtful = bool(self.oracle.doubtful)
+                self._try(self.oracle.claim_started, claim, is_up_to_date=not doubtful)
+                async for record in await consumer.partition(*PARTITION, begin):
                     assert record.value is not None
-                    self._try(self.truth.handed_out, claim, record.offset, record.value)
+                    self._try(self.oracle.handed_out, claim, record.offset, record.value)
                     if self.rng.random() < 0.2:
                         await asyncio.sleep(self.rng.choice([0.001, 0.05, 0.4]))
-                    self.truth.handled(claim, record.offset)
-                    self.truth.marked(claim, record.offset + 1, self.world.loop.time())
-                    place.mark_record(record)
+                    self.oracle.handled(claim, record.offset)
+                    self.oracle.marked(claim, record.offset + 1, self.world.loop.time())
+                    marks.mark_record(record)
                     if not self._config.auto_commit and self.rng.random() < 0.5:
                         await self._commit(offsets)
         finally:
@@ -112,13 +112,13 @@ class Hermit:
             raise
 
     def _over(self, claim: ClaimLog) -> None:
-        self._tell(f"has read {claim.initial} to {claim.next}")
-        self.truth.claim_over(claim)
-        if self._config.auto_commit and not self._trouble:
-            self._try(self.truth.ended_well, claim)
+        self._write(f"has read {claim.initial} to {claim.next}")
+        self.oracle.claim_ended(claim)
+        if self._config.auto_commit and not self._commit_failed:
+            self._try(self.oracle.check_orderly_end, claim)
 
-    def _tell(self, what: str) -> None:
-        self.world.story.tell(self.name, what)
+    def _write(self, what: str) -> None:
+        self.world.story.write(self.name, what)
 
     def _try(self, check: Any, *args: Any, **more: Any) -> None:
         try:
@@ -130,9 +130,9 @@ class Hermit:
         """The hook of that name."""
         if errors:
             self._fail_to_commit()
-            self._tell(f"commit failed: {'; '.join(sorted({str(error) for error in errors.values()}))}")
+            self._write(f"commit failed: {'; '.join(sorted({str(error) for error in errors.values()}))}")
         elif offsets:
-            self._trouble = False
+            self._commit_failed = False
 
     def on_log(self, text: str) -> None:
         """What the client logs at WARNING."""
@@ -141,15 +141,15 @@ class Hermit:
 
     def _fail_to_commit(self) -> None:
         """Nobody knows what became of it, and as nobody fences the hermit it may come at any time."""
-        self._trouble = True
-        self.truth.doubtful.add(("", PLACE, ANY))
+        self._commit_failed = True
+        self.oracle.doubtful.add(("", PARTITION, ANY))
 
     @property
     def behind(self) -> str | None:
         """What it has not handled or committed yet."""
-        truth, end = self.truth.at(PLACE), self.world.cluster.partition(*PLACE).log.end_offset
-        if truth.frontier != end:
-            return f"the hermit has handled {truth.frontier} of {end}"
-        if self._config.auto_commit and end and truth.committed != end and not truth.is_undone:
-            return f"the hermit has committed {truth.committed} of {end}"
+        oracle, end = self.oracle.at(PARTITION), self.world.cluster.partition(*PARTITION).log.end_offset
+        if oracle.handled_end != end:
+            return f"the hermit has handled {oracle.handled_end} of {end}"
+        if self._config.auto_commit and end and oracle.committed != end and not oracle.is_set_back:
+            return f"the hermit has committed {oracle.committed} of {end}"
         return None

@@ -10,11 +10,11 @@ from asyncgroup.testing import Link, Network
 from asyncgroup.testing.addresses import Address
 from asyncgroup.testing.network_conditions import NetworkConditions, NetworkFault
 
-__all__ = ["CLIMATES", "Front", "Weather", "WeatherNetwork"]
+__all__ = ["LATENCY_PROFILES", "DisturbedConditions", "NetworkDisturbance", "SimulatedNetwork"]
 
 Draw: TypeAlias = Callable[[random.Random], float]
 
-CLIMATES: Final[dict[str, Draw]] = {
+LATENCY_PROFILES: Final[dict[str, Draw]] = {
     "still": lambda _: 0.0,
     "near": lambda rng: rng.uniform(0.0002, 0.002),
     "far": lambda rng: rng.uniform(0.01, 0.06),
@@ -24,82 +24,90 @@ CLIMATES: Final[dict[str, Draw]] = {
 nothing does, as in TCP."""
 
 
-class Front:
-    """Bad weather over some places: a fault, a latency, or both. `takes(one, other)` says whose connections it is over."""
+class NetworkDisturbance:
+    """Bad weather over some places: a fault, a latency, or both. `affects(one, other)` says whose connections it is over."""
 
     def __init__(
         self,
         name: str,
-        takes: Callable[[Address, Address], bool],
+        affects: Callable[[Address, Address], bool],
         fault: NetworkFault | None = None,
         latency: float = 0.0,
     ) -> None:
-        self.name, self.takes, self.fault, self.latency = name, takes, fault, latency
+        self.name, self.affects, self.fault, self.latency = name, affects, fault, latency
 
     def __repr__(self) -> str:
-        return f"<Front {self.name}>"
+        return f"<NetworkDisturbance {self.name}>"
 
 
-class Weather(NetworkConditions):
+class DisturbedConditions(NetworkConditions):
     """The fronts that are there now, in the order in which they came. Not `is_on` while the world is being made."""
 
-    def __init__(self, rng: random.Random, climate: str) -> None:
+    def __init__(self, rng: random.Random, latency_profile: str) -> None:
         super().__init__()
-        self._rng, self._draw = rng, CLIMATES[climate]
-        self.fronts: list[Front] = []
+        self._rng, self._draw = rng, LATENCY_PROFILES[latency_profile]
+        self.disturbances: list[NetworkDisturbance] = []
         self.is_on = False
 
     @property
     def faults(self) -> int:
-        return len(self.fronts)
+        return len(self.disturbances)
 
     def faults_between(self, one: Address, other: Address) -> set[NetworkFault]:
-        return {front.fault for front in self.fronts if front.fault is not None and front.takes(one, other)}
+        return {
+            disturbance.fault
+            for disturbance in self.disturbances
+            if disturbance.fault is not None and disturbance.affects(one, other)
+        }
 
     def latency_between(self, one: Address, other: Address, default: float) -> float:
         if not self.is_on:
             return default
-        slow = [front.latency for front in self.fronts if front.latency and front.takes(one, other)]
+        slow = [
+            disturbance.latency
+            for disturbance in self.disturbances
+            if disturbance.latency and disturbance.affects(one, other)
+        ]
         return default + self._draw(self._rng) + (max(slow) * self._rng.uniform(0.5, 1.5) if slow else 0.0)
 
     def describe(self) -> list[str]:
-        return [front.name for front in self.fronts]
+        return [disturbance.name for disturbance in self.disturbances]
 
 
-class WeatherNetwork(Network):
-    """A network under a `Weather`; connections can be severed without a word to either end, too."""
+class SimulatedNetwork(Network):
+    """A network under a `DisturbedConditions`; connections can be severed without a word to either end, too."""
 
-    def __init__(self, weather: Weather, chunk_size: int) -> None:
+    def __init__(self, conditions: DisturbedConditions, chunk_size: int) -> None:
         super().__init__(chunk_size=chunk_size)
-        self._conditions = self.weather = weather
+        self._conditions = self.conditions = conditions
         self._severed: dict[Link, None] = {}
-        self._forever: list[Front] = []
+        self._forever: list[NetworkDisturbance] = []
 
-    def come(self, front: Front, *, forever: bool = False) -> None:
-        """A front comes; one that is there `forever` outlasts `clear_up`."""
-        self.weather.fronts.append(front)
+    def begin(self, disturbance: NetworkDisturbance, *, forever: bool = False) -> None:
+        """A front comes; one that is there `forever` outlasts `end_all`."""
+        self.conditions.disturbances.append(disturbance)
         if forever:
-            self._forever.append(front)
+            self._forever.append(disturbance)
 
-    def pass_by(self, front: Front) -> None:
+    def end(self, disturbance: NetworkDisturbance) -> None:
         """It goes again: what it held up arrives now."""
-        if front in self.weather.fronts:
-            self.weather.fronts.remove(front)
+        if disturbance in self.conditions.disturbances:
+            self.conditions.disturbances.remove(disturbance)
             self.heal()
 
-    def clear_up(self) -> None:
+    def end_all(self) -> None:
         """No bad weather any more; what is severed stays so, as both ends have to find out by themselves."""
-        self.weather.fronts[:] = self._forever
+        self.conditions.disturbances[:] = self._forever
         self.heal()
 
-    def sever(self, host: str, port: int | None = None) -> int:
+    def half_open(self, host: str, port: int | None = None) -> int:
         """Let open connections of an address carry nothing any more, in either direction, for ever: both ends think that
         they are open (half-open, as after a machine lost its power). Returns how many there were."""
         links = self.connections(host, port)
         self._severed.update(dict.fromkeys(links))
         return len(links)
 
-    def hang_up(self, host: str, port: int | None = None) -> int:
+    def close_connections(self, host: str, port: int | None = None) -> int:
         """Let the servers close the open connections of an address in order: what they have sent arrives, and then the
         end of it (FIN). Returns how many there were.
         """
@@ -109,8 +117,8 @@ class WeatherNetwork(Network):
                 end.close()
         return len(links)
 
-    def frozen(self, link: Link) -> bool:
-        return link in self._severed or super().frozen(link)
+    def is_blackholed(self, link: Link) -> bool:
+        return link in self._severed or super().is_blackholed(link)
 
     def forget(self, link: Link) -> None:
         super().forget(link)

@@ -13,7 +13,7 @@ from typing import Final
 from asyncgroup import TopicPartition
 from tests.simulate.story import Violation
 
-__all__ = ["ANY", "ClaimLog", "PartitionTruth", "Truth"]
+__all__ = ["ANY", "ClaimLog", "Oracle", "PartitionOracle"]
 
 ANY: Final = -1
 """Stands for every offset among the doubtful commits."""
@@ -31,7 +31,7 @@ class ClaimLog:
     instance_id: str | None = None
     next: int = field(init=False)
     mark: int = field(init=False)
-    is_over: bool = False
+    has_ended: bool = False
     """Whether the handler has returned."""
     dirty_since: float | None = None
     """When the first mark was made that no commit has followed."""
@@ -44,16 +44,16 @@ class ClaimLog:
 
 
 @dataclass(slots=True)
-class PartitionTruth:
-    """`times[offset]` is how often a record was handled; all before `frontier` were, at least once.
+class PartitionOracle:
+    """`times[offset]` is how often a record was handled; all before `handled_end` were, at least once.
 
     `committed` is the group's offset as the coordinator has it, -1 before the first commit.
     """
 
     times: list[int] = field(default_factory=list)
-    frontier: int = 0
+    handled_end: int = 0
     committed: int = -1
-    is_undone: bool = False
+    is_set_back: bool = False
     """Whether the last commit was a doubtful one that came late: its member believes in a newer one."""
     unanswered: set[int] = field(default_factory=set)
     """Commits that were asked for: they may stand in the coordinator's log and count later, though nobody is told."""
@@ -66,16 +66,16 @@ class PartitionTruth:
         """Count it; whether it is handled for the first time."""
         self.times.extend([0] * (offset + 1 - len(self.times)))
         self.times[offset] += 1
-        while self.frontier < len(self.times) and self.times[self.frontier]:
-            self.frontier += 1
+        while self.handled_end < len(self.times) and self.times[self.handled_end]:
+            self.handled_end += 1
         return self.times[offset] == 1
 
 
-class Truth:
+class Oracle:
     """All partitions, and the claims whose handlers run."""
 
     def __init__(self) -> None:
-        self.partitions: dict[TopicPartition, PartitionTruth] = {}
+        self.partitions: dict[TopicPartition, PartitionOracle] = {}
         self.claims: dict[tuple[str, TopicPartition], list[ClaimLog]] = {}
         self.running: list[ClaimLog] = []
         self.doubtful: set[tuple[str, TopicPartition, int]] = set()
@@ -85,31 +85,31 @@ class Truth:
         self.accepts: Callable[[ClaimLog], bool] = lambda _claim: False
         """Whether the coordinator would take a commit of a claim's member and generation at this moment."""
 
-    def at(self, tp: TopicPartition) -> PartitionTruth:
+    def at(self, tp: TopicPartition) -> PartitionOracle:
         """A partition."""
-        return self.partitions.setdefault(tp, PartitionTruth())
+        return self.partitions.setdefault(tp, PartitionOracle())
 
     # --- producers ----------------------------------------------------------------------------------------------
 
     def acknowledged(self, tp: TopicPartition, offset: int, value: bytes) -> None:
         """A producer was told that its record stands there."""
-        truth = self.at(tp)
-        truth.acknowledged_end = max(truth.acknowledged_end, offset + 1)
-        kept = truth.acknowledged.setdefault(offset, value)
+        oracle = self.at(tp)
+        oracle.acknowledged_end = max(oracle.acknowledged_end, offset + 1)
+        kept = oracle.acknowledged.setdefault(offset, value)
         if kept != value:
             text = f"{tp} at {offset}: {value!r} was acknowledged, and {kept!r} before"
             raise Violation("one record an offset", text)
 
-    def log_is(self, tp: TopicPartition, log: Mapping[int, bytes]) -> None:
+    def check_log(self, tp: TopicPartition, log: Mapping[int, bytes]) -> None:
         """What the log of a partition holds, offset by offset."""
-        truth = self.at(tp)
-        for what, known in (("acknowledged", truth.acknowledged), ("handed out", truth.seen)):
+        oracle = self.at(tp)
+        for what, known in (("acknowledged", oracle.acknowledged), ("handed out", oracle.seen)):
             for offset, value in known.items():
                 if log.get(offset) != value:
                     text = f"{tp} at {offset}: {value!r} was {what}, the log has {log.get(offset)!r}"
                     raise Violation("nothing acknowledged is lost", text)
 
-    def log_ends(self, tp: TopicPartition, end: int) -> None:
+    def check_log_end(self, tp: TopicPartition, end: int) -> None:
         """The log of a partition holds what is before `end`, at this moment."""
         acknowledged = self.at(tp).acknowledged_end
         if end < acknowledged:
@@ -120,16 +120,16 @@ class Truth:
 
     def claim_started(self, claim: ClaimLog, *, is_up_to_date: bool) -> None:
         """A handler begins; up to date if its claim is of the group's present generation."""
-        truth = self.at(claim.tp)
-        if claim.initial > truth.frontier:
-            text = f"{claim} starts at {claim.initial}, {truth.frontier} was not handled by anybody"
+        oracle = self.at(claim.tp)
+        if claim.initial > oracle.handled_end:
+            text = f"{claim} starts at {claim.initial}, {oracle.handled_end} was not handled by anybody"
             raise Violation("at least once", text)
-        if is_up_to_date and claim.initial != max(truth.committed, 0):
-            text = f"{claim} starts at {claim.initial}, committed is {truth.committed}"
+        if is_up_to_date and claim.initial != max(oracle.committed, 0):
+            text = f"{claim} starts at {claim.initial}, committed is {oracle.committed}"
             raise Violation("a claim starts where the group has committed", text)
         self.claims.setdefault((claim.member_id, claim.tp), []).append(claim)
         self.running.append(claim)
-        self.one_owner()
+        self.check_one_owner()
 
     def handed_out(self, claim: ClaimLog, offset: int, value: bytes) -> None:
         """The handler got a record."""
@@ -138,12 +138,12 @@ class Truth:
         claim.next = offset + 1
         if offset >= (end := self.replicated(claim.tp)):
             raise Violation("what is not replicated is not read", f"{claim} got {offset}, the end is {end}")
-        truth = self.at(claim.tp)
-        for known in (truth.seen, truth.acknowledged):
+        oracle = self.at(claim.tp)
+        for known in (oracle.seen, oracle.acknowledged):
             if known.get(offset, value) != value:
                 text = f"{claim} got {value!r} at {offset}, where {known[offset]!r} stands"
                 raise Violation("one record an offset", text)
-        truth.seen[offset] = value
+        oracle.seen[offset] = value
 
     def handled(self, claim: ClaimLog, offset: int) -> bool:
         """Its work is done; whether for the first time."""
@@ -155,9 +155,9 @@ class Truth:
         if claim.dirty_since is None:
             claim.dirty_since = now
 
-    def claim_over(self, claim: ClaimLog) -> None:
+    def claim_ended(self, claim: ClaimLog) -> None:
         """The handler has returned."""
-        claim.is_over = True
+        claim.has_ended = True
         self.running.remove(claim)
 
     # --- commits ------------------------------------------------------------------------------------------------
@@ -166,12 +166,12 @@ class Truth:
         self, member_id: str, generation: int, tp: TopicPartition, offset: int, owner: str | None
     ) -> None:
         """The coordinator has taken a commit; `owner` is the member that its plan gave the partition to when it was asked."""
-        truth = self.at(tp)
+        oracle = self.at(tp)
         who = f"commit of {tp} at {offset} by {member_id}, generation {generation}"
         if owner != member_id:
             raise Violation("one owner", f"{who} was taken, but the partition belongs to {owner}")
-        if offset > truth.frontier:
-            text = f"{who} passes record {truth.frontier}, which nobody has handled"
+        if offset > oracle.handled_end:
+            text = f"{who} passes record {oracle.handled_end}, which nobody has handled"
             raise Violation("commits never pass unhandled records", text)
         claims = self.claims.get((member_id, tp), [])
         marks = [claim.mark for claim in claims]
@@ -179,27 +179,25 @@ class Truth:
             text = f"{who} passes the marks of its member: {marks}"
             raise Violation("commits never pass unmarked records", text)
         doubts = {(member_id, tp, offset), (member_id, tp, ANY)} & self.doubtful
-        if offset < truth.committed and not doubts:
-            text = f"{who} goes back, {truth.committed} was committed before"
+        if offset < oracle.committed and not doubts:
+            text = f"{who} goes back, {oracle.committed} was committed before"
             raise Violation("commits never go back", text)
         for claim in claims:
             claim.dirty_since = None
-        truth.is_undone = offset < truth.committed
-        truth.committed = offset
+        oracle.is_set_back = offset < oracle.committed
+        oracle.committed = offset
 
-    def remembered(self, tp: TopicPartition, offset: int, *, may_be_late: bool) -> None:
+    def check_remembered_commit(self, tp: TopicPartition, offset: int, *, may_be_unanswered: bool) -> None:
         """The coordinator knows of this commit at this moment (-1: of none); it may be one that it has not answered."""
-        truth = self.at(tp)
-        if offset == truth.committed:
+        oracle = self.at(tp)
+        if offset == oracle.committed:
             return
-        if not may_be_late or offset not in truth.unanswered or offset < truth.committed:
-            text = (
-                f"{tp}: the coordinator has {offset}, and it has answered that {truth.committed} is committed"
-            )
+        if not may_be_unanswered or offset not in oracle.unanswered or offset < oracle.committed:
+            text = f"{tp}: the coordinator has {offset}, and it has answered that {oracle.committed} is committed"
             raise Violation("no commit is lost", text)
-        truth.committed = offset  # a coordinator that was gone before it could answer has left it in the log
+        oracle.committed = offset  # a coordinator that was gone before it could answer has left it in the log
 
-    def one_owner(self) -> None:
+    def check_one_owner(self) -> None:
         """Of the handlers that run, at this moment, a partition has one at most whose commits would be accepted."""
         owners: dict[TopicPartition, ClaimLog] = {}
         for claim in self.running:
@@ -209,9 +207,11 @@ class Truth:
                     raise Violation("one owner", text)
                 owners[claim.tp] = claim
 
-    def ended_well(self, claim: ClaimLog) -> None:
+    def check_orderly_end(self, claim: ClaimLog) -> None:
         """A session ended in order, and no commit of this claim failed: what it marked is committed."""
-        truth = self.at(claim.tp)
-        if max(truth.committed, 0) < claim.mark:
-            text = f"{claim} has marked up to {claim.mark} and ended in order, committed is {truth.committed}"
+        oracle = self.at(claim.tp)
+        if max(oracle.committed, 0) < claim.mark:
+            text = (
+                f"{claim} has marked up to {claim.mark} and ended in order, committed is {oracle.committed}"
+            )
             raise Violation("an orderly end commits what is marked", text)
