@@ -275,7 +275,7 @@ class RetriesExhausted(AsyncGroupError):
 class RecordTooLargeError(AsyncGroupError):
     """A record batch is larger than the fetch limit, and the broker returned only its beginning.
 
-    Brokers return the first batch of a response whole, whatever its size (KIP-74), so this occurs only with a broker
+    Brokers return the first batch of a response whole, of any size (KIP-74), so this occurs only with a broker
     that does not. Raised by the partition's iterator, in a group to the claim's handler, at each read until a larger
     `max_partition_fetch_bytes` (and `fetch_max_bytes`, `buffer_bytes`) admits the batch or a seek skips it. `tp` is
     the partition, `offset` the first offset of the batch, `size` its bytes, `limit` the bytes requested. As Kafka's

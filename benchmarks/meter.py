@@ -33,7 +33,8 @@ class Meter:
 
     def begin(self) -> None:
         """Start the time of joining; call this before the client is created."""
-        self._begun, self._cpu_begun = time.perf_counter(), time.process_time()
+        self._begun = time.perf_counter()
+        self._cpu_begun = time.process_time()
 
     def add(self, records: int, size: int) -> bool:
         """Count a delivery of records with `size` bytes of keys and values; return False if no more are needed."""

@@ -27,7 +27,8 @@ class Work:
     """A function to spawn; counts how often it started and ended."""
 
     def __init__(self, seconds: float = 3600.0, error: Exception | None = None) -> None:
-        self.seconds, self.error = seconds, error
+        self.seconds = seconds
+        self.error = error
         self.started = self.ended = 0
 
     async def __call__(self) -> None:

@@ -99,7 +99,8 @@ class Meters:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.window = Window(settings)
-        self.fast, self.slow = PartitionMeter(self.window), PartitionMeter(self.window)
+        self.fast = PartitionMeter(self.window)
+        self.slow = PartitionMeter(self.window)
         self._all_read_at = 0.0
 
     def of(self, partition: int) -> PartitionMeter:

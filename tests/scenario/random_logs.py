@@ -24,7 +24,9 @@ class RandomLogs:
     """
 
     def __init__(self, cluster: EmbeddedCluster, rng: random.Random, *, committed_only: bool) -> None:
-        self.cluster, self.rng, self._committed_only = cluster, rng, committed_only
+        self.cluster = cluster
+        self.rng = rng
+        self._committed_only = committed_only
         self.written: defaultdict[TopicPartition, defaultdict[int, set[bytes]]] = defaultdict(
             lambda: defaultdict(set)
         )

@@ -44,7 +44,11 @@ class Reader:
         offsets: PartitionOffsets,
         rng: random.Random,
     ) -> None:
-        self.logs, self.history, self.consumer, self.offsets, self.rng = logs, history, consumer, offsets, rng
+        self.logs = logs
+        self.history = history
+        self.consumer = consumer
+        self.offsets = offsets
+        self.rng = rng
         self.floor = consumer.initial_offset
         """The lowest offset that may come next."""
         self.is_calm = False

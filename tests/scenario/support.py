@@ -45,7 +45,8 @@ class WorkHandler(Handler):
     """Runs `work(session, claim, record)` for each record, then marks it. `calls` lists all calls, in order."""
 
     def __init__(self, env: Environment, work: Work = no_work) -> None:
-        self.env, self.work = env, work
+        self.env = env
+        self.work = work
         self.calls: list[str] = []
         self.sessions: list[Session] = []
 

@@ -100,7 +100,9 @@ class ResponseCorruptor:
 
     def __init__(self, seed: int, corruption: Corrupt, nodes: set[int], every: int = 3) -> None:
         self.rng = random.Random(seed)
-        self.corruption, self.nodes, self.every = corruption, nodes, every
+        self.corruption = corruption
+        self.nodes = nodes
+        self.every = every
         self.active = True
         self.corrupted = 0
 

@@ -76,7 +76,10 @@ class RandomRun:
     def __init__(
         self, brokers: EmbeddedCluster, cluster: Cluster, tasks: BackgroundTasks, rng: random.Random
     ) -> None:
-        self.brokers, self.cluster, self.tasks, self.rng = brokers, cluster, tasks, rng
+        self.brokers = brokers
+        self.cluster = cluster
+        self.tasks = tasks
+        self.rng = rng
         self.config = cluster.config
         assert isinstance(self.config, ConsumerConfig)
         self.logs = RandomLogs(brokers, rng, committed_only=self.config.isolation_level == "read_committed")

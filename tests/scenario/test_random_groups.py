@@ -33,7 +33,8 @@ class RandomRun:
     """Random faults for one group; `rng` is the only source of randomness."""
 
     def __init__(self, env: VirtualEnvironment, seed: int) -> None:
-        self.env, self.rng = env, random.Random(seed)
+        self.env = env
+        self.rng = random.Random(seed)
         self.members: list[Member] = []
         self.suspended: list[Member] = []
         self.down: set[int] = set()

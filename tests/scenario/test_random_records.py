@@ -25,7 +25,9 @@ class HandledRecords:
     """The records handled by all members; as a hook it checks their commits."""
 
     def __init__(self, env: VirtualEnvironment, seed: int, *, is_slow: bool) -> None:
-        self.env, self.rng, self.is_slow = env, random.Random(seed), is_slow
+        self.env = env
+        self.rng = random.Random(seed)
+        self.is_slow = is_slow
         self.handled: Counter[tuple[int, int]] = Counter()
         self.done = asyncio.Event()
         self.problems: list[str] = []

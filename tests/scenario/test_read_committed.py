@@ -34,7 +34,8 @@ class Transactions:
     def __init__(self, env: VirtualEnvironment, name: str = "tx", timeout: float = 600.0) -> None:
         self._cluster = env.cluster
         self._coordinator = env.cluster.nodes[1].transactions
-        self._name, self._topic = name, env.topic
+        self._name = name
+        self._topic = env.topic
         error, self.producer = self._coordinator.init_producer_id(name, timeout)
         assert not error
         self._sequences: dict[int, int] = {}

@@ -47,7 +47,8 @@ class ResponseMutator:
     """
 
     def __init__(self, rng: random.Random, every: int) -> None:
-        self.rng, self.every = rng, every
+        self.rng = rng
+        self.every = every
         self.active = False
         self.changes: list[str] = []
 
