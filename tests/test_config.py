@@ -141,7 +141,7 @@ def test_the_documentation_names_every_key(cls: type[ClientConfig]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("made", "message"),
     [
         (
             lambda: ConsumerConfig(session_timeout=10000),
@@ -156,13 +156,13 @@ def test_the_documentation_names_every_key(cls: type[ClientConfig]) -> None:
         (lambda: ClientConfig(retry_backoff=100), "retry_backoff=100 .* durations are seconds: 0.1?"),
     ],
 )
-def test_the_error_asks_if_a_long_duration_is_in_milliseconds(made: Any, said: str) -> None:
-    with pytest.raises(ConfigError, match=said.replace("?", r"\?")):
+def test_the_error_asks_if_a_long_duration_is_in_milliseconds(made: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message.replace("?", r"\?")):
         made()
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("made", "message"),
     [
         (
             lambda: ConsumerConfig(rebalance_timeout=3.0, heartbeat_interval=3.0),
@@ -190,8 +190,8 @@ def test_the_error_asks_if_a_long_duration_is_in_milliseconds(made: Any, said: s
         ),
     ],
 )
-def test_keys_that_contradict_each_other(made: Any, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_keys_that_contradict_each_other(made: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         made()
 
 
@@ -214,7 +214,7 @@ def test_values_are_frozen_and_by_keyword_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cls", "key", "said"),
+    ("cls", "key", "message"),
     [
         (ConsumerConfig, "sesion_timeout", "did you mean session_timeout"),
         (ConsumerConfig, "auto_offset_rest", "did you mean auto_offset_reset"),
@@ -222,8 +222,8 @@ def test_values_are_frozen_and_by_keyword_only() -> None:
         (ProducerConfig, "linger_ms", "did you mean linger"),
     ],
 )
-def test_an_unknown_key_with_suggestions(cls: type[ClientConfig], key: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=f"{key}=10.0 is not allowed: .*{said}"):
+def test_an_unknown_key_with_suggestions(cls: type[ClientConfig], key: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key}=10.0 is not allowed: .*{message}"):
         cls(**{key: 10.0})
 
 

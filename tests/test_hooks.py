@@ -21,10 +21,10 @@ from asyncgroup.offsets import CommittedOffset
 
 class Listener:
     def __init__(self) -> None:
-        self.heard: list[tuple[object, ...]] = []
+        self.events: list[tuple[object, ...]] = []
 
     def on_commit(self, *values: object) -> None:
-        self.heard.append(values)
+        self.events.append(values)
 
 
 class Broken(Listener):
@@ -37,7 +37,7 @@ def test_listeners_receive_events_that_they_have_methods_for() -> None:
     all_of_them = Hooks(iter([first, object(), second]))
     all_of_them.emit("on_commit", "g", {}, None)
     all_of_them.emit("on_heartbeat", "g", 0.1)
-    assert first.heard == second.heard == [("g", {}, None)]
+    assert first.events == second.events == [("g", {}, None)]
 
 
 def test_no_hooks_at_all() -> None:
@@ -48,7 +48,7 @@ def test_no_hooks_at_all() -> None:
 def test_an_exception_in_a_hook_is_logged_and_not_raised(caplog: pytest.LogCaptureFixture) -> None:
     listener = Listener()
     Hooks([Broken(), listener]).emit("on_commit", 1)
-    assert listener.heard == [(1,)]
+    assert listener.events == [(1,)]
     assert "hook on_commit raised" in caplog.text
     assert "a hook's bug" in caplog.text
 

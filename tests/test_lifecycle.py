@@ -104,12 +104,12 @@ async def test_a_failure_ends_the_siblings_and_leaves_stop_as_itself() -> None:
 
 
 async def test_on_failure_is_called_at_once(caplog: pytest.LogCaptureFixture) -> None:
-    heard: list[tuple[float, Exception]] = []
-    tasks = BackgroundTasks("Test", lambda error: heard.append((asyncio.get_running_loop().time(), error)))
+    failures: list[tuple[float, Exception]] = []
+    tasks = BackgroundTasks("Test", lambda error: failures.append((asyncio.get_running_loop().time(), error)))
     await tasks.start()
     tasks.spawn(Work(1.0, ValueError("a bug")), name="work")
     await asyncio.sleep(5)
-    assert [(at, str(error)) for at, error in heard] == [(1.0, "a bug")]
+    assert [(at, str(error)) for at, error in failures] == [(1.0, "a bug")]
     assert "Test: work failed" in caplog.text
     with pytest.raises(ValueError, match="a bug"):
         await tasks.stop()

@@ -51,7 +51,7 @@ def test_the_time_is_exact_to_the_millisecond(timestamp: int) -> None:
 
 def test_records_are_equal_by_all_their_fields() -> None:
     same = Record("orders", 3, 42, 1_700_000_000_123, 1, b"key", b"value", (("h", b"1"), ("h", None)), 7)
-    assert same == PLAIN, "whatever sequence holds the headers"
+    assert same == PLAIN, "any sequence may hold the headers"
     assert hash(PLAIN) == hash(same)
     for name in Record.__slots__:
         other = copy.copy(PLAIN)

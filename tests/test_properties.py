@@ -21,8 +21,8 @@ MODULES = "org.apache.kafka.common.security"
 CLIENTS = "org.apache.kafka.clients.consumer"
 
 
-def consumer(said: dict[str, object], **keys: Any) -> ConsumerConfig:
-    return ConsumerConfig.from_properties(said, **keys).config
+def consumer(properties: dict[str, object], **keys: Any) -> ConsumerConfig:
+    return ConsumerConfig.from_properties(properties, **keys).config
 
 
 # --- the meaning of each name -----------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ def test_each_ignored_property_is_logged_once(caplog: pytest.LogCaptureFixture) 
 
 
 @pytest.mark.parametrize(
-    ("cls", "said", "error"),
+    ("cls", "properties", "error"),
     [
         (ConsumerConfig, {"sesion.timeout.ms": "1"}, "sesion.timeout.ms='1' .*did you mean session.timeout.ms"),
         (ConsumerConfig, {"xyzzy": "1"}, "xyzzy='1' is not allowed: there is no such key$"),
@@ -223,9 +223,11 @@ def test_each_ignored_property_is_logged_once(caplog: pytest.LogCaptureFixture) 
         ),
     ],
 )  # fmt: skip
-def test_errors_name_key_value_and_what_is_allowed(cls: type[ClientConfig], said: Any, error: str) -> None:
+def test_errors_name_key_value_and_what_is_allowed(
+    cls: type[ClientConfig], properties: Any, error: str
+) -> None:
     with pytest.raises(ConfigError, match=error):
-        cls.from_properties(said)
+        cls.from_properties(properties)
 
 
 def test_two_names_of_one_key_may_have_the_same_value() -> None:
@@ -233,21 +235,21 @@ def test_two_names_of_one_key_may_have_the_same_value() -> None:
 
 
 @given(st.dictionaries(st.text(max_size=20), st.text(max_size=10), max_size=3))
-def test_anything_else_is_a_config_error(said: dict[str, object]) -> None:
+def test_anything_else_is_a_config_error(properties: dict[str, object]) -> None:
     refused = None
     try:
-        consumer(said)
+        consumer(properties)
     except ConfigError as error:
         refused = error.key
-    assert refused in {None, *said}
+    assert refused in {None, *properties}
 
 
 # --- security ---------------------------------------------------------------------------------------------------------
 
 
-def secure(**said: str) -> Security | None:
+def secure(**properties: str) -> Security | None:
     return ClientConfig.from_properties(
-        {key.replace("__", "."): value for key, value in said.items()}
+        {key.replace("__", "."): value for key, value in properties.items()}
     ).config.security
 
 
@@ -256,7 +258,7 @@ SCRAM_JAAS = f'{MODULES}.scram.ScramLoginModule required\n  username=alice\n  pa
 
 
 @pytest.mark.parametrize(
-    ("said", "made"),
+    ("properties", "made"),
     [
         ({"security.protocol": "PLAINTEXT"}, None),
         ({"security.protocol": "ssl"}, Security(tls=Tls())),
@@ -292,8 +294,8 @@ SCRAM_JAAS = f'{MODULES}.scram.ScramLoginModule required\n  username=alice\n  pa
         ),
     ],
 )  # fmt: skip
-def test_security(said: dict[str, object], made: Security | None) -> None:
-    assert ClientConfig.from_properties(said).config.security == made
+def test_security(properties: dict[str, object], made: Security | None) -> None:
+    assert ClientConfig.from_properties(properties).config.security == made
 
 
 def test_files_in_both_spellings(tmp_path: Path) -> None:
@@ -320,8 +322,8 @@ async def token() -> str:
 
 def test_security_that_properties_cannot_express_is_a_keyword_argument() -> None:
     given = Security(tls=Tls(), sasl=OAuthBearer(token))
-    said = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
-    assert ClientConfig.from_properties(said, security=given).config.security == given
+    properties = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
+    assert ClientConfig.from_properties(properties, security=given).config.security == given
 
 
 SASL = {"security.protocol": "SASL_SSL"}
@@ -329,7 +331,7 @@ SSL = {"security.protocol": "SSL"}
 
 
 @pytest.mark.parametrize(
-    ("said", "error"),
+    ("properties", "error"),
     [
         ({"security.protocol": "TLS"}, "'TLS' is not allowed: one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         ({"sasl.password": "s3cret"}, "sasl.password=.*only with security.protocol=SASL_PLAINTEXT or SASL_SSL"),
@@ -365,16 +367,16 @@ SSL = {"security.protocol": "SSL"}
         ({"pass": "s3cret"}, r"pass='\[hidden\]'"),
     ],
 )  # fmt: skip
-def test_contradicting_security_properties(said: dict[str, object], error: str) -> None:
+def test_contradicting_security_properties(properties: dict[str, object], error: str) -> None:
     with pytest.raises(ConfigError, match=error) as caught:
-        ClientConfig.from_properties(said)
+        ClientConfig.from_properties(properties)
     shown = str(caught.value) + repr(caught.value) + repr(caught.value.__cause__)
     assert "s3cret" not in shown
 
 
 @pytest.mark.parametrize(
-    "said", [None, "session.timeout.ms=5", [("group.id", "g")], {1: "a"}, {b"group.id": "g"}]
+    "properties", [None, "session.timeout.ms=5", [("group.id", "g")], {1: "a"}, {b"group.id": "g"}]
 )
-def test_properties_that_are_not_a_mapping_of_strings(said: Any) -> None:
+def test_properties_that_are_not_a_mapping_of_strings(properties: Any) -> None:
     with pytest.raises(ConfigError, match="properties="):
-        ConsumerConfig.from_properties(said)
+        ConsumerConfig.from_properties(properties)

@@ -38,7 +38,7 @@ def test_mechanisms() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("made", "message"),
     [
         (lambda: Plain("", "s3cret"), "username=''"),
         (lambda: Plain("u", ""), r"password='\[hidden\]' is not allowed: a string without NUL"),
@@ -66,8 +66,8 @@ def test_mechanisms() -> None:
         (lambda: OAuthBearer(token, {"a": 5}), "extensions='a' .*printable"),
     ],
 )
-def test_invalid_settings(made: Any, said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as caught:
+def test_invalid_settings(made: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
         made()
     assert "s3cret" not in str(caught.value)
 
@@ -87,7 +87,7 @@ def test_no_repr_has_a_secret() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tls", "said"),
+    ("tls", "message"),
     [
         (Tls(ca_file="/nowhere/ca.pem"), "ca_file='/nowhere/ca.pem' .*No such file"),
         (Tls(ca_data="no PEM"), "ca_data='given'"),
@@ -95,8 +95,8 @@ def test_no_repr_has_a_secret() -> None:
         (Tls(cert_data="no PEM", key_data="s3cret"), "cert_data='given'"),
     ],
 )
-def test_files_that_do_not_load(tls: Tls, said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as caught:
+def test_files_that_do_not_load(tls: Tls, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
         tls.make_context()
     assert "s3cret" not in str(caught.value)
 

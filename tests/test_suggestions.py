@@ -218,8 +218,8 @@ def test_a_python_producers_name(name: str) -> None:
         assert {**CONSUMERS, **PRODUCERS}[name] in refusal(ProducerConfig, name)
 
 
-def suggested(said: str) -> list[str]:
-    return re.findall(r"did you mean (\w+)", said)
+def suggested(message: str) -> list[str]:
+    return re.findall(r"did you mean (\w+)", message)
 
 
 @pytest.mark.parametrize("name", THEIRS)
@@ -228,28 +228,30 @@ def test_javas_and_librdkafkas_names(name: str) -> None:
     props = [names[name] for names in PROPERTIES.values() if name in names]
     for cls in CLASSES.values():
         for key in {name, name.replace(".", "_")} - KEYS[cls.__name__]:
-            said = refusal(cls, key)
-            assert len(said) > len("; ?"), name
+            message = refusal(cls, key)
+            assert len(message) > len("; ?"), name
             if props:
                 here = {prop.key for prop in props}
-                assert set(suggested(said)) == here or any(f"key of {other}" in said for other in CLASSES)
+                assert set(suggested(message)) == here or any(
+                    f"key of {other}" in message for other in CLASSES
+                )
             else:
-                assert suggested(said) == []
+                assert suggested(message) == []
 
 
 @pytest.mark.parametrize("name", THEIRS)
 def test_every_name_is_known_to_from_properties(name: str) -> None:
     for cls in CLASSES.values():
-        said = ""
+        message = ""
         try:
             cls.from_properties({name: "x"})
         except ConfigError as error:
-            said = str(error)
-        assert "there is no such key" not in said
+            message = str(error)
+        assert "there is no such key" not in message
 
 
 @pytest.mark.parametrize(
-    ("cls", "key", "said"),
+    ("cls", "key", "message"),
     [
         (ConsumerConfig, "sesion_timeout", "did you mean session_timeout?"),
         (ConsumerConfig, "sesion_timeout_ms", "did you mean session_timeout, in seconds?"),
@@ -270,8 +272,8 @@ def test_every_name_is_known_to_from_properties(name: str) -> None:
         (ConsumerConfig, "Net.SASL.GSSAPI", "Kerberos"),
     ],
 )  # fmt: skip
-def test_typing_errors_and_keys_of_other_classes(cls: type[ClientConfig], key: str, said: str) -> None:
-    assert said in refusal(cls, key)
+def test_typing_errors_and_keys_of_other_classes(cls: type[ClientConfig], key: str, message: str) -> None:
+    assert message in refusal(cls, key)
 
 
 @pytest.mark.parametrize(
@@ -294,7 +296,7 @@ def test_any_other_key_is_refused(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("session_timeout_ms", "did you mean session.timeout.ms?"),
         (
@@ -307,11 +309,11 @@ def test_any_other_key_is_refused(key: str) -> None:
         ("fetch.min.wait.ms", ""),
     ],
 )
-def test_names_in_properties(name: str, said: str) -> None:
+def test_names_in_properties(name: str, message: str) -> None:
     with pytest.raises(ConfigError, match="there is no such key") as caught:
         ConsumerConfig.from_properties({name: "1"})
-    assert said in str(caught.value)
-    assert said or "did you mean" not in str(caught.value)
+    assert message in str(caught.value)
+    assert message or "did you mean" not in str(caught.value)
 
 
 def test_a_callback_is_refused_instead_of_ignored() -> None:

@@ -56,7 +56,7 @@ async def test_sticky_members_come_and_go(network: object) -> None:
             has = {each: set(topics["orders"]) for each, topics in group.assignment.items()}
             assert {len(numbers) for numbers in has.values()} == {12 // len(members)}
             assert all(has[each] <= had[each] for each in had), (
-                "nobody gets another's while a newcomer is in want"
+                "no partition moves between old members while a new one has too few"
             )
             had = has
 

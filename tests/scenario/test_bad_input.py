@@ -27,7 +27,7 @@ pytestmark = pytest.mark.asyncio
 
 
 async def handle(_session, _claim):
-    raise AssertionError("nobody gets here")
+    raise AssertionError("this handler must not be called")
 
 
 # -- bootstrap servers --------------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ async def test_a_sibling_in_an_anyio_group_fails(env: VirtualEnvironment):
 
     async def sibling() -> None:
         await handler.until("done 0@4")
-        raise LookupError("the sibling's own trouble")
+        raise LookupError("the sibling failed")
 
     async with member(env, auto_commit_interval=3000.0) as group:
         with pytest.raises(ExceptionGroup) as caught:
@@ -126,7 +126,7 @@ async def test_a_sibling_in_an_asyncio_group_fails(env: VirtualEnvironment):
 
     async def sibling() -> None:
         await handler.until("done 0@4")
-        raise LookupError("the sibling's own trouble")
+        raise LookupError("the sibling failed")
 
     async with member(env, auto_commit_interval=3000.0) as group:
         with pytest.raises(ExceptionGroup) as caught:

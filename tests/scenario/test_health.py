@@ -67,9 +67,9 @@ async def test_a_stable_member(env: VirtualEnvironment):
         assert health.paused == (TopicPartition("orders", 2),)
         assert "paused orders-2" in str(health)
         assert "\n" not in repr(health)
-        said = json.loads(json.dumps(health.as_dict()))
-        assert said["claims"][0]["lag"] == 0
-        assert (said["state"], said["is_healthy"], said["paused"]) == ("stable", True, ["orders-2"])
+        values = json.loads(json.dumps(health.as_dict()))
+        assert values["claims"][0]["lag"] == 0
+        assert (values["state"], values["is_healthy"], values["paused"]) == ("stable", True, ["orders-2"])
         with pytest.raises(AttributeError):
             health.state = "ill"  # type: ignore[misc]
     assert health.state == "stable", "a health value does not change later"
@@ -231,12 +231,12 @@ async def test_brokers_that_refuse_connections(env: VirtualEnvironment):
         await asyncio.sleep(4.0)
         health = group.health()
         assert not health.is_healthy
-        said = str(health)
+        text = str(health)
         assert re.search(
-            r"wrong: heartbeats fail, the last successful one was \d\.\d s ago: .*10\.0\.0\.1:", said
+            r"wrong: heartbeats fail, the last successful one was \d\.\d s ago: .*10\.0\.0\.1:", text
         )
-        assert re.search(r"wrong: orders-.* cannot be fetched: .*10\.0\.0\.1:", said)
-        assert "refused" in said.lower()
+        assert re.search(r"wrong: orders-.* cannot be fetched: .*10\.0\.0\.1:", text)
+        assert "refused" in text.lower()
         assert health.waits_for is not None
         assert "brokers" in health.waits_for
         await asyncio.sleep(10.0)
@@ -376,8 +376,8 @@ class HealthChecker:
         assert "\n" not in str(health)
         assert health.is_healthy is (not health.problems)
         assert not (health.is_healthy and health.state in IDLE)
-        said = json.loads(json.dumps(health.as_dict()))
-        assert len(said["claims"]) == len(health.claims)
+        values = json.loads(json.dumps(health.as_dict()))
+        assert len(values["claims"]) == len(health.claims)
         for age in (health.last_heartbeat, health.last_fetch, health.state_age):
             assert age is None or age >= 0.0
 
@@ -386,7 +386,7 @@ IDLE = ("closed", "not consuming", "leaving")
 
 
 async def test_at_every_event_of_a_failing_member(env: VirtualEnvironment, caplog: pytest.LogCaptureFixture):
-    """health() never raises, whatever state the member is in, and is healthy again when the member is."""
+    """health() never raises in any state of the member, and is healthy again when the member is."""
     asks, handler = HealthChecker(), WorkHandler(env)
     async with member(env, hooks=(asks,)) as group, running(group.run("orders", handler)):
         asks.group = group

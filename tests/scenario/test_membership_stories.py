@@ -165,7 +165,7 @@ async def test_topics_changed_within_the_membership(env: VirtualEnvironment):
 def test_a_story_replays_exactly():
     """Two runs have the same requests at the same times, to the microsecond, with the same ids."""
 
-    async def told() -> list[str]:
+    async def run_story() -> list[str]:
         async with VirtualEnvironment.made() as env:
             await membership.a_member_changes_its_topics(env)
             return [
@@ -173,6 +173,6 @@ def test_a_story_replays_exactly():
                 for e in env.cluster.history
             ]
 
-    first = run_virtual(told())
+    first = run_virtual(run_story())
     assert len(first) > 100
-    assert run_virtual(told()) == first
+    assert run_virtual(run_story()) == first

@@ -70,9 +70,9 @@ async def test_out_of_range_has_a_policy_of_its_own(env: VirtualEnvironment):
         errors = group.errors()
         await handler.until("done 0@4")
         assert handler.calls.count("record 0@0") == 1
-        told = await anext(errors)
-        assert isinstance(told, OffsetOutOfRangeError)
-        assert str(told) == "orders-0: offset 1000 is not in the log, which holds 0..5; continuing at 0"
+        error = await anext(errors)
+        assert isinstance(error, OffsetOutOfRangeError)
+        assert str(error) == "orders-0: offset 1000 is not in the log, which holds 0..5; continuing at 0"
 
 
 async def test_exhausted_retries_are_raised_to_the_handler(env: VirtualEnvironment):

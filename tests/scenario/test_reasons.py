@@ -52,9 +52,9 @@ async def test_the_reason_of_a_lost_member(env: VirtualEnvironment) -> None:
         await handler.until("setup")
         env.cluster.faults.on("Heartbeat").error(25)  # UNKNOWN_MEMBER_ID
         await handler.until("setup", 2)
-    told = [e.request.reason for e in env.cluster.history.of("JoinGroup")]
-    assert told[-1].startswith("membership lost: ")
-    assert "UNKNOWN_MEMBER_ID" in told[-1]
+    reasons = [e.request.reason for e in env.cluster.history.of("JoinGroup")]
+    assert reasons[-1].startswith("membership lost: ")
+    assert "UNKNOWN_MEMBER_ID" in reasons[-1]
 
 
 async def test_the_reason_of_a_retried_join_is_the_failure(env: VirtualEnvironment) -> None:
@@ -62,7 +62,7 @@ async def test_the_reason_of_a_retried_join_is_the_failure(env: VirtualEnvironme
     handler = WorkHandler(env)
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("setup")
-    told = [e.request.reason for e in env.cluster.history.of("JoinGroup")]
-    assert told[:2] == ["joining", "joining"]
-    assert told[-1].startswith("retry after: ")
-    assert "REBALANCE_IN_PROGRESS" in told[-1]
+    reasons = [e.request.reason for e in env.cluster.history.of("JoinGroup")]
+    assert reasons[:2] == ["joining", "joining"]
+    assert reasons[-1].startswith("retry after: ")
+    assert "REBALANCE_IN_PROGRESS" in reasons[-1]

@@ -230,11 +230,11 @@ async def test_a_current_record_beyond_the_limit_loses_its_mark_and_is_reported(
         assert now() - began == pytest.approx(8.0, abs=0.5), "the limit less its reserve"
         await stable(env, group, 2)
         group.mark(record)
-        told = await anext(errors)
-        while not isinstance(told, MarkDropped):
-            told = await anext(errors)
-        assert (told.topic, told.partition, told.offset) == place(record)
-        assert "assigned again" in str(told)
+        error = await anext(errors)
+        while not isinstance(error, MarkDropped):
+            error = await anext(errors)
+        assert (error.topic, error.partition, error.offset) == place(record)
+        assert "assigned again" in str(error)
         assert caplog.text.count("is dropped") == 1
         with pytest.raises(CommitFailedError) as raised:
             await group.commit()

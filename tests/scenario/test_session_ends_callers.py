@@ -277,12 +277,12 @@ async def test_a_handler_that_ignores_its_cancellation(
         with pytest.raises(asyncio.CancelledError):
             await consuming
         assert now() - began == pytest.approx(100.0)
-    said = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert (
         len(
             [
                 text
-                for text in said
+                for text in warnings
                 if "claim orders-2" in text and "was cancelled, but is still running" in text
             ]
         )
@@ -339,9 +339,9 @@ async def test_leaving_that_fails(
         await group.aclose()
         assert now() - began <= 5.0
     assert committed(env) == {0: 5}
-    said = [
+    warnings = [
         r.getMessage()
         for r in caplog.records
         if r.name == "asyncgroup.group" and r.levelno >= logging.WARNING
     ]
-    assert bool(said) is warns
+    assert bool(warnings) is warns

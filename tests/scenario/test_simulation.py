@@ -31,11 +31,11 @@ CHUNK = 100
 SOAK_CHUNK = 1000
 
 FOUND_BUGS = {
-    496: "a static leader came back after its topic had grown: the plan in force was older, and nobody noticed",
-    8265: "a record that its producer had given up came while its readers were leaving: the simulation's own fault",
-    14963: "a commit that was given up came behind a newer one, and the session ended without repeating that",
+    496: "a static leader came back after its topic had grown: the old assignment in use lacked partitions, and was not replaced",
+    8265: "a record that its producer had timed out arrived while its readers were leaving: a bug of the simulation",
+    14963: "an abandoned commit arrived after a newer one, and the session ended without repeating the newer one",
     18335: "the same, and others",
-    20125: "a program was stopped during a commit, which came behind those of its successor: no fault of anybody",
+    20125: "a program was stopped during a commit, which arrived after those of its successor: no bug",
 }
 """Seeds that reproduce earlier bugs with the current plans; `test_found_by_simulation` has separate tests for the bugs."""
 
@@ -193,29 +193,29 @@ def test_shrinking_removes_all_unneeded_actions():
 
 def test_the_command_prints_a_run(capsys: pytest.CaptureFixture[str]):
     assert main(["--seed", "17", "--story"]) == 0
-    told = capsys.readouterr().out.splitlines()
+    output = capsys.readouterr().out.splitlines()
     story = run_seed(17).story
-    assert told[-len(story) - 1 : -1] == story
-    assert told[0].startswith("seed 17: ")
-    assert any(line.startswith("  m1: ") for line in told)
-    assert "all well" in told[-1]
-    assert any("plan         join(m1)" in line for line in told)
+    assert output[-len(story) - 1 : -1] == story
+    assert output[0].startswith("seed 17: ")
+    assert any(line.startswith("  m1: ") for line in output)
+    assert "all well" in output[-1]
+    assert any("plan         join(m1)" in line for line in output)
 
 
 def test_the_table(capsys: pytest.CaptureFixture[str]):
     assert main(["--seeds", "0:2", "--jobs", "2"]) == 0
-    told = capsys.readouterr().out
-    assert "2 runs" in told
-    assert "action join" in told
+    output = capsys.readouterr().out
+    assert "2 runs" in output
+    assert "action join" in output
 
 
 def test_a_failing_command(capsys: pytest.CaptureFixture[str]):
     with MUTATIONS["commit one record more"]():
         assert main(["--seed", "0"]) == 1
-        told = capsys.readouterr().out
+        output = capsys.readouterr().out
         assert main(["--seed", "0", "--story"]) == 1
-    assert "seed 0 breaks: commits never pass unhandled records" in told
-    assert "BROKEN commits never pass unhandled records: seeds 0" in told
+    assert "seed 0 breaks: commits never pass unhandled records" in output
+    assert "BROKEN commits never pass unhandled records: seeds 0" in output
 
 
 def test_the_command_runs_mutations(capsys: pytest.CaptureFixture[str]):
@@ -228,13 +228,13 @@ def test_the_command_runs_mutations(capsys: pytest.CaptureFixture[str]):
 
 
 @pytest.mark.parametrize(
-    ("seeds", "told"),
+    ("seeds", "message"),
     [("5:2", "'5:2' are no seeds"), ("x", "'x' is neither a seed nor FROM:TO"), ("3:", "neither")],
 )
-def test_invalid_seeds(capsys: pytest.CaptureFixture[str], seeds: str, told: str):
+def test_invalid_seeds(capsys: pytest.CaptureFixture[str], seeds: str, message: str):
     with pytest.raises(SystemExit):
         main(["--seeds", seeds])
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_torn_files_end_in_the_beginning_of_a_write(tmp_path: Path):
