@@ -71,7 +71,7 @@ def test_an_errors_pickle_has_the_same_text() -> None:
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
-def test_a_brokers_words_come_to_an_end() -> None:
+def test_messages_of_brokers_are_limited_in_length() -> None:
     assert len(str(BrokerError(3, "topic 't'", "x" * 100_000))) < 1100
 
 

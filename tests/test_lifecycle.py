@@ -41,7 +41,7 @@ class Work:
             self.ended += 1
 
 
-async def test_stopping_ends_what_runs() -> None:
+async def test_stop_ends_all_tasks() -> None:
     tasks, work = BackgroundTasks("Test"), Work()
     await tasks.start()
     assert tasks.is_open
@@ -220,7 +220,7 @@ async def test_wait_shielded_waits_through_many_cancellations_and_raises_at_the_
 
 
 @pytest.mark.parametrize("turns", range(3))
-async def test_a_cancellation_in_the_moment_of_the_end_is_not_lost(turns: int) -> None:
+async def test_a_cancellation_just_after_the_end_is_not_lost(turns: int) -> None:
     """The waiter resumes some loop iterations after the end of the task; a cancellation in between must count."""
     gate = asyncio.Event()
     waiting = asyncio.create_task(wait_shielded(asyncio.create_task(gate.wait())))

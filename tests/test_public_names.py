@@ -52,7 +52,7 @@ def test_exported_names_are_there_and_in_order(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", modules())
-def test_every_module_says_what_it_is(name: str) -> None:
+def test_every_module_has_a_docstring(name: str) -> None:
     module = load(name)
     if not (getattr(module, "__all__", None) or name == "asyncgroup.wire"):
         return  # an `__init__.py` without exports

@@ -39,7 +39,7 @@ def test_there_are_examples() -> None:
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_what_is_imported_exists(block: str) -> None:
+def test_imported_names_exist(block: str) -> None:
     imports: list[ast.stmt] = [
         node for node in ast.walk(_parse(block)) if isinstance(node, ast.Import | ast.ImportFrom)
     ]
@@ -47,14 +47,14 @@ def test_what_is_imported_exists(block: str) -> None:
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_what_is_called_exists(block: str) -> None:
+def test_called_methods_exist(block: str) -> None:
     for node in ast.walk(_parse(block)):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in OBJECTS:
             owner = OBJECTS[node.value.id]
             assert hasattr(owner, node.attr), f"{owner.__name__}.{node.attr}"
 
 
-def test_what_the_text_names_exists() -> None:
+def test_names_in_the_text_exist() -> None:
     """Attributes named in the text, such as `claim.mark(…)`, `group.pause`, `session.commit()`."""
     text = re.sub(r"^```.*?^```$", "", README.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     named = re.findall(r"`(?:await |async for \w+ in )?(\w+)\.(\w+)", text)

@@ -37,7 +37,7 @@ IDS = ["PLAIN", "SCRAM", "OAUTHBEARER", "TLS only"]
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=IDS)
-def test_what_hides(config: ConsumerConfig) -> None:
+def test_operations_that_hide_secrets(config: ConsumerConfig) -> None:
     assert config.security is not None
     parts = [config, config.security, config.security.sasl, config.security.tls]
     shown = [str(asdict(config)), str(astuple(config)), pprint.pformat(asdict(config)), str(config.client())]
@@ -49,7 +49,7 @@ def test_what_hides(config: ConsumerConfig) -> None:
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=IDS)
-def test_what_refuses(config: ConsumerConfig) -> None:
+def test_operations_that_raise(config: ConsumerConfig) -> None:
     with pytest.raises(TypeError, match="not JSON serializable"):
         json.dumps(asdict(config))
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
@@ -58,7 +58,7 @@ def test_what_refuses(config: ConsumerConfig) -> None:
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=IDS)
-def test_what_keeps_working(config: ConsumerConfig) -> None:
+def test_operations_that_work(config: ConsumerConfig) -> None:
     assert config.security is not None
     for made in (
         copy.copy(config),

@@ -168,7 +168,7 @@ def test_gaps_of_a_rebalance_depend_on_the_partitions_owner() -> None:
 
 
 @pytest.mark.asyncio
-async def test_without_go_sarama_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_without_go_sarama_is_unavailable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(sarama.SaramaUnavailable, match="not installed"):

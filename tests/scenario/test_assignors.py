@@ -149,7 +149,7 @@ class UserDataAssignor(RangeAssignor):
         self.assignments.append((assignment, generation_id))
 
 
-async def test_user_data_comes_with_the_assignment_and_goes_with_the_next_join(
+async def test_user_data_is_received_and_sent_with_the_next_join(
     env: VirtualEnvironment,
 ) -> None:
     assignor = UserDataAssignor()

@@ -29,7 +29,7 @@ class Failures:
 
 
 @pytest.mark.parametrize("code", PASSING, **NAME)
-async def test_a_close_outlasts_errors_of_the_coordinator(env: VirtualEnvironment, code: E):
+async def test_a_close_retries_on_errors_of_the_coordinator(env: VirtualEnvironment, code: E):
     handler = WorkHandler(env)
     await env.produce(5, [0])
     async with member(env, **CLOSE) as group, running(group.run("orders", handler)) as consuming:
@@ -45,7 +45,7 @@ async def test_a_close_outlasts_errors_of_the_coordinator(env: VirtualEnvironmen
 
 
 @pytest.mark.parametrize("times", [1, 6])
-async def test_a_close_outlasts_refused_connections(env: VirtualEnvironment, times: int):
+async def test_a_close_retries_on_refused_connections(env: VirtualEnvironment, times: int):
     """The coordinator is down for some seconds and is not replaced."""
     handler = WorkHandler(env)
     await env.produce(5, [0])
@@ -64,7 +64,7 @@ async def test_a_close_outlasts_refused_connections(env: VirtualEnvironment, tim
     assert env.cluster.group("g").members == {}
 
 
-async def test_the_leave_alone_outlasts_refused_connections(env: VirtualEnvironment):
+async def test_the_leave_alone_is_retried_while_connections_are_refused(env: VirtualEnvironment):
     """There is nothing to commit."""
     handler = WorkHandler(env)
     async with member(env, **CLOSE) as group, running(group.run("orders", handler)) as consuming:
@@ -81,7 +81,7 @@ async def test_the_leave_alone_outlasts_refused_connections(env: VirtualEnvironm
 
 
 @pytest.mark.parametrize("marks", [0, 5])
-async def test_a_close_at_a_frozen_coordinator_goes_to_the_new_one(env: VirtualEnvironment, marks: int):
+async def test_a_close_at_a_frozen_coordinator_uses_the_new_one(env: VirtualEnvironment, marks: int):
     """A leaving member sends no heartbeats: LeaveGroup itself must detect that it is not answered."""
     handler = WorkHandler(env)
     if marks:
@@ -137,7 +137,7 @@ async def test_a_close_does_not_wait_for_a_deleted_topic(env: VirtualEnvironment
 
 
 @pytest.mark.parametrize("code", PASSING, **NAME)
-async def test_a_revoke_outlasts_errors_of_the_coordinator(env: VirtualEnvironment, code: E):
+async def test_a_revoke_retries_on_errors_of_the_coordinator(env: VirtualEnvironment, code: E):
     """The group waits for the member that long anyway, and no record is handled twice."""
     gate, ends = Gate(0, 4), SessionEndHook()
     handler = WorkHandler(env, gate)

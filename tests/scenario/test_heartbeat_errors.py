@@ -136,7 +136,7 @@ async def test_rebalance(env: VirtualEnvironment):
         await handler.until("claim 0@5")
 
 
-async def test_heartbeats_go_on_while_handlers_drain(env: VirtualEnvironment):
+async def test_heartbeats_continue_while_handlers_drain(env: VirtualEnvironment):
     """A member with slow handlers stays in the group: heartbeats continue during drain, cleanup and commit."""
 
     async def slow(session: Session, _claim: object, _record: object) -> None:

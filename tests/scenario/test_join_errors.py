@@ -119,7 +119,7 @@ async def test_a_lost_connection_is_retried(env: VirtualEnvironment, api: str, w
         assert len(env.cluster.group("g").members) == 1
 
 
-async def test_a_coordinator_that_loads_for_long_is_waited_for(env: VirtualEnvironment):
+async def test_the_member_waits_for_a_coordinator_that_loads_for_long(env: VirtualEnvironment):
     """Pauses grow up to rejoin_backoff and stay there; loading does not count as a failed try."""
     env.cluster.faults.on("JoinGroup", times=40).error(E.COORDINATOR_LOAD_IN_PROGRESS)
     handler = WorkHandler(env)

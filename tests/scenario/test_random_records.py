@@ -97,7 +97,7 @@ class HandledRecords:
 
 @pytest.mark.parametrize("is_slow", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-async def test_what_is_committed_was_handled(env: VirtualEnvironment, seed: int, is_slow: bool):
+async def test_only_handled_records_are_committed(env: VirtualEnvironment, seed: int, is_slow: bool):
     for partition in range(4):
         await env.admin.produce(orders(partition), [b"v" * 50] * RECORDS, batch=7)
     handled = HandledRecords(env, seed, is_slow=is_slow)

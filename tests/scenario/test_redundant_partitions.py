@@ -74,7 +74,7 @@ async def test_a_partition_of_two_members(env: VirtualEnvironment) -> None:
     }
 
 
-async def test_of_what_two_members_commit_the_last_wins(env: VirtualEnvironment) -> None:
+async def test_the_last_commit_of_two_members_wins(env: VirtualEnvironment) -> None:
     """Marks only move forward within one member: the slower member moves the group's offset back."""
     quick, slow = asyncio.Event(), asyncio.Event()
 

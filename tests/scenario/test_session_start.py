@@ -62,7 +62,7 @@ async def test_two_hundred_partitions_cost_one_request_a_broker(env: VirtualEnvi
             assert not nodes, "every partition has a commit"
 
 
-async def test_rebalances_leave_no_fetch_sessions_behind(env: VirtualEnvironment):
+async def test_rebalances_close_old_fetch_sessions(env: VirtualEnvironment):
     """A node has a thousand fetch sessions for all clients: each session of a member must close the previous one."""
     handler = ClaimCounter(env)
     async with member(env) as group, running(group.run(env.topic, handler)):
