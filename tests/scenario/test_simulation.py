@@ -263,5 +263,5 @@ def torn(directory: Path, batch: bytes, frame: bytes) -> list[Path]:
     return found
 
 
-def test_the_repr_of_an_action():
+def test_the_text_of_an_action():
     assert str(Action(1.5, "block_client", ("m1", 4.0))) == "block_client(m1, 4.0)"
