@@ -1,7 +1,7 @@
-"""Kafka's error codes: number, name and whether a retry can help.
+"""Kafka's error codes: number, name and whether the error is retriable.
 
-Source: `org.apache.kafka.common.protocol.Errors` of kafka-clients 4.3.1. A test compares the table with the jar's
-class where the jar is at hand.
+Source: `org.apache.kafka.common.protocol.Errors` of kafka-clients 4.3.1. A test compares the table with the class in
+the jar, if the jar is available.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["RETRIABLE", "ErrorCode", "error_name", "is_retriable"]
 
 
 class ErrorCode(IntEnum):
-    """An error code as it stands in a Kafka response; 0 (`NONE`) means success."""
+    """An error code of a Kafka response; 0 (`NONE`) means success."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -187,16 +187,16 @@ RETRIABLE: frozenset[int] = frozenset(
         ErrorCode.SHARE_SESSION_LIMIT_REACHED,
     }
 )
-"""Codes whose exception in Kafka derives from `RetriableException`."""
+"""Codes whose exception class in Kafka is a `RetriableException`."""
 
 _NAMES: dict[int, str] = {code.value: code.name for code in ErrorCode}
 
 
 def error_name(code: int) -> str:
-    """The name of `code`, or `UNKNOWN_ERROR_CODE_<n>` for one that this release does not know."""
+    """Return the name of `code`, or `UNKNOWN_ERROR_CODE_<n>` if this release does not know it."""
     return _NAMES.get(code) or f"UNKNOWN_ERROR_CODE_{code}"
 
 
 def is_retriable(code: int) -> bool:
-    """Whether Kafka's own client would try the same request again after `code`."""
+    """Return whether Kafka's own client would retry the request after `code`."""
     return code in RETRIABLE
