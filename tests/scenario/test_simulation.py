@@ -113,14 +113,14 @@ QUICKLY_FOUND = (
     "no commit at the end",
     "start one record later",
     "never leaves",
-    "answers before the append",
+    "responses before the append",
     "older offsets are fetched",
     "some batches are not handed out",
     "two coordinators",
 )
 
 FOUND_BY_ONE = {
-    "a static leader counts anew": 496,
+    "a static leader assumes current partition counts": 496,
     "a stale generation may commit": 497,
     "the generation stays the same": 497,
 }
@@ -168,7 +168,7 @@ def test_the_shortest_plan_of_a_failure():
     assert failed.violation is not None
     assert shortest.violation.name == failed.violation.name
     assert len(plan.actions) < len(plan_of(failed.seed).actions)
-    assert f"seed {failed.seed} breaks: {failed.violation.name}" in text
+    assert f"seed {failed.seed} violates: {failed.violation.name}" in text
 
 
 def test_shrinking_removes_all_unneeded_actions():
@@ -198,7 +198,7 @@ def test_the_command_prints_a_run(capsys: pytest.CaptureFixture[str]):
     assert output[-len(story) - 1 : -1] == story
     assert output[0].startswith("seed 17: ")
     assert any(line.startswith("  m1: ") for line in output)
-    assert "all well" in output[-1]
+    assert "no violation" in output[-1]
     assert any("plan         join(m1)" in line for line in output)
 
 
@@ -214,8 +214,8 @@ def test_a_failing_command(capsys: pytest.CaptureFixture[str]):
         assert main(["--seed", "0"]) == 1
         output = capsys.readouterr().out
         assert main(["--seed", "0", "--story"]) == 1
-    assert "seed 0 breaks: commits never pass unhandled records" in output
-    assert "BROKEN commits never pass unhandled records: seeds 0" in output
+    assert "seed 0 violates: commits never pass unhandled records" in output
+    assert "VIOLATED commits never pass unhandled records: seeds 0" in output
 
 
 def test_the_command_runs_mutations(capsys: pytest.CaptureFixture[str]):
@@ -229,7 +229,7 @@ def test_the_command_runs_mutations(capsys: pytest.CaptureFixture[str]):
 
 @pytest.mark.parametrize(
     ("seeds", "message"),
-    [("5:2", "'5:2' are no seeds"), ("x", "'x' is neither a seed nor FROM:TO"), ("3:", "neither")],
+    [("5:2", "'5:2' is not a range of seeds"), ("x", "'x' is neither a seed nor FROM:TO"), ("3:", "neither")],
 )
 def test_invalid_seeds(capsys: pytest.CaptureFixture[str], seeds: str, message: str):
     with pytest.raises(SystemExit):

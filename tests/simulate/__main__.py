@@ -1,14 +1,14 @@
-"""`python -m tests.simulate --seeds 0:200`: run seeds, and say what broke.
+"""`python -m tests.simulate --seeds 0:200`: run simulations by seed, and report violated invariants.
 
-    --seeds 0:200        these runs (one number: one run)
-    --jobs 2             in so many processes
-    --seed 17 --story    one run, told line by line; --requests adds every request of it
-    --json               an object a run instead of text, one a line
-    --no-shrink          failing stories as they are, not shortened first
-    --mutation "name"    break the clients or the brokers on purpose, and look for the first seed that finds it; `all`: in
-                         each way there is
+    --seeds 0:200        run these seeds (a single number: one run)
+    --jobs 2             number of processes
+    --seed 17 --story    one run with its events line by line; --requests adds every request
+    --json               one JSON object per run and line, instead of text
+    --no-shrink          do not shorten the plans of failing runs
+    --mutation "name"    introduce a bug into the clients or brokers, and find the first seed that detects it; `all`: every
+                         mutation in turn
 
-Exit status 1 if any run broke an invariant, or a mutation was not found.
+The exit status is 1 if a run violated an invariant, or a mutation was not detected.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from tests.simulate.shrink import shrink
 __all__ = ["main"]
 
 EVERY = 100
-"""Runs from one line of progress to the next, where they are not written over each other."""
+"""Runs per line of progress if the output is not a terminal."""
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
-    """The command; its exit status."""
+    """Run the command; return its exit status."""
     options = _options(None if arguments is None else list(arguments))
     if options.mutation is not None:
         return _find_mutations(
@@ -81,12 +81,12 @@ def _seeds(text: str) -> range:
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is neither a seed nor FROM:TO") from None
     if seeds.stop < seeds.start:
-        raise argparse.ArgumentTypeError(f"{text!r} are no seeds: the second number is less than the first")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a range of seeds: TO is less than FROM")
     return seeds
 
 
 def _show_progress(summary: Summary, total: int) -> None:
-    """On one line of a terminal; elsewhere a line now and then, if there is much to wait for."""
+    """Update one line on a terminal; elsewhere print a line every 100 runs, if there are more than 100."""
     broken = sum(map(len, summary.broken.values()))
     text = f"{summary.runs} of {total} runs, {broken} broken"
     if sys.stderr.isatty():
@@ -100,7 +100,7 @@ def _tell(seed: int, *, requests: bool) -> int:
     print("\n".join([*describe_plan(plan_of(seed)), "", *outcome.story]))
     if requests:
         print("\n".join(["", "requests:", *outcome.requests]))
-    print(f"digest {outcome.digest}, {outcome.virtual_seconds:.3f} s, {outcome.violation or 'all well'}")
+    print(f"digest {outcome.digest}, {outcome.virtual_seconds:.3f} s, {outcome.violation or 'no violation'}")
     return 0 if outcome.violation is None else 1
 
 
@@ -112,7 +112,7 @@ def _show_failure(outcome: Outcome, *, shorten: bool) -> None:
 
 
 def _find_mutations(mutations: Iterable[str], seeds: range) -> int:
-    """A line for each: the seed that found it, and the invariant."""
+    """Print a line per mutation: the seed that detected it, and the violated invariant."""
     missed = 0
     for mutation in mutations:
         began = time.perf_counter()
@@ -130,7 +130,7 @@ if __name__ == "__main__":
     try:
         status = main()
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read has read enough; Python would complain again when it ends
+    except BrokenPipeError:  # the reader of stdout has ended; without this Python would raise again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
     sys.exit(status)

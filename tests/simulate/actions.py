@@ -1,4 +1,4 @@
-"""What each kind of action does to a world; `plan` says to whom and when."""
+"""The effect of each kind of action on a simulation; `plan` decides its object and time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ACTS: Final[dict[str, Act]] = {}
 
 
 def perform(world: World, kind: str, args: tuple[Any, ...]) -> None:
-    """Do it; nothing happens where its object is not there."""
+    """Carry out an action; nothing happens if its object does not exist (any more)."""
     _ACTS[kind](world, *args)
 
 
@@ -31,7 +31,7 @@ def _act(function: Act) -> Act:
     return function
 
 
-# --- members -------------------------------------------------------------------------------------------------------
+# --- members --------------------------------------------------------------------------------------------------------
 
 
 @_act
@@ -71,7 +71,7 @@ def _restart_standalone(world: World) -> None:
 
 @_act
 def _crash(world: World, name: str) -> None:
-    """The process dies: the other ends of its connections are told by its machine."""
+    """Kill the process: its host closes its connections."""
     if member := world.member(name):
         world.network.begin(_at_host(f"{name} is dead", member.host, NetworkFault.HANG), forever=True)
         world.network.cut(member.host)
@@ -80,7 +80,7 @@ def _crash(world: World, name: str) -> None:
 
 @_act
 def _lose_host(world: World, name: str) -> None:
-    """The machine dies: nobody is told."""
+    """Kill the host: its connections stay half-open."""
     if member := world.member(name):
         world.network.half_open(member.host)
         world.network.begin(_at_host(f"{name} is dead", member.host, NetworkFault.HANG), forever=True)
@@ -115,7 +115,7 @@ def _block_handler(world: World, name: str, seconds: float) -> None:
 
 @_act
 def _ignore_cancellation(world: World, name: str, seconds: float) -> None:
-    """Stuck, and deaf to its cancellation."""
+    """Block the handler, and let it ignore its cancellation."""
     if member := world.member(name):
         member.handler.disturbances.ignores_cancellation = True
         _block_for(world, member.handler.disturbances, seconds)
@@ -128,13 +128,13 @@ def _block_for(world: World, disturbances: Disturbances, seconds: float) -> None
 
 @_act
 def _pause(world: World, name: str, seconds: float) -> None:
-    """The user's own pause, of what the member owns now."""
+    """Pause all partitions that the member owns now, as a user may."""
     if (member := world.member(name)) and (group := member.group):
         group.pause_all()
         world.later(seconds, group.resume_all)
 
 
-# --- wires ---------------------------------------------------------------------------------------------------------
+# --- network --------------------------------------------------------------------------------------------------------
 
 
 def _at_host(
@@ -157,9 +157,9 @@ def _disturb(world: World, disturbance: NetworkDisturbance, seconds: float) -> N
 
 @_act
 def _block_client(world: World, name: str, seconds: float) -> None:
-    """Nothing gets through to or from somebody; what is sent arrives later."""
+    """Hold back all traffic of a client; it arrives later."""
     if client := world.client(name):
-        _disturb(world, _at_host(f"{name} is mute", client.host, NetworkFault.HANG), seconds)
+        _disturb(world, _at_host(f"traffic of {name} is blocked", client.host, NetworkFault.HANG), seconds)
 
 
 @_act
@@ -176,7 +176,7 @@ def _half_open_client(world: World, name: str) -> None:
 
 @_act
 def _close_client(world: World, name: str) -> None:
-    """The brokers close the connections of somebody in order, as they do with idle ones."""
+    """Let the brokers close a client's connections in order, as they do with idle ones."""
     if client := world.client(name):
         world.network.close_connections(client.host)
 
@@ -184,16 +184,16 @@ def _close_client(world: World, name: str) -> None:
 @_act
 def _slow_client(world: World, name: str, latency: float, seconds: float) -> None:
     if client := world.client(name):
-        _disturb(world, _at_host(f"the wire of {name} is slow", client.host, latency=latency), seconds)
+        _disturb(world, _at_host(f"the network of {name} is slow", client.host, latency=latency), seconds)
 
 
 @_act
 def _partition_client(world: World, name: str, node_id: int, seconds: float) -> None:
-    """Somebody and one node don't hear of each other."""
+    """Block the traffic between a client and one node."""
     if client := world.client(name):
         host, port = client.host, world.port(node_id)
         disturbance = NetworkDisturbance(
-            f"{name} and node {node_id} are apart",
+            f"{name} and node {node_id} are partitioned",
             lambda one, other: host in (one[0], other[0]) and port in (one[1], other[1]),
             NetworkFault.HANG,
         )
@@ -202,8 +202,8 @@ def _partition_client(world: World, name: str, node_id: int, seconds: float) -> 
 
 @_act
 def _freeze_node(world: World, node_id: int, seconds: float) -> None:
-    """As a process that is stopped: connections are accepted, nobody answers."""
-    _disturb(world, _at_node(world, node_id, f"node {node_id} is mute", NetworkFault.SILENT), seconds)
+    """Freeze a node as SIGSTOP does: connections are accepted, but nothing is answered."""
+    _disturb(world, _at_node(world, node_id, f"node {node_id} is frozen", NetworkFault.SILENT), seconds)
 
 
 @_act
@@ -231,7 +231,7 @@ def _slow_node(world: World, node_id: int, latency: float, seconds: float) -> No
     _disturb(world, _at_node(world, node_id, f"node {node_id} is slow", latency=latency), seconds)
 
 
-# --- brokers -------------------------------------------------------------------------------------------------------
+# --- brokers --------------------------------------------------------------------------------------------------------
 
 
 @_act
@@ -246,15 +246,17 @@ def _power_cut(world: World, seconds: float) -> None:
 
 @_act
 def _slow_requests(world: World, node_id: int, delay: float, seconds: float) -> None:
-    """It takes its time over every request."""
+    """Delay every request at a node."""
     world.cluster.slow_node(node_id, delay)
     world.later(seconds, lambda: world.cluster.slow_node(node_id, 0.0))
 
 
 @_act
 def _hold_followers(world: World, topic: str, partition: int, seconds: float) -> None:
-    """What is written is not replicated: nobody reads it, and its producer waits. Or the group's own log stands still:
-    commits and plans are not answered."""
+    """Stop the replication of a partition: its new records are not readable, and their producer waits.
+
+    For `__consumer_offsets` it is the group's partition: commits and SyncGroup requests are not answered.
+    """
     if world.is_down:
         return
     if topic == OFFSETS_TOPIC:

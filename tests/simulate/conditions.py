@@ -1,4 +1,4 @@
-"""The network of a simulation: latencies that a seed draws, and faults that are laid over each other and taken away alone."""
+"""The network of a simulation: random latencies by seed, and disturbances that begin and end independently."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ LATENCY_PROFILES: Final[dict[str, Draw]] = {
     "far": lambda rng: rng.uniform(0.01, 0.06),
     "gusty": lambda rng: rng.uniform(0.0005, 0.003) if rng.random() < 0.97 else rng.uniform(0.05, 0.6),
 }
-"""Seconds that bytes need in one direction. Each chunk draws anew, so connections overtake each other; on one connection
-nothing does, as in TCP."""
+"""Seconds that a chunk of bytes needs in one direction, drawn for each chunk. Connections may overtake each other; within a
+connection the order is kept, as in TCP."""
 
 
 class NetworkDisturbance:
-    """Bad weather over some places: a fault, a latency, or both. `affects(one, other)` says whose connections it is over."""
+    """A fault, a latency, or both, on some connections: those between addresses for which `affects(one, other)` is true."""
 
     def __init__(
         self,
@@ -34,18 +34,22 @@ class NetworkDisturbance:
         fault: NetworkFault | None = None,
         latency: float = 0.0,
     ) -> None:
-        self.name, self.affects, self.fault, self.latency = name, affects, fault, latency
+        self.name = name
+        self.affects = affects
+        self.fault = fault
+        self.latency = latency  # seconds
 
     def __repr__(self) -> str:
         return f"<NetworkDisturbance {self.name}>"
 
 
 class DisturbedConditions(NetworkConditions):
-    """The fronts that are there now, in the order in which they came. Not `is_on` while the world is being made."""
+    """The disturbances in effect, in the order of their beginning, and the latencies; no latency before `is_on` is set."""
 
     def __init__(self, rng: random.Random, latency_profile: str) -> None:
         super().__init__()
-        self._rng, self._draw = rng, LATENCY_PROFILES[latency_profile]
+        self._rng = rng
+        self._draw = LATENCY_PROFILES[latency_profile]
         self.disturbances: list[NetworkDisturbance] = []
         self.is_on = False
 
@@ -75,7 +79,7 @@ class DisturbedConditions(NetworkConditions):
 
 
 class SimulatedNetwork(Network):
-    """A network under a `DisturbedConditions`; connections can be severed without a word to either end, too."""
+    """A network with `DisturbedConditions`; connections can also be made half-open or closed by the server."""
 
     def __init__(self, conditions: DisturbedConditions, chunk_size: int) -> None:
         super().__init__(chunk_size=chunk_size)
@@ -84,32 +88,32 @@ class SimulatedNetwork(Network):
         self._forever: list[NetworkDisturbance] = []
 
     def begin(self, disturbance: NetworkDisturbance, *, forever: bool = False) -> None:
-        """A front comes; one that is there `forever` outlasts `end_all`."""
+        """Begin a disturbance; one that lasts `forever` is not ended by `end_all`."""
         self.conditions.disturbances.append(disturbance)
         if forever:
             self._forever.append(disturbance)
 
     def end(self, disturbance: NetworkDisturbance) -> None:
-        """It goes again: what it held up arrives now."""
+        """End a disturbance: delayed bytes arrive now."""
         if disturbance in self.conditions.disturbances:
             self.conditions.disturbances.remove(disturbance)
             self.heal()
 
     def end_all(self) -> None:
-        """No bad weather any more; what is severed stays so, as both ends have to find out by themselves."""
+        """End all disturbances; half-open connections stay so, as both ends have to detect it."""
         self.conditions.disturbances[:] = self._forever
         self.heal()
 
     def half_open(self, host: str, port: int | None = None) -> int:
-        """Let open connections of an address carry nothing any more, in either direction, for ever: both ends think that
-        they are open (half-open, as after a machine lost its power). Returns how many there were."""
+        """Make the open connections of an address half-open for good, as after a host lost its power: they carry no more
+        bytes, though both ends believe that they are open. Return their number."""
         links = self.connections(host, port)
         self._severed.update(dict.fromkeys(links))
         return len(links)
 
     def close_connections(self, host: str, port: int | None = None) -> int:
-        """Let the servers close the open connections of an address in order: what they have sent arrives, and then the
-        end of it (FIN). Returns how many there were.
+        """Let the servers close the open connections of an address: what they have sent arrives, followed by FIN. Return the
+        number of connections.
         """
         links = self.connections(host, port)
         for link in links:

@@ -1,4 +1,4 @@
-"""What a sudden end of all brokers leaves on their disk: all that they have answered, and perhaps half of a write more."""
+"""Simulate a power cut on disk: all acknowledged writes are complete, and some files end in a partial write."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ __all__ = ["PowerCut", "tear"]
 
 
 class PowerCut(Exception):
-    """Why a cluster ends that is not asked whether it is ready."""
+    """The error with which a cluster is left at a power cut, without an orderly shutdown."""
 
 
 def tear(data_dir: Path, rng: random.Random) -> int:
-    """Let some of the files end in a write that was under way; returns how many.
+    """Append a partial write to some of the files; return how many.
 
-    The order of files is that of their names, so that chance alone decides.
+    Files are visited in the order of their names, so that only `rng` decides.
     """
     directories = sorted({path.parent for path in data_dir.rglob("*.log")})
     last = [max(directory.glob("*.log")) for directory in directories]
@@ -28,13 +28,13 @@ def tear(data_dir: Path, rng: random.Random) -> int:
 
 
 def _first_write_size(path: Path, content: bytes) -> int:
-    """The length of what was written first: a frame of the metadata's log, or a record batch."""
+    """Return the size of the first write in a file: a frame of the metadata log, or a record batch."""
     if path.suffix == ".metadata":
         return 8 + int.from_bytes(content[:4], "big")
     return 12 + int.from_bytes(content[8:12], "big")
 
 
 def _partial_write(content: bytes, whole: int, rng: random.Random) -> bytes:
-    """The beginning of a write: of one as the first in the file, or of anything, but never all of it."""
+    """Return an incomplete write: the beginning of one like the first in the file, or random bytes."""
     length = rng.randint(1, whole - 1)
     return content[:length] if content and rng.random() < 0.7 else rng.randbytes(length)

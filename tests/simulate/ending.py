@@ -1,4 +1,4 @@
-"""The end of a run: the faults stop, and all must be well within a bound; then everybody goes, and nothing is left."""
+"""The end of a run: faults stop, the group must recover within a limit, then all clients close and nothing may be left."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tests.simulate.world import World
 __all__ = ["close_all", "end_faults"]
 
 STABLE_TIMEOUT: Final = 60.0
-"""Seconds from the last fault until the group is stable: a request that hangs (4), a session that runs out (6), two
-rebalances that wait for somebody who does not come (8 each), a broker's delay (15), and the backoffs between them."""
+"""Seconds from the last fault until the group is stable: a request that hangs (4), a session timeout (6), two rebalances
+that wait for a missing member (8 each), a broker's delay (15), and the backoffs between them."""
 
 CATCH_UP_TIMEOUT: Final = 45.0
-"""Seconds until all records are handled and committed. A connection that was severed before may only now be noticed: the
-session is lost then (6), and a JoinGroup on another such connection is given up after the rebalance timeout and 5 (13)."""
+"""Seconds until all records are handled and committed. A half-open connection may be noticed only now: the session is then
+lost (6), and a JoinGroup on another such connection is given up after the rebalance timeout plus 5 (13)."""
 
 STEP: Final = 0.25
 
 
 async def end_faults(world: World) -> None:
-    """No more faults."""
-    world.story.write("plan", "calm")
+    """End all faults, and check that the group becomes stable, catches up and is healthy."""
+    world.story.write("plan", "faults end")
     world.cluster.faults.clear()
     world.network.end_all()
     for member in world.members.values():
@@ -51,12 +51,12 @@ async def _flush(world: World) -> None:
     await world.until(0.0)
     if not flushed.done():
         flushed.cancel()
-        raise Violation("the producer ends", f"{world.producer.producer!r} is not done")
+        raise Violation("the producer finishes", f"{world.producer.producer!r} still has unsent records")
     await flushed
 
 
 async def _within(world: World, seconds: float, what: str, problem: object) -> None:
-    """Look again and again; raises a violation with the problem that is left after so many seconds."""
+    """Poll `problem` until it returns None; raise a violation with the remaining problem after `seconds`."""
     assert callable(problem)
     limit = world.loop.time() + seconds
     while (left := problem()) is not None:
@@ -66,14 +66,14 @@ async def _within(world: World, seconds: float, what: str, problem: object) -> N
 
 
 def _not_stable(world: World) -> str | None:
-    """What keeps the group from being stable with just those who are there; None if it is."""
+    """Return why the group is not stable with exactly the active members; None if it is."""
     view = world.observer.view()
     if view.state != "Stable":
         return f"the group is {view.state}"
     names = sorted(member.client_id for member in view.members.values())
     wanted = sorted(member.name for member in world.active_members)
     if names != wanted:
-        return f"the group has {names}, and {wanted} are there"
+        return f"the group has the members {names}, the active ones are {wanted}"
     for member in world.active_members:
         session = None if member.group is None else member.group.session
         if session is None or session.ended or session.generation_id != view.generation:
@@ -82,7 +82,7 @@ def _not_stable(world: World) -> str | None:
         if mine != view.members[session.member_id].assignment:
             return f"{member.name} has {mine}, its coordinator {view.members[session.member_id].assignment}"
     missing = [tp for tp in _partitions(world) if tp not in view.assignment]
-    return f"nobody owns {missing}" if missing else None
+    return f"{missing} have no owner" if missing else None
 
 
 def _partitions(world: World) -> list[TopicPartition]:
@@ -94,7 +94,7 @@ def _partitions(world: World) -> list[TopicPartition]:
 
 
 def _not_caught_up(world: World) -> str | None:
-    """What is not handled, committed or healthy yet."""
+    """Return what is not handled, committed or healthy yet; None if everything is."""
     if (unsettled := _not_stable(world)) is not None:
         return unsettled
     if world.standalone is not None and (behind := world.standalone.behind) is not None:
@@ -104,12 +104,11 @@ def _not_caught_up(world: World) -> str | None:
         oracle, end = world.oracle.at(tp), world.cluster.partition(*tp).log.end_offset
         if oracle.handled_end != end:
             return f"{tp}: handled up to {oracle.handled_end} of {end}"
-        if (
-            oracle.is_set_back
-        ):  # whoever owns it believes that all is committed: only another record can bring it forward
+        if oracle.is_set_back:
+            # the owner believes that all is committed: only another record makes it commit again
             oracle.is_set_back = False
             world.producer.send(tp.topic, 1, tp.partition)
-            return f"{tp}: a commit came late, so that {oracle.committed} of {end} are committed"
+            return f"{tp}: a late commit has set the committed offset back to {oracle.committed} of {end}"
         if oracle.committed != end and end and _owner(world, owners[tp]).spec.auto_commit:
             return f"{tp}: committed {oracle.committed} of {end} by {owners[tp]}"
     for member in world.active_members:
@@ -129,7 +128,7 @@ def _owner(world: World, member_id: str) -> SimMember:
 
 
 def _check_logs(world: World) -> None:
-    """What producers were told of, and what was handed out, is what the logs hold."""
+    """Check that acknowledged records and records handed out are in the logs."""
     for tp in _partitions(world):
         log = {record.offset: record.value or b"" for record in world.cluster.records(*tp)}
         for oracle in world.observer.oracles.values():
@@ -137,10 +136,10 @@ def _check_logs(world: World) -> None:
 
 
 async def close_all(world: World) -> None:
-    """Everybody leaves in order; then nothing is left, neither a member in the group nor a task.
+    """Close all clients in order, and check that no member and no task is left.
 
-    What the logs hold now is handled. A record that its producer has given up may be on its way still; where it comes
-    when its readers are leaving, nobody has to handle it.
+    All records in the logs now must be handled. A record that its producer has given up may still arrive while the readers
+    are leaving; it need not be handled.
     """
     ends = {tp: world.cluster.partition(*tp).log.end_offset for tp in _partitions(world)}
     for member in world.active_members:
@@ -150,7 +149,7 @@ async def close_all(world: World) -> None:
     limit = world.loop.time() + 30.0
     while world.tasks:
         if world.loop.time() >= limit:
-            raise Violation("everybody ends", f"still at it: {[task.get_name() for task in world.tasks]}")
+            raise Violation("all clients end", f"still running: {[task.get_name() for task in world.tasks]}")
         await asyncio.wait([*world.tasks, world.broken], timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
         await world.until(0.0)
     await world.producer.aclose()
@@ -158,7 +157,7 @@ async def close_all(world: World) -> None:
     dynamic = [m.client_id for m in view.members.values() if m.group_instance_id is None]
     stayed = [name for name in dynamic if name not in excused]
     if stayed:
-        raise Violation("who leaves is gone", f"{stayed} are still members")
+        raise Violation("members that left are removed", f"{stayed} are still members")
     for tp, end in ends.items():
         oracle = world.oracle.at(tp)
         if oracle.handled_end < end:

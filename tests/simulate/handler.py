@@ -1,4 +1,4 @@
-"""The handler of a simulated member: it works as its habits say, can be disturbed, and tells the truth of every step."""
+"""The handler of a simulated member: reads and marks as its MemberSpec says, can be disturbed, and reports to the oracle."""
 
 from __future__ import annotations
 
@@ -18,32 +18,35 @@ __all__ = ["Disturbances", "Injected", "SimHandler"]
 
 
 MAX_COMMIT_SECONDS = 2.5
-"""Seconds that a commit may be under way in the worst of climates."""
+"""Seconds that a commit may take with the slowest latency profile."""
 
 
 class Injected(Exception):
-    """What a handler raises when it is told to."""
+    """The exception that a disturbed handler raises."""
 
 
 class Disturbances:
-    """What keeps handlers from their work now. `gate` is closed while they are stuck."""
+    """The disturbances of a member's handlers."""
 
     def __init__(self) -> None:
-        self.gate = asyncio.Event()
+        self.gate = asyncio.Event()  # cleared while the handlers are blocked
+        self.gate.set()
+        self.pace = 0.0  # seconds per record
+        self.ignores_cancellation = False
+        self.raise_once = False
+        self.return_once = False
+
+    def end(self) -> None:
+        """End all disturbances."""
         self.gate.set()
         self.pace = 0.0
         self.ignores_cancellation = False
         self.raise_once = False
         self.return_once = False
 
-    def end(self) -> None:
-        """Nothing disturbs any more."""
-        self.gate.set()
-        self.pace, self.ignores_cancellation, self.raise_once, self.return_once = 0.0, False, False, False
-
 
 class SimHandler(Handler):
-    """One for each life of a member. `is_dead()` says that nothing it does exists any more."""
+    """The handler of one member. With `is_dead` (a simulated crash) it reports nothing more."""
 
     def __init__(
         self,
@@ -54,14 +57,18 @@ class SimHandler(Handler):
         fail: Callable[[Violation], None],
         is_up_to_date: Callable[[Session], bool],
     ) -> None:
-        self.spec, self.oracle, self.story, self.rng = spec, oracle, story, rng
+        self.spec = spec
+        self.oracle = oracle
+        self.story = story
+        self.rng = rng
         self.disturbances = Disturbances()
         self.is_dead = False
         self.last_response_at: Callable[[], float] = lambda: float("inf")
         self.max_silence = float("inf")
         self.expects_prompt_commits = False
-        """Whether nothing holds commits up, so that the automatic ones must come."""
-        self._fail, self._is_up_to_date = fail, is_up_to_date
+        """Whether nothing delays commits in this run, so that automatic ones have to be made in time."""
+        self._fail = fail
+        self._is_up_to_date = is_up_to_date
         self._open: dict[Session, list[str]] = {}
         self.claims: dict[Session, list[ClaimLog]] = {}
 
@@ -74,7 +81,7 @@ class SimHandler(Handler):
             self._fail(Violation(name, f"{self.spec.name}: {text}"))
 
     def _try(self, check: Callable[..., Any], *args: Any, **more: Any) -> None:
-        """An event of the truth, if it counts."""
+        """Report an event to the oracle, unless the member is dead; a violation ends the run."""
         if self.is_dead:
             return
         try:
@@ -82,7 +89,7 @@ class SimHandler(Handler):
         except Violation as violation:
             self._fail(violation)
 
-    # --- hooks, in pairs ----------------------------------------------------------------------------------------
+    # --- session hooks, which must come in pairs ------------------------------------------------------------------
 
     async def setup(self, session: Session) -> None:
         self._write(f"setup, generation {session.generation_id}")
@@ -129,11 +136,11 @@ class SimHandler(Handler):
         self._check("hooks come after handlers", text, holds=not running)
 
     def session_ended(self, session: Session) -> None:
-        """Nothing more is to be called for it."""
+        """Check that `cleanup` was called: no hook may follow the end of the session."""
         calls = self._open.get(session)
         self._check("hooks come in pairs", f"no cleanup after {calls}", holds=calls is None)
 
-    # --- claims -------------------------------------------------------------------------------------------------
+    # --- claims ---------------------------------------------------------------------------------------------------
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:
         log = ClaimLog(
@@ -183,7 +190,7 @@ class SimHandler(Handler):
                 return
 
     async def _read_breaks(self, session: Session, claim: Claim, log: ClaimLog) -> None:
-        """A new loop every few records."""
+        """Break out of the loop after a few records, and start a new one."""
         while not claim.ended:
             left = self.rng.randint(1, 4)
             async for record in claim:
@@ -197,7 +204,7 @@ class SimHandler(Handler):
                 return
 
     async def _read_timeouts(self, session: Session, claim: Claim, log: ClaimLog) -> None:
-        """`anext` that is cancelled again and again: no record may be lost by that."""
+        """Read with `anext` and short timeouts: a canceled read must not lose a record."""
         while not claim.ended:
             record = None
             with suppress(TimeoutError, StopAsyncIteration):
@@ -223,13 +230,13 @@ class SimHandler(Handler):
             if self._should_return():
                 return
 
-    # --- one record ---------------------------------------------------------------------------------------------
+    # --- one record -----------------------------------------------------------------------------------------------
 
     def _check_silence(self, log: ClaimLog, offset: int) -> None:
-        """A record or a batch was handed out just now."""
+        """Check, as a record is handed out, that some broker has answered within the session timeout."""
         silence = asyncio.get_running_loop().time() - self.last_response_at()
-        text = f"{log.tp} at {offset} is handed out after {silence:.3f} s without any broker's answer"
-        self._check("a silent session is lost", text, holds=silence <= self.max_silence)
+        text = f"{log.tp} at {offset} is handed out after {silence:.3f} s without a response of any broker"
+        self._check("a session without responses is lost", text, holds=silence <= self.max_silence)
 
     async def _handle(self, log: ClaimLog, record: Record) -> None:
         self._stop_if_dead()
@@ -249,7 +256,7 @@ class SimHandler(Handler):
         disturbances = self.disturbances
         if disturbances.raise_once:
             disturbances.raise_once = False
-            raise Injected("the handler was told to raise")
+            raise Injected("injected by the simulation")
         pace = disturbances.pace or (self.spec.work_seconds if self.rng.random() < 0.3 else 0.0)
         if pace:
             await asyncio.sleep(pace * self.rng.uniform(0.5, 1.5))
@@ -259,7 +266,7 @@ class SimHandler(Handler):
             except asyncio.CancelledError:
                 if not disturbances.ignores_cancellation:
                     raise
-                self._write("swallows its cancellation")
+                self._write("ignores its cancellation")
 
     async def _mark(self, session: Session, claim: Claim, log: ClaimLog, record: Record) -> None:
         if self.spec.mark_every > 1 and record.offset % self.spec.mark_every and claim.lag:
@@ -276,13 +283,11 @@ class SimHandler(Handler):
         self.oracle.marked(log, offset, now)
         if self.expects_prompt_commits and self.spec.auto_commit and log.dirty_since is not None:
             age, most = now - log.dirty_since, self.spec.auto_commit_interval + MAX_COMMIT_SECONDS
-            text = (
-                f"marks of {log} wait for {age:.2f} s, every {self.spec.auto_commit_interval:g} s one is due"
-            )
-            self._check("automatic commits come", text, holds=age <= most)
+            text = f"marks of {log} wait for {age:.2f} s, auto_commit_interval is {self.spec.auto_commit_interval:g} s"
+            self._check("automatic commits are in time", text, holds=age <= most)
 
     async def _commit(self, session: Session) -> None:
-        """By hand, where nobody else does it."""
+        """Commit explicitly, if the member has no automatic commits."""
         if self.spec.auto_commit:
             return
         try:

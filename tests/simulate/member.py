@@ -1,4 +1,4 @@
-"""A program with a member of the group: it starts, consumes, goes on after failures, and ends in every way there is."""
+"""A simulated program with a group member: it starts, consumes, continues after failures, and ends in all possible ways."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ if TYPE_CHECKING:
 __all__ = ["SimMember"]
 
 PAUSE = 0.5
-"""Seconds after which a program that failed starts again."""
+"""Seconds until a program that failed starts again."""
 
 
 class SimMember:
-    """The member `spec.name`, from its start to its end. All that dials for it comes from `host`."""
+    """The program with the member `spec.name`. All its connections come from `host`."""
 
     def __init__(self, world: World, spec: MemberSpec, host: str) -> None:
-        self.world, self.spec, self.name, self.host = world, spec, spec.name, host
+        self.world = world
+        self.spec = spec
+        self.name = spec.name
+        self.host = host
         self.rng = random.Random(f"{world.plan.seed} {spec.name}")
         self.handler = SimHandler(
             spec,
@@ -50,17 +53,17 @@ class SimMember:
         self._leaves: dict[str, Any] = {}
         self._member_id = ""
         self.failed_to_leave = False
-        """Whether the client has said so; a connection may be half-open to the end."""
+        """Whether the client has logged that it could not leave; a connection may stay half-open to the end."""
         self._last_commit_unknown = False
-        """Whether the session's last commit was given up, so that nobody knows whether it took place."""
+        """Whether the session's last commit was given up, so that its outcome is unknown."""
 
     def __repr__(self) -> str:
-        state = "dead" if self.is_dead else "there" if self.is_active else "gone"
+        state = "dead" if self.is_dead else "active" if self.is_active else "closed"
         return f"<SimMember {self.name}: {state}>"
 
     @property
     def is_active(self) -> bool:
-        """Whether its program runs and wants to go on."""
+        """Whether the program is running and not about to close."""
         return self.should_run and not self.is_dead
 
     @property
@@ -90,10 +93,10 @@ class SimMember:
         view = self.world.observer.view()
         return view.generation == session.generation_id and session.member_id in view.members
 
-    # --- its program --------------------------------------------------------------------------------------------
+    # --- its program ----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin."""
+        """Start the program."""
         with self.world.network.source(self.host):
             self._life = self.world.spawn(self._run_program(), f"program of {self.name}")
 
@@ -128,7 +131,7 @@ class SimMember:
                 await group.aclose(**leaves)
 
     async def _consume(self, group: ConsumerGroup) -> None:
-        """`run()` once; what it may raise is what the handler raised, and what says that the place was taken."""
+        """Call `run()` once. It may raise only the handler's exception, and FENCED_INSTANCE_ID for a static member."""
         topics = self.spec.topics
         try:
             await group.run(self.world.pattern if isinstance(topics, str) else list(topics), self.handler)
@@ -149,15 +152,15 @@ class SimMember:
         if not self.is_dead:
             self.world.fail(Violation(name, f"{self.name}: {text}"))
 
-    # --- its ends -----------------------------------------------------------------------------------------------
+    # --- its ends -------------------------------------------------------------------------------------------------
 
     def leave(self, **how: Any) -> None:
-        """Close for good, as a program does that is told to stop."""
+        """Close for good."""
         self.should_run = False
         self._close(how)
 
     def restart(self) -> None:
-        """Close and begin anew; the place in the group is kept."""
+        """Close without leaving the group, and start again."""
         self._close({"leave": False})
 
     def _close(self, how: Mapping[str, Any]) -> None:
@@ -167,12 +170,12 @@ class SimMember:
                 self.world.spawn(self.group.aclose(**how), f"{self.name} closes")
 
     def cancel(self) -> None:
-        """Cancel the task that consumes; the program consumes again after a pause."""
+        """Cancel the consuming task; the program consumes again after a pause."""
         if self._consuming is not None:
             self._consuming.cancel()
 
     def die(self) -> None:
-        """Nothing that it does exists from now on; its tasks end where nobody hears of it."""
+        """Simulate a crash: from now on the program reports nothing, and its tasks are canceled."""
         self.is_dead = self.handler.is_dead = True
         self.handler.disturbances.end()
         for claim in [claim for claim in self.world.oracle.running if claim.member == self.name]:
@@ -181,27 +184,28 @@ class SimMember:
             if task is not None:
                 task.cancel()
 
-    # --- hooks --------------------------------------------------------------------------------------------------
+    # --- hooks ----------------------------------------------------------------------------------------------------
 
     def on_response(self, *_values: object) -> None:
-        """Some broker has answered something."""
+        """Record the time of the last response."""
         self._last_answer = asyncio.get_running_loop().time()
 
     def on_join(self, _group: str, member_id: str, generation: int, _leads: bool) -> None:
-        """In the group; whatever was before is over."""
+        """Check that no handler of an earlier session is running."""
         self._write(f"joined as {member_id}, generation {generation}")
         running = [str(claim) for claim in self.world.oracle.running if claim.member == self.name]
         if running:
             self._fail("one session at a time", f"joins while the handlers of {running} run")
         self._failed_commits.clear()
-        self._member_id, self._last_commit_unknown = member_id, False
+        self._member_id = member_id
+        self._last_commit_unknown = False
 
     def on_log(self, text: str) -> None:
-        """What the client logs at WARNING: here it says what no hook does."""
+        """Handle a warning that the client has logged, for events without a hook."""
         if "could not leave" in text:
             self.failed_to_leave = True
             if self.world.plan.is_orderly:
-                self._fail("peace", text)
+                self._fail("orderly actions cost nothing", text)
         if "the last commit took too long" in text:
             self._last_commit_unknown = True
             for claim in (claim for claims in self.handler.claims.values() for claim in claims):
@@ -210,7 +214,7 @@ class SimMember:
     def on_commit(
         self, _group: str, offsets: Mapping[TopicPartition, Any], errors: Mapping[TopicPartition, Any] | None
     ) -> None:
-        """A commit was answered, or failed."""
+        """Record the result of a commit."""
         for tp, committed in offsets.items():
             error = (errors or {}).get(tp)
             if error is None:
@@ -222,17 +226,17 @@ class SimMember:
             self.world.story.count("failed commits")
             self._write(f"commit failed: {'; '.join(sorted({str(error) for error in errors.values()}))}")
             if self.world.plan.is_orderly:
-                self._fail("peace", f"a commit failed: {errors}")
+                self._fail("orderly actions cost nothing", f"a commit failed: {errors}")
 
     def on_session_end(self, session: Session, cause: object) -> None:
-        """After the last commit."""
+        """Check the end of a session, after its last commit."""
         self._write(f"session of generation {session.generation_id} over: {type(cause).__name__}: {cause}")
         self.world.story.count(f"ended: {type(cause).__name__}")
         self.handler.session_ended(session)
         claims = self.handler.claims.pop(session, [])
         if session.is_lost:
             if self.world.plan.is_orderly:
-                self._fail("peace", f"a session was lost: {cause}")
+                self._fail("orderly actions cost nothing", f"a session was lost: {cause}")
             return
         if not self.spec.auto_commit or self.is_dead:
             return

@@ -1,4 +1,4 @@
-"""Ways to break the brokers on purpose; each is a patch that lasts for a block."""
+"""Mutations of the brokers: bugs introduced on purpose, each as a patch for the duration of a block."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ Mutation = Callable[[], AbstractContextManager[object]]
 Patched = AbstractContextManager[object]
 
 
-# --- the group's state ---------------------------------------------------------------------------------------------
+# --- the group's state ----------------------------------------------------------------------------------------------
 
 
 def _any_generation() -> Patched:
-    """The coordinator takes commits of former members and generations."""
+    """The coordinator accepts commits of former members and generations."""
     return _commits_checked_by(lambda *_, **_how: ErrorCode.NONE)
 
 
 def _stale_generation() -> Patched:
-    """It takes those of former generations, of members that are still there."""
+    """The coordinator accepts commits of current members with a former generation."""
     check = checks.check_commit
 
     def lenient(
@@ -57,7 +57,7 @@ def _commits_checked_by(check: Callable[..., ErrorCode]) -> Iterator[None]:
 
 
 def _same_generation() -> Patched:
-    """A rebalance does not make a new generation."""
+    """A rebalance does not increment the generation."""
     begin = ClassicGroup.init_next_generation
 
     def again(self: ClassicGroup) -> None:
@@ -69,14 +69,14 @@ def _same_generation() -> Patched:
 
 
 def _waits_for_nobody() -> Patched:
-    """A rebalance ends when the first member has joined; the others are thrown out."""
+    """A rebalance completes when the first member has joined; the others are removed."""
     return patch.object(
         ClassicGroup, "has_all_members_joined", property(lambda group: group.awaiting_join_count > 0)
     )
 
 
 def _keeps_members() -> Patched:
-    """A rebalance ends when the first member has joined; the others stay, with what they had."""
+    """A rebalance completes when the first member has joined; the others keep their old assignments."""
 
     def complete(self: Rebalance, group: ClassicGroup) -> None:
         with patch.object(ClassicGroup, "not_yet_rejoined_dynamic_members", lambda _group: ()):
@@ -97,7 +97,7 @@ def _at_once(complete: Callable[[Rebalance, ClassicGroup], None]) -> Any:
 
 
 def _sessions_never_end() -> Patched:
-    """Members that are dead stay for ever."""
+    """The sessions of dead members never expire."""
     expire = Rebalance.expire_session
 
     def patient(self: Rebalance, group: ClassicGroup, member_id: str) -> None:
@@ -108,7 +108,7 @@ def _sessions_never_end() -> Patched:
 
 
 def _secret_rebalances() -> Patched:
-    """A heartbeat is not told that the group rebalances."""
+    """Heartbeat responses do not contain REBALANCE_IN_PROGRESS."""
     beat = GroupCoordinator.heartbeat
 
     def calm(self: GroupCoordinator, *args: Any) -> ErrorCode:
@@ -119,11 +119,11 @@ def _secret_rebalances() -> Patched:
 
 
 def _two_coordinators() -> Patched:
-    """A coordinator whose partition went to another node goes on."""
+    """A coordinator continues after its partition has moved to another node."""
     return patch.object(GroupCoordinator, "unload", lambda *_: None)
 
 
-# --- __consumer_offsets ----------------------------------------------------------------------------------------------
+# --- __consumer_offsets ---------------------------------------------------------------------------------------------
 
 
 def _hasty_answers() -> Patched:
@@ -138,7 +138,7 @@ def _hasty_answers() -> Patched:
 
 
 def _half_loaded() -> Patched:
-    """A new coordinator overlooks every fourth batch when it reads its partition."""
+    """A new coordinator skips every fourth batch when it loads its partition."""
     take = ReplayedPartition._replay_batch
 
     def careless(self: ReplayedPartition, batch: Any, header: Any) -> None:
@@ -149,7 +149,7 @@ def _half_loaded() -> Patched:
 
 
 def _plans_not_written() -> Patched:
-    """The log of a group keeps its members without their partitions."""
+    """The group's log contains the members without their assignments."""
 
     def snapshot(self: GroupMember, protocol_name: str | None, _assignment: bytes) -> Any:
         return whole(self, protocol_name, b"")
@@ -159,7 +159,7 @@ def _plans_not_written() -> Patched:
 
 
 def _old_offsets() -> Patched:
-    """OffsetFetch tells of one record less than was committed."""
+    """OffsetFetch returns one less than the committed offset."""
     values = offset_fetch._values
 
     def less(*args: Any) -> Any:
@@ -169,7 +169,7 @@ def _old_offsets() -> Patched:
     return patch.object(offset_fetch, "_values", less)
 
 
-# --- records ---------------------------------------------------------------------------------------------------------
+# --- records --------------------------------------------------------------------------------------------------------
 
 
 def _lost_with_a_leader() -> Patched:
@@ -185,7 +185,7 @@ def _lost_with_a_leader() -> Patched:
 
 
 def _not_kept() -> Patched:
-    """Of some batches the producer is told that they are written, and they are not."""
+    """Some batches are acknowledged but not written."""
     append, numbers = PartitionLog.append, count(1)
 
     def forgetful(self: PartitionLog, data: Any, *args: Any, **options: Any) -> LogAppendInfo:
@@ -198,7 +198,7 @@ def _not_kept() -> Patched:
 
 
 def _skipped_batch() -> Patched:
-    """Of several batches that are asked for, the first does not come now and then."""
+    """Some fetches of several batches omit the first one."""
     read, numbers = PartitionLog.read, count(1)
 
     def skipping(self: PartitionLog, *args: Any, **options: Any) -> Any:
@@ -211,7 +211,7 @@ def _skipped_batch() -> Patched:
 
 
 def _read_too_early() -> Patched:
-    """Consumers are given what the followers do not have yet."""
+    """Consumers get records that the followers do not have yet."""
     read, bytes_from = PartitionLog.read, PartitionLog.bytes_from
 
     def all_of_it(self: PartitionLog, *args: Any, end: int | None = None, **options: Any) -> Any:
@@ -223,11 +223,11 @@ def _read_too_early() -> Patched:
     return patch.multiple(PartitionLog, read=all_of_it, bytes_from=all_bytes)
 
 
-# --- files -----------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------------------------
 
 
 def _recovers_too_little() -> Patched:
-    """The last batch of a file counts as torn."""
+    """Recovery takes the last batch of a file for a partial write."""
     batches = recovery._batches
 
     def fewer(files: OpenFiles, path: Path) -> Iterator[Any]:
@@ -241,17 +241,17 @@ BROKER_MUTANTS: Final[dict[str, Mutation]] = {
     "any generation may commit": _any_generation,
     "a stale generation may commit": _stale_generation,
     "the generation stays the same": _same_generation,
-    "a rebalance waits for nobody": _waits_for_nobody,
-    "who does not rejoin keeps what it had": _keeps_members,
+    "a rebalance does not wait": _waits_for_nobody,
+    "members that do not rejoin keep their partitions": _keeps_members,
     "sessions never end": _sessions_never_end,
-    "rebalances are kept secret": _secret_rebalances,
+    "heartbeats do not report rebalances": _secret_rebalances,
     "two coordinators": _two_coordinators,
-    "answers before the append": _hasty_answers,
-    "half of the offsets are loaded": _half_loaded,
-    "plans are not written": _plans_not_written,
+    "responses before the append": _hasty_answers,
+    "offsets are loaded incompletely": _half_loaded,
+    "assignments are not written": _plans_not_written,
     "older offsets are fetched": _old_offsets,
     "a new leader lacks records": _lost_with_a_leader,
-    "some batches are not kept": _not_kept,
+    "some batches are not written": _not_kept,
     "some batches are not handed out": _skipped_batch,
     "records are read before they are replicated": _read_too_early,
     "a restart forgets the last batch": _recovers_too_little,

@@ -1,4 +1,4 @@
-"""Ways to break the clients on purpose; each is a patch that lasts for a block."""
+"""Mutations of the clients: bugs introduced on purpose, each as a patch for the duration of a block."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Mutation = Callable[[], AbstractContextManager[object]]
 
 @contextlib.contextmanager
 def _mark_before_handling() -> Iterator[None]:
-    """A record counts as done when it is handed out (what automatic commits of other clients do)."""
+    """A record is marked when it is handed out (as the automatic commits of other clients do)."""
     marks: WeakKeyDictionary[PartitionConsumer, PartitionOffsets] = WeakKeyDictionary()
     make, take = vars(session_run)["make_claims"], PartitionConsumer.__anext__
 
@@ -54,7 +54,7 @@ def _mark_before_handling() -> Iterator[None]:
 
 
 def _commit_one_more() -> AbstractContextManager[object]:
-    """A commit says one record more than was marked."""
+    """A commit contains one more than the mark."""
 
     def value(self: PartitionOffsets) -> CommittedOffset:
         return CommittedOffset(self.next_offset + self.dirty, self.metadata, self.leader_epoch)
@@ -63,13 +63,13 @@ def _commit_one_more() -> AbstractContextManager[object]:
 
 
 def _deaf_to_rebalances() -> AbstractContextManager[object]:
-    """REBALANCE_IN_PROGRESS is overheard."""
+    """REBALANCE_IN_PROGRESS is ignored."""
     actions = {**heartbeats.HEARTBEAT_RESULTS, ErrorCode.REBALANCE_IN_PROGRESS: HeartbeatResult.ALIVE}
     return patch.object(heartbeats, "HEARTBEAT_RESULTS", actions)
 
 
 def _skip_after_reconnect() -> AbstractContextManager[object]:
-    """A fetch that failed goes on one record later."""
+    """After a failed fetch one record is skipped."""
     redispatch = Fetchers._redispatch
 
     def skipping(self: Fetchers, consumers: Any, error: Exception, **more: Any) -> None:
@@ -81,7 +81,7 @@ def _skip_after_reconnect() -> AbstractContextManager[object]:
 
 
 def _repeat_after_reconnect() -> AbstractContextManager[object]:
-    """A fetch that failed goes on one record earlier."""
+    """After a failed fetch one record is repeated."""
     redispatch = Fetchers._redispatch
 
     def repeating(self: Fetchers, consumers: Any, error: Exception, **more: Any) -> None:
@@ -93,7 +93,7 @@ def _repeat_after_reconnect() -> AbstractContextManager[object]:
 
 
 def _no_commit_at_the_end() -> AbstractContextManager[object]:
-    """The last commit of a session is left out."""
+    """A session ends without its last commit."""
     commit = SessionRun._commit
 
     async def lazy(self: SessionRun) -> None:
@@ -104,7 +104,7 @@ def _no_commit_at_the_end() -> AbstractContextManager[object]:
 
 
 def _no_automatic_commits() -> AbstractContextManager[object]:
-    """Marks are committed at the end of a session only."""
+    """Marks are committed only at the end of a session."""
 
     async def lazy(_self: SessionRun) -> None:
         await asyncio.Event().wait()
@@ -113,7 +113,7 @@ def _no_automatic_commits() -> AbstractContextManager[object]:
 
 
 def _loss_ignored() -> AbstractContextManager[object]:
-    """A member that was expelled, or is cut off, goes on as if it were not."""
+    """A member that was removed from the group, or has no connection, continues."""
     told = session_causes.SessionCauses.on_heartbeat
 
     def calm(self: Any, result: HeartbeatResult, error: Any) -> None:
@@ -124,7 +124,7 @@ def _loss_ignored() -> AbstractContextManager[object]:
 
 
 def _two_owners() -> AbstractContextManager[object]:
-    """The plan gives the first partition to two members."""
+    """The assignment gives the first partition to two members."""
     assign = JoinProtocols.assign
 
     def doubled(self: JoinProtocols, *args: Any) -> Any:
@@ -142,7 +142,7 @@ def _two_owners() -> AbstractContextManager[object]:
 
 
 def _start_one_later() -> AbstractContextManager[object]:
-    """A claim begins one record behind the group's offset."""
+    """A claim begins one record after the committed offset."""
     find = vars(session_run)["find_start_offsets"]
 
     async def later(*args: Any) -> Any:
@@ -153,7 +153,7 @@ def _start_one_later() -> AbstractContextManager[object]:
 
 
 def _handlers_not_waited_for() -> AbstractContextManager[object]:
-    """A session ends while its handlers still work."""
+    """A session ends while its handlers are still running."""
 
     async def hasty(self: HandlerTasks) -> None:
         return None
@@ -166,7 +166,7 @@ def _handlers_not_waited_for() -> AbstractContextManager[object]:
 
 
 def _no_cleanup_after_loss() -> AbstractContextManager[object]:
-    """A session that is lost forgets its last hooks."""
+    """A lost session does not call its last hooks."""
     end = HandlerCalls.end
 
     async def forgetful(self: HandlerCalls) -> None:
@@ -186,7 +186,7 @@ def _never_leaves() -> AbstractContextManager[object]:
 
 
 def _failed_is_written() -> AbstractContextManager[object]:
-    """A producer that gives a batch up says that it is written."""
+    """A producer acknowledges a batch that it has given up."""
 
     def complete(self: ProducerBatch, _make_error: Any) -> None:
         self.complete(10_000)
@@ -195,7 +195,7 @@ def _failed_is_written() -> AbstractContextManager[object]:
 
 
 def _marks_move_back() -> AbstractContextManager[object]:
-    """A mark is set to an older record now and then."""
+    """Some marks move backwards."""
 
     def advance(self: PartitionOffsets, offset: int, metadata: str, leader_epoch: int) -> None:
         self._move(max(0, offset - offset % 3), metadata, leader_epoch)
@@ -204,7 +204,7 @@ def _marks_move_back() -> AbstractContextManager[object]:
 
 
 def _static_leader_counts_anew() -> AbstractContextManager[object]:
-    """A static leader that comes back takes its old plan for one of the present partitions (as this client did once)."""
+    """A returning static leader assumes that its old assignment was made for the present partitions (an old bug)."""
 
     async def present(_self: ClassicMembership, counts: Any) -> Any:
         return counts
@@ -215,18 +215,18 @@ def _static_leader_counts_anew() -> AbstractContextManager[object]:
 CLIENT_MUTANTS: Final[dict[str, Mutation]] = {
     "mark before handling": _mark_before_handling,
     "commit one record more": _commit_one_more,
-    "deaf to rebalances": _deaf_to_rebalances,
+    "rebalances are ignored": _deaf_to_rebalances,
     "skip a record after a reconnect": _skip_after_reconnect,
     "repeat a record after a reconnect": _repeat_after_reconnect,
     "no commit at the end": _no_commit_at_the_end,
     "no automatic commits": _no_automatic_commits,
-    "a loss is ignored": _loss_ignored,
+    "a lost membership is ignored": _loss_ignored,
     "two owners": _two_owners,
     "start one record later": _start_one_later,
     "handlers are not waited for": _handlers_not_waited_for,
     "no cleanup after a loss": _no_cleanup_after_loss,
     "never leaves": _never_leaves,
-    "what failed counts as written": _failed_is_written,
+    "failed batches are acknowledged": _failed_is_written,
     "marks move backwards": _marks_move_back,
-    "a static leader counts anew": _static_leader_counts_anew,
+    "a static leader assumes current partition counts": _static_leader_counts_anew,
 }

@@ -1,6 +1,6 @@
-"""Ways to break the clients and the brokers on purpose: a simulation that does not find them proves nothing.
+"""Mutations: bugs introduced into clients and brokers on purpose, which the simulation must detect.
 
-`python -m tests.simulate --mutation "two owners"` looks for the first seed that finds one, `--mutation all` for all.
+`python -m tests.simulate --mutation "two owners"` finds the first seed that detects one, `--mutation all` for each of them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ MUTATIONS: Final[dict[str, Callable[[], AbstractContextManager[object]]]] = {
     **CLIENT_MUTANTS,
     **BROKER_MUTANTS,
 }
-"""Each is a patch that lasts for a block."""
+"""By name; each returns a context manager that applies the patch."""
 
 
 def find_mutation(mutation: str, seeds: Iterable[int]) -> Outcome | None:
-    """The first run that finds a mutation, or None."""
+    """Return the first run that detects a mutation, or None."""
     with MUTATIONS[mutation]():
         return next((outcome for seed in seeds if (outcome := run_seed(seed)).violation is not None), None)

@@ -1,4 +1,4 @@
-"""Eyes on the brokers: every change of the group's state, and every commit that a coordinator takes, as it happens."""
+"""Observe the brokers: every change of the group's state, and every commit that a coordinator accepts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMIT = 1_000_000
 
 
 class ObservedHistory(History):
-    """Tells of each request that arrives and each answer that goes out; between them nothing changes but by timers."""
+    """Calls `on_event` at each request and each response; between them only timers change the brokers' state."""
 
     def __init__(self, on_event: Callable[[], None]) -> None:
         super().__init__(LIMIT)
@@ -37,7 +37,7 @@ class ObservedHistory(History):
 
 
 class BrokerObserver:
-    """Looks at the cluster whenever something happens there; `fail` takes what it finds."""
+    """Checks the cluster at every event; `fail` is called with violations."""
 
     def __init__(
         self,
@@ -46,35 +46,37 @@ class BrokerObserver:
         name_of: Callable[[str], str],
         fail: Callable[[Violation], None],
     ) -> None:
-        self._story, self._name_of, self._fail = story, name_of, fail
+        self._story = story
+        self._name_of = name_of
+        self._fail = fail
         self.oracles = oracles
         """By group."""
         self.history = ObservedHistory(self.observe)
-        """Of all clusters that were watched."""
+        """Of all observed clusters."""
         self.may_be_unanswered = False
-        """Whether followers of `__consumer_offsets` were held: a commit may count that nobody was told of."""
+        """Whether followers of `__consumer_offsets` were held: an unanswered commit may take effect."""
         self._cluster: EmbeddedCluster | None = None
         self._last: tuple[int, str, int] = (-1, "Dead", -1)
 
     def attach(self, cluster: EmbeddedCluster) -> None:
-        """Watch a cluster that is not entered yet, from now on and in place of the one before."""
+        """Observe a cluster that is not started yet, instead of the previous one."""
         self._cluster = cluster
         cluster._shared.history = self.history
 
     @contextmanager
     def observing(self) -> Iterator[None]:
-        """Hear of commits as long as the block lasts."""
+        """Observe commits during the block."""
         original = GroupCoordinator.commit
         observer = self
 
         def commit(self: GroupCoordinator, request: Any, reply: Any, *rest: Any, **more: Any) -> Any:
             owners = observer._commit_requested(self, request)
 
-            def told(result: Any, *rest: Any, **more: Any) -> Any:
+            def answered(result: Any, *rest: Any, **more: Any) -> Any:
                 observer._committed(request, result, owners)
                 return reply(result, *rest, **more)
 
-            return original(self, request, told, *rest, **more)
+            return original(self, request, answered, *rest, **more)
 
         GroupCoordinator.commit = commit  # type: ignore[method-assign]
         try:
@@ -83,21 +85,21 @@ class BrokerObserver:
             GroupCoordinator.commit = original  # type: ignore[method-assign]
             self._cluster = None
 
-    # --- the group ----------------------------------------------------------------------------------------------
+    # --- the group ------------------------------------------------------------------------------------------------
 
     def view(self) -> GroupView:
-        """The group as its coordinator has it."""
+        """Return the coordinator's state of the group."""
         assert self._cluster is not None
         return self._cluster.group(GROUP)
 
     def _coordinators(self, group_id: str) -> list[GroupCoordinator]:
-        """Those that would answer for a group, by rights one at most."""
+        """Return the coordinators that would serve a group; there should be at most one."""
         assert self._cluster is not None
         nodes = [node for node in self._cluster.nodes.values() if node.running]
         return [node.coordinator for node in nodes if not node.coordinator.error_for(group_id)]
 
     def observe(self) -> None:
-        """Something may have changed."""
+        """Note a change of the group's state, and check the invariants."""
         assert self._cluster is not None
         node_id = self._cluster.coordinator(GROUP)
         node = self._cluster.nodes.get(node_id)
@@ -115,14 +117,14 @@ class BrokerObserver:
         view = self.view()
         names = ", ".join(f"{self._name_of(m.client_id)}" for m in view.members.values())
         self._story.write(
-            "coordinator", f"node {node_id}: {state}, generation {generation}: {names or 'nobody'}"
+            "coordinator", f"node {node_id}: {state}, generation {generation}: {names or 'no members'}"
         )
         if state == "Stable":
             self._story.count("generations")
             self._check_plan(view)
 
     def _check_plan(self, view: GroupView) -> None:
-        """The plan gives each partition to one member at most, who has subscribed to it."""
+        """Check that the assignment gives each partition to at most one member."""
         owners: dict[TopicPartition, str] = {}
         for member in view.members.values():
             for topic, partitions in member.assignment.items():
@@ -132,10 +134,10 @@ class BrokerObserver:
                         self._fail(Violation("one owner", text))
                     owners[tp] = member.member_id
 
-    # --- what holds at every moment -------------------------------------------------------------------------------
+    # --- invariants that always hold ------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """One coordinator, one owner, no commit forgotten, no record gone: now. Raises Violation."""
+        """Check: one coordinator, one owner per partition, no commit and no record lost. Raises Violation."""
         assert self._cluster is not None
         for group_id, oracle in self.oracles.items():
             coordinators = self._coordinators(group_id)
@@ -155,7 +157,7 @@ class BrokerObserver:
             oracle.check_log_end(tp, self._cluster.partition(*tp).log.end_offset)
 
     def accepts(self, claim: ClaimLog) -> bool:
-        """Whether some coordinator would take a commit of a claim's member and generation."""
+        """Return whether a coordinator would accept a commit of a claim's member and generation."""
         groups = [one.groups.get(GROUP) for one in self._coordinators(GROUP)]
         return any(
             group is not None
@@ -163,11 +165,12 @@ class BrokerObserver:
             for group in groups
         )
 
-    # --- commits ------------------------------------------------------------------------------------------------
+    # --- commits --------------------------------------------------------------------------------------------------
 
     def _commit_requested(self, coordinator: GroupCoordinator, request: Any) -> Mapping[TopicPartition, str]:
-        """Something is to be committed: this is when it is judged, and it may count later even if nobody is told. The
-        owners of the partitions at this moment.
+        """Record a commit request, which may take effect without a response; return the partitions' current owners.
+
+        The request is judged by the owners at this moment.
         """
         oracle = self.oracles.get(request.group_id)
         if oracle is not None:

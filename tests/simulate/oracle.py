@@ -1,7 +1,7 @@
-"""What is true whatever clients and brokers believe, and the invariants that are checked at every event. Pure state.
+"""The oracle: the actual state of a run, and the invariants that are checked at every event. Pure state.
 
-Each method is told of one event; it raises `Violation` if the event must not have happened. Offsets are those of the
-log: a record that its producer was told of stands there, and so may others.
+Each method handles one event and raises `Violation` if the event violates an invariant. Offsets are those of the log, which
+contains all acknowledged records and possibly others.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tests.simulate.story import Violation
 __all__ = ["ANY", "ClaimLog", "Oracle", "PartitionOracle"]
 
 ANY: Final = -1
-"""Stands for every offset among the doubtful commits."""
+"""Stands for every offset in `Oracle.doubtful`."""
 
 
 @dataclass(slots=True, eq=False)
 class ClaimLog:
-    """One claim as its handler saw it: `next` is the offset of the next record, `mark` the next offset to commit."""
+    """One claim as seen by its handler: `next` is the offset of the next record, `mark` the next offset to commit."""
 
     member: str
     member_id: str
@@ -34,7 +34,7 @@ class ClaimLog:
     has_ended: bool = False
     """Whether the handler has returned."""
     dirty_since: float | None = None
-    """When the first mark was made that no commit has followed."""
+    """Time of the first mark since the last commit."""
 
     def __post_init__(self) -> None:
         self.next = self.mark = self.initial
@@ -45,25 +45,26 @@ class ClaimLog:
 
 @dataclass(slots=True)
 class PartitionOracle:
-    """`times[offset]` is how often a record was handled; all before `handled_end` were, at least once.
-
-    `committed` is the group's offset as the coordinator has it, -1 before the first commit.
-    """
+    """The actual state of one partition."""
 
     times: list[int] = field(default_factory=list)
+    """By offset: how often the record was handled."""
     handled_end: int = 0
+    """All records before this offset were handled at least once."""
     committed: int = -1
+    """The committed offset of the coordinator; -1 before the first commit."""
     is_set_back: bool = False
-    """Whether the last commit was a doubtful one that came late: its member believes in a newer one."""
+    """Whether the last commit was a late one that the member had given up: it believes that a newer one is in effect."""
     unanswered: set[int] = field(default_factory=set)
-    """Commits that were asked for: they may stand in the coordinator's log and count later, though nobody is told."""
+    """Offsets of commit requests: they may be in the coordinator's log and take effect later, without a response."""
     acknowledged: dict[int, bytes] = field(default_factory=dict)
     acknowledged_end: int = 0
-    """The offset behind the last of them."""
+    """The offset after the last acknowledged record."""
     seen: dict[int, bytes] = field(default_factory=dict)
+    """The records that were handed out."""
 
     def handled(self, offset: int) -> bool:
-        """Count it; whether it is handled for the first time."""
+        """Count a handled record; return whether it is the first time."""
         self.times.extend([0] * (offset + 1 - len(self.times)))
         self.times[offset] += 1
         while self.handled_end < len(self.times) and self.times[self.handled_end]:
@@ -72,27 +73,27 @@ class PartitionOracle:
 
 
 class Oracle:
-    """All partitions, and the claims whose handlers run."""
+    """The state of all partitions, and the claims whose handlers are running."""
 
     def __init__(self) -> None:
         self.partitions: dict[TopicPartition, PartitionOracle] = {}
         self.claims: dict[tuple[str, TopicPartition], list[ClaimLog]] = {}
         self.running: list[ClaimLog] = []
         self.doubtful: set[tuple[str, TopicPartition, int]] = set()
-        """Commits that their member gave up without an answer: they may reach the coordinator later, out of order."""
+        """Commits that were given up without a response: the coordinator may process them later, out of order."""
         self.replicated: Callable[[TopicPartition], int] = lambda _tp: 1 << 62
-        """The high watermark of a partition at this moment."""
+        """Returns the current high watermark of a partition."""
         self.accepts: Callable[[ClaimLog], bool] = lambda _claim: False
-        """Whether the coordinator would take a commit of a claim's member and generation at this moment."""
+        """Returns whether the coordinator would now accept a commit of a claim's member and generation."""
 
     def at(self, tp: TopicPartition) -> PartitionOracle:
-        """A partition."""
+        """Return the state of a partition."""
         return self.partitions.setdefault(tp, PartitionOracle())
 
-    # --- producers ----------------------------------------------------------------------------------------------
+    # --- producers ------------------------------------------------------------------------------------------------
 
     def acknowledged(self, tp: TopicPartition, offset: int, value: bytes) -> None:
-        """A producer was told that its record stands there."""
+        """A record was acknowledged to its producer."""
         oracle = self.at(tp)
         oracle.acknowledged_end = max(oracle.acknowledged_end, offset + 1)
         kept = oracle.acknowledged.setdefault(offset, value)
@@ -101,7 +102,7 @@ class Oracle:
             raise Violation("one record an offset", text)
 
     def check_log(self, tp: TopicPartition, log: Mapping[int, bytes]) -> None:
-        """What the log of a partition holds, offset by offset."""
+        """Check the records in a partition's log, by offset."""
         oracle = self.at(tp)
         for what, known in (("acknowledged", oracle.acknowledged), ("handed out", oracle.seen)):
             for offset, value in known.items():
@@ -110,19 +111,19 @@ class Oracle:
                     raise Violation("nothing acknowledged is lost", text)
 
     def check_log_end(self, tp: TopicPartition, end: int) -> None:
-        """The log of a partition holds what is before `end`, at this moment."""
+        """Check the end of a partition's log: acknowledged records must be before it."""
         acknowledged = self.at(tp).acknowledged_end
         if end < acknowledged:
             text = f"{tp} ends at {end}, records up to {acknowledged} were acknowledged"
             raise Violation("nothing acknowledged is lost", text)
 
-    # --- claims -------------------------------------------------------------------------------------------------
+    # --- claims ---------------------------------------------------------------------------------------------------
 
     def claim_started(self, claim: ClaimLog, *, is_up_to_date: bool) -> None:
-        """A handler begins; up to date if its claim is of the group's present generation."""
+        """A handler begins; `is_up_to_date` if its claim is of the group's current generation."""
         oracle = self.at(claim.tp)
         if claim.initial > oracle.handled_end:
-            text = f"{claim} starts at {claim.initial}, {oracle.handled_end} was not handled by anybody"
+            text = f"{claim} starts at {claim.initial}, but {oracle.handled_end} was not handled"
             raise Violation("at least once", text)
         if is_up_to_date and claim.initial != max(oracle.committed, 0):
             text = f"{claim} starts at {claim.initial}, committed is {oracle.committed}"
@@ -137,16 +138,18 @@ class Oracle:
             raise Violation("in order", f"{claim} got {offset}, {claim.next} comes next")
         claim.next = offset + 1
         if offset >= (end := self.replicated(claim.tp)):
-            raise Violation("what is not replicated is not read", f"{claim} got {offset}, the end is {end}")
+            raise Violation(
+                "only replicated records are read", f"{claim} got {offset}, the high watermark is {end}"
+            )
         oracle = self.at(claim.tp)
         for known in (oracle.seen, oracle.acknowledged):
             if known.get(offset, value) != value:
-                text = f"{claim} got {value!r} at {offset}, where {known[offset]!r} stands"
+                text = f"{claim} got {value!r} at {offset}, the log has {known[offset]!r}"
                 raise Violation("one record an offset", text)
         oracle.seen[offset] = value
 
     def handled(self, claim: ClaimLog, offset: int) -> bool:
-        """Its work is done; whether for the first time."""
+        """A record was handled; return whether for the first time."""
         return self.at(claim.tp).handled(offset)
 
     def marked(self, claim: ClaimLog, offset: int, now: float) -> None:
@@ -160,18 +163,18 @@ class Oracle:
         claim.has_ended = True
         self.running.remove(claim)
 
-    # --- commits ------------------------------------------------------------------------------------------------
+    # --- commits --------------------------------------------------------------------------------------------------
 
     def committed(
         self, member_id: str, generation: int, tp: TopicPartition, offset: int, owner: str | None
     ) -> None:
-        """The coordinator has taken a commit; `owner` is the member that its plan gave the partition to when it was asked."""
+        """The coordinator has accepted a commit; `owner` had the partition in its assignment when the request arrived."""
         oracle = self.at(tp)
         who = f"commit of {tp} at {offset} by {member_id}, generation {generation}"
         if owner != member_id:
-            raise Violation("one owner", f"{who} was taken, but the partition belongs to {owner}")
+            raise Violation("one owner", f"{who} was accepted, but the partition belongs to {owner}")
         if offset > oracle.handled_end:
-            text = f"{who} passes record {oracle.handled_end}, which nobody has handled"
+            text = f"{who} passes record {oracle.handled_end}, which was not handled"
             raise Violation("commits never pass unhandled records", text)
         claims = self.claims.get((member_id, tp), [])
         marks = [claim.mark for claim in claims]
@@ -188,30 +191,30 @@ class Oracle:
         oracle.committed = offset
 
     def check_remembered_commit(self, tp: TopicPartition, offset: int, *, may_be_unanswered: bool) -> None:
-        """The coordinator knows of this commit at this moment (-1: of none); it may be one that it has not answered."""
+        """Check the coordinator's current committed offset (-1: none); it may be that of an unanswered commit."""
         oracle = self.at(tp)
         if offset == oracle.committed:
             return
         if not may_be_unanswered or offset not in oracle.unanswered or offset < oracle.committed:
-            text = f"{tp}: the coordinator has {offset}, and it has answered that {oracle.committed} is committed"
+            text = f"{tp}: the coordinator has {offset}, but it has acknowledged {oracle.committed}"
             raise Violation("no commit is lost", text)
-        oracle.committed = offset  # a coordinator that was gone before it could answer has left it in the log
+        oracle.committed = offset  # a former coordinator has written it to the log but could not answer
 
     def check_one_owner(self) -> None:
-        """Of the handlers that run, at this moment, a partition has one at most whose commits would be accepted."""
+        """Check that each partition has at most one running handler whose commits would be accepted."""
         owners: dict[TopicPartition, ClaimLog] = {}
         for claim in self.running:
             if self.accepts(claim):
                 if (other := owners.get(claim.tp)) is not None:
-                    text = f"{claim.tp}: the coordinator would take commits of {other} and of {claim}"
+                    text = f"{claim.tp}: the coordinator would accept commits of {other} and of {claim}"
                     raise Violation("one owner", text)
                 owners[claim.tp] = claim
 
     def check_orderly_end(self, claim: ClaimLog) -> None:
-        """A session ended in order, and no commit of this claim failed: what it marked is committed."""
+        """Check that all marks of a claim are committed after an orderly end without failed commits."""
         oracle = self.at(claim.tp)
         if max(oracle.committed, 0) < claim.mark:
             text = (
                 f"{claim} has marked up to {claim.mark} and ended in order, committed is {oracle.committed}"
             )
-            raise Violation("an orderly end commits what is marked", text)
+            raise Violation("an orderly end commits all marks", text)

@@ -1,4 +1,4 @@
-"""Many runs, in as many processes as one likes; their outcomes come in the order of the seeds, whoever ran them."""
+"""Run many seeds in several processes; outcomes are yielded in the order of the seeds."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tests.simulate.run import Outcome, run_seed
 __all__ = ["outcomes"]
 
 CHUNK = 8
-"""Seeds that a process gets at a time."""
+"""Seeds per task of a process."""
 
 
 def outcomes(seeds: Sequence[int], jobs: int = 1) -> Iterator[Outcome]:
-    """The outcomes, without the stories of those that went well."""
+    """Yield the outcomes, with stories only for runs that violated an invariant."""
     if jobs <= 1:
         yield from map(_run_without_story, seeds)
         return

@@ -1,7 +1,10 @@
-"""What a seed decides: the world, its members, and everything that is going to happen to them. Pure: no clock, no I/O.
+"""The plan that a seed produces: cluster, members, and all actions of a run. Pure: no clock, no I/O.
 
-Every action is told in full when the plan is made (who, when, for how long), so one can be left out and the others stay
-what they were: that is how a failing story is shortened (`shrink`). An action that has lost its object does nothing.
+Every action is complete when the plan is made (object, time, duration), so an action can be removed without changing the
+others: that is how failing plans are shortened (`shrink`). An action whose object does not exist has no effect.
+
+The strings and the order in which this package draws random values are part of a seed's meaning: after a change the seeds
+that reproduce earlier bugs (`tests/scenario/test_simulation.py`) produce other runs.
 """
 
 from __future__ import annotations
@@ -26,10 +29,10 @@ __all__ = [
 ]
 
 GROUP: Final = "g"
-STANDALONE_GROUP: Final = "hermits"
+STANDALONE_GROUP: Final = "hermits"  # an old name, kept as seeds depend on it
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 SPARE: Final = "spare"
-"""The member that comes at the end if nobody else is left."""
+"""The member that joins at the end if no other is active."""
 
 
 Args: TypeAlias = tuple[Any, ...]
@@ -37,7 +40,7 @@ Args: TypeAlias = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something happens at `at` seconds; `args` are what the function of that name in `actions` takes."""
+    """An action at `at` seconds; `args` are the arguments of the function named `_<kind>` in `actions`."""
 
     at: float
     kind: str
@@ -49,10 +52,12 @@ class Action:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSpec:
-    """A program with a member of the group: its configuration, and the habits of its handler.
+    """A program with a group member: its configuration, and how its handler behaves.
 
-    `style`: how it reads (`records`, `batches`, `breaks`, `timeouts`); `mark_every`: records from mark to mark;
-    `work_seconds`: seconds of work that some of the records take. `topics`: a pattern if it is one string.
+    - `topics`: names, or one string as a pattern;
+    - `style`: how it reads (`records`, `batches`, `breaks`, `timeouts`);
+    - `mark_every`: records per mark;
+    - `work_seconds`: time that some of the records take.
     """
 
     name: str
@@ -71,9 +76,11 @@ class MemberSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """The world before anything happens. `latency_profile` is the name of a distribution of latencies (`conditions`).
+    """The cluster and network of a run.
 
-    `is_on_disk`: whether records and metadata are kept in files, so that all brokers may die at once.
+    - `latency_profile`: the name of a distribution of latencies (`conditions`);
+    - `has_standalone`: whether there is a standalone reader;
+    - `is_on_disk`: whether records and metadata are kept in files, so that all brokers may be killed at once.
     """
 
     nodes: int
@@ -91,7 +98,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """All of a run; `faults_end_at` is when the last fault is taken back."""
+    """A whole run; all faults end at `faults_end_at` seconds."""
 
     seed: int
     setting: Setting
@@ -101,11 +108,11 @@ class Plan:
 
     @property
     def is_orderly(self) -> bool:
-        """Whether nothing happens that may cost a member its place or a commit: then nothing may come twice."""
+        """Whether no action may cost a member its session or a commit: then no record may be handled twice."""
         return all(action.kind in ORDERLY for action in self.actions)
 
     def without(self, actions: Sequence[Action]) -> Plan:
-        """The same, but for some actions."""
+        """Return the plan without some actions."""
         dropped = set(map(id, actions))
         return replace(self, actions=tuple(one for one in self.actions if id(one) not in dropped))
 
@@ -123,25 +130,25 @@ ORDERLY: Final = frozenset(
         "slow_handler",
     }
 )
-"""Actions that README promises to be orderly."""
+"""Actions under which, as the README promises, no session is lost and no record repeated."""
 
 
 def plan_of(seed: int) -> Plan:
-    """The plan of a seed; the same on every machine."""
+    """Return the plan of a seed; it is the same on every machine."""
     return _Planner(seed).plan()
 
 
 @dataclass(slots=True)
 class _Planner:
-    """Draws a plan. `alive` are the members that will be there, so that most actions find their object."""
+    """Draws a plan. `alive` are the members that will be active, so that most actions have an object."""
 
     seed: int
     rng: random.Random = field(init=False)
     setting: Setting = field(init=False)
     base: str = field(init=False)
     is_mixed: bool = field(init=False)
-    """Whether members offer different assignors. A coordinator that has loaded the group knows of each member only the
-    one in use, and refuses a newcomer without it for good (INCONSISTENT_GROUP_PROTOCOL), so none is moved then."""
+    """Whether members support different assignors. A coordinator that has loaded the group knows only the chosen assignor of
+    each member, and refuses new members without it (INCONSISTENT_GROUP_PROTOCOL); so coordinators are not moved then."""
     faults_end_at: float = field(init=False)
     specs: dict[str, MemberSpec] = field(default_factory=dict)
     alive: list[str] = field(default_factory=list)
@@ -175,21 +182,21 @@ class _Planner:
         )
 
     def _draw_kinds(self) -> list[str]:
-        """A few kinds of trouble, the same ones again and again: more is found by that than by all at once (swarm
-        testing, Groce et al. 2012). Every sixth seed is peaceful."""
+        """Draw a few kinds of actions for the whole run: that finds more than using all kinds in each run (swarm
+        testing, Groce et al. 2012). Every sixth seed is orderly."""
         rng = self.rng
         orderly = [kind for kind in ACTIONS if kind in ORDERLY]
         if rng.random() < 1 / 6:
             return orderly
         known = [kind for kind in ACTIONS if not (self.is_mixed and kind in MOVES_COORDINATORS)]
-        trouble = rng.sample(known, rng.randint(2, 8))
-        return [*trouble, *trouble, "join", "leave", rng.choice(orderly)]
+        kinds = rng.sample(known, rng.randint(2, 8))
+        return [*kinds, *kinds, "join", "leave", rng.choice(orderly)]
 
     def _add(self, at: float, kind: str, *args: Any) -> None:
         self.actions.append(Action(round(at, 3), kind, tuple(_rounded(arg) for arg in args)))
 
     def _produce(self) -> None:
-        """Records all the time, in bursts."""
+        """Produce bursts of records during the whole run."""
         rng, at = self.rng, 0.1
         pause = rng.choice([0.3, 0.8, 2.0])
         while at < self.faults_end_at:
@@ -212,19 +219,19 @@ class _Planner:
         self.alive.append(name)
         self._add(at, "join", name)
 
-    # --- what actions are given; None if there is nothing to do it to --------------------------------------------
+    # --- arguments of actions; None if there is no object ---------------------------------------------------------
 
     def a_member(self) -> Args | None:
         return (self.rng.choice(self.alive),) if self.alive else None
 
     def a_leaving_member(self) -> Args | None:
-        """Somebody who is not there any more afterwards."""
+        """A member that is not active after the action."""
         return (self.alive.pop(self.rng.randrange(len(self.alive))),) if self.alive else None
 
     def a_client(self) -> Args:
-        """Somebody with a wire: the producer, too."""
-        hermit = ["reader"] if self.setting.has_standalone else []
-        return (self.rng.choice([*self.alive, "producer", *hermit]),)
+        """A member, the producer or the standalone reader."""
+        standalone = ["reader"] if self.setting.has_standalone else []
+        return (self.rng.choice([*self.alive, "producer", *standalone]),)
 
     def client_for_a_time(self) -> Args:
         return (*self.a_client(), self.rng.choice([0.3, 1.5, 4.0, 7.0]))
@@ -266,7 +273,7 @@ class _Planner:
         return (*self.a_partition(), self.node())
 
     def held_followers(self) -> Args | None:
-        """None of the others, if there is one node only. Partition -1 of the brokers' own topic is that of the group."""
+        """None if there is only one node. Partition -1 of `__consumer_offsets` stands for the group's partition."""
         topic, partition = self.a_partition()
         if self.rng.random() < 0.4:
             topic, partition = OFFSETS_TOPIC, -1
@@ -319,7 +326,7 @@ ACTIONS: Final[dict[str, Callable[[_Planner], Args | None]]] = {
     "block_handler": _Planner.member_for_a_time,
     "ignore_cancellation": _Planner.member_for_a_time,
     "pause": _Planner.member_for_a_time,
-    # wires
+    # network
     "block_client": _Planner.client_for_a_time,
     "reset_client": _Planner.a_client,
     "close_client": _Planner.a_client,
@@ -342,7 +349,7 @@ ACTIONS: Final[dict[str, Callable[[_Planner], Args | None]]] = {
     "add_partitions": _Planner.more_partitions,
     "fault": _Planner.fault,
 }
-"""Every kind of action, and what it is given when a plan is drawn. What it does stands in `actions`."""
+"""Every kind of action, and the method that draws its arguments. Their effects are in `actions`."""
 
 
 def _setting(rng: random.Random) -> Setting:

@@ -1,4 +1,4 @@
-"""The program that writes: numbered records, whose answers are the truth."""
+"""The producing program: writes numbered records, and reports acknowledgments to the oracle."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ __all__ = ["SimProducer"]
 
 
 class SimProducer:
-    """One producer for the whole of a run."""
+    """The producer of a run."""
 
     def __init__(self, world: World, host: str) -> None:
-        self.world, self.host = world, host
+        self.world = world
+        self.host = host
         self.rng = random.Random(f"{world.plan.seed} producer")
         config = ProducerConfig(
             client_id="producer",
@@ -39,12 +40,12 @@ class SimProducer:
         self._open: dict[asyncio.Future[RecordMetadata], bytes] = {}
 
     async def start(self) -> None:
-        """Connect."""
+        """Open the producer."""
         with self.world.network.source(self.host):
             await self.producer.__aenter__()
 
     def send(self, topic: str, count: int, partition: int | None = None) -> None:
-        """Write so many records; their answers come later."""
+        """Send `count` records; their results are handled later."""
         for _ in range(count):
             self._number += 1
             value = b"%06d" % self._number + b"." * self.rng.choice([0, 0, 10, 300])
@@ -63,7 +64,9 @@ class SimProducer:
             world.story.write("producer", f"{value[:6].decode()} failed: {error}")
             world.story.count("records not acknowledged")
             if world.plan.is_orderly or not isinstance(error, AsyncGroupError):
-                world.fail(Violation("peace", f"{value[:6]!r} was not written: {error!r}"))
+                world.fail(
+                    Violation("orderly actions cost nothing", f"{value[:6]!r} was not written: {error!r}")
+                )
             return
         where = promise.result()
         tp, number = TopicPartition(where.topic, where.partition), int(value[:6])
@@ -79,7 +82,7 @@ class SimProducer:
             world.fail(violation)
 
     async def done(self) -> None:
-        """Wait until every answer is there."""
+        """Wait for all results."""
         await self.producer.flush()
 
     async def aclose(self) -> None:

@@ -1,4 +1,4 @@
-"""What many runs were, in figures and in words."""
+"""Summaries of many runs, and descriptions of plans and failing runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Summary", "describe_failure", "describe_plan"]
 
 
 class Summary:
-    """Sums up outcomes, without keeping their stories."""
+    """Sums of outcomes, without their stories."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -24,7 +24,7 @@ class Summary:
         self.slowest_to_stabilize = (0, -1)
 
     def add(self, outcome: Outcome) -> None:
-        """One more run."""
+        """Add a run."""
         self.runs += 1
         self.counts += outcome.counts
         self.runs_with.update(outcome.counts.keys())
@@ -41,7 +41,7 @@ class Summary:
         return [kind for kind in ACTIONS if not self.counts[f"action {kind}"]]
 
     def lines(self) -> list[str]:
-        """The table."""
+        """Return the lines of the summary table."""
         rows = [("", "times", "in runs")]
         names = sorted(name for name in self.counts if name != "ms to settle")
         rows.extend((name, f"{self.counts[name]:,}", f"{self.runs_with[name]:,}") for name in names)
@@ -53,9 +53,9 @@ class Summary:
             *table,
             "",
             f"{self.runs:,} runs, {self.virtual_seconds / 3600:.1f} hours of virtual time, {pace:.3f} s a run",
-            f"slowest to settle when faults stopped: {milliseconds / 1000:.2f} s (seed {seed})",
-            f"kinds of action that never came: {', '.join(self.unused) or 'none'}",
-            *(f"BROKEN {name}: seeds {_some(seeds)}" for name, seeds in sorted(self.broken.items())),
+            f"longest time to a stable group after the faults: {milliseconds / 1000:.2f} s (seed {seed})",
+            f"unused kinds of actions: {', '.join(self.unused) or 'none'}",
+            *(f"VIOLATED {name}: seeds {_some(seeds)}" for name, seeds in sorted(self.broken.items())),
         ]
 
 
@@ -65,14 +65,14 @@ def _some(seeds: Sequence[int]) -> str:
 
 
 def describe_plan(plan: Plan) -> list[str]:
-    """The world and its members, a line each."""
+    """Describe the cluster and the members, a line each."""
     setting = plan.setting
     topics = ", ".join(f"{name}:{partitions}" for name, partitions in setting.topics.items())
     world = f"{setting.nodes} nodes{' on disk' if setting.is_on_disk else ''}, topics {topics}"
     network = f"{setting.latency_profile} network in chunks of {setting.chunk_size} bytes"
     delays = f"append {setting.offsets_append_delay:g} s, load {setting.offsets_load_delay:g} s"
     lines = [
-        f"seed {plan.seed}: {world}, {network}, calm at {plan.faults_end_at:.3f} s",
+        f"seed {plan.seed}: {world}, {network}, faults end at {plan.faults_end_at:.3f} s",
         f"  initial rebalance delay {setting.initial_rebalance_delay:g} s; __consumer_offsets: {delays}",
         f"  session timeout {setting.session_timeout:g} s, a heartbeat every {setting.heartbeat_interval:g} s",
     ]
@@ -91,14 +91,14 @@ def _member(spec: MemberSpec) -> str:
 
 
 def describe_failure(outcome: Outcome, plan: Plan) -> str:
-    """A run that failed: the seed, the invariant, the plan that is left of it, and its story."""
+    """Describe a failed run: the seed, the invariant, the shortened plan, and the story."""
     assert outcome.violation is not None
     actions = [f"{action.at:8.3f} {action}" for action in plan.actions]
     named = {str(arg) for action in plan.actions for arg in action.args}
     members = {name: spec for name, spec in plan.members.items() if name in named}
     return "\n".join(
         [
-            f"seed {outcome.seed} breaks: {outcome.violation.name}",
+            f"seed {outcome.seed} violates: {outcome.violation.name}",
             f"  {outcome.violation.text}",
             *describe_plan(replace(plan, members=members)),
             "plan:",

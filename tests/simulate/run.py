@@ -1,4 +1,4 @@
-"""One run from a seed or a plan to its outcome."""
+"""Run one simulation, from a seed or a plan to its outcome."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from tests.simulate.world import World, random_of
 __all__ = ["Outcome", "run_plan", "run_seed"]
 
 LAST_TURNS = 20
-"""Turns of the loop for what was closed or cancelled without waiting."""
+"""Steps of the loop for tasks and transports that were canceled or closed without waiting."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run was. `digest` is a fingerprint of the story and of every request, equal for equal runs."""
+    """The outcome of a run. `digest` is a hash over the story and all requests, equal for equal runs."""
 
     seed: int
     violation: Violation | None
@@ -46,7 +46,7 @@ class Outcome:
 
     @property
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The outcome for JSON."""
         broken = (
             None
             if self.violation is None
@@ -62,12 +62,12 @@ class Outcome:
 
 
 def run_seed(seed: int) -> Outcome:
-    """The run of a seed."""
+    """Run the plan of a seed."""
     return run_plan(plan_of(seed))
 
 
 def run_plan(plan: Plan) -> Outcome:
-    """Carry a plan out, in a loop of its own. Raises nothing that the run does: it is part of the outcome."""
+    """Carry out a plan in a new event loop. Violations are part of the outcome and not raised."""
     began = time.perf_counter()
     conditions = DisturbedConditions(random_of(plan, "weather"), plan.setting.latency_profile)
     network = SimulatedNetwork(conditions, plan.setting.chunk_size)
@@ -84,7 +84,7 @@ def run_plan(plan: Plan) -> Outcome:
         except Violation as broken:
             violation = broken
         except VirtualTimeError as error:
-            violation = Violation("the world goes on", f"{type(error).__name__}: {error}")
+            violation = Violation("the run makes progress", f"{type(error).__name__}: {error}")
     world = found[0]
     violation = world.violation or violation
     requests = list(_requests(world))
@@ -104,7 +104,7 @@ def run_plan(plan: Plan) -> Outcome:
 
 @contextmanager
 def _directory(plan: Plan) -> Iterator[Path | None]:
-    """Where brokers that keep their records on disk have them."""
+    """A temporary data directory, if the brokers keep their records on disk."""
     if not plan.setting.is_on_disk:
         yield None
         return
@@ -133,7 +133,7 @@ async def _run(plan: Plan, network: SimulatedNetwork, directory: Path | None, fo
 
 
 async def _give_up(world: World) -> None:
-    """The run has failed: end what still runs, without a look at how."""
+    """End everything after a failure, without further checks."""
     world.story.is_over = True
     for member in world.members.values():
         member.handler.disturbances.end()
@@ -141,13 +141,13 @@ async def _give_up(world: World) -> None:
     limit = world.loop.time() + 60.0
     while (others := asyncio.all_tasks() - {asyncio.current_task()}) and world.loop.time() < limit:
         for task in sorted(others, key=lambda task: task.get_name()):
-            if has_begun(task):  # else what anyio has wrapped would never be awaited
+            if has_begun(task):  # otherwise a coroutine that anyio has wrapped would never be awaited
                 task.cancel()
         await asyncio.wait(others, timeout=1.0)
 
 
 def has_begun(task: asyncio.Task[Any]) -> bool:
-    """Whether a task has had its first turn."""
+    """Return whether a task has run its first step."""
     coroutine = task.get_coro()
     return not inspect.iscoroutine(coroutine) or inspect.getcoroutinestate(coroutine) != inspect.CORO_CREATED
 
@@ -164,7 +164,7 @@ def _check_nothing_left(world: World) -> None:
 
 
 def _requests(world: World) -> Iterator[str]:
-    """Every request and its answer, in order of arrival."""
+    """Yield every request with its response, in order of arrival."""
     for one in world.observer.history:
         answered = "never" if one.answered_at is None else f"{one.answered_at:.6f}"
         code = getattr(one.response, "error_code", 0) or 0

@@ -1,7 +1,8 @@
-"""anyio keeps cancel scopes in sets, which are walked by address: here they hash by the order in which they were made.
+"""Deterministic hashes for anyio's cancel scopes, so that runs are reproducible.
 
-`VirtualTimeLoop` does the same for tasks and futures. Without it, which of two tasks of a group is cancelled first would
-differ from process to process, and a seed would not tell the same story twice.
+anyio keeps cancel scopes in sets, whose order depends on memory addresses. Here they hash by the order of their creation,
+as `VirtualTimeLoop` does it for tasks and futures. Otherwise the order in which tasks of a group are canceled would differ
+between processes, and a seed would not always give the same run.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = ["deterministic_scope_hashes"]
 
 @contextmanager
 def deterministic_scope_hashes() -> Iterator[None]:
-    """Number the cancel scopes that are made while the block lasts, from 1 on."""
+    """Number the cancel scopes that are created during the block, from 1 on."""
     numbers = count(1)
     orders: dict[
         int, int

@@ -1,4 +1,4 @@
-"""Shortening a story that fails: leave out what is not needed for the same invariant to break."""
+"""Shorten a failing plan: remove the actions that are not needed to violate the same invariant."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["shrink"]
 def shrink(
     plan: Plan, failed: Outcome, seconds: float = 60.0, run: Callable[[Plan], Outcome] = run_plan
 ) -> tuple[Plan, Outcome]:
-    """The shortest plan found within so many seconds of real time that breaks the same invariant, and its run.
+    """Return the shortest plan found within `seconds` of real time that violates the same invariant, and its run.
 
-    Delta debugging over the actions (Zeller's ddmin): halves are left out first, then quarters, … then single ones.
+    Delta debugging over the actions (Zeller's ddmin): removes halves first, then quarters, … then single actions.
     """
     assert failed.violation is not None
     until = time.perf_counter() + seconds
@@ -40,5 +40,5 @@ def shrink(
 
 
 def _parts(actions: tuple[Action, ...], size: int) -> list[tuple[Action, ...]]:
-    """Runs of `size` actions, the last ones first: what comes late is the least likely to matter."""
+    """Return groups of `size` consecutive actions, the last ones first: late actions are the least likely to matter."""
     return [actions[max(0, end - size) : end] for end in range(len(actions), 0, -size)]

@@ -1,4 +1,4 @@
-"""A program that reads one partition without a group, and keeps its place by an `OffsetManager`: the hermit."""
+"""A program that reads one partition without a group membership and commits its offset with an `OffsetManager`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ PAUSE: Final = 0.5
 
 
 class StandaloneReader:
-    """Begins where it has committed, again and again; commits in the name of nobody, so nobody fences it."""
+    """Begins at its committed offset after each restart. It has no member id, so its late commits are not fenced."""
 
     name = "reader"
 
     def __init__(self, world: World, host: str) -> None:
-        self.world, self.host = world, host
-        self.rng = random.Random(f"{world.plan.seed} hermit")
+        self.world = world
+        self.host = host
+        self.rng = random.Random(f"{world.plan.seed} hermit")  # an old name, kept as seeds depend on it
         self.oracle = Oracle()
         self.should_run = True
         self._reading: asyncio.Task[None] | None = None
@@ -50,23 +51,23 @@ class StandaloneReader:
         )
 
     def start(self) -> None:
-        """Begin."""
+        """Start the program."""
         with self.world.network.source(self.host):
-            self.world.spawn(self._run_program(), "program of the hermit")
+            self.world.spawn(self._run_program(), "program of the standalone reader")
 
     def restart(self) -> None:
-        """Stop in order, and begin anew."""
+        """Close in order and start again."""
         if self._reading is not None:
             self._reading.cancel()
 
     def leave(self) -> None:
-        """Stop for good."""
+        """Close for good."""
         self.should_run = False
         self.restart()
 
     async def _run_program(self) -> None:
         while self.should_run:
-            self._reading = asyncio.create_task(self._read(), name="the hermit reads")
+            self._reading = asyncio.create_task(self._read(), name="standalone reader")
             await asyncio.wait([self._reading])
             if not self._reading.cancelled() and (error := self._reading.exception()) is not None:
                 if not isinstance(error, AsyncGroupError):
@@ -108,7 +109,7 @@ class StandaloneReader:
         try:
             await offsets.commit()
         except asyncio.CancelledError:
-            self._fail_to_commit()  # the request was given up; its successor may be answered before it comes
+            self._fail_to_commit()  # the canceled request may be processed after the next one
             raise
 
     def _over(self, claim: ClaimLog) -> None:
@@ -127,7 +128,7 @@ class StandaloneReader:
             self.world.fail(violation)
 
     def on_commit(self, _group: str, offsets: Mapping[Any, Any], errors: Mapping[Any, Any] | None) -> None:
-        """The hook of that name."""
+        """Record the result of a commit."""
         if errors:
             self._fail_to_commit()
             self._write(f"commit failed: {'; '.join(sorted({str(error) for error in errors.values()}))}")
@@ -135,21 +136,21 @@ class StandaloneReader:
             self._commit_failed = False
 
     def on_log(self, text: str) -> None:
-        """What the client logs at WARNING."""
+        """Handle a warning that the client has logged."""
         if "the last commit took too long" in text:
             self._fail_to_commit()
 
     def _fail_to_commit(self) -> None:
-        """Nobody knows what became of it, and as nobody fences the hermit it may come at any time."""
+        """Record a commit with an unknown outcome; as it is not fenced, it may be processed at any time."""
         self._commit_failed = True
         self.oracle.doubtful.add(("", PARTITION, ANY))
 
     @property
     def behind(self) -> str | None:
-        """What it has not handled or committed yet."""
+        """What the reader has not handled or committed yet; None if nothing."""
         oracle, end = self.oracle.at(PARTITION), self.world.cluster.partition(*PARTITION).log.end_offset
         if oracle.handled_end != end:
-            return f"the hermit has handled {oracle.handled_end} of {end}"
+            return f"the standalone reader has handled {oracle.handled_end} of {end}"
         if self._config.auto_commit and end and oracle.committed != end and not oracle.is_set_back:
-            return f"the hermit has committed {oracle.committed} of {end}"
+            return f"the standalone reader has committed {oracle.committed} of {end}"
         return None

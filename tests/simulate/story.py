@@ -1,4 +1,4 @@
-"""What happened, one line an event, with the virtual time; what the clients log is part of it."""
+"""The story of a run: one line per event, with the virtual time, including the clients' log."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ __all__ = ["Story", "Violation"]
 
 
 class Violation(Exception):
-    """An invariant is broken: `name` is its short name, the message says who, where and by how much."""
+    """A violated invariant: its short name, and a text with the values."""
 
     def __init__(self, name: str, text: str) -> None:
-        self.name, self.text = name, text
+        self.name = name
+        self.text = text
         super().__init__(f"{name}: {text}")
 
     def __reduce__(self) -> tuple[type[Violation], tuple[str, str]]:
@@ -22,42 +23,44 @@ class Violation(Exception):
 
 
 class Story(logging.Handler):
-    """Lines and counts of a run. As a logging handler it takes what is logged at WARNING and above.
+    """Lines and counts of a run. As a logging handler it adds what is logged at WARNING and above.
 
-    `on_log(text)` hears of each such line and says whose it is. `names` are put in place of texts that differ from run
-    to run, as the path of a temporary directory does.
+    `on_log(text)` is called for each such line and returns the name of its client. `names` replace texts that differ from
+    run to run, such as the path of a temporary directory.
     """
 
     def __init__(
         self, now: Callable[[], float], on_log: Callable[[str], str], names: Mapping[str, str]
     ) -> None:
         super().__init__(logging.WARNING)
-        self._now, self._on_log, self._names = now, on_log, names
+        self._now = now
+        self._on_log = on_log
+        self._names = names
         self.lines: list[str] = []
         self.counts: Counter[str] = Counter()
         self.is_over = False
-        """Whether what comes now is only the clearing up after a failure."""
+        """Whether the run has failed and only cleanup follows; no more lines are added."""
 
     def write(self, who: str, what: str) -> None:
-        """One more line."""
+        """Add a line."""
         if not self.is_over:
             self.lines.append(f"{self._now():9.4f} {who:<12} {what}")
 
     def count(self, what: str, times: int = 1) -> None:
-        """For the summary."""
+        """Add to a count of the summary."""
         self.counts[what] += times
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if record.exc_info and record.exc_info[1] is not None:
             text += f" ({type(record.exc_info[1]).__name__}: {record.exc_info[1]})"
-        for said, name in self._names.items():
-            text = text.replace(said, name)
+        for varying, name in self._names.items():
+            text = text.replace(varying, name)
         self.write(self._on_log(text), f"logs {record.levelname.lower()} {record.name}: {text}")
 
     @contextmanager
     def capturing_logs(self) -> Iterator[None]:
-        """Take the logs of asyncgroup and asyncio, and keep them from everybody else."""
+        """Capture the logs of asyncgroup and asyncio, instead of their other handlers."""
         loggers = [logging.getLogger(name) for name in ("asyncgroup", "asyncio")]
         before = [(one.propagate, one.handlers[:]) for one in loggers]
         for one in loggers:

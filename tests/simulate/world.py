@@ -1,4 +1,4 @@
-"""A world on a virtual loop: brokers, network, members, a producer, and the observers. It carries a plan out."""
+"""The simulated world on a virtual-time loop: brokers, network, members, producer and observer; carries out a plan."""
 
 from __future__ import annotations
 
@@ -31,12 +31,14 @@ STEP: Final = 0.25
 
 
 class World:
-    """Everything there is in a run. `fail` takes the first violation, and the run ends."""
+    """All parts of a run. The first violation passed to `fail` ends the run."""
 
     group_id = GROUP
 
     def __init__(self, plan: Plan, network: SimulatedNetwork, data_dir: Path | None = None) -> None:
-        self.plan, self.network, self.data_dir = plan, network, data_dir
+        self.plan = plan
+        self.network = network
+        self.data_dir = data_dir
         self.loop = asyncio.get_running_loop()
         self.story = Story(self.loop.time, self._on_log, {str(data_dir): "data"} if data_dir else {})
         self.oracle = Oracle()
@@ -47,7 +49,7 @@ class World:
         self._lives = 0
         self.cluster = self._new_cluster()
         self.is_down = False
-        """Whether all nodes are dead, and their directory waits for a new cluster."""
+        """Whether all nodes were killed, and the new cluster is not started yet."""
         self.members: dict[str, SimMember] = {}
         self.standalone: StandaloneReader | None = None
         self.broken: asyncio.Future[None] = self.loop.create_future()
@@ -59,7 +61,7 @@ class World:
         self.loop.set_exception_handler(self._on_loop_error)
 
     def _new_cluster(self, ports: list[int] | None = None) -> EmbeddedCluster:
-        """Not entered yet, and watched."""
+        """Create a cluster, not started yet, and observe it."""
         setting, self._lives = self.plan.setting, self._lives + 1
         cluster = EmbeddedCluster(
             setting.nodes,
@@ -78,10 +80,10 @@ class World:
     def _replicated(self, tp: TopicPartition) -> int:
         return self.cluster.partition(*tp).log.high_watermark
 
-    # --- what goes wrong ------------------------------------------------------------------------------------------
+    # --- violations -----------------------------------------------------------------------------------------------
 
     def fail(self, violation: Violation) -> None:
-        """An invariant is broken."""
+        """Record a violated invariant; the first one ends the run."""
         if self.violation is None:
             self.violation = violation
             self.story.write("VIOLATION", str(violation))
@@ -89,9 +91,7 @@ class World:
             self.broken.set_result(None)
 
     def _on_loop_error(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self.fail(
-            Violation("no error is left lying", f"{context.get('message')}: {context.get('exception')!r}")
-        )
+        self.fail(Violation("no unhandled errors", f"{context.get('message')}: {context.get('exception')!r}"))
 
     def _on_log(self, text: str) -> str:
         name = self._hosts.get(_source.get() or "", "log")
@@ -101,7 +101,7 @@ class World:
         return name
 
     async def until(self, when: float) -> None:
-        """Wait for a moment; raises the violation if one comes before."""
+        """Wait until a point in time; raise a violation that happens before."""
         await asyncio.wait([self.broken], timeout=max(0.0, when - self.loop.time()))
         if self.violation is not None:
             raise self.violation
@@ -109,7 +109,7 @@ class World:
     # --- tasks ----------------------------------------------------------------------------------------------------
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run something in a task of the world's; what it raises is a violation."""
+        """Run a coroutine in a task; an exception is a violation."""
         task = asyncio.create_task(work, name=name)
         task.add_done_callback(self._ended)
         self._tasks = [one for one in self._tasks if not one.done()]
@@ -118,26 +118,26 @@ class World:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            self.fail(Violation("nothing raises by surprise", f"{task.get_name()}: {error!r}"))
+            self.fail(Violation("no unexpected exceptions", f"{task.get_name()}: {error!r}"))
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
-        """Those that have not ended."""
+        """The tasks that have not ended."""
         return [task for task in self._tasks if not task.done()]
 
     def later(self, seconds: float, call: Callable[[], object]) -> None:
-        """Call something in so many seconds."""
+        """Call a function in `seconds`."""
         self.loop.call_later(seconds, call)
 
     # --- members --------------------------------------------------------------------------------------------------
 
     @property
     def bootstrap_servers(self) -> str:
-        """All nodes."""
+        """The addresses of all nodes."""
         return self.cluster.bootstrap_servers
 
     def join(self, name: str) -> SimMember:
-        """A program starts."""
+        """Start the program with a member."""
         host = f"10.1.{len(self.members)}.1"
         self._hosts[host] = name
         member = self.members[name] = SimMember(self, self.plan.members[name], host)
@@ -145,33 +145,33 @@ class World:
         return member
 
     def member(self, name: str) -> SimMember | None:
-        """A member that is there."""
+        """Return a member if it is active."""
         member = self.members.get(name)
         return member if member is not None and member.is_active else None
 
     def client(self, name: str) -> SimMember | SimProducer | StandaloneReader | None:
-        """Whoever has a wire: a member that is there, the producer, the hermit."""
+        """Return an active member, the producer or the standalone reader."""
         others = {"producer": self.producer, "reader": self.standalone}
         return others[name] if name in others else self.member(name)
 
     @property
     def active_members(self) -> list[SimMember]:
-        """The members that are there and want to stay."""
+        """The active members."""
         return [member for member in self.members.values() if member.is_active]
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
     def port(self, node_id: int) -> int:
-        """The port of a node."""
+        """Return the port of a node."""
         return self.cluster.nodes[node_id].port
 
     @property
     def has_nodes(self) -> bool:
-        """Whether any node runs."""
+        """Whether any node is running."""
         return any(node.running for node in self.cluster.nodes.values())
 
     def stop_node(self, node_id: int, seconds: float) -> None:
-        """A node dies, and is started again after so many seconds."""
+        """Stop a node, and start it again after `seconds`."""
         if node_id not in self._stopped and not self.is_down:
             self._stopped[node_id] = None
             self.spawn(self._restart_node(node_id, seconds), f"node {node_id} is down")
@@ -186,7 +186,7 @@ class World:
         self.story.write(f"node {node_id}", "is up again")
 
     def power_cut(self, seconds: float) -> None:
-        """All nodes die in the middle of what they write; what their directory holds lives on after so many seconds."""
+        """Kill all nodes in the middle of their writes; after `seconds` a new cluster starts from the data directory."""
         if self.data_dir is not None and not self.is_down:
             self.is_down = True
             self.spawn(self._restart_cluster(self.data_dir, seconds), "all nodes are down")
@@ -200,17 +200,17 @@ class World:
         self.cluster = self._new_cluster(ports)
         await self.cluster.__aenter__()
         self.is_down = False
-        self.story.write("cluster", f"is up again; {torn} of its files had torn ends")
+        self.story.write("cluster", f"is up again; {torn} of its files ended in partial writes")
 
     def release_followers(self, topic: str, partition: int) -> None:
-        """They catch up, unless the whole cluster has died meanwhile."""
+        """Let the followers catch up, unless the whole cluster was killed in the meantime."""
         if not self.is_down:
             self.cluster.release_followers(topic, partition)
 
     # --- the plan -------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """The nodes, topics and the producer."""
+        """Start the nodes, the producer and the standalone reader, and create the topics."""
         await self.cluster.__aenter__()
         for topic, partitions in self.plan.setting.topics.items():
             self.cluster.create_topic(topic, partitions)
@@ -225,11 +225,11 @@ class World:
         self.network.conditions.is_on = True
 
     async def end(self) -> None:
-        """The nodes are no more."""
+        """Stop the nodes."""
         await self.cluster.__aexit__(None, None, None)
 
     async def carry_out(self, perform: Callable[[World, str, tuple[Any, ...]], None]) -> None:
-        """Every action at its time."""
+        """Perform every action of the plan at its time."""
         for action in self.plan.actions:
             await self.until(action.at)
             self.story.write("plan", str(action))
@@ -239,10 +239,10 @@ class World:
 
 
 def name_of(client_or_member_id: str) -> str:
-    """The member that has such an id: the client's or the place's, and with a member id a uuid behind it."""
+    """Return the member's name for a client id, a group instance id, or a member id made of one of them and a uuid."""
     return client_or_member_id.removeprefix("place-").split("-")[0]
 
 
 def random_of(plan: Plan, what: str) -> random.Random:
-    """A source of chance of its own for each purpose."""
+    """Return a separate random generator for each purpose."""
     return random.Random(f"{plan.seed} {what}")
