@@ -198,5 +198,5 @@ def error_name(code: int) -> str:
 
 
 def is_retriable(code: int) -> bool:
-    """Return whether Kafka's own client would retry the request after `code`."""
+    """Return whether Kafka's exception for `code` is a `RetriableException`: the same request may succeed later."""
     return code in RETRIABLE

@@ -83,19 +83,19 @@ class Fault:
     def error(self, code: int | str) -> Self:
         """Respond with this error, a code or its name, without handling the request.
 
-        With `topic=`, only that topic's partitions get the error and the others are served (an API without errors per
-        topic gets it as a whole); otherwise everything in the request gets it.
+        With `topic=`, only that topic's partitions get the error and all others are served; an API that has no errors
+        per topic or partition returns it for the whole request. Without `topic=`, everything in the request gets it.
         """
-        named = parse_error_code(code, "code")
-        if self.request_level_only and named not in FETCH_ERRORS:
+        error_code = parse_error_code(code, "code")
+        if self.request_level_only and error_code not in FETCH_ERRORS:
             self.cancel()
             allowed = ", ".join(sorted(each.name for each in FETCH_ERRORS))
             raise ConfigError(
                 "code",
-                named.name,
-                f"only with topic=…, as it is an error of partitions; a whole Fetch can get {allowed}",
+                error_code.name,
+                f"only with topic=…, as Fetch has this error per partition; a whole Fetch can get {allowed}",
             )
-        self.code = named
+        self.code = error_code
         return self._disturb()
 
     def delay(self, seconds: float) -> Self:
@@ -131,12 +131,12 @@ class Fault:
         return self._disturb()
 
     def drop(self) -> Self:
-        """Handle the request but never respond; the connection stays open and serves nothing more."""
+        """Handle the request but never respond; the connection stays open, and later requests on it are not handled."""
         self.drops_response = True
         return self._disturb()
 
     def disconnect(self, when: Cut = "before") -> Self:
-        """Close the connection."""
+        """Close the connection, at the time given by `when` (see `Cut`)."""
         if when not in get_args(Cut):
             raise ConfigError("when", when, " or ".join(map(repr, get_args(Cut))))
         self.cut = when
@@ -180,7 +180,7 @@ class Fault:
 
     @property
     def is_unused(self) -> bool:
-        """Whether it was never hit though it had to be."""
+        """Whether the fault was never hit, and is neither optional nor cancelled."""
         return self.hits == 0 and not self._optional and not self._cancelled
 
     async def wait_hit(self, hits: int = 1) -> None:
@@ -195,10 +195,11 @@ class Fault:
     def try_hit(self, context: RequestContext, request: Any, *, already_disturbed: bool = False) -> bool:
         """Count the request if it matches, and return whether it is hit.
 
-        `already_disturbed`: another fault acts on the request, so this one hits it only if it just observes.
+        `already_disturbed`: another fault already acts on the request, so this one hits it only if its sole action is
+        `observe`, or if it has none.
         """
-        spent = self._times is not None and self.hits >= self._times
-        if spent or self._cancelled or not self._matches_request(context, request):
+        exhausted = self._times is not None and self.hits >= self._times
+        if exhausted or self._cancelled or not self._matches_request(context, request):
             return False
         self._seen += 1
         if self._seen < self._nth or (already_disturbed and self.disturbs):
@@ -235,7 +236,7 @@ class Fault:
 
     @property
     def has_answer(self) -> bool:
-        """Whether the fault makes the response instead of the broker."""
+        """Whether the response comes from `answer` instead of the broker."""
         return self._answer is not None
 
     def make_answer(self, request: Any) -> Any:

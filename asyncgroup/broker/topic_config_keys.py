@@ -1,4 +1,4 @@
-"""Topic configs with the types, defaults and bounds of Kafka 4.3 (`LogConfig`, `ServerTopicConfigSynonyms`)."""
+"""Topic configs of Kafka 4.3: types, defaults, bounds and synonyms (`LogConfig`, `ServerTopicConfigSynonyms`)."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class ConfigKey(NamedTuple):
     default: str
     type: int
     lowest: float | None = None
-    """The smallest number allowed."""
+    """The smallest number allowed (`Range.atLeast`)."""
     words: frozenset[str] | None = None
-    """The words allowed."""
+    """The values allowed, of a list its elements (`ValidString`, `ValidList`)."""
     synonym: str | None = None
-    """The broker config that is the default of this topic config."""
+    """The broker config whose value is the default of this topic config."""
 
 
 def _words(*words: str) -> frozenset[str]:

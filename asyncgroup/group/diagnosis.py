@@ -1,4 +1,4 @@
-"""Build a `Health` from a member's state: describe in words what it waits for and what is wrong."""
+"""Build a `Health` from a member's state: texts for its problems and for what it waits for."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from asyncgroup.offsets import MemberIdentity
 __all__ = ["NO_RUNNING_CALLS", "HealthSnapshot", "RunningCalls", "diagnose"]
 
 ERRORS_SHOWN: Final = 5
-"""Kinds of errors in `Health.errors`."""
+"""Maximum number of different errors in `Health.errors`."""
 MISSED_HEARTBEATS: Final = 2
-"""Heartbeat intervals without a response after which it is a problem."""
+"""Heartbeat intervals without a response that are not yet a problem."""
 FETCH_GRACE: Final = 2.0
 """Seconds beyond `fetch_max_wait` after which a fetch without a response is a problem."""
 
@@ -28,9 +28,9 @@ class RunningCalls(NamedTuple):
 
     labels: Sequence[str]
     since: float
-    """Loop time since which the session waits."""
+    """Loop time at which the session began to wait."""
     deadline: float
-    """Loop time at which they are cancelled; infinity if there is no limit."""
+    """Loop time at which the methods are cancelled; infinity if there is no limit."""
 
 
 NO_RUNNING_CALLS: Final = RunningCalls((), 0.0, 0.0)
@@ -51,7 +51,7 @@ class HealthSnapshot(NamedTuple):
     idle_reason: str = "a partition: other members own all of them"
     """What a member without claims waits for, in words."""
     missing_topics: Mapping[str, float] = MappingProxyType({})
-    """Topics that no longer exist, and the loop time since which."""
+    """Topics that no longer exist, with the loop time at which each was found missing."""
 
 
 def diagnose(snapshot: HealthSnapshot, now: float) -> Health:
@@ -105,12 +105,12 @@ def _problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
     for source in (ProblemSource.HANDLER, ProblemSource.LOST, ProblemSource.JOIN, ProblemSource.COMMIT):
         if (problem := member_health.problems.get(source)) is not None:
             yield f"{source.value}: {problem.text}"
-    yield from _silent_heartbeats(member_health, config, now)
+    yield from _missed_heartbeats(member_health, config, now)
     yield from _failing_fetches(snapshot, now)
     for topic, since in sorted(snapshot.missing_topics.items()):
         yield (
-            f"topic {topic!r} no longer exists, since {_age(now, since):.1f} s; "
-            f"it is an error after {config.session_timeout:g} s"
+            f"topic {topic!r} no longer exists, missing for {_age(now, since):.1f} s; "
+            f"after {config.session_timeout:g} s an error is raised"
         )
     yield from _overdue(snapshot, now)
     if member_health.state in _IDLE:
@@ -122,12 +122,12 @@ _IDLE: Final = {
     MemberState.NOT_CONSUMING: "nothing consumes: neither run() nor consume() is running",
     MemberState.LEAVING: "nothing consumes: the member is leaving the group",
 }
-"""States in which the member neither consumes nor is on the way to: it is not healthy."""
+"""States in which the member neither consumes nor is about to consume, with the problem that is reported."""
 
 _IN_SESSION: Final = (MemberState.STARTING, MemberState.STABLE, MemberState.DRAINING, MemberState.COMMITTING)
 
 
-def _silent_heartbeats(member_health: MemberHealth, config: ConsumerConfig, now: float) -> Iterable[str]:
+def _missed_heartbeats(member_health: MemberHealth, config: ConsumerConfig, now: float) -> Iterable[str]:
     problem = member_health.problems.get(ProblemSource.HEARTBEAT)
     if member_health.state not in _IN_SESSION or member_health.last_heartbeat is None:
         return
@@ -146,14 +146,14 @@ def _failing_fetches(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
     problem = member_health.problems.get(ProblemSource.FETCH)
     if failing and problem is not None:
         yield f"{_names(failing)} cannot be fetched: {problem.text}"
-    for node_id, asked_at in snapshot.unanswered_fetches.items():
-        age = _age(now, asked_at)
+    for node_id, sent_at in snapshot.unanswered_fetches.items():
+        age = _age(now, sent_at)
         if age > snapshot.config.fetch_max_wait + FETCH_GRACE:
             yield f"no response to a fetch from node {node_id} for {age:.1f} s"
 
 
 def _overdue(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
-    """Yield a problem if the state lasts longer than its time limit."""
+    """Yield a problem if the member is in its state for longer than the state's time limit."""
     member_health, config, running_calls = snapshot.member_health, snapshot.config, snapshot.running_calls
     age = _age(now, member_health.state_since)
     if member_health.state in (MemberState.JOINING, MemberState.SYNCING):

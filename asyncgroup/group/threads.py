@@ -20,14 +20,14 @@ from asyncgroup.model import Batch, Record, TopicPartition
 __all__ = ["ThreadClaim", "in_thread"]
 
 BATCH_RECORDS: int = 500
-"""Most records passed to the thread at once."""
+"""Maximum number of records passed to the thread at once."""
 
 
 class ThreadClaim:
     """A claim for use in a worker thread: a plain iterator of records, with a thread-safe `mark`.
 
-    Records are passed to the thread in batches of up to 500. When the claim ends, the rest of a batch is not returned,
-    nor marked. After `break`, a second loop continues at the next record.
+    Records are passed to the thread in batches of up to 500. When the claim ends, the rest of a batch is discarded and
+    not marked. After `break`, a second loop continues at the next record.
     """
 
     def __init__(self, claim: Claim) -> None:
@@ -84,7 +84,7 @@ class ThreadClaim:
         return await anext(self._batches, None)
 
     def mark(self, done: Record | Batch, metadata: str = "") -> None:
-        """Mark as `Claim.mark` does, in the next step of the event loop. Raises ConfigError in the thread."""
+        """Schedule `Claim.mark` on the event loop. Raise ConfigError at once, in the thread, for invalid arguments."""
         self._claim.check_mark(done, metadata)
         self._loop.call_soon_threadsafe(self._claim.mark, done, metadata)
 
@@ -102,10 +102,11 @@ class _ThreadHandler(Handler):
 def in_thread(function: Callable[[Session, ThreadClaim], None]) -> Handler:
     """Return a handler that runs the plain function `function(session, claim)` in a thread per claim.
 
-    A thread cannot be cancelled: the function must return when the iterator of its claim ends. In the thread, only read
-    values of the session. Raises ConfigError for an async function, which needs no thread.
+    A thread cannot be cancelled: the function must return when the iterator of its claim ends. Session is not
+    thread-safe: the function may read its attributes, but not call its methods. Raise ConfigError for an async
+    function, which needs no thread.
     """
-    call = getattr(function, "__call__", None)  # noqa: B004  it is needed itself: is it a coroutine function?
+    call = getattr(function, "__call__", None)  # noqa: B004  inspected below: an object's `__call__` may be async
     if not callable(function) or inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):
         raise ConfigError("in_thread", function, "a plain function (session, claim)")
     return _ThreadHandler(function)

@@ -1,4 +1,4 @@
-"""The producer's action for each error code of a Produce response."""
+"""Map each error code of a Produce response to the producer's action."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ PRODUCE_ACTIONS: Final[Mapping[int, ProduceAction]] = {
     ErrorCode.NONE: ProduceAction.DONE,
     # an earlier attempt of the same batch is in the log (only returned to idempotent producers)
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER: ProduceAction.DONE,
-    # Kafka's InvalidMetadataException and its subclasses: the broker is not the leader, or its metadata is older
+    # Kafka's InvalidMetadataException and its subclasses: the broker is not the leader, or the metadata of client and
+    # broker differ
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ProduceAction.REFRESH,
     ErrorCode.LEADER_NOT_AVAILABLE: ProduceAction.REFRESH,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ProduceAction.REFRESH,
@@ -43,7 +44,7 @@ PRODUCE_ACTIONS: Final[Mapping[int, ProduceAction]] = {
 
 def produce_action(code: int) -> ProduceAction:
     """Return the action for the error code of a partition in a Produce response."""
-    found = PRODUCE_ACTIONS.get(code)
-    if found is not None:
-        return found
+    action = PRODUCE_ACTIONS.get(code)
+    if action is not None:
+        return action
     return ProduceAction.RETRY if is_retriable(code) else ProduceAction.FAIL

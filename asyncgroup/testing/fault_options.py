@@ -1,6 +1,6 @@
-"""Create a broker fault from keyword options in one step: for the pytest marker, and for calls from other threads.
+"""Create a broker fault from keyword options in one call: for the pytest marker, and for calls from other threads.
 
-With several method calls from another thread, a request could meet a fault that is only half configured.
+If another thread configured a fault with several calls, a request could be handled between two of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class FaultOptions(TypedDict, total=False):
     """The options of a fault: which requests it hits, and what happens to them.
 
     `node` to `times` select requests, as for `Faults.on`; the others are `Fault`'s methods. `error` is a code or its
-    name, `delay` is in seconds, `throttle` in milliseconds; `hold`, `drop` and `optional` are True or left out.
+    name, `delay` is in seconds, `throttle` in milliseconds; `hold`, `drop` and `optional` are True or omitted.
     """
 
     node: int | None
@@ -48,7 +48,7 @@ _FLAG_ACTIONS: Final = ("hold", "drop", "optional")
 
 
 def make_fault(faults: Faults, api: str | None = None, **options: Unpack[FaultOptions]) -> Fault:
-    """Add a fault to `faults`, configured before the next request is handled. ConfigError for an unknown option."""
+    """Add a fault to `faults`, fully configured before the next request. Raise ConfigError for an unknown option."""
     given: dict[str, Any] = {**options}
     for name, value in given.items():
         if name not in FaultOptions.__annotations__:
@@ -70,7 +70,7 @@ def make_fault(faults: Faults, api: str | None = None, **options: Unpack[FaultOp
 
 
 def is_number(value: object, *, whole: bool = False) -> bool:
-    """Whether `value` is a number, which True and False are not."""
+    """Return whether `value` is an int or a float (with `whole`, an int); a bool is not a number."""
     return isinstance(value, int if whole else int | float) and not isinstance(value, bool)
 
 

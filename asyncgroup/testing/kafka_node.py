@@ -1,4 +1,4 @@
-"""One process of Apache Kafka: start it, check that it is alive, read its log, send it signals, stop it."""
+"""One node of Apache Kafka as a child process: start, probe, suspend, kill and stop it, and read its log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from asyncgroup.testing.watchdog import Watchdog
 
 __all__ = ["KafkaNode", "KafkaStartError", "PortInUse"]
 
-_KILL_TIMEOUT: Final = 15.0  # seconds until a process must have ended after SIGKILL; milliseconds in practice
+_KILL_TIMEOUT: Final = 15.0  # seconds to wait for the exit after SIGKILL, which takes milliseconds
 
 
 class KafkaStartError(AsyncGroupError):
@@ -24,11 +24,11 @@ class KafkaStartError(AsyncGroupError):
 
 
 class PortInUse(KafkaStartError):
-    """The process ended because its port is in use: a start with other ports may succeed."""
+    """The process ended because its port is in use; with another port the start may succeed."""
 
 
 class KafkaNode:
-    """One node with its directory, its port and, while it runs, its process."""
+    """One node: its directory and port, which outlive restarts, and its current process."""
 
     def __init__(self, node_id: int, port: int, directory: Path, watchdog: Watchdog) -> None:
         self.node_id = node_id
@@ -38,7 +38,7 @@ class KafkaNode:
         self.suspended = False  # between SIGSTOP and SIGCONT
         self._watchdog = watchdog
         self._process: subprocess.Popen[bytes] | None = None
-        self._log_start = 0  # byte position in the log at which the current process began
+        self._log_start = 0  # size of the log in bytes when the current process was started
         for path in (self.data, self.scratch):
             path.mkdir(parents=True)
 
@@ -91,9 +91,9 @@ class KafkaNode:
         self._watchdog.guard(self._process.pid)
 
     def probe(self) -> ProbeResult | None:
-        """Return the broker's metadata of its cluster, or None if it does not answer yet.
+        """Return the cluster metadata from this broker, or None if it does not answer yet.
 
-        Raises KafkaStartError if the process has ended, before the answer of another process on its port is read.
+        Raises KafkaStartError if the process has ended; otherwise another process on the same port could answer for it.
         """
         self.check()
         try:
@@ -136,17 +136,17 @@ class KafkaNode:
             return log.read().decode(errors="replace")
 
     def suspend(self) -> None:
-        """SIGSTOP: the process keeps its connections but does not answer. UsageError if it is not running."""
+        """Send SIGSTOP: the process keeps its connections but does not answer. UsageError if it is not running."""
         self._send(signal.SIGSTOP)
         self.suspended = True
 
     def resume(self) -> None:
-        """SIGCONT: the process continues. UsageError if it is not running."""
+        """Send SIGCONT: the process continues. UsageError if it is not running."""
         self._send(signal.SIGCONT)
         self.suspended = False
 
     def kill(self) -> None:
-        """SIGKILL, and wait for the end; does nothing if the process is not running."""
+        """Send SIGKILL and wait for the exit. Do nothing if the process is not running."""
         if self._process is not None and self._exit_code() is None:
             self._process.kill()
             self._process.wait(_KILL_TIMEOUT)
@@ -154,16 +154,16 @@ class KafkaNode:
         self.suspended = False
 
     def stop(self, limit: float) -> bool:
-        """SIGTERM, on which Kafka moves its leaders and shuts down cleanly; after `limit` seconds SIGKILL.
+        """Send SIGTERM for a controlled shutdown, in which leadership moves to other brokers; SIGKILL after `limit` s.
 
-        Returns whether the process ended before SIGKILL.
+        Return whether the process ended without SIGKILL.
         """
         clean = False
         if self._process is not None and self._exit_code() is None:
             if self.suspended:
                 self.resume()
             self._process.terminate()
-            # without a quorum of controllers Kafka would try for minutes
+            # without a controller quorum the controlled shutdown would be retried for minutes
             with contextlib.suppress(subprocess.TimeoutExpired):
                 clean = self._process.wait(limit) != -signal.SIGKILL
         self.kill()
@@ -175,7 +175,7 @@ class KafkaNode:
         self._process.send_signal(number)
 
     def _exit_code(self) -> int | None:
-        """Return the exit code, None while the process runs or if there is none; the watchdog forgets an ended one."""
+        """Return the exit code, None if there is none yet; release an ended process from the watchdog."""
         if self._process is None or (code := self._process.poll()) is None:
             return None
         self._watchdog.release(self._process.pid)

@@ -38,7 +38,7 @@ class Link:
         return {"client": self._down.receiver, "server": self._up.receiver}
 
     def open_ends(self) -> tuple[VirtualTransport, ...]:
-        """The transports that have not seen `connection_lost` yet."""
+        """Return the transports whose protocol has not received `connection_lost` yet."""
         return tuple(end for end in self._ends().values() if end is not None)
 
     def connect(self, protocol: asyncio.BaseProtocol, waiter: asyncio.Future[None]) -> VirtualTransport:
@@ -49,7 +49,7 @@ class Link:
         )
 
     def accept(self) -> None:
-        """Handle the arrival of the opening signal: create the server's transport, or reset without a listener."""
+        """Handle the arrival of `Signal.OPEN`: create the server's transport, or reset if nothing listens."""
         server = self.network.listener(self.server)
         protocol = None if server is None else server.make_protocol()
         if server is None or protocol is None:
@@ -60,12 +60,12 @@ class Link:
         VirtualTransport(self.loop, protocol, self._up, self._down, self.server, self.client, server=server)
 
     def end_closed(self) -> None:
-        """Handle the closing of one end's socket: once both are closed, the connection is dropped."""
+        """Drop the connection if both ends have closed their sockets; called after each of them."""
         if self._up.closed and self._down.closed:
             self.drop()
 
     def cut(self) -> None:
-        """Reset both ends at once. Bytes in transit are lost."""
+        """Reset the connection at both ends at once. Bytes in transit are lost."""
         ends = self.open_ends()
         self.drop()
         for end in ends:

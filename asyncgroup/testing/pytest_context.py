@@ -1,4 +1,4 @@
-"""Pytest items and sessions as `TestContext`, and errors for users' mistakes; shared by the plugin and its fixtures."""
+"""Adapt pytest's items and sessions to `TestContext`, and report usage errors; used by the plugin and its fixtures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ItemContext:
         self._item = item
 
     def __repr__(self) -> str:
-        return f"<ItemCase {self._item.nodeid}>"
+        return f"<ItemContext {self._item.nodeid}>"
 
     def options(self) -> Mapping[str, Any]:
         """Return the arguments of all `kafka` markers; closer markers override those of the class or module."""
@@ -35,11 +35,11 @@ class ItemContext:
         return options
 
     def set_outcome(self, *, failed: bool) -> None:
-        """Record that the test itself, without its fixtures, has ended."""
+        """Record whether the test function has failed; called when it has ended, before its fixtures are torn down."""
         self._item.stash[_failed] = failed
 
     def failed(self) -> bool:
-        """Return whether the test itself has failed, was skipped while running, or has not run to its end."""
+        """Return whether the test function has failed, was skipped while running, or has not ended."""
         return self._item.stash.get(_failed, True)
 
     def set_report(self, report: Callable[[], str]) -> None:
@@ -52,7 +52,7 @@ class ItemContext:
         return self._item.stash.get(_report, None)
 
     def clear(self) -> None:
-        """Remove the state from the item: pytest keeps all items to the end, and they would keep their clusters alive."""
+        """Remove the state from the item: pytest keeps all items until it exits, and they would keep their clusters."""
         stash = self._item.stash
         if _failed in stash:
             del stash[_failed]
@@ -64,9 +64,9 @@ class ItemContext:
     # -- topics that do not exist --------------------------------------------------------------------------------
 
     def on_unknown_topic(self, topic: str) -> None:
-        """Fail the test: cancel it if it runs as a task of this event loop; otherwise it fails when it ends."""
+        """Fail the test: at once if it is a task of this event loop, which is cancelled; otherwise when it ends."""
         if _failed in self._item.stash or _unknown_topic in self._item.stash:
-            return  # the test itself has ended, or is cancelled already
+            return  # the test function has ended, or is cancelled already
         import asyncio
 
         self._item.stash[_unknown_topic] = topic
@@ -77,19 +77,19 @@ class ItemContext:
 
     @property
     def unknown_topic_message(self) -> str | None:
-        """The error message for the first unknown topic that was requested; None if there was none."""
+        """The error message for the first unknown topic that a client requested; None if there was none."""
         topic = self._item.stash.get(_unknown_topic, None)
         if topic is None:
             return None
         given = self.options().get("topics")
         if isinstance(given, Mapping):
-            wanted: object = {**given, topic: 1}
+            topics: object = {**given, topic: 1}
         else:
             known = [given] if isinstance(given, str) else list(given or ())
-            wanted = [*known, topic] if known else topic
+            topics = [*known, topic] if known else topic
         return (
             f"a client requests topic {topic!r}, which does not exist. If the name is right, create it: "
-            f"@pytest.mark.kafka(topics={wanted!r}). With auto_create_topics=True the broker creates topics; with "
+            f"@pytest.mark.kafka(topics={topics!r}). With auto_create_topics=True the broker creates topics; with "
             "unknown_topics=True a test may request topics that do not exist"
         )
 
@@ -114,7 +114,7 @@ class SessionContext:
         self._session.stash[_report] = report
 
     def on_unknown_topic(self, topic: str) -> None:
-        """Do nothing: it is not known which test's client requested the topic."""
+        """Do nothing: the client may belong to any of the tests."""
 
     @property
     def report(self) -> Callable[[], str] | None:
@@ -124,7 +124,7 @@ class SessionContext:
 
 @contextmanager
 def without_traceback() -> Iterator[None]:
-    """Report errors that name the user's mistake without a traceback."""
+    """Report usage errors without a traceback: their messages say what to change."""
     from asyncgroup.broker import Refused, UnusedFaults
     from asyncgroup.errors import ConfigError, UsageError
 

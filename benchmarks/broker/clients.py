@@ -1,7 +1,7 @@
-"""Clients that read from and write to a broker; each function runs in a separate process (`benchmarks.worker`).
+"""Consumers and producers for the broker benchmark; each function runs in a separate process (`benchmarks.worker`).
 
-Only asyncgroup's reader joins a group: the mock cluster delays each join by three seconds, which is unrelated to
-throughput.
+Only asyncgroup's consumer joins a group. The others assign partitions, as librdkafka's mock cluster delays each join by
+three seconds, which says nothing about throughput.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CLIENTS: Final = {
     ),
     "asyncgroup": ("benchmarks.broker.clients:asyncgroup_read", "benchmarks.broker.clients:asyncgroup_write"),
 }
-"""Client distribution to its reading and its writing function, in the format of `benchmarks.worker`."""
+"""Read and write function of each client, by distribution; `module:function`, as `benchmarks.worker` expects."""
 
 PARTITION_FETCH_BYTES: Final = 1 << 20
 GROUP_FETCH_BYTES: Final = 1 << 18
@@ -40,12 +40,15 @@ LINGER: Final = 0.005
 BATCH_RECORDS: Final = 500
 """The batch size of confluent-kafka's `consume`."""
 STEP: Final = 1000
-"""Records that confluent-kafka writes between two calls of `poll`, which runs its callbacks."""
+"""Records that confluent-kafka writes between two calls of `poll`, which runs delivery callbacks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings of a client: it reads or writes `records` of `size` bytes, over all `partitions` of `topic`."""
+    """Settings of a client: it reads or writes `records` records of `size` bytes, in all `partitions` of `topic`.
+
+    It stops after `limit` seconds.
+    """
 
     bootstrap_servers: str
     topic: str
@@ -56,30 +59,30 @@ class Settings:
 
 
 class _Stopwatch:
-    """Counts records; time and CPU time run from its creation to the last record, or for `limit` seconds.
+    """Counts records; measures time and CPU time from its creation to the last record, or for `limit` seconds.
 
-    A reader creates it before its client, so that prefetching counts; a writer after its first record, which has opened
-    the connections.
+    Create it before a consumer, so that prefetching is measured, but after the first record of a producer, so that
+    opening connections is not.
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._wanted = settings.records
+        self._target = settings.records
         self._limit = settings.limit
-        self._begun = time.perf_counter()
+        self._started_at = time.perf_counter()
         self._cpu = time.process_time()
         self._figures: dict[str, float] = {}
         self._records = 0
 
     @property
     def is_running(self) -> bool:
-        """Whether more records are wanted."""
+        """Whether the last record is still to come."""
         return not self._figures
 
     def add(self, records: int) -> bool:
-        """Count records that were read or written; return whether more are wanted."""
+        """Count records that were read or written; return `is_running`."""
         self._records += records
-        seconds = time.perf_counter() - self._begun
-        if self.is_running and (self._records >= self._wanted or seconds > self._limit):
+        seconds = time.perf_counter() - self._started_at
+        if self.is_running and (self._records >= self._target or seconds > self._limit):
             cpu = time.process_time() - self._cpu
             self._figures = {"records": self._records, "seconds": seconds, "cpu_seconds": cpu}
         return self.is_running
@@ -189,7 +192,7 @@ def confluent_write(given: dict[str, Any]) -> dict[str, float]:
             try:
                 producer.produce(settings.topic, value, partition=number % settings.partitions)
                 break
-            except BufferError:  # its queue is full
+            except BufferError:  # librdkafka's queue is full
                 producer.poll(0.01)
         if number % STEP == 0:
             producer.poll(0)
@@ -203,11 +206,10 @@ def confluent_write(given: dict[str, Any]) -> dict[str, float]:
 
 
 async def asyncgroup_read(given: dict[str, Any]) -> dict[str, float]:
-    """Read batches in a group of one member: asyncgroup reads several partitions at once only in a group.
+    """Read batches in a group of one member: only a group reads several partitions at once in asyncgroup.
 
-    It fetches fewer bytes per partition than the other clients, so that a response has room for all partitions: kfake
-    omits partitions that don't fit, which Kafka never does in a fetch session, and which asyncgroup, like Java's
-    client, treats as an error.
+    It fetches fewer bytes per partition than the other clients, so that all partitions fit into a response: kfake omits
+    those that don't fit from a full fetch response, which asyncgroup, like Java's client, treats as an error.
     """
     from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Session
 

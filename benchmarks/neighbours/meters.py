@@ -1,4 +1,4 @@
-"""Counting in a measured process: a time window, and the records and gaps of each partition in it."""
+"""Count each partition's records within a time window, and find its longest gap; used in the measured processes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ __all__ = ["Meters", "PartitionMeter", "Settings", "Window"]
 class Settings:
     """Settings of a measured process, also of the Go program.
 
-    Partition 0 of the topic `watched` has `records` records and is read at full speed; partition 1, if it exists, is
-    read by a handler that pauses `pause` seconds after every `every` records, or reads nothing if `every` is 0. If
-    `every` is above 1, partition 0 is read with these pauses. All other topics are idle. The window lasts `seconds`
-    and opens `warm_up` seconds after the first record.
+    Partition 0 of the topic `watched` contains `records` records. `every` selects how it is read, and partition 1 if
+    that exists:
+
+    - 0: partition 0 at full speed, partition 1 not at all;
+    - 1: partition 0 at full speed, partition 1 with a pause of `pause` seconds after each record;
+    - above 1: partition 0 with such a pause after every `every` records.
+
+    All other topics are idle. The window lasts `seconds` and opens `warm_up` seconds after the first record.
     """
 
     bootstrap_servers: str
@@ -39,7 +43,7 @@ class Window:
         self.opens = self.closes = 0.0
 
     def begin(self, now: float) -> None:
-        """Set the window if this is the first record."""
+        """Set the window's times; only the first call has an effect."""
         if not self.opens:
             self.opens = now + self._settings.warm_up
             self.closes = self.opens + self._settings.seconds
@@ -81,7 +85,10 @@ class PartitionMeter:
         self._gap = max(self._gap, gap)
 
     def figures(self, end: float) -> dict[str, Any]:
-        """Return records, seconds and the longest gap; and `spanned` records in `span` seconds from first to last."""
+        """Return the figures of the window: records, seconds, and the longest gap.
+
+        `spanned` records were delivered after the first one, in the `span` seconds between the first and the last.
+        """
         end = min(end, self._window.closes)
         self._update_gap(end)
         return {
@@ -94,7 +101,7 @@ class PartitionMeter:
 
 
 class Meters:
-    """The meters of both partitions, and the end of the measurement."""
+    """The meters of partition 0 (fast) and 1 (slow), and the end of the measurement."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -104,7 +111,7 @@ class Meters:
         self._all_read_at = 0.0
 
     def of(self, partition: int) -> PartitionMeter:
-        """The meter of a partition of the watched topic."""
+        """Return the meter of a partition of the watched topic."""
         return self.slow if partition else self.fast
 
     def check_over(self) -> bool:

@@ -1,4 +1,4 @@
-"""The tables of the Spark benchmark."""
+"""Print the tables of the Spark benchmark, with their captions and goals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GOALS: Final[Mapping[str, tuple[str, str]]] = {
     "bridge-200": ("asyncgroup", "≥ 400,000"),
     LATENCY: ("asyncgroup", "≤ 50 ms"),
 }
-"""The goal of a case, and the client that shall reach it."""
+"""For each case the client that has a goal, and the goal."""
 NO_VALUE: Final = "-"
 
 
@@ -32,7 +32,7 @@ def show(
     used: Mapping[str, str],
     started: Mapping[str, str],
 ) -> None:
-    """Print the tables with captions, and the versions and the machine."""
+    """Print the tables, the reasons for missing clients, and the versions and machine."""
     summaries = summarize(measurements)
     _show_streams(options, [each for each in summaries if each.case in STREAMS])
     _show_bridges(options, [each for each in summaries if each.case in BRIDGES])
@@ -77,7 +77,7 @@ def _show_streams(options: argparse.Namespace, summaries: Sequence[Summary]) -> 
         _caption(
             f"4 partitions, sink noop, {options.rounds} rounds, medians; rows/s by triggerExecution and by addBatch of "
             f"the query's progress, without the first batch. Ratios: to {BASELINES['1k-large']}, within a round. CPU: "
-            "seconds of all processes of Spark per million rows. kafka-tuned: max.partition.fetch.bytes 4 MiB and "
+            "seconds of all Spark processes per million rows. kafka-tuned: max.partition.fetch.bytes 4 MiB and "
             "max.poll.records 5,000; kafka-buffers: also receive.buffer.bytes -1, which is asyncgroup's default. "
             "asyncgroup-packed: tasks=2, one for each core; the others have one task per partition. All check CRCs and "
             "write checkpoints in the same way."
@@ -95,7 +95,7 @@ def _show_bridges(options: argparse.Namespace, summaries: Sequence[Summary]) -> 
         show_table("A consumer group in front of Spark", columns, _groups(rows, len(columns)))
         _caption(
             "A group with one member; each batch becomes a DataFrame, is written to the sink noop and committed, while "
-            "the next one is collected. CPU: seconds of the consumer and all processes of Spark per million rows."
+            "the next one is collected. CPU: seconds of the consumer and all Spark processes per million rows."
         )
 
 
@@ -111,7 +111,7 @@ def _show_sinks(options: argparse.Namespace, summaries: Sequence[Summary]) -> No
         _caption(
             "Two tasks write to an empty topic of 4 partitions, keys of 8 bytes; the whole query is timed. Both producers "
             "have the same settings: acks=all, not idempotent, linger 5 ms, batches of 128 KiB, no compression. CPU: seconds "
-            "of all processes of Spark per million rows."
+            "of all Spark processes per million rows."
         )
 
 
@@ -159,9 +159,9 @@ def _show_idle(options: argparse.Namespace, summaries: Sequence[Summary]) -> Non
             cells += [_median(percents, ".1f"), _range(percents, ".1f")]
         rows.append(cells)
     if rows:
-        show_table("A query that waits: share of a core, in %", columns, [rows])
+        show_table("An idle query: CPU usage in % of a core", columns, [rows])
         _caption(
-            f"Over {options.seconds:g} s, all processes of Spark together; the query has the default trigger."
+            f"Over {options.seconds:g} s, sum of all Spark processes; the query has the default trigger."
         )
 
 

@@ -1,4 +1,4 @@
-"""A streaming query: rows per second by trigger and by addBatch, and CPU time of all processes of Spark."""
+"""Measure a streaming query: rows per second by trigger and by addBatch, and the CPU time of all Spark processes."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ CHECK_SECONDS: Final = 0.02
 def read_stream(
     spark: SparkSession, format_: str, servers: str, topic: str, options: dict[str, str]
 ) -> DataFrame:
-    """Return a streaming DataFrame of a topic's records, read by the source `format_`."""
+    """Return a streaming DataFrame of a topic's records; `format_` is the source's format."""
     source = spark.readStream.format(format_).option("kafka.bootstrap.servers", servers)
     return source.option("subscribe", topic).options(**options).load()
 
 
 def measure(spark: SparkSession, given: dict[str, Any]) -> dict[str, float | None]:
-    """Read a whole topic and measure it without the first batch, which includes starting the query."""
+    """Read a whole topic; return the figures of a source (see `Measurement`)."""
     settings = StreamSettings(**given)
     options = settings.options | {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(settings.batch)}
     frame = read_stream(spark, settings.format, settings.bootstrap_servers, settings.topic, options)
     with tempfile.TemporaryDirectory(prefix="asyncgroup-benchmark-") as checkpoint:
-        writing = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
-        query = writing.trigger(availableNow=True).start()
+        writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
+        query = writer.trigger(availableNow=True).start()
         try:
             cpu = _cpu_after_first_batch(query, settings.limit)
             query.awaitTermination(round(settings.limit))
@@ -48,7 +48,7 @@ def measure(spark: SparkSession, given: dict[str, Any]) -> dict[str, float | Non
 
 
 def _cpu_after_first_batch(query: StreamingQuery, limit: float) -> float | None:
-    """Return the CPU time of all processes at the end of the first batch."""
+    """Return the CPU seconds of all processes at the end of the first batch; None if the system has no such figure."""
     end = time.perf_counter() + limit
     while query.isActive and query.lastProgress is None and time.perf_counter() < end:
         time.sleep(CHECK_SECONDS)
@@ -59,14 +59,14 @@ def _figures(query: StreamingQuery, cpu: float | None) -> dict[str, float | None
     batches = [each for each in query.recentProgress if each.numInputRows]
     first, rest = batches[0], batches[1:]
     rows = sum(each.numInputRows for each in rest)
-    trigger = sum(each.durationMs["triggerExecution"] for each in rest) / 1000
-    add = sum(each.durationMs["addBatch"] for each in rest) / 1000
+    trigger_seconds = sum(each.durationMs["triggerExecution"] for each in rest) / 1000
+    add_seconds = sum(each.durationMs["addBatch"] for each in rest) / 1000
     return {
         "rows": rows + first.numInputRows,
         "batches": len(batches),
-        "rate": rows / trigger if trigger else 0.0,
-        "add_rate": rows / add if add else 0.0,
+        "rate": rows / trigger_seconds if trigger_seconds else 0.0,
+        "add_rate": rows / add_seconds if add_seconds else 0.0,
         "cpu": cpu / rows * 1e6 if cpu is not None and rows else None,
-        "overhead": (trigger - add) / len(rest) if rest else None,
+        "overhead": (trigger_seconds - add_seconds) / len(rest) if rest else None,
         "first": first.durationMs["triggerExecution"] / 1000,
     }

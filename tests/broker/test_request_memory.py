@@ -1,4 +1,4 @@
-"""Limits for clients that send incomplete requests or none: request memory and idle connections."""
+"""`queued_max_request_bytes` limits the memory of requests, and `connections_max_idle` closes idle connections."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ MB = 1 << 20
 
 
 def send_half(client: Client, size: int = 1 * MB) -> None:
-    """Send the first half of a request of twice `size` bytes."""
+    """Send the first `size` bytes of a request that has twice as many."""
     client.send_bytes(struct.pack(">i", 2 * size) + bytes(size))
 
 
 async def is_closed(client: Client) -> bool:
+    """Return whether the broker closes the connection within 0.1 s."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(0.1):
             await client.disconnected()
@@ -52,7 +53,7 @@ async def test_the_memory_of_incomplete_requests_is_limited():
     assert memory.held == 0
 
 
-async def test_the_connections_that_were_silent_longest_are_closed(caplog):
+async def test_the_connections_without_data_for_the_longest_time_are_closed(caplog):
     size = 40_000
     async with (
         EmbeddedCluster(queued_max_request_bytes=10 * size) as cluster,
@@ -83,7 +84,7 @@ async def test_a_request_larger_than_the_limit_closes_its_own_connection(caplog)
 
 
 async def test_large_concurrent_requests_are_all_served():
-    """When memory is short they are read one after the other."""
+    """Memory suffices for two: the others are read as memory is released."""
     async with (
         EmbeddedCluster(queued_max_request_bytes=8 * MB) as cluster,
         contextlib.AsyncExitStack() as stack,
@@ -96,18 +97,18 @@ async def test_large_concurrent_requests_are_all_served():
             return result.error_code
 
         clients = [await stack.enter_async_context(connect(cluster)) for _ in range(12)]
-        most = 0
+        peak = 0
 
         async def watch() -> None:
-            nonlocal most
+            nonlocal peak
             while True:
-                most = max(most, memory.held)
+                peak = max(peak, memory.held)
                 await asyncio.sleep(0)
 
         watching = asyncio.create_task(watch())
         assert await asyncio.gather(*map(write, clients)) == [0] * 12
         watching.cancel()
-        assert 3 * MB < most <= 8 * MB
+        assert 3 * MB < peak <= 8 * MB
         assert memory.held == 0
 
 
@@ -117,8 +118,8 @@ async def test_stalled_requests_do_not_block_others():
         contextlib.AsyncExitStack() as stack,
     ):
         cluster.create_topic("t", configs={"max.message.bytes": str(4 * MB)})
-        silent = [await stack.enter_async_context(connect(cluster)) for _ in range(5)]
-        for client in silent:
+        stalled = [await stack.enter_async_context(connect(cluster)) for _ in range(5)]
+        for client in stalled:
             send_half(client)
             await asyncio.sleep(0.01)
         client = await stack.enter_async_context(connect(cluster))
@@ -127,7 +128,7 @@ async def test_stalled_requests_do_not_block_others():
         assert result.error_code == 0
         assert now() - began <= 15
         assert (await put(client, cluster, batch(b"small")))[0].error_code == 0
-        assert not any([await is_closed(each) for each in silent])
+        assert not any([await is_closed(each) for each in stalled])
 
 
 # -- idle connections ------------------------------------------------------------------------------------------
@@ -202,7 +203,7 @@ async def test_a_client_that_stops_reading_is_idle():
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "option",
     [
         {"connections_max_idle": 0},
         {"connections_max_idle": -1},
@@ -213,6 +214,6 @@ async def test_a_client_that_stops_reading_is_idle():
         {"offsets_retention_check_interval": 0.0},
     ],
 )
-async def test_invalid_values_are_rejected(wrong):
-    with pytest.raises(ConfigError, match=next(iter(wrong))):
-        EmbeddedCluster(**wrong)
+async def test_invalid_values_are_rejected(option):
+    with pytest.raises(ConfigError, match=next(iter(option))):
+        EmbeddedCluster(**option)

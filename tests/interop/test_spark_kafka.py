@@ -1,4 +1,4 @@
-"""Spark's own Kafka source and sink against the embedded cluster: batch write, batch read, an availableNow stream."""
+"""Spark's own Kafka source and sink with the embedded cluster: batch write, batch read, availableNow stream."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ class Job:
 
     def stream(self) -> None:
         """Run the stream from its checkpoint to the current end of the topic."""
-        reading = self._spark.readStream.format("kafka").options(**self._kafka)
-        rows = reading.options(subscribe="written", startingOffsets="earliest").load().select("key", "value")
-        writing = rows.writeStream.format("kafka").options(**self._kafka, topic="streamed")
+        reader = self._spark.readStream.format("kafka").options(**self._kafka)
+        rows = reader.options(subscribe="written", startingOffsets="earliest").load().select("key", "value")
+        writer = rows.writeStream.format("kafka").options(**self._kafka, topic="streamed")
         checkpoint = str(self._scratch / "checkpoint")
-        query = writing.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+        query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
         assert query.awaitTermination(int(LIMIT))
 
     def read(self) -> set[tuple[bytes, bytes, int, int]]:
-        """Return (key, value, partition, offset) of the records of two partitions, of the first one from offset 5 on."""
+        """Return (key, value, partition, offset) of the records in partition 0, from offset 5 on, and partition 1."""
         starts = '{"written":{"0":5,"1":-2}}'
-        reading = self._spark.read.format("kafka").options(**self._kafka)
-        rows = reading.options(assign='{"written":[0,1]}', startingOffsets=starts).load()
+        reader = self._spark.read.format("kafka").options(**self._kafka)
+        rows = reader.options(assign='{"written":[0,1]}', startingOffsets=starts).load()
         return {(bytes(r.key), bytes(r.value), r.partition, r.offset) for r in rows.collect()}
 
 
@@ -62,11 +62,11 @@ async def test_spark_writes_reads_and_streams(
             await asyncio.to_thread(job.stream)
         read = await asyncio.to_thread(job.read)
         written = cluster.records("written")
-        wanted = {(b"%d" % number, b"v%d" % number) for number in range(times * ROWS)}
-        assert {(record.key, record.value) for record in written} == wanted
-        assert len(written) == len(wanted)
+        expected = {(b"%d" % number, b"v%d" % number) for number in range(times * ROWS)}
+        assert {(record.key, record.value) for record in written} == expected
+        assert len(written) == len(expected)
         values = sorted(record.value or b"" for record in cluster.records("streamed"))
-        assert values == sorted(value for _, value in wanted)
+        assert values == sorted(value for _, value in expected)
         starts = {0: 5, 1: 0}
         records = {(r.key, r.value, r.partition, r.offset) for r in written}
         assert read == {each for each in records if each[3] >= starts.get(each[2], 1 << 60)}

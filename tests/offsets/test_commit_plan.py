@@ -1,4 +1,4 @@
-"""Pure functions of committing: the OffsetCommit request, and the actions for error codes."""
+"""`build_commit` makes the OffsetCommit request, and `COMMIT_ACTIONS` maps the error codes of its response."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def test_topics_are_identified_by_id_from_version_10_on() -> None:
     ids = {A0: old, A1: new, B0: b}
     for version in range(2, 11):
         request = build_commit(version, "g", MemberIdentity(), offsets, ids)
-        seen = decode(type(request), version, encode(request, version))
+        decoded = decode(type(request), version, encode(request, version))
         if version < 10:
-            assert [topic.name for topic in seen.topics] == ["a", "b"]
+            assert [topic.name for topic in decoded.topics] == ["a", "b"]
         else:
-            assert [(t.topic_id, len(t.partitions)) for t in seen.topics] == [(old, 1), (new, 1), (b, 1)]
+            assert [(t.topic_id, len(t.partitions)) for t in decoded.topics] == [(old, 1), (new, 1), (b, 1)]
 
 
 def test_retention_is_sent_in_versions_that_have_it() -> None:
@@ -42,31 +42,31 @@ def test_retention_is_sent_in_versions_that_have_it() -> None:
             request = build_commit(
                 version, "g", MemberIdentity(), {A0: CommittedOffset(5)}, {A0: uuid4()}, retention
             )
-            seen = decode(type(request), version, encode(request, version))
-            said = retention is not None and version in RETENTION_VERSIONS
-            assert seen.retention_time_ms == (round((retention or 0) * 1000) if said else -1)
+            decoded = decode(type(request), version, encode(request, version))
+            is_sent = retention is not None and version in RETENTION_VERSIONS
+            assert decoded.retention_time_ms == (round((retention or 0) * 1000) if is_sent else -1)
 
 
 def test_every_code_of_kafkas_commit_handler_has_an_action() -> None:
     """Compared with Kafka's `ConsumerCoordinator.OffsetCommitResponseHandler`."""
-    kinds = {
-        action: {ErrorCode(code) for code, kind in COMMIT_ACTIONS.items() if kind is action}
+    codes = {
+        action: {ErrorCode(code) for code, mapped in COMMIT_ACTIONS.items() if mapped is action}
         for action in CommitAction
     }
-    assert kinds[CommitAction.COMMITTED] == {ErrorCode.NONE}
-    assert kinds[CommitAction.FIND_COORDINATOR] == {
+    assert codes[CommitAction.COMMITTED] == {ErrorCode.NONE}
+    assert codes[CommitAction.FIND_COORDINATOR] == {
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.REQUEST_TIMED_OUT,
     }
-    assert kinds[CommitAction.LOST] >= {
+    assert codes[CommitAction.LOST] >= {
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.ILLEGAL_GENERATION,
         ErrorCode.FENCED_INSTANCE_ID,
     }
-    assert kinds[CommitAction.REFRESH_METADATA] == {
+    assert codes[CommitAction.REFRESH_METADATA] == {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
     }
-    assert ErrorCode.STALE_MEMBER_EPOCH in kinds[CommitAction.RETRY]
-    assert kinds[CommitAction.FAIL] == set(), "codes that are not listed fail"
+    assert ErrorCode.STALE_MEMBER_EPOCH in codes[CommitAction.RETRY]
+    assert codes[CommitAction.FAIL] == set(), "codes that are not listed fail"

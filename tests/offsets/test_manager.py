@@ -62,7 +62,7 @@ async def test_the_next_manager_begins_at_the_committed_offset() -> None:
             marks = await offsets.manage("t", 0)
             assert (marks.next_offset, marks.metadata, marks.leader_epoch) == (-1, "", -1)
             marks.mark(5, "five", 2)
-            marks.mark(4, "older news")
+            marks.mark(4, "four")
             await offsets.commit()
             assert committed(cluster) == (5, "five", 2)
             assert repr(offsets) == "<OffsetManager open: <Committer 'g': 1 partitions, 0 to commit>>"
@@ -90,9 +90,9 @@ async def test_a_partition_cannot_be_managed_twice() -> None:
         first, second = await asyncio.gather(*both, return_exceptions=True)
         assert offsets.of("t", 0) is first
         assert isinstance(second, ConfigError)
-        for wanted in ([T0], [T1, T1]):
+        for partitions in ([T0], [T1, T1]):
             with pytest.raises(ConfigError, match="a partition that is not managed yet"):
-                await offsets.manage_all(wanted)
+                await offsets.manage_all(partitions)
         with pytest.raises(ConfigError, match="one of the partitions owned: t-0"):
             offsets.of("t", 1)
 
@@ -144,7 +144,7 @@ async def test_marks_of_records_have_their_leader_epoch() -> None:
         assert committed(cluster) == (42, "done", 6)
         marks.mark(43)
         await offsets.commit()
-        assert committed(cluster) == (43, "", -1), "a mark without an epoch commits none"
+        assert committed(cluster) == (43, "", -1), "a mark without an epoch is committed without one"
         assert await offsets.fetch([T0, ("t", 1)]) == {T0: (43, "", -1)}
 
 
@@ -194,7 +194,7 @@ async def test_the_last_commit_is_retried_commit_retry_max_times(
 
 
 async def test_a_late_unanswered_commit_is_overwritten_at_close(network: Network) -> None:
-    """Brokers keep the order only within a connection: the old request is processed after the newer one."""
+    """Requests are ordered only within a connection: the older commit is processed after the newer one."""
     async with broker() as cluster:
         async with manager(cluster, auto_commit_interval=0.5, request_timeout=1.0) as offsets:
             marks = await offsets.manage("t", 0)
@@ -206,7 +206,7 @@ async def test_a_late_unanswered_commit_is_overwritten_at_close(network: Network
             await asyncio.sleep(1.5)
             assert committed(cluster) == (7, "", -1)
             await asyncio.sleep(2.0)
-            assert committed(cluster) == (5, "", -1), "by the unanswered request"
+            assert committed(cluster) == (5, "", -1), "overwritten by the unanswered request"
         assert committed(cluster) == (7, "", -1)
 
 
@@ -223,11 +223,11 @@ async def test_a_last_commit_without_a_response_ends_at_close_timeout(
 
 
 async def test_failed_automatic_commits_are_reported_and_continue(caplog: pytest.LogCaptureFixture) -> None:
-    told: list[set[TopicPartition]] = []
+    reported: list[set[TopicPartition]] = []
 
     class Hook:
         def on_commit(self, _group: str, _offsets: Any, errors: dict | None) -> None:
-            told.append(set(errors or ()))
+            reported.append(set(errors or ()))
 
     async with broker() as cluster:
         fault = cluster.faults.on(COMMIT, times=2).error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -236,12 +236,12 @@ async def test_failed_automatic_commits_are_reported_and_continue(caplog: pytest
             await asyncio.sleep(3.5)
             assert fault.hits == 2
             assert committed(cluster) == (5, "", -1)
-    assert told == [{T0}, {T0}, set()]
+    assert reported == [{T0}, {T0}, set()]
     assert caplog.text.count("GROUP_AUTHORIZATION_FAILED") == 2
 
 
 async def test_a_deleted_topic_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
-    """In sarama commits are repeated without end (#1095, #793)."""
+    """sarama retries such a commit without end (its issues #1095, #793)."""
     async with broker() as cluster, manager(cluster, allow_auto_topic_creation=False) as offsets:
         cluster.create_topic("other", 1)
         marks, other = await offsets.manage("t", 0), await offsets.manage("other", 0)
@@ -270,9 +270,9 @@ async def test_marks_are_not_committed_to_a_recreated_topic() -> None:
         assert set(raised.value.errors) == {T0}
         assert committed(cluster) is None
         await offsets.release("t", 0)
-        anew = await offsets.manage("t", 0)
-        assert anew.next_offset == -1
-        anew.mark(1)
+        recreated = await offsets.manage("t", 0)
+        assert recreated.next_offset == -1
+        recreated.mark(1)
         await offsets.commit()
         assert committed(cluster) == (1, "", -1)
 
@@ -288,7 +288,7 @@ async def test_a_group_refuses_commits_while_it_has_members() -> None:
         assert committed(cluster) == (5, "", -1)
 
 
-async def test_a_coordinator_that_moves() -> None:
+async def test_commits_follow_a_coordinator_that_moves() -> None:
     async with broker() as cluster, manager(cluster, auto_commit=False) as offsets:
         marks = await offsets.manage("t", 0)
         for offset, node in ((1, 1), (2, 2), (3, 1)):
@@ -305,7 +305,7 @@ async def test_managing_waits_for_open_transactions() -> None:
     async with broker() as cluster, manager(cluster) as offsets:
         fault = cluster.faults.on("OffsetFetch", times=10).error(ErrorCode.UNSTABLE_OFFSET_COMMIT)
         await offsets.manage("t", 0)
-        assert fault.hits == 10, "more often than other errors are retried"
+        assert fault.hits == 10, "retried more often than other errors"
         assert all(e.request.require_stable for e in cluster.history.of("OffsetFetch"))
         await offsets.fetch([T1])
         assert not cluster.history.of("OffsetFetch")[-1].request.require_stable
@@ -318,10 +318,10 @@ async def test_managing_waits_at_most_a_minute_for_open_transactions() -> None:
         with pytest.raises(BrokerError, match="UNSTABLE_OFFSET_COMMIT"):
             await offsets.manage("t", 0)
         assert 60.0 <= now() - begin <= 63.0
-        assert len(cluster.history.of("OffsetFetch")) < 50, "with growing pauses"
+        assert len(cluster.history.of("OffsetFetch")) < 50, "the backoff grows"
 
 
-# -- life --------------------------------------------------------------------------------------------------------------
+# -- lifecycle ---------------------------------------------------------------------------------------------------------
 
 
 async def test_a_shared_cluster_stays_open() -> None:
@@ -399,14 +399,14 @@ async def test_a_canceled_close_is_completed() -> None:
 async def test_older_brokers(
     high: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Versions up to 4 have the retention time, from 6 on leader epochs, from 10 on topic ids."""
-    offer = [
+    """OffsetCommit has the retention time up to version 4, leader epochs from 6 on, and topic ids from 10 on."""
+    advertised = [
         m.ApiVersionsResponse.ApiVersion(
             api.api_key, api.min_version, high if api.api_key in (8, 9) else api.max_version
         )
         for api in api_versions.ADVERTISED
     ]
-    monkeypatch.setattr(api_versions, "ADVERTISED", offer)
+    monkeypatch.setattr(api_versions, "ADVERTISED", advertised)
     async with broker() as cluster:
         async with manager(cluster, auto_commit=False, offset_retention=3600.0) as offsets:
             marks = await offsets.manage("t", 0)

@@ -1,4 +1,4 @@
-"""Fetching from a real Kafka: fetch sessions, leader epochs, recreated topics, replicas in the own rack."""
+"""Fetching from a real Kafka: fetch sessions, leader epochs, recreated topics, rack-aware reads, a killed leader."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class FetchRecorder:
 
     def __init__(self, cluster: Cluster) -> None:
         self.exchanges: list[tuple[int, m.FetchRequest, m.FetchResponse | None]] = []
-        self._built = cluster.request_versioned
+        self._send = cluster.request_versioned
         cluster.request_versioned = self._record  # type: ignore[method-assign,assignment]
 
     async def _record(self, node_id: int, cls: Any, build: Any, **options: Any) -> Any:
         sent: list[Any] = []
 
-        def recorded(version: int) -> Any:
+        def build_and_record(version: int) -> Any:
             sent.append(build(version))
             return sent[-1]
 
-        response = await self._built(node_id, cls, recorded, **options)
+        response = await self._send(node_id, cls, build_and_record, **options)
         if cls is m.FetchRequest:
             self.exchanges.append((node_id, sent[-1], response))
         return response
@@ -60,7 +60,7 @@ async def temporary_topic(kafka: RunningKafka, partitions: int) -> AsyncIterator
         name = f"fetching-{uuid.uuid4().hex[:8]}"
         try:
             await admin.create_topic(name, partitions)
-        except BrokerError as error:  # the request to a slow broker was repeated
+        except BrokerError as error:  # a slow broker handled the first request, so the retry failed
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
             await admin.leader(TopicPartition(name, partitions - 1))
@@ -72,7 +72,7 @@ async def read(consumer: PartitionConsumer, count: int) -> list[int]:
     return [(await anext(consumer)).offset for _ in range(count)]
 
 
-async def test_a_fetch_session_lasts_over_seeks_and_pauses(apache_kafka: RunningKafka) -> None:
+async def test_a_fetch_session_survives_seeks_and_pauses(apache_kafka: RunningKafka) -> None:
     async with temporary_topic(apache_kafka, 40) as (admin, topic):
         config = ConsumerConfig(fetch_max_wait=0.1)
         async with Consumer(apache_kafka.bootstrap_servers, config) as reader:
@@ -114,7 +114,7 @@ async def test_a_fetch_session_lasts_over_seeks_and_pauses(apache_kafka: Running
 
 
 async def test_a_position_with_a_leader_epoch_is_accepted(apache_kafka: RunningKafka) -> None:
-    """Every fetch has the last fetched epoch; for a wrong one the broker would return the diverging epoch (KIP-595)."""
+    """Each fetch has the last fetched epoch; if it were wrong, the response would have a diverging epoch (KIP-595)."""
     async with temporary_topic(apache_kafka, 1) as (admin, topic):
         async with Consumer(
             apache_kafka.bootstrap_servers, ConsumerConfig(auto_offset_reset="error")
@@ -184,7 +184,7 @@ async def test_a_group_reads_all_of_a_recreated_topic(apache_kafka: RunningKafka
                 await asyncio.wait([running])
 
 
-async def test_records_are_fetched_from_the_replica_in_the_own_rack(apache_kafka_3: ApacheKafka) -> None:
+async def test_records_are_fetched_from_the_replica_in_the_same_rack(apache_kafka_3: ApacheKafka) -> None:
     async with temporary_topic(apache_kafka_3, 1) as (admin, topic):
         leader = await admin.leader(TopicPartition(topic, 0))
         near = next(node for node in (1, 2, 3) if node != leader)
@@ -205,14 +205,14 @@ async def test_records_are_fetched_from_the_replica_in_the_own_rack(apache_kafka
                 if p.records
             }
             assert served == {near}
-            # a replica that lags is not preferred: the fetches return to the leader for a time
+            # if the preferred read replica lags behind, fetches go to the leader for a time
             while recorder.nodes[-5:] != [near] * 5:
                 await asyncio.sleep(0.1)
 
 
 @pytest.mark.timeout(180)
 async def test_a_killed_leader_delays_records_only_briefly(apache_kafka_3: ApacheKafka) -> None:
-    """Measured from a record's acknowledgement by the new leader to its delivery, three times; bounds for a busy machine."""
+    """From a record's acknowledgement by the new leader to its delivery. The bounds leave room for a busy machine."""
     delays = []
     async with temporary_topic(apache_kafka_3, 1) as (admin, topic):
         tp = TopicPartition(topic, 0)
@@ -235,13 +235,13 @@ async def test_a_killed_leader_delays_records_only_briefly(apache_kafka_3: Apach
 
 
 async def next_record_time(consumer: PartitionConsumer) -> float:
-    """Return the event loop's time at which the next record is delivered."""
+    """Return the loop time at which the next record is delivered."""
     await anext(consumer)
     return asyncio.get_running_loop().time()
 
 
 async def produce_to_any(cluster: Cluster, tp: TopicPartition, nodes: set[int]) -> float:
-    """Produce a record to the next leader of a partition among `nodes`; return the loop's time of its acknowledgement."""
+    """Try `nodes` until the new leader accepts a record; return the loop time of its acknowledgement."""
     builder = BatchBuilder()
     builder.append(0, None, b"after")
     data = m.ProduceRequest.PartitionProduceData(index=tp.partition, records=builder.build())

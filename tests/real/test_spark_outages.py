@@ -1,4 +1,4 @@
-"""Brokers that are down for a time while a query runs: the query waits, and does not fail."""
+"""A streaming query waits while brokers of a real Kafka are down; it neither fails nor loses or repeats rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.soak, pytest.mark.timeout(600)]
 
 
 async def wait_until_all_is_read(kafka: Kafka, query: Query, topic: str, offsets: dict[int, int]) -> None:
-    """Wait until the query has stored each row up to these offsets, once, and its group has committed them."""
+    """Wait until the query has stored each row below these offsets once, and its group has committed the offsets."""
     await query.wait_for_rows(sum(offsets.values()))
     expected = Counter((topic, number, at) for number, end in offsets.items() for at in range(end))
     assert query.stored.rows == expected
@@ -30,7 +30,7 @@ async def wait_until_all_is_read(kafka: Kafka, query: Query, topic: str, offsets
             await asyncio.sleep(0.1)
 
 
-async def test_the_only_broker_is_killed_and_comes_back(
+async def test_the_only_broker_is_killed_and_restarted(
     spark: SparkSession, kafka_to_break: ApacheKafka, tmp_path: Path
 ) -> None:
     async with Kafka.at(kafka_to_break.bootstrap_servers) as kafka:
@@ -40,7 +40,7 @@ async def test_the_only_broker_is_killed_and_comes_back(
         async with Query(stream(spark, "asyncgroup", kafka.servers, **options), tmp_path) as query:
             await wait_until_all_is_read(kafka, query, topic, {0: 20, 1: 20})
             kafka_to_break.kill(1)
-            # its requests fail for some seconds, until the broker has started
+            # the query's requests fail for some seconds, until the broker has started
             await asyncio.to_thread(kafka_to_break.start_node, 1)
             await kafka.produce(topic, {0: 5, 1: 7})
             await wait_until_all_is_read(kafka, query, topic, {0: 25, 1: 27})
@@ -49,7 +49,7 @@ async def test_the_only_broker_is_killed_and_comes_back(
 async def test_leaders_move_while_a_batch_is_read(
     spark: SparkSession, apache_kafka_3: ApacheKafka, tmp_path: Path
 ) -> None:
-    """One node after the other is restarted, while a backlog is read in small batches."""
+    """The nodes are restarted one after the other while a backlog is read in small batches."""
     async with Kafka.at(apache_kafka_3.bootstrap_servers) as kafka:
         topic = await kafka.topic(3)
         rows = dict.fromkeys(range(3), 40_000)

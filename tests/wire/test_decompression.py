@@ -1,4 +1,4 @@
-"""Decompression stops at the limit, whatever size the data claims, and allocates no more than needed."""
+"""Decompression stops at the size limit and does not allocate memory for a size that the data only claims."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ WRITERS = {
         lambda data: b"\x50\x2a\x4d\x18\x03\x00\x00\x00xyz" + bytes(cramjam.zstd.compress(data)),
     ),
 }
-"""Codec and compress function, by the kind of compressor."""
+"""Codec and compress function of each kind of compressed data."""
 
 DATA = st.binary(max_size=300) | st.builds(
     lambda part, times, rest: part * times + rest,
@@ -86,7 +86,7 @@ def unpacked(codec: str, data: bytes, limit: int = MEGABYTE) -> bytes:
 @settings(max_examples=60)
 @example(b"")
 @example(b"\x00" * 600_000)
-def test_data_of_all_kinds_of_compressors(writer, data):
+def test_data_is_restored_and_the_limit_is_exact(writer, data):
     codec, compress = WRITERS[writer]
     packed = compress(data)
     assert unpacked(codec, packed) == data
@@ -101,14 +101,14 @@ def test_data_of_all_kinds_of_compressors(writer, data):
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_headroom(codec):
+def test_headroom_bytes_come_first(codec):
     packed = WRITERS[codec][1](b"data" * 100)
     assert decompress(CODECS[codec], packed, 400, 61) == bytes(61) + b"data" * 100
 
 
 @given(data=DATA, flush=st.integers(50, 100_000))
 @settings(max_examples=60)
-def test_the_bounds_are_close_upper_bounds(data, flush):
+def test_lz4_bound_and_zstd_bound_are_close_upper_bounds(data, flush):
     lz4 = streamed(cramjam.lz4.Compressor(), data, flush)
     assert len(data) <= lz4_bound(lz4) <= max(len(data), 1) * 255 + 65536
     zstd = streamed(cramjam.zstd.Compressor(), data, flush)
@@ -119,16 +119,16 @@ def test_the_bounds_are_close_upper_bounds(data, flush):
 # --- decompression bombs --------------------------------------------------------------------------------------------------------------
 
 
-def zstd_of_runs(blocks: int) -> bytes:
+def zstd_of_rle_blocks(blocks: int) -> bytes:
     """Return a frame without a content size, with RLE blocks of 128 KiB in four bytes each: a ratio of 32,768."""
     run = (1 << 17) << 3 | 1 << 1
     body = b"".join((run | (number == blocks - 1)).to_bytes(3, "little") + b"x" for number in range(blocks))
     return b"\x28\xb5\x2f\xfd" + bytes([0x00, 7 << 3]) + body
 
 
-def lz4_of_runs(blocks: int) -> bytes:
-    whole = bytes(cramjam.lz4.compress(b"\x00" * (4 * MEGABYTE * 2)))
-    return whole * (blocks // 2)
+def lz4_of_frames(blocks: int) -> bytes:
+    frame = bytes(cramjam.lz4.compress(b"\x00" * (4 * MEGABYTE * 2)))
+    return frame * (blocks // 2)
 
 
 def snappy_of_copies(size: int) -> bytes:
@@ -136,20 +136,21 @@ def snappy_of_copies(size: int) -> bytes:
 
 
 BOMBS = {
-    "gzip": lambda: zlib_bomb(64 * MEGABYTE),
+    "gzip": lambda: gzip_bomb(64 * MEGABYTE),
     "gzip of many members": lambda: gzip.compress(b"\x00" * MEGABYTE) * 64,
     "snappy": lambda: snappy_of_copies(64 * MEGABYTE),
-    "snappy that lies": lambda: b"\xff\xff\xff\xff\x0f" + b"\x00" * 100,
+    "snappy with a false size": lambda: b"\xff\xff\xff\xff\x0f" + b"\x00" * 100,
     "snappy in blocks": lambda: xerial(b"\x00" * 64 * MEGABYTE, MEGABYTE),
-    "lz4": lambda: lz4_of_runs(16),
+    "lz4": lambda: lz4_of_frames(16),
     "zstd": lambda: bytes(cramjam.zstd.compress(b"\x00" * 64 * MEGABYTE)),
-    "zstd of runs": lambda: zstd_of_runs(40_000),
+    "zstd of RLE blocks": lambda: zstd_of_rle_blocks(40_000),
 }
 
 
-def zlib_bomb(size: int) -> bytes:
-    made = zlib.compressobj(9, wbits=31)
-    return b"".join(made.compress(bytes(MEGABYTE)) for _ in range(size // MEGABYTE)) + made.flush()
+def gzip_bomb(size: int) -> bytes:
+    gzip_compressor = zlib.compressobj(9, wbits=31)
+    chunks = [gzip_compressor.compress(bytes(MEGABYTE)) for _ in range(size // MEGABYTE)]
+    return b"".join(chunks) + gzip_compressor.flush()
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
@@ -163,7 +164,7 @@ def test_a_decompression_bomb_takes_little_more_memory_than_the_limit(bomb):
 
 @pytest.mark.parametrize("codec", ["snappy", "lz4", "zstd"])
 def test_a_claimed_size_is_not_allocated(codec):
-    """Even a claimed size within the limit, if the blocks that follow cannot hold so much."""
+    """Not even if the claimed size is within the limit: the blocks that follow are too short for it."""
     claims = {
         "snappy": b"\xff\xff\xff\xff\x07" + b"\x00" * 10,
         "lz4": b"\x04\x22\x4d\x18\x6c\x70" + b"\x00\x00\x00\x80" + bytes(4) + b"\x00" + b"\x00" * 4,
@@ -189,7 +190,7 @@ def test_the_error_gives_partition_offset_sizes_and_limit(codec):
 
 
 def test_a_decompression_bomb_in_a_message_set():
-    value = zlib_bomb(64 * MEGABYTE)
+    value = gzip_bomb(64 * MEGABYTE)
     body = bytes([1, 1]) + struct.pack(">qii", 0, -1, len(value)) + value
     batch = struct.pack(">qiI", 0, len(body) + 4, zlib.crc32(body)) + body
     header = read_batch_header(batch)

@@ -1,8 +1,8 @@
 """The group coordinator of one node, with one method per API (Kafka's `GroupCoordinatorService`).
 
-A coordinator serves the groups of the partitions of `__consumer_offsets` that its node leads. `load` and `unload`
-follow the leadership: everything in the store survives a move, a rebalance in progress does not, as in Kafka.
-Requests for offsets are passed on to `offsets`.
+A coordinator serves the groups whose partition of `__consumer_offsets` its node leads. `load` and `unload` are called
+when the leader changes: everything in the store survives this, a rebalance in progress does not, as in Kafka. The
+methods for offsets delegate to `GroupOffsets`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = ["GroupCoordinator"]
 class GroupCoordinator:
     """Serves the groups of one node. All methods are synchronous; delayed results are passed to a callback.
 
-    `partition_of` maps a group id to its partition of `__consumer_offsets`; `clock` gives ms since 1970.
+    `partition_of` maps a group id to its partition of `__consumer_offsets`; `clock` returns the Unix time in ms.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class GroupCoordinator:
     # -- leadership ------------------------------------------------------------------------------------------
 
     def load(self, partition: int) -> None:
-        """Become coordinator of the groups of `partition`, after `offsets_load_delay` if it is set."""
+        """Become the coordinator of the groups of `partition`, after `offsets_load_delay` if it is set."""
         delay = self.config.offsets_load_delay
         if delay > 0 and self._store.exists():
             self.loading.add(partition)
@@ -106,7 +106,7 @@ class GroupCoordinator:
                 )
 
     def unload(self, partition: int) -> None:
-        """Stop being coordinator of `partition`: parked requests are answered with NOT_COORDINATOR."""
+        """Stop being the coordinator of the groups of `partition`; parked requests get NOT_COORDINATOR."""
         self._timers.cancel(("load", partition))
         self.loading.discard(partition)
         self.partitions.discard(partition)
@@ -117,11 +117,11 @@ class GroupCoordinator:
         self._store.unload(partition)
 
     def on_high_watermark_updated(self, partition: int) -> None:
-        """Answer the writes that waited for the high watermark of `partition`, which may have moved."""
+        """Complete the writes below the high watermark of `partition`, which may have advanced."""
         self._store.on_high_watermark_updated(partition)
 
     def after_writes(self, group_id: str, done: WriteCallback) -> None:
-        """Call `done` after all earlier writes to the group's partition are answered, at once if there are none.
+        """Call `done` once all earlier writes to the group's partition are complete; immediately if there are none.
 
         Call `error_for` first.
         """
@@ -130,7 +130,7 @@ class GroupCoordinator:
     def error_for(self, group_id: str | None) -> ErrorCode:
         """Return why this node cannot serve `group_id`, or NONE.
 
-        The id may be missing, its partition loading, or another node its coordinator.
+        Either the id is missing, or its partition is still loading, or another node is its coordinator.
         """
         if group_id is None:
             return ErrorCode.INVALID_GROUP_ID
@@ -233,7 +233,7 @@ class GroupCoordinator:
             self._offsets.commit_transactional(request, reply)
 
     def end_transaction(self, producer_id: int, partition: int, *, commit: bool) -> None:
-        """Commit or drop the producer's pending offsets in `partition`, where its marker was appended."""
+        """Commit or drop the producer's pending offsets in `partition`, where its transaction marker was appended."""
         self._store.end_transaction(producer_id, partition, commit=commit)
 
     def offsets(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
@@ -263,7 +263,7 @@ class GroupCoordinator:
         self._store.remove_topic(topic)
 
     def _schedule_expiry(self) -> None:
-        """Schedule the next check for expired offsets; checks go on as long as there are groups."""
+        """Schedule the next check for expired offsets; `_expire` schedules another one while there are groups."""
         if not self._expiry_scheduled:
             self._expiry_scheduled = True
             interval = self.config.offsets_retention_check_interval

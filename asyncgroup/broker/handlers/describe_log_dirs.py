@@ -16,7 +16,7 @@ Response = m.DescribeLogDirsResponse
 
 
 def handle(node: Node, context: RequestContext, request: m.DescribeLogDirsRequest) -> Response:
-    """Return the partitions with a replica on this node; others are left out."""
+    """Return the requested partitions that have a replica on this node; other partitions are omitted."""
     topics = node.controller.topics
     if request.topics is None:
         wanted = {name: list(range(len(topic.partitions))) for name, topic in topics.items()}
@@ -36,7 +36,9 @@ def error_response(_context: RequestContext, _request: m.DescribeLogDirsRequest,
 
 def _sizes(node: Node, topic: Topic, partitions: list[int]) -> list[Response.DescribeLogDirsPartition]:
     return [
-        Response.DescribeLogDirsPartition(index, topic.partitions[index].log.size, 0, False)
+        Response.DescribeLogDirsPartition(
+            index, topic.partitions[index].log.size, offset_lag=0, is_future_key=False
+        )
         for index in dict.fromkeys(partitions)
         if 0 <= index < len(topic.partitions) and node.id in topic.partitions[index].replicas
     ]

@@ -1,4 +1,4 @@
-"""The demonstration's output: a live display on a terminal, plain lines otherwise."""
+"""The output of `asyncgroup demo`: a live display on a terminal, plain lines otherwise."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rich.text import Text
 
 __all__ = ["Screen", "View"]
 
-LIVE: Final = 0.2
+LIVE_INTERVAL: Final = 0.2
 """Seconds between two updates of the live display."""
-PLAIN: Final = 1.5
+PLAIN_INTERVAL: Final = 1.5
 """Seconds between two updates in plain lines."""
 
 
@@ -32,7 +32,7 @@ class View(Protocol):
 
 
 class Screen:
-    """Prints everything except the JSON result."""
+    """The console of the demo; only the JSON result is printed elsewhere."""
 
     def __init__(self, *, to_stderr: bool) -> None:
         terminal = (sys.stderr if to_stderr else sys.stdout).isatty()
@@ -40,6 +40,7 @@ class Screen:
 
     @property
     def is_live(self) -> bool:
+        """Whether the output is a terminal."""
         return self.console.is_terminal
 
     def say(self, text: str, style: str = "") -> None:
@@ -51,12 +52,12 @@ class Screen:
         self.console.print(table)
 
     def waiting(self, what: str) -> AbstractContextManager[object]:
-        """Show a text with a spinner during the block, on a terminal only."""
+        """Show a text with a spinner while the block runs, on a terminal only."""
         return self.console.status(what) if self.is_live else nullcontext()
 
     @contextmanager
     def bar(self, what: str, total: int) -> Iterator[Bars]:
-        """Show a progress bar with one task (id 0) during the block, on a terminal only."""
+        """Show a progress bar with one task (id 0) while the block runs, on a terminal only."""
         columns = (
             TextColumn("{task.description}"),
             BarColumn(bar_width=30),
@@ -69,7 +70,7 @@ class Screen:
 
     @asynccontextmanager
     async def watch(self, view: View) -> AsyncIterator[None]:
-        """Show the view during the block."""
+        """Show the view while the block runs."""
         show = self._show_live if self.is_live else self._show_lines
         stop = asyncio.Event()
         showing = asyncio.create_task(show(view, stop), name="screen")
@@ -86,12 +87,12 @@ class Screen:
         with Live(console=self.console, auto_refresh=False) as live:
             while not stop.is_set():
                 live.update(view.render(), refresh=True)
-                await _wait(stop, LIVE)
+                await _wait(stop, LIVE_INTERVAL)
             live.update(view.render(), refresh=True)
 
     async def _show_lines(self, view: View, stop: asyncio.Event) -> None:
         while not stop.is_set():
-            await _wait(stop, PLAIN)
+            await _wait(stop, PLAIN_INTERVAL)
             for line in view.lines():
                 self.say(f"  {line}")
 

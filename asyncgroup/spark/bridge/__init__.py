@@ -1,1 +1,1 @@
-"""The bridge: a consumer group's handler that passes its records as DataFrames to a function."""
+"""The bridge from a consumer group to Spark: the handler `ForeachBatch` passes records to a function as DataFrames."""

@@ -1,4 +1,4 @@
-"""SQL statements for databases with a DB-API 2.0 module (PEP 249), and transactions."""
+"""Build SQL statements, and run transactions, for databases with a DB-API 2.0 module (PEP 249)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Dialect:
     """The SQL dialect of a database. The defaults are for SQLite; PostgreSQL needs `paramstyle="format"`.
 
     - `paramstyle`: that of the DB-API module; `named` is not supported.
-    - `quote`: the quote around names, needed as some are SQL keywords (`partition`, `offset`); a backtick for MySQL.
+    - `quote`: the quote around names, as some are SQL keywords (`partition`, `offset`); MySQL needs a backtick.
     - `upsert`: `on_conflict` (SQLite 3.24, PostgreSQL), `on_duplicate_key` (MySQL), or `delete_insert`, for any database.
     """
 
@@ -62,11 +62,12 @@ class Dialect:
 
     def insert(self, table: str, columns: Sequence[str]) -> str:
         """Return a statement that inserts a row."""
-        places = ", ".join(map(self._placeholder, range(1, len(columns) + 1)))
-        return f"INSERT INTO {self.table(table)} ({self._names(columns)}) VALUES ({places})"  # noqa: S608  quoted names
+        placeholders = ", ".join(map(self._placeholder, range(1, len(columns) + 1)))
+        names = self._names(columns)
+        return f"INSERT INTO {self.table(table)} ({names}) VALUES ({placeholders})"  # noqa: S608  names are quoted
 
     def where(self, columns: Sequence[str], first: int = 1) -> str:
-        """Return a condition on all of these columns, whose values are the parameters from number `first` on."""
+        """Return a condition that compares each column with a parameter, the first with number `first`."""
         return " AND ".join(
             f"{self.name(name)} = {self._placeholder(first + n)}" for n, name in enumerate(columns)
         )
@@ -113,7 +114,7 @@ def transaction(connect: Connect) -> Iterator[Any]:
 
 
 def _call_and_log(call: Callable[[], Any]) -> None:
-    """Call `rollback` or `close` and log its error: if the connection is broken, the error before is the one to raise."""
+    """Call `rollback` or `close`; log its error, so that an earlier error of a broken connection is the one raised."""
     try:
         call()
     except Exception as error:  # noqa: BLE001  drivers raise various types

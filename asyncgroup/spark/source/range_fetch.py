@@ -1,4 +1,4 @@
-"""Plan Fetch requests for ranges of offsets, and match responses to ranges. Pure.
+"""Plan Fetch requests for ranges of offsets, and match responses to ranges. Pure functions, no I/O.
 
 The requests do not use fetch sessions (KIP-227), as a range is requested only a few times.
 """
@@ -20,7 +20,7 @@ from asyncgroup.wire import messages as m
 __all__ = ["Asked", "RangeFetch", "fetching_config", "plan_fetches"]
 
 SHARE: Final = 2
-"""At most 1/SHARE of `max_response_size` is requested, as a larger response would close the connection."""
+"""At most 1/SHARE of `max_response_size` is requested, as a response above that size closes the connection."""
 
 BUFFER_SHARE: Final = 8
 """`build_fetch_request` allows a response of 1/BUFFER_SHARE of `buffer_bytes`."""
@@ -41,17 +41,17 @@ class RangeFetch(NamedTuple):
 
     @property
     def highest(self) -> int | None:
-        """The highest usable version: newer versions name topics by id, so all ids must be known."""
+        """The highest usable API version, None for no limit: newer versions need the id of every topic."""
         known = all(one.wanted.topic_id != m.NO_UUID for one in self.asked.values())
         return None if known else TOPIC_ID_VERSION - 1
 
     def request(self, config: ConsumerConfig, version: int) -> m.FetchRequest:
-        """Return the request in a version."""
+        """Return the request for this API version."""
         wanted = {tp: one.wanted for tp, one in self.asked.items()}
         return build_fetch_request(sessionless_request(wanted), config, config.fetch_max_wait, version)
 
     def parts(self, response: m.FetchResponse) -> Iterator[tuple[Asked, Any]]:
-        """Yield each requested range with its part of the response; parts that were not requested are ignored."""
+        """Yield each requested range with its partition's data; data that was not requested is ignored."""
         names = {one.wanted.topic_id: tp.topic for tp, one in self.asked.items()}
         for topic in response.responses:
             name = topic.topic or names.get(topic.topic_id, "")
@@ -64,15 +64,15 @@ class RangeFetch(NamedTuple):
 def fetching_config(config: ConsumerConfig, fetch_bytes: int) -> ConsumerConfig:
     """Return the configuration for fetching ranges.
 
-    The records of a range exist already, so brokers need not wait for more before they respond. Requests must not recreate
-    deleted topics.
+    The records of a range exist already, so brokers need not wait for more (`fetch.min.bytes`) before they respond.
+    Metadata requests must not create deleted topics again.
     """
-    most = max(1, min(fetch_bytes, config.fetch_max_bytes, config.max_response_size // SHARE))
+    max_bytes = max(1, min(fetch_bytes, config.fetch_max_bytes, config.max_response_size // SHARE))
     return replace(
         config,
         fetch_min_bytes=1,
-        fetch_max_bytes=most,
-        buffer_bytes=most * BUFFER_SHARE,
+        fetch_max_bytes=max_bytes,
+        buffer_bytes=max_bytes * BUFFER_SHARE,
         allow_auto_topic_creation=False,
     )
 
@@ -84,17 +84,17 @@ def plan_fetches(
     most: int,
     now: float,
 ) -> list[RangeFetch]:
-    """Return a Fetch request for each node that is not busy, of about `most` bytes at most; earlier ranges go first.
+    """Return a Fetch request for each node not in `busy`, for up to about `most` bytes, beginning with earlier ranges.
 
     Small ranges share a request, so that thousands of them do not need thousands of requests.
     """
     plans: dict[int, RangeFetch] = {}
-    room: dict[int, int] = {}
+    bytes_left: dict[int, int] = {}
     seen: set[TopicPartition] = set()
     for progress in progresses:
         tp = progress.tp
         if tp in seen:
-            continue  # the ranges of a partition are read in order, and a request can name a partition only once
+            continue  # the ranges of a partition are read in order, and a request can contain a partition only once
         seen.add(tp)
         if not progress.wants_more or progress.not_before > now:
             continue
@@ -103,7 +103,7 @@ def plan_fetches(
             continue
         leader = view.leader(tp)
         node_id = progress.fetch_position.select_read_replica(leader, now, info)
-        if leader < 0 or node_id in busy or room.get(node_id, most) <= 0:
+        if leader < 0 or node_id in busy or bytes_left.get(node_id, most) <= 0:
             continue
         plan = plans.setdefault(node_id, RangeFetch(node_id, {}))
         size = progress.ask_bytes(most)
@@ -111,5 +111,5 @@ def plan_fetches(
         buffer = progress.buffer
         wanted = PartitionData(buffer.fetch_offset, info.leader_epoch, size, buffer.fetched_epoch, topic_id)
         plan.asked[tp] = Asked(progress, wanted)
-        room[node_id] = room.get(node_id, most) - size
+        bytes_left[node_id] = bytes_left.get(node_id, most) - size
     return list(plans.values())

@@ -59,12 +59,12 @@ async def test_fn_runs_off_the_event_loop_in_one_thread() -> None:
 
 async def test_the_next_batch_starts_only_after_the_commit() -> None:
     harness = Harness(0, max_rows=10)
-    begun_at_commit: list[int] = []
-    harness.session.on_commit = lambda: begun_at_commit.append(len(harness.calls))
+    batches_begun_at_commit: list[int] = []
+    harness.session.on_commit = lambda: batches_begun_at_commit.append(len(harness.calls))
     harness.claims[0].feed(0, 50)
     harness.start()
     await harness.until(lambda: len(harness.session.commits) == 5)
-    assert begun_at_commit == [1, 2, 3, 4, 5]
+    assert batches_begun_at_commit == [1, 2, 3, 4, 5]
     assert harness.ranges == [(0, start, start + 10) for start in range(0, 50, 10)]
     await harness.finish()
 
@@ -111,7 +111,7 @@ async def test_a_range_starts_at_the_last_commit_even_if_the_log_has_a_gap() -> 
     [(0, [*range(5)]), (40, [*range(40, 45)]), (45, [*range(40, 50)]), (55, [*range(40, 60)])],
 )
 async def test_a_backward_seek_drops_queued_records_from_there_on(back: int, delivered: list[int]) -> None:
-    """Also after a truncation of the log: a range over both would include offsets that were not read."""
+    """As after a truncation of the log. One range over old and new records would include offsets that were not read."""
     harness = Harness(0, max_wait=0.2)
     harness.claims[0].position = 40
     for start, count in ((40, 10), (50, 10), (back, 5)):
@@ -194,7 +194,7 @@ async def test_batch_numbers_continue_over_sessions() -> None:
 # -- failures ------------------------------------------------------------------------------------------------------------
 
 
-async def test_one_claim_raises_the_exception_of_fn_unchanged_and_nothing_is_committed() -> None:
+async def test_one_claim_raises_the_exception_of_fn_unchanged_and_the_batch_is_not_committed() -> None:
     def fn(_df: Any, batch_id: BatchId) -> None:
         if batch_id == 1:
             raise LookupError("no such warehouse")
@@ -247,7 +247,7 @@ async def test_an_exception_of_fn_is_raised_even_if_the_job_tag_cannot_be_remove
 
 @pytest.mark.parametrize("on_error", ["raise", Retry(times=50)])
 async def test_a_jvm_that_ends_during_a_batch_ends_the_run_at_once(on_error: Any) -> None:
-    """The original exception is the cause; there is no retry, which would fail as well."""
+    """The original exception is the cause. There is no retry, as it would fail, too."""
 
     def refuse() -> None:
         raise ConnectionRefusedError(111, "Connection refused")
@@ -319,12 +319,12 @@ async def test_a_retriable_commit_error_is_retried_before_the_next_batch() -> No
     harness.session.refusals.append(refusal(0, RequestTimedOut("no answer")))
     harness.session.refusals.append(refusal(0, BrokerError(ErrorCode.REBALANCE_IN_PROGRESS, "commit")))
     harness.session.refusals.append(refusal(0, BrokerError(ErrorCode.NOT_COORDINATOR, "commit")))
-    begun_at_commit: list[int] = []
-    harness.session.on_commit = lambda: begun_at_commit.append(len(harness.calls))
+    batches_begun_at_commit: list[int] = []
+    harness.session.on_commit = lambda: batches_begun_at_commit.append(len(harness.calls))
     harness.claims[0].feed(0, 10)
     harness.start()
     await harness.until(lambda: len(harness.session.commits) == 2)
-    assert begun_at_commit == [1, 1, 1, 1, 2]
+    assert batches_begun_at_commit == [1, 1, 1, 1, 2]
     assert harness.ranges == [(0, 0, 5), (0, 5, 10)]
     await harness.finish()
 
@@ -341,11 +341,11 @@ async def test_a_final_commit_error_is_raised() -> None:
 
 
 async def test_other_errors_of_a_commit_are_raised() -> None:
-    def over() -> None:
+    def fail() -> None:
         raise UsageError("the session is over")
 
     harness = Harness(0)
-    harness.session.on_commit = over
+    harness.session.on_commit = fail
     harness.claims[0].feed(0, 10)
     (task,) = harness.start()
     with pytest.raises(UsageError, match="over"):
@@ -382,14 +382,14 @@ async def test_bad_limits_are_refused(limits: dict[str, Any], key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"on_error": "skip"}, "on_error='skip'.*'raise' or a Retry"),
         ({"start_from": 7}, "start_from=7.*a sync function"),
     ],
 )
-async def test_bad_options_are_refused(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
+async def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         Harness(0, **options)
 
 

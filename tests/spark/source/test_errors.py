@@ -1,4 +1,4 @@
-"""Errors with codes: Spark's codes, complete texts, pickling."""
+"""The errors of the source: codes and SQL states equal to Spark's, complete messages, pickling."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from asyncgroup.spark.source.conditions import CONDITIONS
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 MANY = [TopicPartition("a", number) for number in range(1000)]
 
-EVERY = [
+ONE_OF_EACH = [
     errors.added_partition_does_not_start_from_zero(A0, 5),
     errors.could_not_read_offset_range(A0, 5, 9, "it ends at 7."),
     errors.initial_offset_not_found([A1, A0]),
@@ -66,47 +66,47 @@ SPARK_CODES = {
     "RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET": None,
     "UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET": None,
 }
-"""The conditions of a source in `kafka-error-conditions.json` of Spark 4.2.0 and SPARK-58774; without the sink's KAFKA_NULL_TOPIC_IN_DATA."""
+"""SQL state of each condition in `kafka-error-conditions.json` of Spark 4.2.0 and SPARK-58774, except the sink's."""
 
 
-def test_codes_are_sparks_or_begin_with_asyncgroup():
+def test_codes_are_those_of_spark_or_begin_with_asyncgroup():
     ours = {code: condition for code, condition in CONDITIONS.items() if code.startswith("ASYNCGROUP_")}
     assert {code: CONDITIONS[code].sql_state for code in CONDITIONS.keys() - ours.keys()} == SPARK_CODES
 
 
 def test_every_condition_has_an_error_and_every_error_is_tested_here():
-    assert {error.code for error in EVERY} == CONDITIONS.keys()
-    made_by = {
+    assert {error.code for error in ONE_OF_EACH} == CONDITIONS.keys()
+    functions = {
         name
         for name, value in vars(errors).items()
         if inspect.isfunction(value) and value.__module__ == errors.__name__
     }
-    assert {name for name in made_by if not name.startswith("_")} <= set(errors.__all__)
+    assert {name for name in functions if not name.startswith("_")} <= set(errors.__all__)
 
 
-@pytest.mark.parametrize("error", EVERY, ids=lambda error: error.code)
+@pytest.mark.parametrize("error", ONE_OF_EACH, ids=lambda error: error.code)
 def test_a_text_begins_with_the_code_and_contains_the_parameters(error):
     text = str(error)
     assert text.startswith(f"[{error.code}] ")
     assert text.endswith(f"SQLSTATE: {error.sql_state}" if error.sql_state else ".")
     assert ".." not in text.replace("…", "")
     assert "\n" not in text
-    named = {name for _, name, _, _ in string.Formatter().parse(CONDITIONS[error.code].text) if name}
-    assert named == error.parameters.keys()
+    placeholders = {name for _, name, _, _ in string.Formatter().parse(CONDITIONS[error.code].text) if name}
+    assert placeholders == error.parameters.keys()
     assert all(value and value in text for value in error.parameters.values())
 
 
-@pytest.mark.parametrize("error", EVERY, ids=lambda error: error.code)
+@pytest.mark.parametrize("error", ONE_OF_EACH, ids=lambda error: error.code)
 def test_errors_survive_pickling(error):
-    again = pickle.loads(pickle.dumps(error))
-    assert type(again) is type(error)
-    assert (str(again), again.code, again.parameters) == (str(error), error.code, error.parameters)
-    assert isinstance(again, AsyncGroupError)
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert (str(copy), copy.code, copy.parameters) == (str(error), error.code, error.parameters)
+    assert isinstance(copy, AsyncGroupError)
 
 
 def test_error_classes():
-    assert isinstance(EVERY[0], errors.DataLossError)
-    assert {error.code for error in EVERY if isinstance(error, errors.DataLossError)} == {
+    assert isinstance(ONE_OF_EACH[0], errors.DataLossError)
+    assert {error.code for error in ONE_OF_EACH if isinstance(error, errors.DataLossError)} == {
         *(code for code in CONDITIONS if code.startswith("KAFKA_DATA_LOSS.")),
         "ASYNCGROUP_GROUP_LACKS_OFFSETS",
     }
