@@ -80,8 +80,8 @@ class BufferAndLog(RuleBasedStateMachine):
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
-    @rule(batches=st.integers(0, 4), again=st.integers(0, 2), cut=st.integers(0, 60), own=st.booleans())
-    def fetch(self, batches: int, again: int, cut: int, own: bool) -> None:
+    @rule(batches=st.integers(0, 4), again=st.integers(0, 2), cut=st.integers(0, 60), zero_copy=st.booleans())
+    def fetch(self, batches: int, again: int, cut: int, zero_copy: bool) -> None:
         """A response that begins at the batch with the fetch offset (or earlier) and ends with an incomplete batch."""
         first = next((i for i, e in enumerate(self.log) if e.end > self.buffer.fetch_offset), len(self.log))
         first = max(0, first - again)
@@ -91,7 +91,7 @@ class BufferAndLog(RuleBasedStateMachine):
         )
         rest = b"" if rest and len(rest) == len(self.log[first + again + batches].data) else rest
         before = self.buffer.fetch_offset
-        self.buffer.add(b"".join(e.data for e in whole) + rest, zero_copy=own)
+        self.buffer.add(b"".join(e.data for e in whole) + rest, zero_copy=zero_copy)
         assert self.buffer.fetch_offset == max([before, *(e.end for e in whole)])
 
     @rule()

@@ -233,21 +233,21 @@ async def test_recovered_errors_are_reported_and_delay_nothing(brokers: Embedded
     async with Consumer(brokers.bootstrap_servers, config) as consumer:
         partition = await consumer.partition("orders", 0, 0)
         slow, quick = partition.errors(), partition.errors()
-        told: list[Exception] = []
+        reported: list[Exception] = []
 
         async def watch() -> None:
             async for error in quick:
-                told.append(error)  # noqa: PERF401  watched from outside
+                reported.append(error)  # noqa: PERF401  watched from outside
 
         task = asyncio.ensure_future(watch())
         brokers.faults.on("Fetch", topic="orders", times=5).error(ErrorCode.KAFKA_STORAGE_ERROR)
         offsets = [(await anext(partition)).offset for _ in range(5)]
         assert offsets == [0, 1, 2, 3, 4], "although the slow reader reads no errors"
-        assert len(told) == 5
+        assert len(reported) == 5
         assert (slow.dropped, quick.dropped) == (2, 0)
         await partition.aclose()
         await task
-        assert [repr(error) async for error in slow] == list(map(repr, told[2:])), (
+        assert [repr(error) async for error in slow] == list(map(repr, reported[2:])), (
             "it ends after the unread errors"
         )
         assert [error async for error in partition.errors()] == []

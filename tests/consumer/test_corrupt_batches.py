@@ -65,8 +65,8 @@ async def test_a_corrupt_batch_is_skipped_and_reported_once(
     where: int, spoil, caplog: pytest.LogCaptureFixture, *, by_batches: bool
 ) -> None:
     consumer = make_consumer(config=SKIP)
-    told: list[Exception] = []
-    consumer.on_handled_error = told.append
+    reported: list[Exception] = []
+    consumer.on_handled_error = reported.append
     parts = [batch(0, count=2), batch(2, count=3), batch(5, count=2)]
     bases, counts = (0, 2, 5), (2, 3, 2)
     parts[where] = spoil(parts[where]) if spoil else with_bad_content(bases[where], counts[where])
@@ -77,7 +77,7 @@ async def test_a_corrupt_batch_is_skipped_and_reported_once(
             found = [record.offset for record in await anext(consumer.batches())]
     bad = list(range(bases[where], bases[where] + counts[where]))
     assert found == [offset for offset in range(7) if offset not in bad]
-    (error,) = told
+    (error,) = reported
     text = f"orders-3: offsets {bad[0]} to {bad[-1]} are skipped"
     assert text in str(error)
     assert [r.getMessage() for r in caplog.records if "are skipped" in r.getMessage()] == [str(error)]
@@ -86,11 +86,11 @@ async def test_a_corrupt_batch_is_skipped_and_reported_once(
 
 async def test_a_seek_into_a_corrupt_batch_reports_only_the_offsets_after_it() -> None:
     consumer = make_consumer(4, config=SKIP)
-    told: list[Exception] = []
-    consumer.on_handled_error = told.append
+    reported: list[Exception] = []
+    consumer.on_handled_error = reported.append
     feed(consumer, corrupt(batch(2, count=5)), batch(7), high_water_mark=8)
     assert await read(consumer, 1) == [7]
-    assert "offsets 4 to 6 are skipped" in str(told[0])
+    assert "offsets 4 to 6 are skipped" in str(reported[0])
 
 
 @pytest.mark.parametrize(("last", "hwm"), [(900, 8), (5, 8), (900, 1 << 40)])
@@ -239,11 +239,11 @@ async def test_a_batch_above_the_decompression_limit_raises_with_its_sizes(
 async def test_a_batch_above_the_decompression_limit_can_be_skipped() -> None:
     skipping = ConsumerConfig(max_response_size=1_000_000, on_corrupt_batch="skip")
     consumer = make_consumer(config=skipping)
-    told: list[Exception] = []
-    consumer.on_handled_error = told.append
+    reported: list[Exception] = []
+    consumer.on_handled_error = reported.append
     bomb = batch(2, codec="zstd", value=bytes(2_000_000))
     feed(consumer, batch(0, count=2), bomb, batch(3, count=2), high_water_mark=5)
     assert await read(consumer, 4) == [0, 1, 3, 4]
-    (error,) = told
+    (error,) = reported
     assert "offsets 2 to 2 are skipped" in str(error)
     assert "bytes of zstd data decompress to more than the limit of 1000000 bytes" in str(error)

@@ -61,15 +61,15 @@ def test_the_first_topic_id_is_adopted_and_another_one_is_a_recreated_topic() ->
 
 
 def test_on_topic_id_is_called_for_the_adopted_id() -> None:
-    told: list[uuid.UUID] = []
+    reported: list[uuid.UUID] = []
     position = FetchPosition()
-    position.on_topic_id = told.append
+    position.on_topic_id = reported.append
     for topic_id in (NO_UUID, OLD, OLD, NEW):
         position.update_topic_id(topic_id)
-    assert told == [OLD]
+    assert reported == [OLD]
     position.seek()
     position.update_topic_id(NEW)
-    assert told == [OLD, NEW]
+    assert reported == [OLD, NEW]
 
 
 @pytest.mark.parametrize(

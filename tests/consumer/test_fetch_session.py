@@ -54,9 +54,9 @@ class Broker:
             (key, FetchPartitionData(high_watermark=5, records=b"x" if key[1] in news else b""))
             for key, _ in context.wanted
         ]
-        error, session_id, told = context.answer(fetched)
+        error, session_id, reported = context.answer(fetched)
         response = m.FetchResponse(error_code=error, session_id=session_id)
-        for (name, number), _ in told:
+        for (name, number), _ in reported:
             named = {"topic": name} if isinstance(name, str) else {"topic_id": name}
             part = m.FetchResponse.PartitionData(partition_index=number)
             response.responses.append(m.FetchResponse.FetchableTopicResponse(**named, partitions=[part]))
@@ -73,12 +73,12 @@ def exchange(
         session.handle_error(response.error_code)
         return False
     names = {ask.topic_id: tp.topic for tp, ask in wanted.items()}
-    told = [
+    reported = [
         TopicPartition(topic.topic or names[topic.topic_id], part.partition_index)
         for topic in response.responses
         for part in topic.partitions
     ]
-    session.handle_response(response, told)
+    session.handle_response(response, reported)
     return True
 
 

@@ -69,12 +69,12 @@ async def test_out_of_range_reset_is_separate_from_auto_offset_reset(
         fill(brokers, "orders", 0, batches=1)
         assert await task == [next_offset]
         assert resets == [(next_offset, 5)]
-        (told,) = reader.errors
-        assert isinstance(told, OffsetOutOfRangeError)
+        (reported,) = reader.errors
+        assert isinstance(reported, OffsetOutOfRangeError)
         expected = (
             f"orders-0: offset {offset} is not in the log, which holds 2..5; continuing at {next_offset}"
         )
-        assert str(told) == expected
+        assert str(reported) == expected
 
 
 async def test_an_offset_that_is_lost_while_reading_is_reset(brokers: EmbeddedCluster) -> None:
@@ -170,8 +170,8 @@ async def test_a_slow_reader_gets_buffered_records_before_a_reset_to_the_log_sta
         assert await read(consumer, 10) == list(range(10))
         await asyncio.sleep(1)  # it has room, is fetched, and is out of range
         assert await read(consumer, held) == [*range(10, held), *range(90, 100)]
-        (told,) = reader.errors
-        assert f"offset {held} is not in the log" in str(told)
+        (reported,) = reader.errors
+        assert f"offset {held} is not in the log" in str(reported)
 
 
 async def test_a_reset_backwards_drops_buffered_records(brokers: EmbeddedCluster) -> None:

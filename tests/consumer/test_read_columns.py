@@ -91,11 +91,11 @@ def test_a_corrupt_batch_stays_or_is_skipped_with_on_skip() -> None:
             buffer.read_columns(columns, 100)
     assert (len(columns), buffer.position) == (5, 5)
     assert by_columns(filled(data), 5) == [0, 1, 2, 3, 4], "batches after the end are not read"
-    told: list[CorruptRecordsError] = []
-    skipping = filled(data, on_skip=told.append)
+    reported: list[CorruptRecordsError] = []
+    skipping = filled(data, on_skip=reported.append)
     skipping.high_water_mark = 15
     assert by_columns(skipping, 100) == [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]
-    assert len(told) == 1
+    assert len(reported) == 1
 
 
 def test_bytes_without_batches_raise_after_the_good_batches() -> None:

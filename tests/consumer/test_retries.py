@@ -42,11 +42,12 @@ def test_retries_exhausted_is_returned_once_and_the_count_starts_again(most: int
     retries, failures = made(fetch_retry_max=most), FetchFailures()
     for _ in range(3):
         assert [retries.record_failure(TP, failures, ERROR) for _ in range(most)] == [None] * most
-        told = retries.record_failure(TP, failures, ERROR)
-        assert told is not None
-        assert (told.tp, told.tries, told.__cause__) == (TP, most + 1, ERROR)
+        reported = retries.record_failure(TP, failures, ERROR)
+        assert reported is not None
+        assert (reported.tp, reported.tries, reported.__cause__) == (TP, most + 1, ERROR)
         assert (
-            str(told) == f"partition orders-3: {most + 1} fetch attempts failed, the last one with: {ERROR}"
+            str(reported)
+            == f"partition orders-3: {most + 1} fetch attempts failed, the last one with: {ERROR}"
         )
     assert failures.count == 3 * (most + 1), "the pauses keep growing"
 

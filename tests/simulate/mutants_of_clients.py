@@ -203,7 +203,7 @@ def _marks_move_back() -> AbstractContextManager[object]:
     return patch.object(PartitionOffsets, "advance", advance)
 
 
-def _static_leader_counts_anew() -> AbstractContextManager[object]:
+def _static_leader_assumes_counts() -> AbstractContextManager[object]:
     """A returning static leader assumes that its old assignment was made for the present partitions (an old bug)."""
 
     async def present(_self: ClassicMembership, counts: Any) -> Any:
@@ -228,5 +228,5 @@ CLIENT_MUTANTS: Final[dict[str, Mutation]] = {
     "never leaves": _never_leaves,
     "failed batches are acknowledged": _failed_is_written,
     "marks move backwards": _marks_move_back,
-    "a static leader assumes current partition counts": _static_leader_counts_anew,
+    "a static leader assumes current partition counts": _static_leader_assumes_counts,
 }
