@@ -247,7 +247,7 @@ async def test_kafkas_records_are_decoded_as_by_kafka(life: GroupsOnNode) -> Non
         }
         assert ours == theirs, name
     assert theirs == {TopicPartition(life.topic, 1): (2, -1, "inside")}  # of `mixed`
-    assert set(replayed.pending(mixed)) == {TopicPartition(life.topic, 1)}
+    assert set(replayed.unstable_partitions(mixed)) == {TopicPartition(life.topic, 1)}
     assert gone not in replayed.groups
     described = (await life.client.ask(m.DescribeGroupsRequest(names[:5]), 6)).groups
     for group in described[:4]:

@@ -124,9 +124,9 @@ class FailingFiles(HadoopFiles):
         self._count()
         super().remove(name)
 
-    def make(self, name: str) -> None:
+    def mkdir(self, name: str) -> None:
         self._count()
-        super().make(name)
+        super().mkdir(name)
 
 
 def test_every_failure_of_the_file_system(spark: SparkSession, tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_hadoop_files(spark: SparkSession, tmp_path: Path) -> None:
     one = StoredRange("a.b", 0, 0, 10, 1, "ab")
     two = StoredRange("c", 12, 5, 10, 1, "cd", empty=True)
     for each in (one, two):
-        files.make(each.name)
+        files.mkdir(each.name)
     (root / one.name / "x").write_bytes(b"12345")
     assert files.ranges() == [one, two]
     assert files.ranges("c", 12) == [two]
