@@ -60,3 +60,31 @@ def test_bytes_are_reordered_between_connections_only(latency_profile: str) -> N
     sent = [(name, number) for number in range(LINES) for name in ("one", "other")]
     assert (got == sent) is (latency_profile == "still")
     assert run(latency_profile, seed=1) == got
+
+
+def test_half_open_connections_carry_no_bytes() -> None:
+    """Checks that the network calls the simulation's override, whose name must follow the network's."""
+    network = SimulatedNetwork(DisturbedConditions(random.Random(1), "near"), chunk_size=1 << 16)
+    loop = VirtualTimeLoop(network=network)
+
+    async def story() -> list[bytes]:
+        got: list[bytes] = []
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            async for line in reader:
+                got.append(line)  # noqa: PERF401  read from outside
+            writer.close()
+
+        async with await asyncio.start_server(serve, *PLACE) as server:
+            _, writer = await asyncio.open_connection(*PLACE)
+            writer.write(b"first\n")
+            await asyncio.sleep(1)
+            assert network.half_open(PLACE[0]) == 1
+            writer.write(b"second\n")
+            await asyncio.sleep(1)
+            network.cut(PLACE[0])
+            server.close()
+        return got
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        assert runner.run(story()) == [b"first\n"]

@@ -200,6 +200,7 @@ def test_the_command_prints_a_run(capsys: pytest.CaptureFixture[str]):
     assert any(line.startswith("  m1: ") for line in output)
     assert "no violation" in output[-1]
     assert any("plan         join(m1)" in line for line in output)
+    assert any(" coordinator  node " in line for line in output), "the observer is not called by the brokers"
 
 
 def test_the_table(capsys: pytest.CaptureFixture[str]):
