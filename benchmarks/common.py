@@ -71,7 +71,7 @@ def options_parser(
     parser.add_argument(
         "--rounds", type=positive_int, default=rounds, help="measurements of each (%(default)s)"
     )
-    parser.add_argument("--only", default="", help="clients to measure, with commas")
+    parser.add_argument("--only", default="", help="clients to measure, comma-separated")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON instead of a table")
     parser.add_argument(
         "--quick", action="store_true", help="a short run with little data, to check that it works"

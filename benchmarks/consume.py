@@ -49,7 +49,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--limit", type=float, default=15.0, help="seconds after which a slow client is stopped (%(default)s)"
     )
     parser.add_argument(
-        "--only", default="", help=f"cases or clients to measure, with commas: {', '.join(CASES)}"
+        "--only", default="", help=f"cases or clients to measure, comma-separated: {', '.join(CASES)}"
     )
     parser.add_argument(
         "--json", action="store_true", help="print every measurement as JSON instead of a table"

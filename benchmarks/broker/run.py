@@ -53,8 +53,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--limit", type=float, default=20.0, help="seconds after which a reader stops (%(default)s)"
     )
-    parser.add_argument("--servers", default="", help=f"brokers, with commas: {', '.join(SERVERS)}")
-    parser.add_argument("--cases", default="", help=f"with commas: {', '.join(CASES)}")
+    parser.add_argument("--servers", default="", help=f"brokers, comma-separated: {', '.join(SERVERS)}")
+    parser.add_argument("--cases", default="", help=f"comma-separated: {', '.join(CASES)}")
     parser.add_argument(
         "--members", type=positive_int, default=1000, help="members of the large group (%(default)s)"
     )
@@ -66,7 +66,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--interval", type=float, default=3.0, help="seconds between heartbeats of idle groups (%(default)s)"
     )
     parser.add_argument(
-        "--seconds", type=float, default=9.0, help="measuring time of idle groups (%(default)s)"
+        "--seconds", type=float, default=9.0, help="seconds for which idle groups are measured (%(default)s)"
     )
     options = parser.parse_args(arguments)
     if options.bootstrap_servers:

@@ -54,7 +54,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--seconds", type=float, default=6.0, help="seconds of each measurement (%(default)s)"
     )
-    parser.add_argument("--cases", default="", help=f"with commas: {', '.join(CASES)}")
+    parser.add_argument("--cases", default="", help=f"comma-separated: {', '.join(CASES)}")
     parser.add_argument(
         "--fetch-bytes", type=positive_int, help="fetch limit per partition; by default the size of one batch"
     )

@@ -53,7 +53,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--partitions", type=positive_int, default=16, help="partitions of the topic (%(default)s)"
     )
     parser.add_argument("--heartbeat", type=float, default=1.0, help="seconds between two (%(default)s)")
-    parser.add_argument("--modes", default="", help=f"with commas: {', '.join(MODES)}")
+    parser.add_argument("--modes", default="", help=f"comma-separated: {', '.join(MODES)}")
     options = parser.parse_args(arguments)
     options.settle = SETTLE
     if options.quick:

@@ -46,7 +46,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--heartbeat", type=float, default=1.0, help="seconds between two (%(default)s)")
     parser.add_argument("--session-timeout", type=float, default=10.0, help="seconds (%(default)s)")
-    parser.add_argument("--faults", default="", help=f"with commas: {', '.join(FAULTS)}")
+    parser.add_argument("--faults", default="", help=f"comma-separated: {', '.join(FAULTS)}")
     options = parser.parse_args(arguments)
     options.settle = SETTLE
     if options.quick:

@@ -47,7 +47,7 @@ SETTINGS: Final = {
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = options_parser("spark", __doc__, rounds=3)
-    parser.add_argument("--cases", default="", help=f"with commas: {', '.join(CASES)}")
+    parser.add_argument("--cases", default="", help=f"comma-separated: {', '.join(CASES)}")
     parser.add_argument(
         "--rows", type=positive_int, help="rows of each topic (default: 800,000 of 1 KiB, 2,000,000 of 200 B)"
     )
@@ -55,7 +55,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--times", type=positive_int, default=60, help="small batches that are timed (%(default)s)"
     )
     parser.add_argument(
-        "--seconds", type=float, default=15.0, help="measuring time of an idle query (%(default)s)"
+        "--seconds",
+        type=float,
+        default=15.0,
+        help="seconds for which an idle query is measured (%(default)s)",
     )
     parser.add_argument(
         "--limit", type=float, default=180.0, help="seconds that one measurement may take (%(default)s)"
