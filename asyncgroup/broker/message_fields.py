@@ -1,4 +1,4 @@
-"""Find the group ids, topic names and error codes in a request or response, in whichever field the API has them."""
+"""Find the group ids, topic names and error codes in a request or response of any API."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class PartitionReader:
     def read(
         self, partition: Partition, wanted: FetchPartition, limit: int, *, at_least_one: bool
     ) -> FetchPartitionData:
-        """Read whole batches of at most `limit` bytes; `at_least_one` returns the first batch whatever its size."""
+        """Read whole batches of at most `limit` bytes; `at_least_one` returns the first batch, of any size."""
         log, offset = partition.log, wanted.fetch_offset
         try:
             diverging_epoch = self._check(partition, wanted)

@@ -91,7 +91,7 @@ class ProducerStateManager:
     def record_verification(self, header: BatchHeader, *, adds_partitions: bool) -> None:
         """Record a transactional batch whose transaction is not open here, before its coordinator is asked (KIP-890).
 
-        Whatever the coordinator answers, no batch with a higher sequence number may open the transaction from now
+        After any answer of the coordinator, no batch with a higher sequence number may open the transaction from now
         on: otherwise a retry of this batch would be out of order. `adds_partitions`: the producer adds partitions
         by writing to them; each of its transactions has its own epoch, so sequence numbers begin with 0.
 

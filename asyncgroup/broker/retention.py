@@ -85,7 +85,7 @@ class Retention:
             delete_old_segments(partition, self._clock(), self._changed)
 
     def compact(self, topic: Topic) -> None:
-        """Compact all stable records of a topic now, whatever its `cleanup.policy`."""
+        """Compact all stable records of a topic now, with any `cleanup.policy`."""
         for partition in topic.partitions:
             partition.log.compact(self._clock(), partition.config.delete_retention_ms)
             self._changed(partition)

@@ -123,7 +123,7 @@ class FetchedPartition:
         return self._buffer.bytes
 
     def _seek(self, offset: int) -> None:
-        """Continue at `offset`, whatever topic and leader epoch it belongs to."""
+        """Continue at `offset`, of any topic id and leader epoch."""
         self.seek_target = None
         self.jumps += 1
         self.fetch_position.seek()

@@ -28,10 +28,10 @@ __all__ = ["Fetchers"]
 _log = logging.getLogger("asyncgroup.consumer")
 
 REFRESH_WINDOW = 0.05
-"""Leaderless partitions that are due within so many seconds share one metadata refresh."""
+"""Leaderless partitions that are due within this time, in seconds, share one metadata refresh."""
 
 MAX_IDLE_CHECKS = 10
-"""A broker fetcher ends after more than so many checks, one a second, without partitions: some return after a pause."""
+"""A broker fetcher ends after more than this number of checks, one a second, without partitions: some return after a pause."""
 
 Spawn = Callable[..., None]
 
@@ -50,7 +50,7 @@ class Fetchers:
     after `fetch_retry_max` consecutive failures RetriesExhausted is raised to its reader. Pauses and counts are kept per
     partition, so a failing one does not delay others.
 
-    Every metadata refresh counts, whatever caused it: once it names another leader, a partition is fetched from there,
+    Every metadata refresh counts, of any cause: once it names another leader, a partition is fetched from there,
     even if it waits for its next try, or for a response of its former leader, which is then given up. While partitions are
     leaderless or a broker is unresponsive, metadata is refreshed at short intervals (`LeaderWatch`).
     """

@@ -39,7 +39,7 @@ __all__ = ["OffsetResetter", "ResetListener"]
 _log = logging.getLogger("asyncgroup.consumer")
 
 LOOKUP_WINDOW = 0.01
-"""Resets that are due within so many seconds share their requests."""
+"""Resets that are due within this time, in seconds, share their requests."""
 
 
 class ResetListener(Protocol):

@@ -108,6 +108,6 @@ class PositionValidator:
 
 
 def _confirm(check: PositionCheck) -> None:
-    """Record that the leader has answered: whatever the result, this epoch need not be validated again."""
+    """Record that the leader has answered: with any result, this epoch need not be validated again."""
     position = check.consumer.fetch_position
     position.validated_epoch = max(position.validated_epoch, check.leader_epoch)

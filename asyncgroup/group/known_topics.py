@@ -17,7 +17,7 @@ class KnownTopics:
     """The topics seen since this group object was created.
 
     A partition that did not exist when its topic was first seen was created while the group was running, and none of
-    its records may be skipped: it is read from the log start whatever `auto_offset_reset` is (Java skips records
+    its records may be skipped: it is read from the log start with any `auto_offset_reset` (Java skips records
     there, KAFKA-12478). The same applies to a topic created after its pattern was first matched, and to one that was
     deleted and recreated. A member that joins later cannot know this, and applies `auto_offset_reset`.
     """

@@ -166,7 +166,7 @@ class PartitionOffsets:
     def bind_topic(self, topic_id: UUID, position: Callable[[], int]) -> None:
         """Bind the marks to the topic that is read. If they belong to a deleted topic of the same name, do as `restart`.
 
-        The second case follows a seek, which applies to whatever topic exists then.
+        The second case follows a seek, which applies to the topic that exists then.
         """
         if self.topic_id == NO_UUID:
             self.topic_id = topic_id

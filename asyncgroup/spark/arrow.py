@@ -22,14 +22,14 @@ TARGET_ROWS: Final = 8_000
 """Rows at which an Arrow batch is complete: another record batch could push it over `MAX_ROWS`."""
 
 FLUSH_ROWS: Final = 4_000
-"""Rows that are passed to Spark before waiting for the next fetch response, so that the JVM has work meanwhile.
+"""Rows that are passed to Spark before waiting for the next fetch response, so that the JVM has work during the wait.
 
 Queries took a tenth longer when rows were always held back for a full batch. Below this number of rows the cost of each
 batch to Spark outweighs that.
 """
 
 TARGET_BYTES: Final = 16 * 1024 * 1024
-"""Bytes at which an Arrow batch is complete, whatever its number of rows: bounds memory with large records."""
+"""Bytes at which an Arrow batch is complete, with any number of rows: bounds memory with large records."""
 
 
 class ArrowBatches:

@@ -1,8 +1,8 @@
 """Decompression with a limit, because a thousand compressed bytes may expand to gigabytes.
 
 The decompressed size is known or bounded beforehand: snappy stores it, LZ4 and zstd block headers give a bound
-(`compressed_sizes.py`), and gzip is stopped at the limit. At most `limit` bytes are allocated, whatever size the
-compressed data claims.
+(`compressed_sizes.py`), and gzip is stopped at the limit. At most `limit` bytes are allocated, for any size that
+the compressed data claims.
 
 Snappy data has two forms: a single block, or the framing of Java's library (`SnappyOutputStream` of xerial).
 """

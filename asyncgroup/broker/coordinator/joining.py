@@ -175,7 +175,7 @@ class Joining:
             if error:
                 self._revert_replacement(group, member, previous, error)
                 return
-            # Before version 9 a leader cannot be told to skip the assignment, so the response names the old leader.
+            # Before version 9 the response cannot ask a leader to skip the assignment, so it names the old leader.
             skips = request.supports_skipping_assignment
             group.answer_join(
                 member,

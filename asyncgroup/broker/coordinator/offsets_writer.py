@@ -178,7 +178,7 @@ class OffsetsWriter:
     # -- appending -------------------------------------------------------------------------------------------
 
     def _append_next(self, partition: int) -> None:
-        """Append the oldest queued write, whichever write's timer fired, so that the order is kept."""
+        """Append the oldest queued write, when the timer of any write fires, so that the order is kept."""
         one = self._queued[partition].popleft()
         self._append(partition, one.records(), one.done, one.producer)
         self._append_untimed(partition)

@@ -45,7 +45,7 @@ class JoinRequest:
     require_known_member_id: bool = True
     """Version 4 and up: a new dynamic member gets an id and must rejoin with it (KIP-394)."""
     supports_skipping_assignment: bool = True
-    """Version 9 and up: a static leader that rejoins may be told to skip the assignment (KIP-814)."""
+    """Version 9 and up: the response may ask a rejoining static leader to skip the assignment (KIP-814)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ class DataDirectory:
         """See `Journal`."""
         with _storage_errors(f"topic {topic.name}"):
             self.metadata.delete("topic", topic.name)
-        # All keys, whatever fails: they must not apply to the partitions of a later topic with the same name.
+        # All keys, even after a failure: they must not apply to the partitions of a later topic with the same name.
         indexes = [partition.index for partition in topic.partitions]
         keys = [(kind, topic.name, index) for kind in ("partition", "start") for index in indexes]
         self._log_failure(partial(self.metadata.delete_many, keys))

@@ -33,7 +33,7 @@ class ForeachBatch(Handler):
 
     A batch starts when `max_rows` rows or `max_bytes` bytes (as Arrow data) are available, or `max_wait` seconds after its
     first record. `fn` is a sync function; it runs in a thread, one call at a time per session. The next batch starts only
-    after `fn` has returned and its offsets are committed. Meanwhile up to two batches are queued; then the claims stop
+    after `fn` has returned and its offsets are committed. Until then up to two batches are queued; then the claims stop
     reading until there is room.
 
     Delivery is at least once, and exactly once with a sink that overwrites by (topic, partition, start) of each range:
@@ -135,7 +135,7 @@ class ForeachBatch(Handler):
             await bridge.consume(state)
         finally:
             if bridge.remove_claim(state):
-                # removed before the await: a claim that starts meanwhile gets a new bridge
+                # removed before the await: a claim that starts during it gets a new bridge
                 del self._bridges[session]
                 await bridge.aclose()
 

@@ -3,7 +3,7 @@
 `consume` runs once per claim, in the handler's task; the runner task starts with the first claim and ends with the last.
 While the function processes a batch, the claims queue records for the next ones.
 
-Batches are processed one at a time, and each waits for the commit of the one before, whatever its partitions: a commit is
+Batches are processed one at a time, and each waits for the commit of the one before, also of other partitions: a commit is
 one request for all partitions, so overlapping it would save a few milliseconds and could break the order.
 """
 

@@ -67,7 +67,7 @@ class HadoopFiles:
     """A directory in any file system supported by Hadoop, accessed through the JVM of a classic Spark session.
 
     `path` is interpreted as by Spark: without a scheme it is on the default file system. Each method makes one or a few
-    JVM calls; a listing makes the same number whatever its length.
+    JVM calls; a listing of any length makes the same number.
     """
 
     def __init__(self, spark: SparkSession, path: str | os.PathLike[str]) -> None:

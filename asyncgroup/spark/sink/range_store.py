@@ -165,7 +165,7 @@ class RangeStore:
     def _run_compaction(
         self, compaction: Compaction, join: JoinSlices, known: frozenset[StoredRange]
     ) -> bool:
-        """Join ranges; return False, without effect, if other ranges of these offsets were stored meanwhile."""
+        """Join ranges; return False, without effect, if other ranges of these offsets were stored since."""
         token = self._token()
         stored, staging = compaction.stored(token), f"{STAGING}/{token}"
         if stored.empty:

@@ -1,7 +1,7 @@
 """`BrokerClient`: blocking access to brokers for the driver, with an event loop that runs only during calls.
 
 Spark calls a stream's reader on one thread of a separate process. Between the calls nothing runs here, neither thread nor
-timer; data that brokers send meanwhile waits in the sockets.
+timer; data that brokers send in this time waits in the sockets.
 """
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ class RangeProgress:
             self._learn(len(data.records), brought)
         self.succeeded(now)
         if data.log_start_offset > before and (first := read_batch_header(data.records)) is not None:
-            # the gap is not due to compaction: the records were deleted meanwhile
+            # the gap is not due to compaction: the records were deleted since
             self.missing = (before, min(first.base_offset, data.log_start_offset, self.end))
             return Outcome.LOST if first.base_offset > before else Outcome.NEWS
         return Outcome.NEWS

@@ -39,7 +39,7 @@ NODES: Final = 4
 """Maximum number of brokers with a Fetch in flight: each response may have `fetch_bytes` bytes."""
 
 LOST_PATIENCE: Final = 300.0
-"""Timeout in seconds of the request itself. Spark may suspend a task for minutes while a sink is slow; meanwhile the loop
+"""Timeout in seconds of the request itself. Spark may suspend a task for minutes while a sink is slow; in that time the loop
 does not run, and the response waits in the kernel. The effective timeout is `request_timeout` of actual waiting.
 """
 

@@ -1,8 +1,8 @@
 """Read ranges in an executor's Python worker; keep the event loop and the clusters for the next tasks.
 
 Spark reuses its Python workers for many tasks, one at a time, and module globals survive in them. The event loop runs only
-while a task waits: no thread competes with the decoding for the interpreter, and the kernel receives the response of the
-next fetch meanwhile.
+while a task waits: no thread competes with the decoding for the interpreter, and at the same time the kernel receives the
+response of the next fetch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_CLUSTERS: Final = 8
 
 IDLE_TIMEOUT: Final = 300.0
 """Seconds after which an unused cluster is closed, at the next task of any query: firewalls and load balancers drop idle
-connections silently, and a request would wait for a response in vain.
+connections silently, and a request would never get a response.
 """
 
 

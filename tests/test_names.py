@@ -1,0 +1,110 @@
+"""Names and words of the package: one exported class for each name, and plain words in docstrings and comments."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[1]
+PACKAGE: Final = ROOT / "asyncgroup"
+SOURCES: Final = sorted([*PACKAGE.rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")])
+
+FORBIDDEN: Final = {
+    "whoever": "name the caller, the reader or the task",
+    "whatever": "use `any` or name the thing",
+    "whichever": "use `any` or `each`",
+    "wherever": "use `if` or name the place",
+    "nobody": "use `no task`, `no caller` or the passive voice",
+    "somebody": "name who",
+    "everybody": "name who",
+    "anybody": "name who",
+    "anew": "use `again`",
+    "for ever": "use `without limit`",
+    "meanwhile": "use `while` or `before then`",
+    "in vain": "use `without result`",
+    "of one's own": "use `its own` or `separate`",
+    "hears?|heard": "use `is notified` or `learns`",
+    "told": "use `is notified`, `receives` or `is configured`",
+    "said": "name the message or the response",
+    "tells? (?:of|everybody|the others)": "use `reports`",
+    "troubles?": "use `error`, `failure` or `fault`",
+    "befalls?": "use `happens`",
+    "(?:within|after|than|for|of) so many": "use `n` or the name of the constant or parameter",
+    "be it|lest|thereby|whereby|therein|thereof": "write a second sentence",
+    "what is no|nothing but": "say what it is",
+}
+"""Words that make prose hard to follow, as regular expressions, with what to write instead."""
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def exported_classes(path: Path) -> Iterator[str]:
+    """The classes that a module defines and names in its `__all__`."""
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    exported: set[str] = set()
+    for node in body:
+        if isinstance(node, ast.Assign) and any(
+            isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets
+        ):
+            exported.update(ast.literal_eval(node.value))
+    return (node.name for node in body if isinstance(node, ast.ClassDef) and node.name in exported)
+
+
+def test_no_two_modules_export_classes_of_one_name() -> None:
+    modules = defaultdict(list)
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for name in exported_classes(path):
+            modules[name].append(relative(path))
+    assert {name: paths for name, paths in modules.items() if len(paths) > 1} == {}
+
+
+def prose(path: Path) -> Iterator[tuple[int, str]]:
+    """Line number and text of every docstring and every comment of a module, without code in backticks."""
+    text = path.read_text(encoding="utf-8")
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], without_code(token.string)
+    for node in ast.walk(ast.parse(text)):
+        # a docstring, also one below a constant or an attribute, is an expression statement
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
+            yield node.lineno, without_code(node.value.value)
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"`[^`]*`", "`…`", text)
+
+
+def test_docstrings_and_comments_use_plain_words() -> None:
+    pattern = re.compile("|".join(rf"\b(?:{word})\b" for word in FORBIDDEN), re.IGNORECASE)
+    found = [
+        f"{relative(path)}:{line}: {match[0]!r} in {text.strip()[:100]!r}"
+        for path in SOURCES
+        for line, text in prose(path)
+        for match in pattern.finditer(" ".join(text.split()))
+    ]
+    if found:
+        pytest.fail(
+            f"{len(found)} unclear words, see FORBIDDEN for others:\n" + "\n".join(found), pytrace=False
+        )
+
+
+def test_forbidden_words_are_found_in_docstrings_and_comments(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(
+        '"""Whoever."""\nx = 1  # nobody\n"""`anew` is code."""\ny = "whatever"\n', encoding="utf-8"
+    )
+    assert sorted(prose(module)) == [(1, "Whoever."), (2, "# nobody"), (3, "`…` is code.")]
