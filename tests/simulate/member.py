@@ -139,10 +139,10 @@ class SimMember:
             self._write("run() raised what the handler raised")
         except BrokerError as error:
             if error.code != ErrorCode.FENCED_INSTANCE_ID or self.spec.instance_id is None:
-                self._fail("run() heals", f"run() raised {error}")
+                self._fail("run() recovers", f"run() raised {error}")
             self._write(f"run() raised {error.name}")
         except Exception as error:
-            self._fail("run() heals", f"run() raised {type(error).__name__}: {error}")
+            self._fail("run() recovers", f"run() raised {type(error).__name__}: {error}")
 
     def _write(self, what: str) -> None:
         if not self.is_dead:

@@ -96,9 +96,9 @@ def _no_commit_at_the_end() -> AbstractContextManager[object]:
     """A session ends without its last commit."""
     commit = SessionRun._commit
 
-    async def lazy(self: SessionRun) -> None:
+    async def lazy(self: SessionRun, **options: Any) -> None:
         if not self.session.ended:
-            await commit(self)
+            await commit(self, **options)
 
     return patch.object(SessionRun, "_commit", lazy)
 
