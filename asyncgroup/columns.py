@@ -56,7 +56,7 @@ class RecordRun:
         self.offsets = offsets
 
     def __repr__(self) -> str:
-        return f"<Run {self.topic}-{self.partition}: {self.offsets}>"
+        return f"<RecordRun {self.topic}-{self.partition}: {self.offsets}>"
 
     def try_extend(self, topic: str, partition: int, timestamp_type: int, offsets: range | list[int]) -> bool:
         """Append records to the run and return True, or return False if they need a run of their own.
@@ -108,7 +108,7 @@ class RecordColumns:
         return len(self.timestamps)
 
     def __repr__(self) -> str:
-        return f"<Columns: {len(self)} records in {len(self.runs)} runs>"
+        return f"<RecordColumns: {len(self)} records in {len(self.runs)} runs>"
 
     def add_run(self, topic: str, partition: int, timestamp_type: int, offsets: range | list[int]) -> None:
         """Describe the records that were appended since the last call; without offsets this does nothing."""

@@ -41,7 +41,7 @@ class CoordinatorElection:
         self._elect_leader = elect_leader
 
     def __repr__(self) -> str:
-        return f"<Coordinators of groups {sorted(set(self.offsets_leaders))}>"
+        return f"<CoordinatorElection of groups {sorted(set(self.offsets_leaders))}>"
 
     # -- nodes -----------------------------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ class Re2Pattern:
         self._first = build(self._add(None, []))
 
     def __repr__(self) -> str:
-        return f"<Pattern {self._text!r}>"
+        return f"<Re2Pattern {self._text!r}>"
 
     def fullmatch(self, text: str) -> bool:
         """Return whether the pattern matches the whole text."""

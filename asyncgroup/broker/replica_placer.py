@@ -27,7 +27,7 @@ class ReplicaPlacer:
         self.placed = 0
 
     def __repr__(self) -> str:
-        return f"<Placement of {self.placed} partitions over nodes {sorted(self._alive)}>"
+        return f"<ReplicaPlacer of {self.placed} partitions over nodes {sorted(self._alive)}>"
 
     def replicas(self, count: int, factor: int, assignments: Sequence[Sequence[int]] = ()) -> list[list[int]]:
         """Return the replicas of `count` partitions: `assignments` if given, else `factor` nodes for each."""

@@ -79,7 +79,7 @@ class ServerConnection(asyncio.Protocol):
 
     def __repr__(self) -> str:
         state = "closed" if self.closed.done() else "busy" if self._busy else "idle"
-        return f"<Connection to node {self._node.id} from {self._peer} {state}>"
+        return f"<ServerConnection to node {self._node.id} from {self._peer} {state}>"
 
     @property
     def unread(self) -> int:

@@ -46,7 +46,7 @@ class FetchFailures:
         self.since = float("-inf")
         """Loop time of the first failure at the current leader."""
         self.metadata_outdated_since = float("inf")
-        """Loop time since which the metadata has been older than the position; infinity if it is not."""
+        """Loop time at which the metadata became older than the position; infinity if it is not older."""
         self.leader = (-1, -1)
         """Node and leader epoch that the metadata named at the last failure."""
 

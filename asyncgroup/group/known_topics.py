@@ -25,7 +25,9 @@ class KnownTopics:
     def __init__(self) -> None:
         self._first_counts: dict[str, int] = {}  # partitions when first seen; 0 if created since
         self._ids: dict[str, UUID] = {}
-        self._missing: dict[str, float] = {}  # deleted topics, with the loop time since which
+        self._missing: dict[
+            str, float
+        ] = {}  # deleted topics, with the loop time at which each was first missing
         self._patterns: set[tuple[str, int]] = set()  # (pattern, flags) matched before
 
     def __contains__(self, topic: object) -> bool:
@@ -59,7 +61,7 @@ class KnownTopics:
 
     @property
     def missing(self) -> Mapping[str, float]:
-        """The known topics that no longer exist, and the loop time since which."""
+        """The known topics that no longer exist, with the loop time at which each was first missing."""
         return self._missing
 
     def forget_missing(self, topics: Iterable[str]) -> None:

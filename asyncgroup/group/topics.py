@@ -71,7 +71,7 @@ class ResolvedTopics(NamedTuple):
     pattern: re.Pattern[str] | None = None
     """None for a subscription by name."""
     missing: Mapping[str, float] = MappingProxyType({})
-    """Topics that no longer exist, and the loop time since which."""
+    """Topics that no longer exist, with the loop time at which each was first missing."""
 
     @property
     def names(self) -> list[str]:

@@ -34,7 +34,7 @@ class NetworkConditions:
         self._latencies: dict[AddressPattern, float] = {}  # seconds, in one direction
 
     def __repr__(self) -> str:
-        return f"<Conditions: {len(self._faults)} faults, {len(self._latencies)} latencies>"
+        return f"<NetworkConditions: {len(self._faults)} faults, {len(self._latencies)} latencies>"
 
     @property
     def faults(self) -> int:

@@ -81,7 +81,7 @@ async def test_groups_move_with_the_replicas_of_their_partition():
         cluster.create_topic("t", replication_factor=3)
         old = cluster.coordinator("g")
         offsets_partition = cluster.nodes[1].controller.coordinators.offsets_partition("g")
-        assert repr(cluster.nodes[1].controller.coordinators) == "<Coordinators of groups [1, 2, 3]>"
+        assert repr(cluster.nodes[1].controller.coordinators) == "<CoordinatorElection of groups [1, 2, 3]>"
         only = old % 3 + 1
         third = 6 - old - only
         async with connect(cluster, old) as client:

@@ -97,8 +97,8 @@ def test_offsets_without_gaps_are_a_range() -> None:
     ):
         read_columns("t", 3, data, header_of(data), columns)
     assert [run.offsets for run in columns.runs] == [range(5, 10), [20, 22, 23, 25], range(26, 30)]
-    assert repr(columns) == "<Columns: 13 records in 3 runs>"
-    assert repr(columns.runs[0]) == "<Run t-3: range(5, 10)>"
+    assert repr(columns) == "<RecordColumns: 13 records in 3 runs>"
+    assert repr(columns.runs[0]) == "<RecordRun t-3: range(5, 10)>"
 
 
 def test_is_dense() -> None:
