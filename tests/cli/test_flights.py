@@ -7,7 +7,6 @@ import itertools
 import json
 import re
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -25,6 +24,7 @@ from asyncgroup.cli.demo.flights import (
 )
 from asyncgroup.cli.demo.sinks import FoundFlights
 from asyncgroup.cli.demo.tables import comparison, longest_streaks
+from tests.guide.pages import page
 
 
 @pytest.fixture(scope="module")
@@ -113,8 +113,7 @@ def render_lines(table: Table) -> list[str]:
 
 def test_the_readme_shows_what_the_demo_prints(flights: list[Flight]) -> None:
     """The README's screen has both tables; paths and times in it are not compared."""
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    (screen,) = re.findall(r"^```text\n(flights and mean.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    (screen,) = re.findall(r"^```text\n(flights and mean.*?)^```$", page("README"), re.MULTILINE | re.DOTALL)
     shown = [line.rstrip() for line in screen.splitlines() if line.strip()]
     figures, pipeline, names = Figures(), PipelineFigures.of(flights), airlines(find_data())
     for flight in flights:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
@@ -16,10 +14,10 @@ from asyncgroup import ConsumerGroup, Producer, UsageError
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.group.program import run
 from tests.cli.programs import LIMIT, environment
+from tests.guide.pages import snippet
 
 pytestmark = pytest.mark.asyncio
 
-README = Path(__file__).parents[2] / "README.md"
 STOPS = [signal.SIGINT, signal.SIGTERM]
 
 WITHOUT_LOOP_SIGNALS = """
@@ -103,12 +101,8 @@ def committed(cluster: EmbeddedCluster) -> dict[tuple[str, int], int]:
 
 @pytest.mark.parametrize("number", STOPS)
 async def test_the_readmes_first_handler_ends_without_a_traceback(number: signal.Signals) -> None:
-    found = re.search(
-        r"^## A handler\n\n```python\n(.*?)^```$", README.read_text("utf-8"), re.MULTILINE | re.DOTALL
-    )
-    assert found is not None
     async with greetings() as cluster:
-        code = found[1].replace("127.0.0.1:9092", cluster.bootstrap_servers)
+        code = snippet("README", "run(group,").replace("127.0.0.1:9092", cluster.bootstrap_servers)
         async with program("__name__ = '__main__'\n" + code) as readme:
             assert await readme.line() == "0 0 b'hello'"
             readme.signal(number)

@@ -73,7 +73,7 @@ class _Receipt(NamedTuple):
 
 
 def judge(lives: Sequence[Life], evidence: Evidence) -> Verdict:
-    """Check the promises of the README over all lives."""
+    """Check the promises of the guide over all lives."""
     verdict = Verdict()
     receipts: dict[tuple[int, int], list[_Receipt]] = defaultdict(list)
     for life in lives:

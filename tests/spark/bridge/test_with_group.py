@@ -174,7 +174,7 @@ async def test_a_lost_member_commits_nothing_and_its_batch_is_redelivered(broker
 
 
 async def test_a_loop_around_run_continues_after_an_interrupted_batch(broker: EmbeddedCluster) -> None:
-    """The loop of the README: the group stays open, and the interrupted batch is redelivered."""
+    """The loop of the guide: the group stays open, and the interrupted batch is redelivered."""
     spark, begun, interruptions = FakeSpark(), threading.Event(), 0
 
     def first_call_outlasts_the_rebalance(_batch_id: BatchId) -> None:

@@ -1,4 +1,4 @@
-"""Run the README's examples of the source and the sinks, with another address and directory."""
+"""Run the guide's examples of the source and the sinks, with another address and directory."""
 
 from __future__ import annotations
 
@@ -13,25 +13,15 @@ from asyncgroup.spark import BatchId, OffsetRange, register
 from asyncgroup.spark.bridge.frames import create_frame
 from asyncgroup.spark.source.option_names import OWN_OPTIONS, SPARK_OPTIONS
 from asyncgroup.testing import KafkaServer
+from tests.guide.pages import page, snippet
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-README = Path(__file__).parents[2] / "README.md"
 
-
-def block_with(text: str) -> str:
-    """Return the only Python block with this text."""
-    found = re.findall(
-        r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    )
-    (block,) = (each for each in found if text in each)
-    return str(block)
-
-
-def test_the_readme_lists_all_options() -> None:
+def test_the_reference_lists_all_options() -> None:
     """The table has exactly the existing options."""
-    text = README.read_text(encoding="utf-8").split("| option of `format(")[1].split("\n\n")[0]
+    text = page("spark-reference").split("| option of `format(")[1].split("\n\n")[0]
     named = {name for row in text.splitlines()[2:] for name in re.findall(r"`([\w.]+)`", row.split("|")[1])}
     without_effect = {"groupIdPrefix", "partition.metadata.cache.ttl.ms"}
     assert named - {"kafka.bootstrap.servers", "topic"} == {*SPARK_OPTIONS, *OWN_OPTIONS} - without_effect
@@ -39,7 +29,9 @@ def test_the_readme_lists_all_options() -> None:
 
 @pytest.mark.timeout(600)
 def test_the_sinks_store_a_batch_once(spark: SparkSession, tmp_path: Path) -> None:
-    block = block_with("OffsetsInSink(connect").replace('"orders.db"', repr(str(tmp_path / "orders.db")))
+    block = snippet("spark-bridge", "OffsetsInSink(connect").replace(
+        '"orders.db"', repr(str(tmp_path / "orders.db"))
+    )
     names: dict[str, Any] = {}
     exec(block, names)
     with names["connect"]() as database:
@@ -63,11 +55,7 @@ def test_the_sinks_store_a_batch_once(spark: SparkSession, tmp_path: Path) -> No
 
 @pytest.mark.timeout(600)
 def test_the_streaming_example_runs(spark: SparkSession, kafka_server: KafkaServer, tmp_path: Path) -> None:
-    (block,) = re.findall(
-        r'^```python\n((?:(?!^```).)*readStream\.format\("asyncgroup"\).*?)^```$',
-        README.read_text(encoding="utf-8"),
-        re.MULTILINE | re.DOTALL,
-    )
+    block = snippet("spark-source-and-sink", 'readStream.format("asyncgroup")')
     for topic in ("greetings", "shouted"):
         kafka_server.create_topic(topic, 2)
     register(spark)

@@ -1,26 +1,24 @@
-"""Run the README's examples of tests, unchanged, in a pytest process of their own."""
+"""Run the guide's examples of tests, unchanged, in a pytest process of their own."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
+from tests.guide.pages import python_blocks, snippet
 from tests.shared_spark import SHARED_SPARK
-from tests.testing.suites import ROOT, run_suite
+from tests.testing.suites import run_suite
 
-SECTION = (ROOT / "README.md").read_text(encoding="utf-8").split("## An embedded broker for your tests")[1]
-EXAMPLES = re.findall(r"^```python\n(.*?)^```$", SECTION.split("\n## ")[0], re.MULTILINE | re.DOTALL)
+EXAMPLES = python_blocks("testing-kit")
 
 
 def example(mentioned: str) -> str:
     """Return the example that contains this text."""
-    (found,) = [each for each in EXAMPLES if mentioned in each]
-    return found
+    return snippet("testing-kit", mentioned)
 
 
-def test_the_readme_has_examples_for_each_fixture() -> None:
+def test_the_guide_has_examples_for_each_fixture() -> None:
     assert len(EXAMPLES) == 5  # one of them shows `kafka_session_options`
     for fixture in ("kafka_cluster", "virtual_kafka", "kafka_server"):
         assert any(f"({fixture}" in each for each in EXAMPLES)
@@ -33,6 +31,19 @@ def test_the_examples_without_spark(tmp_path: Path) -> None:
     done = run_suite(tmp_path, tests)
     assert done.returncode == 0, done.stdout
     assert "3 passed" in done.stdout
+
+
+def test_the_first_test_of_a_newcomer(tmp_path: Path) -> None:
+    done = run_suite(tmp_path, snippet("getting-started", "import pytest"))
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
+
+
+def test_the_options_of_a_sessions_cluster(tmp_path: Path) -> None:
+    conftest = example("kafka_session_options")
+    tests = "def test_it(session_kafka_server):\n    assert session_kafka_server.bootstrap_servers.count(',') == 2\n"
+    done = run_suite(tmp_path, tests, conftest=conftest)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.usefixtures("spark_with_kafka")

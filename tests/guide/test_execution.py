@@ -1,0 +1,369 @@
+"""Every snippet is executed: here, on an embedded broker, or by the test that `EXECUTED` names for it."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+import pytest
+
+import asyncgroup.spark
+from asyncgroup import ConsumerConfig, ConsumerGroup, Producer, Session
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.group.claim import Claim
+from asyncgroup.spark import BatchInterrupted
+from asyncgroup.testing import KafkaServer
+from tests.guide.pages import ROOT, snippet, snippets
+from tests.spark.bridge.fakes import FakeSpark
+
+RECORDS: Final = 3
+STORIES: Final = "tests/guide/test_execution.py"
+SUITES: Final = "tests/testing/test_pytest_guide.py"
+SPARK: Final = "tests/spark/test_guide.py"
+
+EXECUTED: Final[dict[tuple[str, str], str]] = {
+    ("README", "class Printer"): f"{STORIES}::test_a_program_prints_and_commits",
+    ("getting-started", "run(ConsumerGroup"): f"{STORIES}::test_a_program_prints_and_commits",
+    ("getting-started", "async for record in group"): f"{STORIES}::test_a_program_prints_and_commits",
+    ("groups", "class Printer"): f"{STORIES}::test_a_program_prints_and_commits",
+    ("from-aiokafka", "def before"): f"{STORIES}::test_a_program_prints_and_commits",
+    ("from-aiokafka", "def after"): f"{STORIES}::test_a_program_prints_and_commits",
+    ("from-confluent-kafka", "consumer.poll"): f"{STORIES}::test_a_program_prints_and_commits",
+    ("from-confluent-kafka", "def after"): f"{STORIES}::test_a_program_prints_and_commits",
+    ("from-java", "claim.batches"): f"{STORIES}::test_a_program_prints_and_commits",
+    ("from-sarama", "class Consumer"): f"{STORIES}::test_saramas_handler",
+    ("groups", "add_signal_handler"): f"{STORIES}::test_a_program_with_its_own_loop",
+    ("groups", "group.records"): f"{STORIES}::test_records_in_one_loop",
+    ("groups", "in_thread(consume)"): f"{STORIES}::test_a_blocking_handler",
+    ("commits-and-ends", "class Writer"): f"{STORIES}::test_each_batch_is_committed",
+    ("configuration", "from_properties"): f"{STORIES}::test_configurations",
+    ("configuration", "Cluster("): f"{STORIES}::test_a_shared_cluster",
+    ("consumer", "OffsetManager"): f"{STORIES}::test_a_partition_without_a_group",
+    ("embedded-broker", "EmbeddedCluster"): f"{STORIES}::test_a_cluster_in_a_program",
+    ("getting-started", "for number in range"): f"{STORIES}::test_a_producer_prints_offsets",
+    ("producer", "producer.enqueue"): f"{STORIES}::test_a_producer",
+    ("monitoring", "class Meter(Hook)"): f"{STORIES}::test_the_meter_counts_records_and_lag",
+    ("spark-bridge", "def write"): f"{STORIES}::test_the_bridge_with_a_fake_spark",
+    ("spark-bridge", "def deliver"): f"{STORIES}::test_an_interrupted_batch_is_delivered_again",
+    ("spark-bridge", "def merge"): f"{STORIES}::test_a_merge_has_a_view_and_a_statement",
+    ("spark-bridge", "OffsetsInSink(connect"): f"{SPARK}::test_the_sinks_store_a_batch_once",
+    ("spark-source-and-sink", 'readStream.format("asyncgroup")'): f"{SPARK}::test_the_streaming_example_runs",
+    ("getting-started", "import pytest"): f"{SUITES}::test_the_first_test_of_a_newcomer",
+    ("testing-kit", "from aiokafka"): f"{SUITES}::test_the_examples_without_spark",
+    ("testing-kit", "from confluent_kafka"): f"{SUITES}::test_the_examples_without_spark",
+    ("testing-kit", "virtual_kafka"): f"{SUITES}::test_the_examples_without_spark",
+    ("testing-kit", "spark.read"): f"{SUITES}::test_the_example_with_spark",
+    ("testing-kit", "kafka_session_options"): f"{SUITES}::test_the_options_of_a_sessions_cluster",
+}
+"""The test that executes each snippet, by page and a text that only this snippet of the page contains."""
+
+
+def test_every_snippet_is_executed() -> None:
+    assert sorted(snippet(*key) for key in EXECUTED) == sorted(each.code for each in snippets())
+
+
+@pytest.mark.parametrize("key", EXECUTED, ids=" ".join)
+def test_the_named_test_uses_the_snippet(key: tuple[str, str]) -> None:
+    path, name = EXECUTED[key].split("::")
+    text = (ROOT / path).read_text(encoding="utf-8")
+    found = [node for node in ast.walk(ast.parse(text)) if getattr(node, "name", "") == name]
+    assert len(found) == 1
+    source = ast.get_source_segment(text, found[0]) or ""
+    parameters = text.partition(f"def {name}(")[0].rpartition("\n\n\n")[2]
+    assert key[1] in source or repr(key[1])[1:-1] in source + parameters
+
+
+# --- tools ------------------------------------------------------------------------------------------------------------
+
+
+class Enough(Exception):
+    """Ends a program that would consume forever."""
+
+
+class Printed(list[tuple[object, ...]]):
+    """A replacement of `print` that ends the program at the record with this number, by an exception."""
+
+    def __init__(self, last: int = RECORDS) -> None:
+        self._last = last
+        self._lock = threading.Lock()
+
+    def __call__(self, *values: object, **_: Any) -> None:
+        with self._lock:
+            self.append(values)
+            records = sum(any(isinstance(value, bytes) for value in line) for line in self)
+        if records >= self._last:
+            raise Enough
+
+    @property
+    def values(self) -> list[object]:
+        """The last value of each line with bytes."""
+        return [line[-1] for line in self if isinstance(line[-1], bytes)]
+
+
+@pytest.fixture
+def server() -> Iterator[KafkaServer]:
+    """A broker with records in the one partition of `greetings`, and offset 0 committed for the groups of the snippets."""
+    with KafkaServer(topics={"greetings": 1, "copies": 1}) as kafka:
+        kafka.produce("greetings", *(b"%d" % number for number in range(RECORDS)), partition=0)
+        for group in ("copies", "reports", "printers"):
+            kafka.commit(group, {("greetings", 0): 0})
+        yield kafka
+
+
+def define(code: str, server: KafkaServer, *, main: bool = False, **names: Any) -> dict[str, Any]:
+    """Execute a snippet with the server's address, as a program if `main`; return its names.
+
+    A snippet with `await` at the top level runs in an event loop of its own.
+    """
+    names["__name__"] = "__main__" if main else "snippet"
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    compiled = compile(code.replace("127.0.0.1:9092", server.bootstrap_servers), "snippet", "exec", flags)
+    if compiled.co_flags & inspect.CO_COROUTINE:
+        asyncio.run(eval(compiled, names))
+    else:
+        exec(compiled, names)
+    return names
+
+
+def committed(server: KafkaServer, group: str) -> int:
+    return sum(each.offset for each in server.group(group).offsets.values())
+
+
+async def until(condition: Callable[[], bool], work: Coroutine[Any, Any, Any]) -> None:
+    """Run `work` until the condition is met, then cancel it."""
+    task = asyncio.ensure_future(work)
+    while not await asyncio.to_thread(condition):
+        assert not task.done(), task
+        await asyncio.sleep(0.02)
+    task.cancel()
+    await asyncio.wait([task])
+
+
+# --- the client -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("page", "text", "group", "commits"),
+    [
+        ("README", "class Printer", "printers", RECORDS - 1),
+        ("getting-started", "run(ConsumerGroup", "printers", RECORDS - 1),
+        ("getting-started", "async for record in group", "readers", RECORDS - 1),
+        ("groups", "class Printer", "printers", RECORDS - 1),
+        ("from-aiokafka", "def before", "printers", RECORDS),  # the record in hand as well
+        ("from-aiokafka", "def after", "printers", RECORDS - 1),
+        ("from-confluent-kafka", "consumer.poll", "printers", RECORDS),
+        ("from-confluent-kafka", "def after", "printers", RECORDS - 1),
+        ("from-java", "claim.batches", "printers", 0),  # none of the batch is marked
+    ],
+)
+def test_a_program_prints_and_commits(
+    server: KafkaServer, page: str, text: str, group: str, commits: int
+) -> None:
+    """It is ended in the middle of the third record; the first two are committed."""
+    printed = Printed()
+    with pytest.raises(Enough):
+        define(snippet(page, text), server, main=True, print=printed)
+    assert printed.values == [b"0", b"1", b"2"]
+    assert committed(server, group) == commits
+
+
+def test_saramas_handler(server: KafkaServer) -> None:
+    printed = Printed()
+    names = define(snippet("from-sarama", "class Consumer"), server, print=printed)
+    with pytest.raises(Enough):
+        asyncio.run(names["main"]())
+    assert [line[0] for line in printed] == ["generation", b"0", b"1", b"2", "ended:"]
+    assert committed(server, "printers") == RECORDS - 1
+
+
+def test_a_program_with_its_own_loop(server: KafkaServer) -> None:
+    printed = Printed()
+    names = define(snippet("groups", "class Printer"), server, print=printed)
+    names = define(snippet("groups", "add_signal_handler"), server, **names)
+    with pytest.raises(Enough):
+        asyncio.run(names["main"]())
+    assert committed(server, "printers") == RECORDS - 1
+
+
+def test_records_in_one_loop(server: KafkaServer) -> None:
+    printed = Printed()
+    names = define(snippet("groups", "class Printer"), server, print=printed)
+    with pytest.raises(Enough):
+        define(snippet("groups", "group.records"), server, **names)
+    assert committed(server, "printers") == RECORDS - 1
+
+
+def test_a_blocking_handler(server: KafkaServer) -> None:
+    printed = Printed()
+    names = define(snippet("groups", "in_thread(consume)"), server, print=printed)
+    with pytest.raises(Enough):
+        asyncgroup.run(ConsumerGroup(server.bootstrap_servers, "printers"), "greetings", names["handler"])
+    assert printed.values == [b"0", b"1", b"2"]
+    assert committed(server, "printers") == RECORDS - 1
+
+
+def test_each_batch_is_committed(server: KafkaServer) -> None:
+    written: list[list[bytes]] = []
+
+    async def write_to_database(batch: Any) -> None:
+        if written:
+            raise Enough
+        written.append([record.value for record in batch])
+        await asyncio.to_thread(server.produce, "greetings", b"later", partition=0)
+
+    names = define(snippet("commits-and-ends", "class Writer"), server, write_to_database=write_to_database)
+    group = ConsumerGroup(server.bootstrap_servers, "printers", ConsumerConfig(auto_commit=False))
+    with pytest.raises(Enough):
+        asyncgroup.run(group, "greetings", names["Writer"]())
+    assert written == [[b"0", b"1", b"2"]]
+    assert committed(server, "printers") == RECORDS
+
+
+def test_configurations(server: KafkaServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ca.pem").touch()
+    names = define(snippet("configuration", "from_properties"), server, password="secret")
+    assert names["group"].group_id == "billing"
+    assert names["group"].config.session_timeout == 10.0
+    assert names["config"].security.protocol == "SASL_SSL"
+
+
+def test_a_shared_cluster(server: KafkaServer) -> None:
+    names = define(snippet("configuration", "Cluster("), server)
+    asyncio.run(until(lambda: len(server.records("copies")) == RECORDS, names["copy"]()))
+    assert [record.value for record in server.records("copies")] == [b"0", b"1", b"2"]
+
+
+def test_a_partition_without_a_group(server: KafkaServer) -> None:
+    code = snippet("consumer", "OffsetManager").replace("127.0.0.1:9092", server.bootstrap_servers)
+    program = eval(compile(code, "consumer", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), {})
+    # the offsets are committed once a second
+    asyncio.run(until(lambda: committed(server, "reports") == RECORDS, program))
+
+
+def test_a_cluster_in_a_program(server: KafkaServer) -> None:
+    printed = Printed()
+    define(snippet("embedded-broker", "EmbeddedCluster"), server, main=True, print=printed)
+    assert printed == [([b"hello"],)]
+
+
+def test_a_producer_prints_offsets(server: KafkaServer) -> None:
+    printed = Printed()
+    define(snippet("getting-started", "for number in range"), server, main=True, print=printed)
+    assert printed == [(f"partition 0, offset {offset}",) for offset in range(RECORDS, RECORDS + 10)]
+
+
+def test_a_producer(server: KafkaServer) -> None:
+    names = define(snippet("producer", "producer.enqueue"), server)
+    assert names["written"].offset == RECORDS
+    assert server.records("greetings", 0)[-1].offset == RECORDS + 100_000
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_the_meter_counts_records_and_lag(monkeypatch: pytest.MonkeyPatch) -> None:
+    names: dict[str, Any] = {}
+    exec(snippet("monitoring", "class Meter(Hook)"), names)
+    meter = names["Meter"]()
+
+    async def read(session: Session, claim: Claim) -> None:
+        async for record in claim:
+            claim.mark(record)
+            if (record.partition, record.offset) == (1, 2):
+                await session.wait_ended()
+                return
+
+    async with EmbeddedCluster(nodes=1, seed=1) as broker:
+        broker.create_topic("greetings", 2)
+
+        def group_of(_servers: str, group_id: str, **more: Any) -> ConsumerGroup:
+            config = ConsumerConfig(auto_offset_reset="earliest")
+            return ConsumerGroup(broker.bootstrap_servers, group_id, config, **more)
+
+        monkeypatch.setitem(names, "ConsumerGroup", group_of)
+        async with Producer(broker.bootstrap_servers) as producer:
+            for number in range(20):
+                await producer.send("greetings", b"hello", partition=number % 2)
+        assert meter.lag == 0
+        async with names["metered"](meter) as group:
+            running = asyncio.create_task(group.run("greetings", read))
+            await asyncio.sleep(10.0)
+            assert meter.records == {"greetings": 13}
+            assert meter.lag == group.health().lag == 7
+            await group.aclose()
+            await running
+        assert meter.lag == 0
+
+
+# --- Spark's bridge, without Spark ------------------------------------------------------------------------------------
+
+
+class Rows:
+    """A DataFrame that remembers where it was written."""
+
+    def __init__(self, targets: list[tuple[str, str]]) -> None:
+        self._targets = targets
+        self._mode = ""
+
+    def where(self, _: object) -> Rows:
+        return self
+
+    @property
+    def write(self) -> Rows:
+        return self
+
+    def mode(self, mode: str) -> Rows:
+        self._mode = mode
+        return self
+
+    def parquet(self, target: str) -> None:
+        self._targets.append((self._mode, target))
+
+
+def test_the_bridge_with_a_fake_spark(server: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The range from 0 to 3 is written to its directory, then committed."""
+    for module in ("pyarrow", "pandas", "pyspark.sql"):
+        pytest.importorskip(module)  # before the heartbeats begin, because it takes seconds
+    targets: list[tuple[str, str]] = []
+    spark = FakeSpark()
+    monkeypatch.setattr(spark, "createDataFrame", lambda *_: Rows(targets))
+    monkeypatch.setattr(asyncgroup.spark, "local_session", lambda _: spark, raising=False)
+    monkeypatch.setattr(asyncgroup.spark.OffsetRange, "rows", lambda _, df: df)
+    code = snippet("spark-bridge", "def write").replace("asyncio.run(main())", "")
+    names = define(code, server)
+    asyncio.run(until(lambda: committed(server, "lake") == RECORDS, names["main"]()))
+    assert targets == [("overwrite", f"lake/greetings/0/{0:020d}")]
+
+
+@pytest.mark.asyncio
+async def test_an_interrupted_batch_is_delivered_again() -> None:
+    names: dict[str, Any] = {"print": (printed := Printed())}
+    exec(snippet("spark-bridge", "def deliver"), names)
+    results = [BatchInterrupted("the batch took too long"), None]
+
+    async def run(topic: str, _: object) -> None:
+        assert topic == "greetings"
+        if (error := results.pop(0)) is not None:
+            raise error
+
+    await names["deliver"](SimpleNamespace(run=run), object())
+    assert results == []
+    assert "the batch took too long" in str(printed[0][0])
+
+
+def test_a_merge_has_a_view_and_a_statement() -> None:
+    calls: list[str] = []
+    names: dict[str, Any] = {}
+    exec(snippet("spark-bridge", "def merge"), names)
+    frame = SimpleNamespace(
+        createOrReplaceTempView=calls.append, sparkSession=SimpleNamespace(sql=calls.append)
+    )
+    names["merge"](frame, 1)
+    assert calls[0] == "batch"
+    assert "USING batch AS new" in calls[1]

@@ -1,0 +1,142 @@
+"""The names in the snippets: every block of Python compiles, and what it imports and calls exists."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+
+import pytest
+
+import asyncgroup
+import asyncgroup.broker
+import asyncgroup.security
+import asyncgroup.spark
+import asyncgroup.testing
+from asyncgroup.group.health import Health
+from asyncgroup.offsets import PartitionOffsets
+from tests.guide.pages import PAGES, Snippet, page, snippets
+
+SNIPPETS = snippets()
+OBJECTS: dict[str, type] = {
+    "group": asyncgroup.ConsumerGroup,
+    "session": asyncgroup.Session,
+    "claim": asyncgroup.Claim,
+    "producer": asyncgroup.Producer,
+    "consumer": asyncgroup.Consumer,
+    "offsets": asyncgroup.OffsetManager,
+    "place": PartitionOffsets,
+    "record": asyncgroup.Record,
+    "batch": asyncgroup.Batch,
+    "health()": Health,
+}
+"""The types of variables in the snippets and in the text."""
+
+THEIRS = ("from aiokafka import", "from confluent_kafka import")
+"""Blocks whose variables are objects of other clients."""
+
+PROPERTIES = {("group", "protocol"), ("group", "id"), ("group", "instance"), ("batch", "size")}
+"""Parts of Kafka's property names."""
+
+
+MODULES = (asyncgroup, asyncgroup.spark, asyncgroup.security, asyncgroup.broker, asyncgroup.testing)
+OTHERS = {
+    *("CancelledError", "Exception", "False", "None", "True"),
+    *("Fetch", "PythonMicroBatchStreamBase", "ReportsSourceMetrics"),
+    *("AdminClient", "ConsumerRebalanceListener", "ConsumerRecord"),
+    *("Config", "Consume", "ConsumeClaim", "Errors", "MarkMessage", "ResetOffset"),
+    *(
+        "Compression",
+        "Flush",
+        "Idempotent",
+        "MaxMessageBytes",
+        "Partitioner",
+        "RequiredAcks",
+        "Timeout",
+        "Transaction",
+    ),
+}
+"""Names in the text that belong to Python, Kafka, Spark or another client."""
+
+
+def parse(snippet: Snippet) -> ast.Module:
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST
+    tree = compile(snippet.code, snippet.name, "exec", flags)
+    assert isinstance(tree, ast.Module)
+    return tree
+
+
+def has(cls: type, attribute: str) -> bool:
+    """Whether objects of a class have this attribute: on the class, or assigned in `__init__`."""
+    return hasattr(cls, attribute) or f"self.{attribute}" in inspect.getsource(cls.__init__)
+
+
+def test_there_are_snippets() -> None:
+    assert len(SNIPPETS) >= 25
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=lambda snippet: snippet.name)
+def test_imported_names_exist(snippet: Snippet) -> None:
+    imports: list[ast.stmt] = [
+        node for node in ast.walk(parse(snippet)) if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    exec(compile(ast.Module(imports, []), snippet.name, "exec"), {})
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=lambda snippet: snippet.name)
+def test_used_attributes_exist(snippet: Snippet) -> None:
+    if any(text in snippet.code for text in THEIRS):
+        return
+    for node in ast.walk(parse(snippet)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in OBJECTS:
+            assert has(OBJECTS[node.value.id], node.attr), f"{node.value.id}.{node.attr}"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_names_in_the_text_exist(name: str) -> None:
+    """Attributes in the text, such as `claim.mark(…)`, `group.pause`, `await session.commit()`."""
+    for code in re.findall(r"`([^`]+)`", prose(name)):
+        for variable, attribute in re.findall(r"(?<![\w.])([a-z]+(?:\(\))?)\.([a-z]\w*)", code):
+            if variable in OBJECTS and (variable, attribute) not in PROPERTIES:
+                assert has(OBJECTS[variable], attribute), f"{variable}.{attribute}"
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name.startswith("from-")])
+def test_arguments_in_the_tables_exist(name: str) -> None:
+    """Keyword arguments of calls in the second column, such as `claim.batches(max_records=…)`."""
+    cells = [line.split("|")[2] for line in page(name).splitlines() if line.count("|") >= 3]
+    found = 0
+    for variable, attribute, arguments in re.findall(r"(\w+)\.(\w+)\(([^()]*)\)", "\n".join(cells)):
+        if variable in OBJECTS:
+            known = inspect.signature(getattr(OBJECTS[variable], attribute)).parameters
+            named = re.findall(r"(\w+)=", arguments)
+            assert set(named) <= set(known), f"{variable}.{attribute}({arguments})"
+            found += len(named)
+    assert found or name == "from-sarama"
+
+
+def prose(name: str) -> str:
+    """Return the text of a page without its blocks, and without the names of other clients in its tables."""
+    text = re.sub(r"^```.*?^```$", "", page(name), flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"^\|[^|]*\|", "|", text, flags=re.MULTILINE) if name.startswith("from-") else text
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_classes_in_the_text_exist(name: str) -> None:
+    for code in re.findall(r"`([^`]+)`", prose(name)):
+        for cls in re.findall(r"(?<![\w.'\"])([A-Z][a-z]+[A-Za-z]*)\b(?!=)", code):
+            assert cls in OTHERS or any(hasattr(module, cls) for module in MODULES), cls
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_arguments_of_classes_in_the_text_exist(name: str) -> None:
+    """Such as `Tls(context=…)`, alone or within another call."""
+    for code in re.findall(r"`([^`]+)`", prose(name)):
+        for cls, arguments in re.findall(r"\b([A-Z]\w+)\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)", code):
+            made = next((getattr(module, cls) for module in MODULES if hasattr(module, cls)), None)
+            if made is not None:
+                own = re.sub(r"\(.*\)", "()", arguments)  # without the arguments of calls within
+                named = set(re.findall(r"(?:^|, )(\w+)=", own))
+                if made is asyncgroup.testing.KafkaServer:  # it passes its options on
+                    made = asyncgroup.broker.EmbeddedCluster
+                assert named <= set(inspect.signature(made).parameters), f"{cls}({own})"
