@@ -165,7 +165,7 @@ def test_more_than_arrow_can_hold_is_refused() -> None:
     columns.keys = [None] * 17
     columns.timestamps = [0] * 17
     columns.add_run("t", 0, 0, range(17))
-    with pytest.raises(UsageError, match="2 GiB at the most"):
+    with pytest.raises(UsageError, match="at most 2 GiB"):
         columns.to_arrow()
 
 
