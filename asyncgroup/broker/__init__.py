@@ -17,12 +17,12 @@ leaders; `cluster` is the object that users hold. A log consists of `segments`, 
 """
 
 from asyncgroup.broker.cluster import EmbeddedCluster
-from asyncgroup.broker.coordinator.requests import OffsetAndMetadata
+from asyncgroup.broker.control.faults import Fault, Faults
+from asyncgroup.broker.control.history import Exchange, History
+from asyncgroup.broker.control.views import GroupView, MemberView
 from asyncgroup.broker.errors import Refused, UnusedFaults
-from asyncgroup.broker.faults import Fault, Faults
-from asyncgroup.broker.history import Exchange, History
-from asyncgroup.broker.security import ListenerSecurity
-from asyncgroup.broker.views import GroupView, MemberView
+from asyncgroup.broker.groups.requests import OffsetAndMetadata
+from asyncgroup.broker.net.security import ListenerSecurity
 
 __all__ = [
     "EmbeddedCluster",

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TypeAlias
 
-__all__ = ["WallClock"]
+__all__ = ["Clock", "WallClock"]
+
+Clock: TypeAlias = Callable[[], int]
+"""Returns the time of day in ms since 1970."""
 
 
 class WallClock:

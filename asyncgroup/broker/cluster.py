@@ -12,31 +12,34 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from asyncgroup.broker.clock import WallClock
-from asyncgroup.broker.config_repository import ConfigRepository
-from asyncgroup.broker.controller import Controller
-from asyncgroup.broker.controls import ClusterControls
-from asyncgroup.broker.coordinator.interfaces import CoordinatorConfig
-from asyncgroup.broker.faults import Faults
-from asyncgroup.broker.history import DEFAULT_HISTORY_BYTES, DEFAULT_HISTORY_LIMIT, History
-from asyncgroup.broker.journal import NoJournal
-from asyncgroup.broker.log_cleaner import LogCleaner
-from asyncgroup.broker.node import DEFAULT_CONNECTIONS_MAX_IDLE, ClusterState, Node
-from asyncgroup.broker.request_memory import DEFAULT_QUEUED_MAX_REQUEST_BYTES
-from asyncgroup.broker.retention import CHECK_INTERVAL, Retention
-from asyncgroup.broker.security import ListenerSecurity
-from asyncgroup.broker.seeding import topic_seeds
-from asyncgroup.broker.server import ServerConnection
+from asyncgroup.broker.control.call import CallService
+from asyncgroup.broker.control.controls import ClusterControls
+from asyncgroup.broker.control.faults import Faults
+from asyncgroup.broker.control.history import DEFAULT_HISTORY_BYTES, DEFAULT_HISTORY_LIMIT, History
+from asyncgroup.broker.control.seeding import topic_seeds
+from asyncgroup.broker.groups.interfaces import CoordinatorConfig
+from asyncgroup.broker.metadata.config_repository import ConfigRepository
+from asyncgroup.broker.metadata.controller import Controller
+from asyncgroup.broker.metadata.journal import NoJournal
+from asyncgroup.broker.metadata.topics import Topic
+from asyncgroup.broker.net.listener import DEFAULT_CONNECTIONS_MAX_IDLE, ListenerOptions
+from asyncgroup.broker.net.request_memory import DEFAULT_QUEUED_MAX_REQUEST_BYTES
+from asyncgroup.broker.net.sasl import Authenticator
+from asyncgroup.broker.net.security import ListenerSecurity
+from asyncgroup.broker.net.tls import connection_factory
+from asyncgroup.broker.node import ClusterState, Node
 from asyncgroup.broker.storage.data_directory import DataDirectory
+from asyncgroup.broker.storage.log_cleaner import LogCleaner
 from asyncgroup.broker.storage.restore import restore_controller, restored_transactions
+from asyncgroup.broker.storage.retention import CHECK_INTERVAL, Retention
 from asyncgroup.broker.timers import LoopTimers
-from asyncgroup.broker.tls import TlsHandshake
-from asyncgroup.broker.topics import Topic
 from asyncgroup.broker.transactions.coordinator import TransactionCoordinator
 from asyncgroup.broker.transactions.markers import MarkerWriter, TransactionMarker
 from asyncgroup.errors import ConfigError, UsageError
@@ -146,13 +149,6 @@ class EmbeddedCluster(ClusterControls):
                 default_replication_factor,
                 ConfigRepository.from_static(settings or {}),
             ),
-            history=History(
-                history_limit,
-                max_bytes=history_bytes,
-                payloads=history_payloads,
-                topic_name=self._topic_name,
-            ),
-            faults=Faults(self._topics_of),
             rng=rng,
             coordinator_config=CoordinatorConfig(
                 initial_rebalance_delay=initial_rebalance_delay,
@@ -165,11 +161,22 @@ class EmbeddedCluster(ClusterControls):
                 offsets_load_delay=offsets_load_delay,
             ),
             auto_create_topics=auto_create_topics,
-            queued_max_request_bytes=queued_max_request_bytes,
-            connections_max_idle=connections_max_idle,
-            connect=_connect(security),
-            security=security,
+            listeners=ListenerOptions(
+                connect=connection_factory(security),
+                new_authenticator=partial(self._new_authenticator, security, rng),
+                protocol="PLAINTEXT" if security is None else security.protocol,
+                queued_max_request_bytes=queued_max_request_bytes,
+                connections_max_idle=connections_max_idle,
+            ),
+            new_service=lambda node: CallService(node, self._history, self._faults),
         )
+        self._history = History(
+            history_limit,
+            max_bytes=history_bytes,
+            payloads=history_payloads,
+            topic_name=self._topic_name,
+        )
+        self._faults = Faults(self._topics_of)
         if security is not None:
             self._shared.controller.scram_users.add_passwords(security.users, rng)
         self._start_time = start_time
@@ -185,6 +192,15 @@ class EmbeddedCluster(ClusterControls):
         self._racks = list(racks or [None] * nodes)
         self._moving = asyncio.Lock()
         self._entered = False
+
+    def _new_authenticator(
+        self, security: ListenerSecurity | None, rng: random.Random
+    ) -> Authenticator | None:
+        if security is None or not security.sasl:
+            return None
+        return Authenticator(
+            security, self._shared.controller.scram_users, rng, asyncio.get_running_loop().time
+        )
 
     def __repr__(self) -> str:
         alive = sorted(self._shared.controller.alive)
@@ -243,10 +259,9 @@ class EmbeddedCluster(ClusterControls):
         Raise `UnusedFaults` if a fault was never hit, or the exception that a fault's own functions raised, unless
         another exception is already propagating.
         """
-        faults = self._shared.faults
         try:
             if exc is None:
-                faults.check()
+                self._faults.check()
         finally:
             await self._stop_all()
 
@@ -301,7 +316,7 @@ class EmbeddedCluster(ClusterControls):
             node.close()
         for node, rest in halted:
             await node.wait_stopped(rest)
-        self._shared.faults.clear()
+        self._faults.clear()
 
     # -- nodes -----------------------------------------------------------------------------------------------
 
@@ -383,12 +398,6 @@ def _advertised(host: str, advertised_host: str | None) -> str:
     if advertised_host is None and host in {"0.0.0.0", "::"}:
         raise ConfigError("host", host, "only with an advertised_host that clients can connect to")
     return advertised_host or host
-
-
-def _connect(security: ListenerSecurity | None) -> Callable[[Node], asyncio.Protocol]:
-    """Return the factory of a connection's protocol. Raise ConfigError for certificates that cannot be read."""
-    context = None if security is None else security.tls_context()
-    return ServerConnection if context is None else lambda node: TlsHandshake(node, context)
 
 
 def _new_controller(

@@ -7,55 +7,32 @@ import logging
 import random
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from asyncgroup.broker.clock import WallClock
-from asyncgroup.broker.context import RequestContext
-from asyncgroup.broker.controller import Controller
-from asyncgroup.broker.coordinator.coordinator import GroupCoordinator
-from asyncgroup.broker.coordinator.interfaces import CoordinatorConfig
-from asyncgroup.broker.coordinator.log_store import LogOffsetStore
 from asyncgroup.broker.errors import PartitionError
-from asyncgroup.broker.faults import Faults
-from asyncgroup.broker.fetch_sessions import FetchSessions
-from asyncgroup.broker.frames import MAX_REQUEST_BYTES
-from asyncgroup.broker.history import History
-from asyncgroup.broker.offsets_topic import OffsetsTopic
-from asyncgroup.broker.port_reservation import PortReservation
+from asyncgroup.broker.groups.coordinator import GroupCoordinator
+from asyncgroup.broker.groups.interfaces import CoordinatorConfig
+from asyncgroup.broker.groups.log_store import LogOffsetStore
+from asyncgroup.broker.groups.offsets_topic import OffsetsTopic
+from asyncgroup.broker.log.fetch_sessions import FetchSessions
+from asyncgroup.broker.metadata.controller import Controller
+from asyncgroup.broker.metadata.topics import OFFSETS_TOPIC, Partition, Topic
+from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.net.listener import ClientConnection, Listener, ListenerOptions
+from asyncgroup.broker.net.service import RequestService
 from asyncgroup.broker.purgatory import Purgatory
-from asyncgroup.broker.request_memory import DEFAULT_QUEUED_MAX_REQUEST_BYTES, RequestMemory
-from asyncgroup.broker.sasl import Authenticator
-from asyncgroup.broker.security import ListenerSecurity
 from asyncgroup.broker.timers import LoopTimers
-from asyncgroup.broker.topics import OFFSETS_TOPIC, Partition, Topic
 from asyncgroup.broker.transactions.coordinator import TransactionCoordinator
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ClosedError
 from asyncgroup.model import TopicPartition
 
-__all__ = ["DEFAULT_CONNECTIONS_MAX_IDLE", "ClientConnection", "ClusterState", "Node"]
+__all__ = ["ClusterState", "Node"]
 
 log = logging.getLogger(__name__)
 
-DEFAULT_CONNECTIONS_MAX_IDLE: Final = 600.0
-"""Kafka's default of `connections.max.idle.ms`, in seconds."""
-
-_BACKLOG: Final = 1024
-"""Length of the listener's accept queue; a client whose connection finds it full retries only after a second."""
-
 T = TypeVar("T")
-
-
-class ClientConnection(Protocol):
-    """A client's connection, as the node needs it."""
-
-    closed: asyncio.Future[None]
-    """Done when the connection is closed and none of its tasks is left."""
-    number: int
-    """Sequence number of the connection, over all nodes, in the order of acceptance."""
-
-    def abort(self) -> None:
-        """Close at once."""
 
 
 Halted: TypeAlias = tuple[asyncio.Server, list[ClientConnection], list["asyncio.Task[object]"]]
@@ -67,15 +44,12 @@ class ClusterState:
     """State and configuration shared by the nodes of a cluster."""
 
     controller: Controller
-    history: History
-    faults: Faults
     rng: random.Random
     coordinator_config: CoordinatorConfig
     auto_create_topics: bool
-    connect: Callable[[Node], asyncio.Protocol]
-    """Creates the protocol of a new connection to a node."""
-    queued_max_request_bytes: int = DEFAULT_QUEUED_MAX_REQUEST_BYTES
-    connections_max_idle: float | None = DEFAULT_CONNECTIONS_MAX_IDLE
+    listeners: ListenerOptions
+    new_service: Callable[[Node], RequestService]
+    """Creates what serves the requests to a node."""
     nodes: dict[int, Node] = field(default_factory=dict)
     transactions: TransactionCoordinator = field(init=False)
     clock: WallClock = field(init=False)
@@ -83,7 +57,6 @@ class ClusterState:
     """The log directory as DescribeLogDirs reports it."""
     ended: bool = False
     """Whether the cluster has been stopped; its nodes cannot be started again."""
-    security: ListenerSecurity | None = None
     on_unknown_topic: Callable[[str], object] | None = None
     """Called with the name of a topic that a client requests and that never existed."""
 
@@ -106,39 +79,51 @@ class Node:
     ) -> None:
         self.id = node_id
         self.rack = rack
-        self.host = host
-        self.advertised_host = advertised_host
-        self.port = port
         self.controller = shared.controller
-        self.history = shared.history
-        self.faults = shared.faults
         self.auto_create_topics = shared.auto_create_topics
         self.transactions = shared.transactions
         self.clock = shared.clock
         self.log_dir = shared.log_dir
-        self.protocol = "PLAINTEXT" if shared.security is None else shared.security.protocol
-        self.max_request_bytes = MAX_REQUEST_BYTES
-        self.connections_max_idle = shared.connections_max_idle
         self.delay = 0.0
         """Delay of every request in seconds (`EmbeddedCluster.slow_node`)."""
-        self.connections: set[ClientConnection] = set()
+        self.listener = Listener(
+            node_id,
+            shared.listeners,
+            shared.new_service(self),
+            host=host,
+            advertised_host=advertised_host,
+            port=port,
+        )
         self._tasks: dict[asyncio.Task[object], None] = {}
         """Tasks of requests that continue when their connections close, in the order in which they were started."""
         self._shared = shared
         self._loop = asyncio.get_running_loop()
-        self.request_memory = RequestMemory(self._loop, shared.queued_max_request_bytes)
-        self._server: asyncio.Server | None = None
-        self._reservation = PortReservation()
         self._reset_state()
 
     def __repr__(self) -> str:
         state = "running" if self.running else "stopped"
-        return f"<Node {self.id} {self.advertised_host}:{self.port} {state}, {len(self.connections)} connections>"
+        connections = len(self.listener.connections)
+        return f"<Node {self.id} {self.advertised_host}:{self.port} {state}, {connections} connections>"
 
     @property
     def running(self) -> bool:
         """Whether the node is started."""
-        return self._server is not None
+        return self.listener.is_open
+
+    @property
+    def host(self) -> str:
+        """The address that the node listens on."""
+        return self.listener.host
+
+    @property
+    def advertised_host(self) -> str:
+        """The address sent to clients."""
+        return self.listener.advertised_host
+
+    @property
+    def port(self) -> int:
+        """The port that the node listens on; it keeps it while it is stopped."""
+        return self.listener.port
 
     @property
     def peers(self) -> Mapping[int, Node]:
@@ -148,13 +133,6 @@ class Node:
     def live_peers(self) -> list[Node]:
         """Return the running nodes, ordered by id."""
         return [peer for peer in self._shared.nodes.values() if peer.running]
-
-    def new_authenticator(self) -> Authenticator | None:
-        """Return the authenticator for a new connection, None if the listener has no SASL."""
-        shared = self._shared
-        if shared.security is None or not shared.security.sasl:
-            return None
-        return Authenticator(shared.security, self.controller.scram_users, shared.rng, self._loop.time)
 
     def new_future(self, _of: type[T]) -> asyncio.Future[T]:
         """Return a future for a response of type `_of`."""
@@ -208,26 +186,18 @@ class Node:
 
         Raise ClosedError if the cluster has ended.
         """
-        server = await self._loop.create_server(
-            lambda: self._shared.connect(self),
-            self.host,
-            self.port,
-            backlog=_BACKLOG,
-            start_serving=False,  # if this task is canceled now, no listener must be left open
-        )
+        server = await self.listener.bind()
         if self._shared.ended:
             server.close()
             raise ClosedError("the cluster has ended")
-        self._reservation.release()
-        self._server = server
-        self.port = server.sockets[0].getsockname()[1]
+        self.listener.open(server)
         self.controller.node_up(self.id, self)
 
     async def listen(self) -> None:
         """Second half of `start`: accept clients."""
-        if self._server is not None:  # None if the node was stopped again
+        if self.running:  # the node may have been stopped again
             log.info("node %d listens on %s:%d", self.id, self.host, self.port)
-            await self._server.start_serving()
+            await self.listener.listen()
 
     async def stop(self) -> None:
         """Kill the node: close the listener and all connections; parked requests get no response."""
@@ -235,21 +205,13 @@ class Node:
 
     def halt(self, *, reserve_port: bool) -> Halted | None:
         """Stop the node in one step, without waiting for connections and tasks; None if it is not running."""
-        server, self._server = self._server, None
+        server = self.listener.close_port(reserve=reserve_port)
         if server is None:
             return None
-        real = server.sockets[0].fileno() >= 0
-        server.close()
-        if real and reserve_port:
-            self._reservation.reserve(self.host, self.port)
         self.controller.node_down(self.id)
         self._timers.clear()
         self.purgatory.drop_all()
-        self.request_memory.close()
-        # sorted, because the order of a set differs from run to run
-        connections = sorted(self.connections, key=lambda one: one.number)
-        for connection in connections:
-            connection.abort()
+        connections = self.listener.abort_connections()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -269,7 +231,7 @@ class Node:
 
     def close(self) -> None:
         """Release the port of a stopped node."""
-        self._reservation.release()
+        self.listener.release_port()
 
     # -- `MetadataListener` ----------------------------------------------------------------------------------
 

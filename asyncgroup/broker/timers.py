@@ -8,8 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable
+from typing import Protocol, TypeAlias
 
-__all__ = ["LoopTimers"]
+__all__ = ["LoopTimers", "TimerKey", "Timers"]
+
+TimerKey: TypeAlias = tuple[str, *tuple[Hashable, ...]]
+"""The kind of timer, followed by its subject. The kind is a namespace, so that names chosen by clients (groups,
+transactional ids, topics) never collide.
+"""
+
+
+class Timers(Protocol):
+    """Timers by key. Scheduling a key again replaces its timer. Tests pass timers that they fire themselves."""
+
+    def schedule(self, key: TimerKey, delay: float, action: Callable[[], None]) -> None:
+        """Call `action` in `delay` seconds."""
+
+    def cancel(self, key: TimerKey) -> None:
+        """Cancel the timer; no error if there is none."""
 
 
 class _Entry:
@@ -22,7 +38,7 @@ class _Entry:
 
 
 class LoopTimers:
-    """Implements the `Timers` of `coordinator.ports` with `loop.call_at`."""
+    """Timers of an event loop (`loop.call_at`)."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -193,7 +193,7 @@ def _cluster_settings() -> dict[str, tuple[str, Parse]]:
 def cluster_options(given: Iterable[Setting], nodes: int) -> dict[str, Any]:
     """Return the arguments of `EmbeddedCluster` for these settings. Raises UsageError that names a wrong one."""
     from asyncgroup.broker import ListenerSecurity
-    from asyncgroup.broker.config_repository import ConfigRepository
+    from asyncgroup.broker.metadata.config_repository import ConfigRepository
 
     own = {**_KAFKA_SETTINGS, **_cluster_settings()}
     options: dict[str, Any] = {}
@@ -227,7 +227,7 @@ def cluster_options(given: Iterable[Setting], nodes: int) -> dict[str, Any]:
 
 def _check_known(one: Setting, own: Iterable[str]) -> None:
     """Raise UsageError unless it is a broker-wide default of topic settings (EmbeddedCluster's option `settings`)."""
-    from asyncgroup.broker.config_repository import STATIC_SETTINGS
+    from asyncgroup.broker.metadata.config_repository import STATIC_SETTINGS
 
     if one.name in STATIC_SETTINGS:
         return

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypedDict, Unpack
 
 from asyncgroup.broker import Exchange, Fault, Faults
-from asyncgroup.broker.faults import Cut
+from asyncgroup.broker.control.faults import Cut
 from asyncgroup.errors import ConfigError
 
 __all__ = ["FaultOptions", "is_number", "make_fault"]

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar, overload
 
 from asyncgroup.broker import EmbeddedCluster, GroupView
-from asyncgroup.broker.seeding import SeedRecord
+from asyncgroup.broker.control.seeding import SeedRecord
 from asyncgroup.errors import ClosedError, ConfigError, UsageError
 from asyncgroup.model import Header, Record, RecordMetadata
 from asyncgroup.testing.adjustable_loop import AdjustableLoop

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.seeding import topic_seeds
+from asyncgroup.broker.control.seeding import topic_seeds
 from asyncgroup.errors import ConfigError
 from asyncgroup.testing.fault_options import is_number, make_fault
 

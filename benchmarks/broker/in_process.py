@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.server import ServerConnection
+from asyncgroup.broker.net.connection import ServerConnection
 from asyncgroup.errors import BrokerError
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.message import Message, Request
@@ -94,7 +94,7 @@ class _Client:
 async def _handling(beats: int) -> float:
     """Return the CPU seconds from a heartbeat's frame to the frame of its response."""
     async with EmbeddedCluster() as cluster:
-        connection = ServerConnection(cluster.nodes[1])
+        connection = ServerConnection(cluster.nodes[1].listener)
         client = _Client(connection)
         beat = await client.joined()
         answer = await client.request(beat, HEARTBEAT)

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from asyncgroup.broker.frames import MAX_REQUEST_BYTES, FrameBuffer
+from asyncgroup.broker.net.frames import MAX_REQUEST_BYTES, FrameBuffer
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import BrokerError
 from asyncgroup.wire import messages as m

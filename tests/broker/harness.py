@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Hashable
 
-from asyncgroup.broker.coordinator.coordinator import GroupCoordinator
-from asyncgroup.broker.coordinator.group import ClassicGroup
-from asyncgroup.broker.coordinator.interfaces import CoordinatorConfig
-from asyncgroup.broker.coordinator.log_store import LogOffsetStore
-from asyncgroup.broker.coordinator.requests import (
+from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.groups.coordinator import GroupCoordinator
+from asyncgroup.broker.groups.group import ClassicGroup
+from asyncgroup.broker.groups.interfaces import CoordinatorConfig
+from asyncgroup.broker.groups.log_store import LogOffsetStore
+from asyncgroup.broker.groups.requests import (
     CommitRequest,
     JoinRequest,
     JoinResult,
@@ -18,8 +19,7 @@ from asyncgroup.broker.coordinator.requests import (
     SyncRequest,
     SyncResult,
 )
-from asyncgroup.broker.errors import Refused
-from asyncgroup.broker.log import PartitionLog
+from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.control import ControlType

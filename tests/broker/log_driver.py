@@ -8,10 +8,10 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from asyncgroup.broker.log import PartitionLog
-from asyncgroup.broker.storage.file_segments import FileStore
-from asyncgroup.broker.storage.open_files import OpenFiles
-from asyncgroup.broker.storage.recovery import recover
+from asyncgroup.broker.log.file_segments import FileStore
+from asyncgroup.broker.log.open_files import OpenFiles
+from asyncgroup.broker.log.partition_log import PartitionLog
+from asyncgroup.broker.log.recovery import recover
 from asyncgroup.wire.control import ControlType, read_control_type
 from asyncgroup.wire.records import BatchBuilder, decode_batch, iter_batch_headers
 

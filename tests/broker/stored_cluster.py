@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from asyncgroup.broker.controller import Controller
+from asyncgroup.broker.metadata.controller import Controller
 from asyncgroup.broker.storage.data_directory import DataDirectory
 from asyncgroup.broker.storage.restore import restore_controller, restored_transactions
 from asyncgroup.broker.transactions.metadata import TransactionMetadata
+from asyncgroup.broker.transactions.records import transaction_record
 from asyncgroup.broker.transactions.state import TransactionState
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.records import BatchBuilder
@@ -80,7 +81,7 @@ def transaction(state: TransactionState, *partitions: int) -> Callable[[StoredCl
     def step(life: StoredCluster) -> None:
         one = TransactionMetadata("tx", 17)
         one.state, one.partitions = state, {TopicPartition("t", number): None for number in partitions}
-        life.controller.journal.transaction_changed(one)
+        life.controller.journal.resource_changed("transaction", ("tx",), transaction_record(one))
 
     return step
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.topics import NO_LEADER
+from asyncgroup.broker.metadata.topics import NO_LEADER
 from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import UsageError

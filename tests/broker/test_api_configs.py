@@ -6,10 +6,17 @@ import pytest
 from hypothesis import given, strategies as st
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.config_resources import APPEND, DELETE, SET, SUBTRACT, AlterConfigOp, apply_changes
 from asyncgroup.broker.errors import Refused
-from asyncgroup.broker.topic_config_keys import INT, LONG, TOPIC_CONFIG_KEYS
-from asyncgroup.broker.topic_configs import LogConfig, check_configs, topic_configs
+from asyncgroup.broker.handlers.config_resources import (
+    APPEND,
+    DELETE,
+    SET,
+    SUBTRACT,
+    AlterConfigOp,
+    apply_changes,
+)
+from asyncgroup.broker.log.topic_config_keys import INT, LONG, TOPIC_CONFIG_KEYS
+from asyncgroup.broker.log.topic_configs import LogConfig, check_configs, topic_configs
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 from tests.broker.batches import batch

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.broker_config_keys import BROKER_CONFIG_KEYS, GROUP_CONFIG_KEYS
-from asyncgroup.broker.config_resources import APPEND, DELETE, SET
+from asyncgroup.broker.handlers.config_resources import APPEND, DELETE, SET
+from asyncgroup.broker.metadata.broker_config_keys import BROKER_CONFIG_KEYS, GROUP_CONFIG_KEYS
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ConfigError
 from asyncgroup.wire import messages as m

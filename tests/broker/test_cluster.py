@@ -87,7 +87,7 @@ async def test_exit_closes_everything():
         await asyncio.sleep(1)
     assert await reader.read() == b""
     writer.close()
-    assert [node.connections for node in cluster.nodes.values()] == [set(), set()]
+    assert [node.listener.connections for node in cluster.nodes.values()] == [set(), set()]
     # the suite's own fixture checks for other leaks
 
 

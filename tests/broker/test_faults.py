@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from asyncgroup.broker import EmbeddedCluster, Exchange, Faults
-from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.control.message_fields import errors_in, topic_names_in
 from asyncgroup.broker.handlers import HANDLERS
-from asyncgroup.broker.message_fields import errors_in, topic_names_in
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 from tests.broker.batches import batch

@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from asyncgroup.broker.fetch_sessions import FetchPartitionData, FetchSessions, next_epoch
+from asyncgroup.broker.log.fetch_sessions import FetchPartitionData, FetchSessions, next_epoch
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from asyncgroup.broker.coordinator.group import ClassicGroup
-from asyncgroup.broker.coordinator.state import ClassicGroupState
+from asyncgroup.broker.groups.group import ClassicGroup
+from asyncgroup.broker.groups.state import ClassicGroupState
 
 ALLOWED = {
     ("PreparingRebalance", "Empty"),

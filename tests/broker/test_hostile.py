@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from asyncgroup.broker import EmbeddedCluster, handlers
-from asyncgroup.broker.frames import FrameBuffer
+from asyncgroup.broker.net.frames import FrameBuffer
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import DecodeError
 from asyncgroup.testing import run_virtual

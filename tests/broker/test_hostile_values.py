@@ -240,7 +240,7 @@ async def test_other_protocols_are_named_in_the_error(
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         client.send_bytes(start)
         assert await client.disconnected() == b""
-    (warning,) = (record for record in caplog.records if record.name == "asyncgroup.broker.server")
+    (warning,) = (record for record in caplog.records if record.name == "asyncgroup.broker.net.connection")
     assert warning.levelname == "WARNING"
     assert warning.exc_info is None
     assert re.search(guess, warning.getMessage())

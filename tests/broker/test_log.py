@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from asyncgroup.broker.errors import AppendError, PartitionError
-from asyncgroup.broker.log import PartitionLog
-from asyncgroup.broker.producer_state import ProducerStateManager
+from asyncgroup.broker.log.partition_log import PartitionLog
+from asyncgroup.broker.log.producer_state import ProducerStateManager
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.records import read_batch_header
 from tests.broker.batches import batch, offsets, sequenced, with_crc

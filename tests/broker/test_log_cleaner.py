@@ -9,7 +9,7 @@ import pytest
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.errors import KafkaStorageError
-from asyncgroup.broker.log import PartitionLog
+from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.client import Client, connect

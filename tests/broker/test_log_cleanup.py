@@ -7,7 +7,7 @@ import math
 import pytest
 
 from asyncgroup.broker.errors import AppendError, KafkaStorageError, PartitionError
-from asyncgroup.broker.log import PartitionLog
+from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.compacted_batches import delete_horizon
 from asyncgroup.wire.records import crc_is_valid, iter_batch_headers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from asyncgroup.broker.errors import AppendError
-from asyncgroup.broker.log import PartitionLog
+from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.control import ControlType, read_control_type
 from asyncgroup.wire.records import iter_batch_headers

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from asyncgroup.broker.coordinator.expiry import expired_offsets
-from asyncgroup.broker.coordinator.group import ClassicGroup
-from asyncgroup.broker.coordinator.member import GroupMember
-from asyncgroup.broker.coordinator.requests import OffsetAndMetadata
-from asyncgroup.broker.coordinator.state import ClassicGroupState
+from asyncgroup.broker.groups.expiry import expired_offsets
+from asyncgroup.broker.groups.group import ClassicGroup
+from asyncgroup.broker.groups.member import GroupMember
+from asyncgroup.broker.groups.requests import OffsetAndMetadata
+from asyncgroup.broker.groups.state import ClassicGroupState
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m

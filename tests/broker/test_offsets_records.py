@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from asyncgroup.broker.coordinator.records import GroupRecord, OffsetRecord, decode_record, encode_record
-from asyncgroup.broker.coordinator.replayed import ReplayedPartition
-from asyncgroup.broker.coordinator.requests import GroupSnapshot, MemberSnapshot, OffsetAndMetadata
+from asyncgroup.broker.groups.records import GroupRecord, OffsetRecord, decode_record, encode_record
+from asyncgroup.broker.groups.replayed import ReplayedPartition
+from asyncgroup.broker.groups.requests import GroupSnapshot, MemberSnapshot, OffsetAndMetadata
 from asyncgroup.errors import DecodeError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -170,7 +170,7 @@ class TestTransactions:
 
         A step is (producer id, offset or the name of a `Writer` method for a marker).
         """
-        from asyncgroup.broker.log import PartitionLog
+        from asyncgroup.broker.log.partition_log import PartitionLog
 
         log = PartitionLog("__consumer_offsets", 0)
         for producer, what in steps:

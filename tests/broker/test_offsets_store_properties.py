@@ -9,9 +9,9 @@ from __future__ import annotations
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from asyncgroup.broker.coordinator.log_store import LogOffsetStore
-from asyncgroup.broker.coordinator.replayed import ReplayedPartition
-from asyncgroup.broker.coordinator.requests import GroupSnapshot, OffsetAndMetadata
+from asyncgroup.broker.groups.log_store import LogOffsetStore
+from asyncgroup.broker.groups.replayed import ReplayedPartition
+from asyncgroup.broker.groups.requests import GroupSnapshot, OffsetAndMetadata
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.control import ControlType

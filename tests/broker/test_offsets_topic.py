@@ -8,7 +8,7 @@ import pytest
 
 from asyncgroup import Consumer
 from asyncgroup.broker import EmbeddedCluster, OffsetAndMetadata, Refused
-from asyncgroup.broker.coordinator.records import GroupRecord, OffsetRecord, decode_record
+from asyncgroup.broker.groups.records import GroupRecord, OffsetRecord, decode_record
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m

@@ -11,13 +11,13 @@ import asyncgroup.broker
 PACKAGE = Path(asyncgroup.broker.__file__).parent
 
 WAITS = {
-    "call.py": "a request is delayed by a fault or by `slow_node`",
     "cluster.py": "nodes start and stop",
-    "fault.py": "requests are held, tests wait for a hit",
+    "control/call.py": "a request is delayed by a fault or by `slow_node`",
+    "control/fault.py": "requests are held, tests wait for a hit",
+    "control/history.py": "tests wait for a request",
     "handlers/produce.py": "large batches are validated in a thread, before the request changes anything",
-    "history.py": "tests wait for a request",
+    "net/tls.py": "a connection starts with a handshake",
     "node.py": "listeners start and stop",
-    "tls.py": "a connection starts with a handshake",
 }
 """The modules that may await, and for what. None of these waits splits a change of topics, logs, groups or transactions."""
 

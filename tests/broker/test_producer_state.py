@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from asyncgroup.broker.errors import AppendError
-from asyncgroup.broker.producer_state import ProducerStateManager
+from asyncgroup.broker.log.producer_state import ProducerStateManager
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.records import BatchHeader, read_batch_header
 from tests.broker.batches import sequenced

@@ -11,11 +11,11 @@ from confluent_kafka import Consumer as ConfluentConsumer, TopicPartition as Con
 
 from asyncgroup import Consumer, ConsumerConfig
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.controller import Controller
-from asyncgroup.broker.coordinator.log_store import LogOffsetStore
-from asyncgroup.broker.coordinator.requests import OffsetAndMetadata
 from asyncgroup.broker.errors import KafkaStorageError
-from asyncgroup.broker.offsets_topic import OffsetsTopic
+from asyncgroup.broker.groups.log_store import LogOffsetStore
+from asyncgroup.broker.groups.offsets_topic import OffsetsTopic
+from asyncgroup.broker.groups.requests import OffsetAndMetadata
+from asyncgroup.broker.metadata.controller import Controller
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.records import BatchBuilder

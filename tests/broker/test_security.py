@@ -329,7 +329,7 @@ async def test_the_cluster_stops_during_a_handshake(certificate):
         node = cluster.nodes[1]
         reader, writer = await asyncio.open_connection(node.host, node.port)
         async with asyncio.timeout(5):
-            while not node.connections:
+            while not node.listener.connections:
                 await asyncio.sleep(0.001)
     assert await reader.read() == b""
     writer.close()

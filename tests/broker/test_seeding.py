@@ -19,7 +19,7 @@ from asyncgroup import (
     UsageError,
 )
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.seeding import topic_seeds
+from asyncgroup.broker.control.seeding import topic_seeds
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 

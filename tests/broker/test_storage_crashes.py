@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from asyncgroup.broker.storage import metadata_log
+from asyncgroup.broker.metadata import metadata_log
 from tests.broker.disk_faults import KillAtCall, Killed, PowerCut
 from tests.broker.stored_cluster import STEPS, check_stored, run_steps
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from asyncgroup.broker.errors import Refused
-from asyncgroup.broker.storage import metadata_log
+from asyncgroup.broker.metadata import metadata_log
 from tests.broker.disk_faults import FailingDisk
 from tests.broker.stored_cluster import STEPS, Step, StoredCluster, reopen, run_steps
 

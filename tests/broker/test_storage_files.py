@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from asyncgroup.broker.errors import AppendError, KafkaStorageError
-from asyncgroup.broker.log import PartitionLog
-from asyncgroup.broker.storage.file_segments import FileStore, segment_path
-from asyncgroup.broker.storage.open_files import OpenFiles
-from asyncgroup.broker.storage.recovery import recover
+from asyncgroup.broker.log.file_segments import FileStore, segment_path
+from asyncgroup.broker.log.open_files import OpenFiles
+from asyncgroup.broker.log.partition_log import PartitionLog
+from asyncgroup.broker.log.recovery import recover
 from tests.broker.batches import batch, keyed, sequenced
 from tests.broker.transactional import Writer, transactional
 

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.errors import KafkaStorageError
-from asyncgroup.broker.storage import metadata_log
-from asyncgroup.broker.storage.metadata_log import MetadataLog, read_frames
-from asyncgroup.broker.storage.open_files import OpenFiles
+from asyncgroup.broker.log.open_files import OpenFiles
+from asyncgroup.broker.metadata import metadata_log
+from asyncgroup.broker.metadata.metadata_log import MetadataLog, read_frames
 from asyncgroup.errors import ConfigError
 from tests.broker.batches import batch
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.storage.file_segments import FileSegment
-from asyncgroup.broker.storage.metadata_records import read_transaction, transaction_record
+from asyncgroup.broker.log.file_segments import FileSegment
 from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch, TransactionMetadata
+from asyncgroup.broker.transactions.records import read_transaction, transaction_record
 from asyncgroup.broker.transactions.state import TransactionState
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
@@ -129,7 +129,9 @@ def test_every_field_of_a_transaction_round_trips():
     saved.state = TransactionState.PREPARE_ABORT
     saved.partitions = {TopicPartition("t", 1): None, T0: None}
     fresh = TransactionMetadata("tx", -1)
-    again = read_transaction(json.loads(json.dumps(transaction_record(saved))))
+    again = read_transaction(
+        json.loads(json.dumps({"key": ["transaction", "tx"], **transaction_record(saved)}))
+    )
     for name in saved.__slots__:
         if name != "transactional_id":
             assert getattr(saved, name) != getattr(fresh, name), (

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from asyncgroup.broker.controller import Controller
-from asyncgroup.broker.coordinator.log_store import LogOffsetStore
-from asyncgroup.broker.coordinator.requests import OffsetAndMetadata
-from asyncgroup.broker.internal_topics import OFFSETS_PARTITIONS
-from asyncgroup.broker.offsets_topic import OffsetsTopic
+from asyncgroup.broker.groups.log_store import LogOffsetStore
+from asyncgroup.broker.groups.offsets_topic import OffsetsTopic
+from asyncgroup.broker.groups.requests import OffsetAndMetadata
+from asyncgroup.broker.metadata.controller import Controller
+from asyncgroup.broker.metadata.internal_topics import OFFSETS_PARTITIONS
 from asyncgroup.broker.transactions.coordinator import TransactionCoordinator
 from asyncgroup.broker.transactions.markers import MarkerWriter
 from asyncgroup.broker.transactions.metadata import LAST_EPOCH, NO_PRODUCER, ProducerIdAndEpoch

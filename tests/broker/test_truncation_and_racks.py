@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.log import PartitionLog
-from asyncgroup.broker.replica_selector import preferred_replica
-from asyncgroup.broker.topics import Partition
+from asyncgroup.broker.log.partition_log import PartitionLog
+from asyncgroup.broker.metadata.replica_selector import preferred_replica
+from asyncgroup.broker.metadata.topics import Partition
 from asyncgroup.errors import UsageError
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.records import BatchBuilder

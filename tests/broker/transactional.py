@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncgroup.broker.log import PartitionLog
+from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.control import ControlType

@@ -11,7 +11,7 @@ import pytest
 
 from asyncgroup import Cluster
 from asyncgroup.broker import EmbeddedCluster, ListenerSecurity
-from asyncgroup.broker.config_repository import STATIC_SETTINGS
+from asyncgroup.broker.metadata.config_repository import STATIC_SETTINGS
 from asyncgroup.cli import main
 from asyncgroup.cli.broker import exposure_warning
 from asyncgroup.cli.broker_settings import Setting, cluster_options

@@ -96,7 +96,7 @@ def test_a_single_commit() -> None:
 @pytest.mark.virtual
 async def test_the_broker_logs_changes_of_topics_and_leaders(caplog: pytest.LogCaptureFixture) -> None:
     """One line for a moved leader, one for all leaders of a stopped node, none when the cluster stops."""
-    caplog.set_level(logging.INFO, "asyncgroup.broker.controller")
+    caplog.set_level(logging.INFO, "asyncgroup.broker.metadata.controller")
     async with EmbeddedCluster(3) as cluster:
         cluster.create_topic("t", 6)
         cluster.move_leader("t", 0, 2)

@@ -16,7 +16,7 @@ import pytest
 
 from asyncgroup import Cluster
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.security import ListenerSecurity
+from asyncgroup.broker.net.security import ListenerSecurity
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import OffsetManager
 from tests.cli.programs import LIMIT, broker, command, environment, free_ports, run, started

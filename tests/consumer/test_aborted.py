@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from asyncgroup.broker.log import PartitionLog
+from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.aborted import AbortedTransactions
 from asyncgroup.consumer.buffer import RecordBuffer

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from asyncgroup.broker.fetch_sessions import FetchPartitionData, FetchSessions
+from asyncgroup.broker.log.fetch_sessions import FetchPartitionData, FetchSessions
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_plan import build_fetch_request
 from asyncgroup.consumer.fetch_session import (

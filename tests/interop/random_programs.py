@@ -10,7 +10,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeAlias
 
-from asyncgroup.broker.topics import OFFSETS_TOPIC
+from asyncgroup.broker.metadata.topics import OFFSETS_TOPIC
 from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m

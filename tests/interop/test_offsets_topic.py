@@ -14,7 +14,7 @@ import pytest
 
 from asyncgroup import ConsumerConfig, OffsetManager
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.coordinator.records import decode_record
+from asyncgroup.broker.groups.records import decode_record
 from tests.broker.client import connect
 from tests.broker.requests import SUBSCRIPTION, assigned, commit_request, member
 from tests.broker.transactional import end_transaction, init_producer, txn_offset_commit

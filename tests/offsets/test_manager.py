@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from asyncgroup import Cluster, ConsumerConfig, Record, TopicPartition
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.handlers import api_versions
+from asyncgroup.broker.handlers.registry import version_ranges
 from asyncgroup.errors import (
     BrokerError,
     ClosedError,
@@ -404,9 +406,9 @@ async def test_older_brokers(
         m.ApiVersionsResponse.ApiVersion(
             api.api_key, api.min_version, high if api.api_key in (8, 9) else api.max_version
         )
-        for api in api_versions.ADVERTISED
+        for api in version_ranges()
     ]
-    monkeypatch.setattr(api_versions, "ADVERTISED", advertised)
+    monkeypatch.setattr(api_versions, "version_ranges", lambda: copy.deepcopy(advertised))
     async with broker() as cluster:
         async with manager(cluster, auto_commit=False, offset_retention=3600.0) as offsets:
             marks = await offsets.manage("t", 0)

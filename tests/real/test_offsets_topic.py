@@ -17,10 +17,10 @@ import pytest_asyncio
 
 from asyncgroup import Consumer, TopicPartition
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.coordinator.records import GroupRecord, OffsetRecord, decode_record, encode_record
-from asyncgroup.broker.coordinator.replayed import ReplayedPartition
-from asyncgroup.broker.coordinator.requests import GroupSnapshot
-from asyncgroup.broker.java_hash import java_hash
+from asyncgroup.broker.groups.records import GroupRecord, OffsetRecord, decode_record, encode_record
+from asyncgroup.broker.groups.replayed import ReplayedPartition
+from asyncgroup.broker.groups.requests import GroupSnapshot
+from asyncgroup.broker.metadata.java_hash import java_hash
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.control import read_control_type
 from asyncgroup.wire.records import decode_batch, iter_batch_headers

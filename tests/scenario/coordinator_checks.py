@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from asyncgroup import TopicPartition
-from asyncgroup.broker.coordinator.replayed import ReplayedPartition
+from asyncgroup.broker.groups.replayed import ReplayedPartition
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.versioned import decode_versioned
 from tests.stories.virtual import VirtualEnvironment

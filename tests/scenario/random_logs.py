@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.topics import Partition
+from asyncgroup.broker.metadata.topics import Partition
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.control import ControlType
 from asyncgroup.wire.records import BatchBuilder, read_batch_header

@@ -20,7 +20,7 @@ from asyncgroup import (
     Session,
 )
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.server import ServerConnection
+from asyncgroup.broker.net.connection import ServerConnection
 from asyncgroup.errors import AsyncGroupError, MalformedResponse
 from asyncgroup.wire import messages as m
 from tests.memory import memory_under

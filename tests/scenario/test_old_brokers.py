@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
@@ -50,7 +51,7 @@ async def test_story(
     offered = [
         m.ApiVersionsResponse.ApiVersion(API_BY_NAME[name].key, 0, high) for name, high in newest.items()
     ]
-    monkeypatch.setattr(api_versions, "ADVERTISED", offered)
+    monkeypatch.setattr(api_versions, "version_ranges", lambda: copy.deepcopy(offered))
     async with VirtualEnvironment.made() as env:
         await story(env)
         spoken = {(one.api, one.version) for one in env.cluster.history if one.api != "ApiVersions"}

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from asyncgroup import Claim, ErrorCode as E
-from asyncgroup.broker.coordinator.requests import CommitRequest, OffsetAndMetadata
+from asyncgroup.broker.groups.requests import CommitRequest, OffsetAndMetadata
 from asyncgroup.model import TopicPartition
 from tests.broker.transactional import transactional
 from tests.scenario.support import (

@@ -108,7 +108,7 @@ async def read_without_group(cluster: EmbeddedCluster) -> None:
 async def mutated_cluster(
     mutator: ResponseMutator, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[EmbeddedCluster]:
-    monkeypatch.setattr("asyncgroup.broker.server.encode_response", mutator.encode)
+    monkeypatch.setattr("asyncgroup.broker.net.connection.encode_response", mutator.encode)
     async with EmbeddedCluster(3, seed=1, history_limit=0) as cluster:
         cluster.create_topic(TOPIC, PARTITIONS)
         await write_to_each(cluster, 10)

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
-from asyncgroup.broker.coordinator import checks, offsets
-from asyncgroup.broker.coordinator.coordinator import GroupCoordinator
-from asyncgroup.broker.coordinator.group import ClassicGroup
-from asyncgroup.broker.coordinator.log_store import LogOffsetStore
-from asyncgroup.broker.coordinator.member import GroupMember
-from asyncgroup.broker.coordinator.rebalance import Rebalance
-from asyncgroup.broker.coordinator.replayed import ReplayedPartition
+from asyncgroup.broker.groups import checks, offsets
+from asyncgroup.broker.groups.coordinator import GroupCoordinator
+from asyncgroup.broker.groups.group import ClassicGroup
+from asyncgroup.broker.groups.log_store import LogOffsetStore
+from asyncgroup.broker.groups.member import GroupMember
+from asyncgroup.broker.groups.rebalance import Rebalance
+from asyncgroup.broker.groups.replayed import ReplayedPartition
 from asyncgroup.broker.handlers import offset_fetch
-from asyncgroup.broker.log import LogAppendInfo, PartitionLog
-from asyncgroup.broker.storage import recovery
-from asyncgroup.broker.storage.open_files import OpenFiles
-from asyncgroup.broker.topics import INTERNAL_TOPICS, Partition
+from asyncgroup.broker.log import recovery
+from asyncgroup.broker.log.open_files import OpenFiles
+from asyncgroup.broker.log.partition_log import LogAppendInfo, PartitionLog
+from asyncgroup.broker.metadata.topics import INTERNAL_TOPICS, Partition
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.records import iter_batch_headers
 

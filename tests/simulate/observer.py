@@ -8,8 +8,8 @@ from typing import Any
 
 from asyncgroup import TopicPartition
 from asyncgroup.broker import EmbeddedCluster, Exchange, GroupView, History
-from asyncgroup.broker.coordinator import checks
-from asyncgroup.broker.coordinator.coordinator import GroupCoordinator
+from asyncgroup.broker.groups import checks
+from asyncgroup.broker.groups.coordinator import GroupCoordinator
 from asyncgroup.error_codes import ErrorCode
 from tests.simulate.oracle import ClaimLog, Oracle
 from tests.simulate.plan import GROUP
@@ -61,7 +61,7 @@ class BrokerObserver:
     def attach(self, cluster: EmbeddedCluster) -> None:
         """Observe a cluster that is not started yet, instead of the previous one."""
         self._cluster = cluster
-        cluster._shared.history = self.history
+        cluster._history = self.history
 
     @contextmanager
     def observing(self) -> Iterator[None]:

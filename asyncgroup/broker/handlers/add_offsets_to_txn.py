@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.error_codes import ErrorCode
@@ -36,3 +37,6 @@ def error_response(
 ) -> m.AddOffsetsToTxnResponse:
     """Return the error."""
     return m.AddOffsetsToTxnResponse(error_code=code)
+
+
+register("AddOffsetsToTxn", VERSIONS, handle, error_response)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.error_codes import ErrorCode
@@ -97,3 +98,6 @@ def _by_topic(topics: Iterable[Topic], errors: dict[TopicPartition, ErrorCode]) 
         )
         for topic in topics
     ]
+
+
+register("AddPartitionsToTxn", VERSIONS, handle, error_response)

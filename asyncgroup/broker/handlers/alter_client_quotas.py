@@ -5,10 +5,11 @@ They are stored, but nothing is throttled.
 
 from __future__ import annotations
 
-from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.metadata.quotas import QuotaEntity
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.quotas import QuotaEntity
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -60,3 +61,6 @@ def _response(results: dict[QuotaEntity, tuple[ErrorCode, str | None]]) -> Respo
             for entity, (code, message) in results.items()
         ]
     )
+
+
+register("AlterClientQuotas", VERSIONS, handle, error_response)

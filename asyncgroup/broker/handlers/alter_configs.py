@@ -5,8 +5,9 @@ Settings that are not named return to their defaults.
 
 from __future__ import annotations
 
-from asyncgroup.broker.config_resources import SET, AlterConfigOp, alter_all, replace_configs
-from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.handlers.config_resources import SET, AlterConfigOp, alter_all, replace_configs
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
@@ -44,3 +45,6 @@ def error_response(_context: RequestContext, request: m.AlterConfigsRequest, cod
             for r in request.resources
         ]
     )
+
+
+register("AlterConfigs", VERSIONS, handle, error_response)

@@ -5,8 +5,9 @@ Replicas share one log, so nothing is copied: a reassignment is complete when it
 
 from __future__ import annotations
 
-from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
@@ -66,3 +67,6 @@ def _reassign(
     except Refused as error:
         return Result(index, error.code, str(error))
     return Result(index, ErrorCode.NONE, None)
+
+
+register("AlterPartitionReassignments", VERSIONS, handle, error_response)

@@ -5,8 +5,9 @@ Each node has only one.
 
 from __future__ import annotations
 
-from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
@@ -53,3 +54,6 @@ def _response(found: dict[str, list[Result]]) -> Response:
             Response.AlterReplicaLogDirTopicResult(name, partitions) for name, partitions in found.items()
         ]
     )
+
+
+register("AlterReplicaLogDirs", VERSIONS, handle, error_response)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.metadata.scram_users import MAX_ITERATIONS, MECHANISM_TYPES
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.scram_users import MAX_ITERATIONS, MECHANISM_TYPES
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.scram import MIN_ITERATIONS, ScramCredential
@@ -75,3 +76,6 @@ def _credential(change: Request.ScramCredentialUpsertion, mechanism: str) -> Scr
         raise Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
     salt, salted = bytes(change.salt), bytes(change.salted_password)
     return ScramCredential.from_salted_password(mechanism, salt, salted, change.iterations)
+
+
+register("AlterUserScramCredentials", VERSIONS, handle, error_response)

@@ -1,7 +1,7 @@
 """ApiVersions (18), versions 0-4: the APIs and versions that this node serves.
 
 A request with a version above 4 is answered in version 0 with UNSUPPORTED_VERSION and all ranges (KIP-511;
-`server` does that). The only feature (KIP-584) is `transaction.version` at level 2, which tells clients to use
+`net.connection` does that). The only feature (KIP-584) is `transaction.version` at level 2, which tells clients to use
 KIP-890. Without `group.version` clients see a cluster that does not support KIP-848.
 """
 
@@ -10,16 +10,13 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.handlers.registry import register, version_ranges
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.message import copy_message
 
 VERSIONS = (0, 4)
-
-ADVERTISED: Final[list[m.ApiVersionsResponse.ApiVersion]] = []
-"""The version ranges of all handlers; filled by `handlers/__init__.py`."""
 
 _TRANSACTIONS: Final = "transaction.version"
 
@@ -33,7 +30,7 @@ def handle(_node: Node, context: RequestContext, request: m.ApiVersionsRequest) 
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return error_response(context, request, ErrorCode.INVALID_REQUEST)
-    response = m.ApiVersionsResponse(api_keys=_advertised())
+    response = m.ApiVersionsResponse(api_keys=version_ranges())
     if context.api_version >= 3:
         # Up to version 3, features with a minimum level of 0 are left out (KAFKA-17011).
         if context.api_version >= 4:
@@ -50,11 +47,9 @@ def error_response(
     return m.ApiVersionsResponse(error_code=code)
 
 
-def _advertised() -> list[m.ApiVersionsResponse.ApiVersion]:
-    """Return a copy of the ranges: messages are mutable, and faults and tests change them."""
-    return [copy_message(one) for one in ADVERTISED]
-
-
 def unsupported_version() -> m.ApiVersionsResponse:
     """Return the response to an unsupported version."""
-    return m.ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_advertised())
+    return m.ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=version_ranges())
+
+
+register("ApiVersions", VERSIONS, handle, error_response)

@@ -5,7 +5,8 @@ Answered with SECURITY_DISABLED, as Kafka without an authorizer does (`AclApis`)
 
 from __future__ import annotations
 
-from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
@@ -26,3 +27,6 @@ def error_response(_context: RequestContext, request: m.CreateAclsRequest, code:
     """Return the error for every ACL."""
     text = _NO_AUTHORIZER if code == ErrorCode.SECURITY_DISABLED else ErrorCode(code).name
     return Response(results=[Response.AclCreationResult(code, text) for _ in request.creations])
+
+
+register("CreateAcls", VERSIONS, handle, error_response)

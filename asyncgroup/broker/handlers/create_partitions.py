@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.metadata.replica_placer import MAX_PARTITIONS
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.replica_placer import MAX_PARTITIONS
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -64,3 +65,6 @@ def _create(
             return ErrorCode.UNKNOWN_SERVER_ERROR, ""
         return error.code, str(error)
     return ErrorCode.NONE, ""
+
+
+register("CreatePartitions", VERSIONS, handle, error_response)

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.log.topic_configs import topic_configs
+from asyncgroup.broker.metadata.replica_placer import MAX_PARTITIONS
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.replica_placer import MAX_PARTITIONS
-from asyncgroup.broker.topic_configs import topic_configs
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -88,3 +89,6 @@ def _create(node: Node, context: RequestContext, topic: Creatable, *, validate_o
 
 def _refused(name: str, code: ErrorCode, message: str | None = None) -> Result:
     return Result(name=name, error_code=code, error_message=message or code.name)
+
+
+register("CreateTopics", VERSIONS, handle, error_response)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 
-from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.purgatory import complete_future
 from asyncgroup.error_codes import ErrorCode
@@ -43,3 +44,6 @@ def error_response(
 ) -> m.DeleteGroupsResponse:
     """Return the error for every group."""
     return m.DeleteGroupsResponse(results=[Result(group_id, code) for group_id in request.groups_names])
+
+
+register("DeleteGroups", VERSIONS, handle, error_response)

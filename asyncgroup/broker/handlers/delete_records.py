@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import KafkaStorageError, PartitionError
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
@@ -67,3 +68,6 @@ def _delete(node: Node, context: RequestContext, name: str, index: int, offset: 
         return Result(index, -1, error.code)
     node.complete_delayed_operations(partition)  # wakes parked fetches, whose offset may be out of range now
     return Result(index, log.start_offset, ErrorCode.NONE)
+
+
+register("DeleteRecords", VERSIONS, handle, error_response)

@@ -6,9 +6,10 @@ from collections import Counter
 from typing import Final
 from uuid import UUID
 
-from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.metadata.topics import Topic
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.topics import Topic
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -70,3 +71,6 @@ def _delete(node: Node, context: RequestContext, name: str | None, topic_id: UUI
         return refused(context.topic_errors[topic.name])
     node.delete_topic(topic)
     return Result(topic.name, topic.id)
+
+
+register("DeleteTopics", VERSIONS, handle, error_response)

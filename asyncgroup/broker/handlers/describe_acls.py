@@ -5,7 +5,8 @@ Answered with SECURITY_DISABLED, as Kafka without an authorizer does (`AclApis`)
 
 from __future__ import annotations
 
-from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
@@ -28,3 +29,6 @@ def error_response(_context: RequestContext, _request: m.DescribeAclsRequest, co
         error_code=code,
         error_message=_NO_AUTHORIZER if code == ErrorCode.SECURITY_DISABLED else ErrorCode(code).name,
     )
+
+
+register("DescribeAcls", VERSIONS, handle, error_response)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.metadata.quotas import parse_filter
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.quotas import parse_filter
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -36,3 +37,6 @@ def handle(node: Node, _context: RequestContext, request: m.DescribeClientQuotas
 def error_response(_context: RequestContext, _request: m.DescribeClientQuotasRequest, code: int) -> Response:
     """Return the error for the request."""
     return Response(error_code=code, error_message=ErrorCode(code).name, entries=None)
+
+
+register("DescribeClientQuotas", VERSIONS, handle, error_response)

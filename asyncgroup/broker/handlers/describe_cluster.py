@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.handlers.metadata import ALL_CLUSTER_OPERATIONS
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
@@ -44,3 +45,6 @@ def error_response(
 ) -> m.DescribeClusterResponse:
     """Return the error and no nodes."""
     return m.DescribeClusterResponse(error_code=code, error_message=ErrorCode(code).name)
+
+
+register("DescribeCluster", VERSIONS, handle, error_response)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from asyncgroup.broker.config_resources import (
+from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.handlers.config_resources import (
     BROKER,
     BROKER_LOGGER,
     CLIENT_METRICS,
@@ -15,12 +16,12 @@ from asyncgroup.broker.config_resources import (
     TOPIC,
     check_node,
 )
-from asyncgroup.broker.context import RequestContext
-from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.handlers.node_configs import cluster_configs, group_configs, node_configs
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.log.topic_configs import ConfigEntry, topic_configs
+from asyncgroup.broker.metadata.topics import check_topic_name
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.node_configs import cluster_configs, group_configs, node_configs
-from asyncgroup.broker.topic_configs import ConfigEntry, topic_configs
-from asyncgroup.broker.topics import check_topic_name
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -122,3 +123,6 @@ def _shown(config: ConfigEntry, *, synonyms: bool, documentation: bool) -> Resou
         config_type=config.type,
         documentation=(config.documentation or None) if documentation else None,
     )
+
+
+register("DescribeConfigs", VERSIONS, handle, error_response)

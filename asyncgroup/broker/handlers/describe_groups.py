@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from asyncgroup.broker.context import RequestContext
-from asyncgroup.broker.coordinator.group import ClassicGroup
-from asyncgroup.broker.coordinator.state import ClassicGroupState
 from asyncgroup.broker.errors import shortened
+from asyncgroup.broker.groups.group import ClassicGroup
+from asyncgroup.broker.groups.state import ClassicGroupState
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
@@ -74,3 +75,6 @@ def _members(group: ClassicGroup, *, stable: bool) -> list[m.DescribeGroupsRespo
         )
         for member in group.members.values()
     ]
+
+
+register("DescribeGroups", VERSIONS, handle, error_response)

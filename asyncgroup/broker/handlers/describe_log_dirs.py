@@ -5,9 +5,10 @@ Gap: the disk's total and usable bytes are not reported, as in versions before 4
 
 from __future__ import annotations
 
-from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.metadata.topics import Topic
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.topics import Topic
 from asyncgroup.wire import messages as m
 
 VERSIONS = (1, 5)
@@ -42,3 +43,6 @@ def _sizes(node: Node, topic: Topic, partitions: list[int]) -> list[Response.Des
         for index in dict.fromkeys(partitions)
         if 0 <= index < len(topic.partitions) and node.id in topic.partitions[index].replicas
     ]
+
+
+register("DescribeLogDirs", VERSIONS, handle, error_response)

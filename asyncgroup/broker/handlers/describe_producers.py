@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.metadata.topics import check_topic_name
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.topics import check_topic_name
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -63,3 +64,6 @@ def _describe(node: Node, context: RequestContext, name: str, index: int) -> Par
             for producer in partition.log.producers.active_producers()
         ],
     )
+
+
+register("DescribeProducers", VERSIONS, handle, error_response)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
@@ -37,7 +38,7 @@ def handle(node: Node, context: RequestContext, request: m.DescribeQuorumRequest
     )
     response = Response(topics=[Response.TopicData(_TOPIC, [partition])])
     if context.api_version >= 2:
-        listener = node.protocol
+        listener = node.listener.protocol
         response.nodes = [
             Response.Node(peer.id, [Response.Listener(listener, peer.advertised_host, peer.port)])
             for peer in node.peers.values()
@@ -73,3 +74,6 @@ def _of_partitions(context: RequestContext, request: m.DescribeQuorumRequest, co
             for topic in request.topics
         ],
     )
+
+
+register("DescribeQuorum", VERSIONS, handle, error_response)

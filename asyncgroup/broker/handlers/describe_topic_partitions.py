@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.handlers.metadata import ALL_TOPIC_OPERATIONS
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.metadata.topics import NO_LEADER, Partition, check_topic_name
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.topics import NO_LEADER, Partition, check_topic_name
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -94,3 +95,6 @@ def _partition(partition: Partition, alive: set[int]) -> Response.DescribeTopicP
         last_known_elr=[],
         offline_replicas=[r for r in partition.replicas if r not in alive],
     )
+
+
+register("DescribeTopicPartitions", VERSIONS, handle, error_response)

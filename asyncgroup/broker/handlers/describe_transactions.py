@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
@@ -42,3 +43,6 @@ def _describe(node: Node, name: str) -> State:
         found.producer.epoch,
         [Response.TopicData(topic, partitions) for topic, partitions in topics.items()],
     )
+
+
+register("DescribeTransactions", VERSIONS, handle, error_response)

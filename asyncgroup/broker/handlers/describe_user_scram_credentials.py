@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import shortened
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.metadata.scram_users import MECHANISM_TYPES
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.scram_users import MECHANISM_TYPES
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -51,3 +52,6 @@ def _described(node: Node, name: str, count: int) -> Result:
             shortened(f"Attempt to describe a user credential that does not exist: {name}"),
         )
     return Result(name, ErrorCode.NONE, "", infos)
+
+
+register("DescribeUserScramCredentials", VERSIONS, handle, error_response)

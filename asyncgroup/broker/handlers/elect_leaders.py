@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.metadata.topics import NO_LEADER, Partition
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.topics import NO_LEADER, Partition
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -80,3 +81,6 @@ def _candidate(node: Node, partition: Partition, *, preferred: bool) -> int:
     if found is None:
         raise Refused(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
     return found
+
+
+register("ElectLeaders", VERSIONS, handle, error_response)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.transactions.coordinator import TransactionResult
 from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
@@ -46,3 +47,6 @@ def _end(node: Node, context: RequestContext, request: m.EndTxnRequest) -> Trans
     return end(
         name, ProducerIdAndEpoch(request.producer_id, request.producer_epoch), commit=request.committed
     )
+
+
+register("EndTxn", VERSIONS, handle, error_response)

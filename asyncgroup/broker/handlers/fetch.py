@@ -12,11 +12,12 @@ from itertools import groupby
 from typing import Final
 from uuid import UUID
 
-from asyncgroup.broker.context import RequestContext
-from asyncgroup.broker.fetch_sessions import FetchContext, FetchKey, FetchPartitionData
+from asyncgroup.broker.handlers.partition_reader import PartitionReader
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.log.fetch_sessions import FetchContext, FetchKey, FetchPartitionData
+from asyncgroup.broker.metadata.topics import Partition
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.partition_reader import PartitionReader
-from asyncgroup.broker.topics import Partition
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -202,3 +203,6 @@ def _partition_data(index: int, fetched: FetchPartitionData) -> m.FetchResponse.
         fetched.preferred_read_replica,
         fetched.records,
     )
+
+
+register("Fetch", VERSIONS, handle, error_response)

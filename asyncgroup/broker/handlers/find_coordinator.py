@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
@@ -71,3 +72,6 @@ def _find(node: Node, key_type: int, key: str) -> Coordinator:
 
 def _error(key: str, error: ErrorCode) -> Coordinator:
     return Coordinator(key, -1, "", -1, error, error.name)
+
+
+register("FindCoordinator", VERSIONS, handle, error_response)

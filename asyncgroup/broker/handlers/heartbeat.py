@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.wire import messages as m
 
@@ -20,3 +21,6 @@ def handle(node: Node, _context: RequestContext, request: m.HeartbeatRequest) ->
 def error_response(_context: RequestContext, _request: m.HeartbeatRequest, code: int) -> m.HeartbeatResponse:
     """Return the error."""
     return m.HeartbeatResponse(error_code=code)
+
+
+register("Heartbeat", VERSIONS, handle, error_response)

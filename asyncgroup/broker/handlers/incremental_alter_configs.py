@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from asyncgroup.broker.config_resources import AlterConfigOp, alter_all, apply_changes
-from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.handlers.config_resources import AlterConfigOp, alter_all, apply_changes
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
@@ -43,3 +44,6 @@ def error_response(
             for r in request.resources
         ]
     )
+
+
+register("IncrementalAlterConfigs", VERSIONS, handle, error_response)

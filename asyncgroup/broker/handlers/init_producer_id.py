@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.error_codes import ErrorCode
@@ -46,3 +47,6 @@ def error_response(
 ) -> m.InitProducerIdResponse:
     """Return the error."""
     return m.InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+
+
+register("InitProducerId", VERSIONS, handle, error_response)

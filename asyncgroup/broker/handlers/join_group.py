@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 
-from asyncgroup.broker.context import RequestContext
-from asyncgroup.broker.coordinator.requests import JoinRequest, JoinResult
+from asyncgroup.broker.groups.requests import JoinRequest, JoinResult
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.purgatory import complete_future
 from asyncgroup.wire import messages as m
@@ -74,3 +75,6 @@ def _response(result: JoinResult, version: int) -> m.JoinGroupResponse:
             for member in result.members
         ],
     )
+
+
+register("JoinGroup", VERSIONS, handle, error_response)

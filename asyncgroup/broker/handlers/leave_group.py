@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 
-from asyncgroup.broker.context import RequestContext
-from asyncgroup.broker.coordinator.requests import LeaveResult, LeavingMember
+from asyncgroup.broker.groups.requests import LeaveResult, LeavingMember
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.purgatory import complete_future
 from asyncgroup.error_codes import ErrorCode
@@ -58,3 +59,6 @@ def _response(context: RequestContext, result: LeaveResult) -> m.LeaveGroupRespo
             for member, error in result.members
         ],
     )
+
+
+register("LeaveGroup", VERSIONS, handle, error_response)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from asyncgroup.broker.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
-from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.handlers.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
@@ -43,3 +44,6 @@ def handle(node: Node, context: RequestContext, request: m.ListConfigResourcesRe
 def error_response(_context: RequestContext, _request: m.ListConfigResourcesRequest, code: int) -> Response:
     """Return the error for the request."""
     return Response(error_code=code)
+
+
+register("ListConfigResources", VERSIONS, handle, error_response)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
@@ -42,3 +43,6 @@ def error_response(
 ) -> m.ListGroupsResponse:
     """Return the error and no groups."""
     return m.ListGroupsResponse(error_code=code)
+
+
+register("ListGroups", VERSIONS, handle, error_response)

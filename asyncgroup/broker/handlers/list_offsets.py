@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import KafkaStorageError, PartitionError
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.metadata.topics import Partition
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.topics import Partition
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import Record
 from asyncgroup.wire import messages as m
@@ -129,3 +130,6 @@ def _look_up(partition: Partition, timestamp: int, *, committed: bool) -> tuple[
     if record is None or record.offset >= end:
         return None
     return record.timestamp, record.offset, record.leader_epoch
+
+
+register("ListOffsets", VERSIONS, handle, error_response)

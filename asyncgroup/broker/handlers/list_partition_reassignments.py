@@ -5,7 +5,8 @@ There never are any, see `alter_partition_reassignments`.
 
 from __future__ import annotations
 
-from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
@@ -25,3 +26,6 @@ def error_response(
 ) -> Response:
     """Return the error for the request."""
     return Response(error_code=code, error_message=ErrorCode(code).name)
+
+
+register("ListPartitionReassignments", VERSIONS, handle, error_response)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.handlers.re2_pattern import PatternError, Re2Pattern
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.re2_pattern import PatternError, Re2Pattern
 from asyncgroup.broker.transactions.metadata import TransactionMetadata
 from asyncgroup.broker.transactions.state import TransactionState
 from asyncgroup.error_codes import ErrorCode
@@ -55,3 +56,6 @@ def _filter(request: m.ListTransactionsRequest, now: int) -> Callable[[Transacti
         )
 
     return is_wanted
+
+
+register("ListTransactions", VERSIONS, handle, error_response)

@@ -10,11 +10,12 @@ import contextlib
 from typing import Final
 from uuid import UUID
 
-from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.metadata.replica_placer import MAX_PARTITIONS
+from asyncgroup.broker.metadata.topics import NO_LEADER, Partition, Topic, check_topic_name
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.replica_placer import MAX_PARTITIONS
-from asyncgroup.broker.topics import NO_LEADER, Partition, Topic, check_topic_name
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -122,3 +123,6 @@ def _partition(partition: Partition, alive: set[int]) -> m.MetadataResponse.Meta
         isr_nodes=[r for r in partition.replicas if r in alive],
         offline_replicas=[r for r in partition.replicas if r not in alive],
     )
+
+
+register("Metadata", VERSIONS, handle, error_response)

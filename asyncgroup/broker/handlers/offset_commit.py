@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 
-from asyncgroup.broker.context import RequestContext
-from asyncgroup.broker.coordinator.requests import CommitRequest, OffsetAndMetadata
+from asyncgroup.broker.groups.requests import CommitRequest, OffsetAndMetadata
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.purgatory import complete_future
 from asyncgroup.error_codes import ErrorCode
@@ -110,3 +111,6 @@ def _response(request: m.OffsetCommitRequest, results: Results) -> m.OffsetCommi
             if topic.partitions
         ]
     )
+
+
+register("OffsetCommit", VERSIONS, handle, error_response)

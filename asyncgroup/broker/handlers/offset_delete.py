@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 
-from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.purgatory import complete_future
 from asyncgroup.error_codes import ErrorCode
@@ -71,3 +72,6 @@ def _response(request: m.OffsetDeleteRequest, errors: Errors) -> Response:
             for topic in request.topics
         ]
     )
+
+
+register("OffsetDelete", VERSIONS, handle, error_response)

@@ -13,8 +13,9 @@ from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
-from asyncgroup.broker.context import RequestContext
-from asyncgroup.broker.coordinator.requests import OffsetAndMetadata
+from asyncgroup.broker.groups.requests import OffsetAndMetadata
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.purgatory import complete_future
 from asyncgroup.error_codes import ErrorCode
@@ -209,3 +210,6 @@ def _is_mismatched_topic_id(topic: _Topic, committed: OffsetAndMetadata) -> bool
     """Whether the offset was committed for another topic with the same name (`isMismatchedTopicId`)."""
     known = m.NO_UUID not in (topic.requested_id, committed.topic_id)
     return known and topic.requested_id != committed.topic_id
+
+
+register("OffsetFetch", VERSIONS, handle, error_response)

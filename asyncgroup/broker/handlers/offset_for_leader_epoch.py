@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import PartitionError
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
@@ -54,3 +55,6 @@ def _answer(
         return EpochEndOffset(error.code, requested.partition)
     epoch, end_offset = partition.log.end_offset_for_epoch(requested.leader_epoch)
     return EpochEndOffset(ErrorCode.NONE, requested.partition, epoch, end_offset)
+
+
+register("OffsetForLeaderEpoch", VERSIONS, handle, error_response)

@@ -1,6 +1,6 @@
 """Produce (0), versions 3-13: append record batches.
 
-Versions from 0 on are advertised, see `handlers/__init__.py`; from version 13 on topics are named by id.
+Versions from 0 on are advertised, see `version_ranges`; from version 13 on topics are named by id.
 
 All replicas share one log, so appended records are replicated at once. acks=all waits, up to the request's
 timeout, only if a test has stopped the followers (`EmbeddedCluster.hold_followers`). A transactional batch
@@ -13,19 +13,20 @@ from __future__ import annotations
 import asyncio
 from typing import Final, NamedTuple
 
-from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import AppendError, CloseConnection, PartitionError
-from asyncgroup.broker.node import Node
-from asyncgroup.broker.produce_checks import (
+from asyncgroup.broker.handlers.produce_checks import (
     ProduceRequestError,
     check_transaction,
     has_min_isr,
     has_transactions,
     single_batch,
 )
-from asyncgroup.broker.record_checks import InvalidRecords, checked_records, checking_takes_long
-from asyncgroup.broker.topic_configs import LogConfig
-from asyncgroup.broker.topics import INTERNAL_TOPICS, Partition
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.log.record_checks import InvalidRecords, checked_records, checking_takes_long
+from asyncgroup.broker.log.topic_configs import LogConfig
+from asyncgroup.broker.metadata.topics import INTERNAL_TOPICS, Partition
+from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -310,3 +311,6 @@ def _add_endpoints(node: Node, response: m.ProduceResponse) -> None:
         for peer in node.live_peers()
         if peer.id in leaders
     ]
+
+
+register("Produce", VERSIONS, handle, error_response)

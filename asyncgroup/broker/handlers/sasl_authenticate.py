@@ -5,10 +5,11 @@ From version 1 on the last response contains the session lifetime (KIP-368).
 
 from __future__ import annotations
 
-from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import shortened
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.net.sasl_mechanisms import SaslAuthenticationError
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.sasl_mechanisms import SaslAuthenticationError
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -36,3 +37,6 @@ def handle(_node: Node, context: RequestContext, request: m.SaslAuthenticateRequ
 def error_response(_context: RequestContext, _request: m.SaslAuthenticateRequest, code: int) -> Response:
     """Return the error."""
     return Response(error_code=code, error_message=ErrorCode(code).name)
+
+
+register("SaslAuthenticate", VERSIONS, handle, error_response)

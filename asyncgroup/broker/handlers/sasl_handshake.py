@@ -5,7 +5,8 @@ On a listener without SASL, or after authentication, the error is ILLEGAL_SASL_S
 
 from __future__ import annotations
 
-from asyncgroup.broker.context import RequestContext
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
@@ -26,3 +27,6 @@ def error_response(
 ) -> m.SaslHandshakeResponse:
     """Return the error and no mechanisms."""
     return m.SaslHandshakeResponse(error_code=code)
+
+
+register("SaslHandshake", VERSIONS, handle, error_response)

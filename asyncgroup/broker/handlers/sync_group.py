@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 
-from asyncgroup.broker.context import RequestContext
-from asyncgroup.broker.coordinator.requests import SyncRequest, SyncResult
+from asyncgroup.broker.groups.requests import SyncRequest, SyncResult
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.purgatory import complete_future
 from asyncgroup.error_codes import ErrorCode
@@ -56,3 +57,6 @@ def handle(
 def error_response(_context: RequestContext, _request: m.SyncGroupRequest, code: int) -> m.SyncGroupResponse:
     """Return the error."""
     return m.SyncGroupResponse(error_code=code)
+
+
+register("SyncGroup", VERSIONS, handle, error_response)

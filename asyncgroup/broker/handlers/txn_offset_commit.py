@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from asyncgroup.broker.context import RequestContext
-from asyncgroup.broker.coordinator.requests import CommitRequest, OffsetAndMetadata
+from asyncgroup.broker.groups.requests import CommitRequest, OffsetAndMetadata
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.purgatory import complete_future
 from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
@@ -114,3 +115,6 @@ def _response(request: m.TxnOffsetCommitRequest, errors: Errors) -> Response:
             for topic in request.topics
         ]
     )
+
+
+register("TxnOffsetCommit", VERSIONS, handle, error_response)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import shortened
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
@@ -59,3 +60,6 @@ def _problem(update: Update) -> str:
     if level is None:
         return "" if update.max_version_level == 0 else "The cluster does not support this feature."
     return "" if update.max_version_level == level else f"The cluster only supports version {level}."
+
+
+register("UpdateFeatures", VERSIONS, handle, error_response)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from asyncgroup.broker.context import RequestContext
 from asyncgroup.broker.errors import PartitionError
+from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.transactions.markers import TransactionMarker
 from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
@@ -75,3 +76,6 @@ def _write(node: Node, context: RequestContext, tp: TopicPartition, marker: Tran
     except PartitionError as error:
         return error.code
     return node.transactions.markers.write(tp, marker)
+
+
+register("WriteTxnMarkers", VERSIONS, handle, error_response)

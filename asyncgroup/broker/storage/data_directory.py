@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from asyncgroup.broker.errors import KafkaStorageError
-from asyncgroup.broker.storage.file_segments import FileStore
-from asyncgroup.broker.storage.metadata_log import MetadataLog, MetadataRecord
-from asyncgroup.broker.storage.metadata_records import partition_record, topic_record, transaction_record
-from asyncgroup.broker.storage.open_files import OpenFiles
-from asyncgroup.broker.topics import Partition, Topic
-from asyncgroup.broker.transactions.metadata import TransactionMetadata
+from asyncgroup.broker.log.file_segments import FileStore
+from asyncgroup.broker.log.open_files import OpenFiles
+from asyncgroup.broker.metadata.metadata_log import MetadataLog, MetadataRecord
+from asyncgroup.broker.metadata.topics import Partition, Topic
+from asyncgroup.broker.storage.metadata_records import partition_record, topic_record
 from asyncgroup.errors import ConfigError, UsageError
 
 __all__ = ["DataDirectory"]
@@ -155,30 +154,21 @@ class DataDirectory:
                 log.info("deleting %s, which belongs to no topic", directory)
                 shutil.rmtree(directory, ignore_errors=True)
 
-    # -- transactions ----------------------------------------------------------------------------------------
-
-    def transaction_changed(self, transaction: TransactionMetadata) -> None:
-        """See `Journal`."""
-        with _storage_errors(f"transactional id {transaction.transactional_id!r}"):
-            self.metadata.put(transaction_record(transaction))
-
-    def transaction_deleted(self, transactional_id: str) -> None:
-        """See `Journal`."""
-        self._log_failure(
-            partial(self.metadata.delete, "transaction", transactional_id, already_applied=True)
-        )
-
-    # -- configs, users, quotas ------------------------------------------------------------------------------
+    # -- configs, users, quotas, transactional ids -----------------------------------------------------------
 
     def resource_changed(
         self, kind: str, name: Sequence[str | int], values: Mapping[str, Any] | None
     ) -> None:
         """See `Journal`."""
-        with _storage_errors(f"{kind} {name}"):
+        with _storage_errors(" ".join([kind, *map(str, name)])):
             if values is None:
                 self.metadata.delete(kind, *name)
             else:
                 self.metadata.put({"key": [kind, *name], **values})
+
+    def resource_expired(self, kind: str, name: Sequence[str | int]) -> None:
+        """See `Journal`."""
+        self._log_failure(partial(self.metadata.delete, kind, *name, already_applied=True))
 
     @staticmethod
     def _log_failure(change: Callable[[], None]) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from asyncgroup.broker.coordinator.interfaces import TimerKey, Timers
 from asyncgroup.broker.errors import KafkaStorageError
+from asyncgroup.broker.timers import TimerKey, Timers
 from asyncgroup.broker.transactions.markers import MarkerWriter, TransactionMarker
 from asyncgroup.broker.transactions.metadata import TransactionMetadata
 from asyncgroup.broker.transactions.state import TransactionState

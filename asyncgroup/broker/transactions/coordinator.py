@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from asyncgroup.broker.controller import Controller
-from asyncgroup.broker.coordinator.interfaces import Timers
 from asyncgroup.broker.errors import KafkaStorageError
+from asyncgroup.broker.metadata.controller import Controller
+from asyncgroup.broker.timers import Timers
 from asyncgroup.broker.transactions.completion import TransactionCompletion
 from asyncgroup.broker.transactions.markers import OFFSETS_TOPIC, MarkerWriter
 from asyncgroup.broker.transactions.metadata import NO_PRODUCER, ProducerIdAndEpoch, TransactionMetadata

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from asyncgroup.broker.controller import Controller
 from asyncgroup.broker.errors import AppendError
-from asyncgroup.broker.topics import NO_LEADER, OFFSETS_TOPIC, Partition
+from asyncgroup.broker.metadata.controller import Controller
+from asyncgroup.broker.metadata.topics import NO_LEADER, OFFSETS_TOPIC, Partition
 from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition

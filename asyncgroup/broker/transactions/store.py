@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from asyncgroup.broker.controller import Controller
 from asyncgroup.broker.errors import KafkaStorageError
+from asyncgroup.broker.metadata.controller import Controller
 from asyncgroup.broker.transactions.metadata import TransactionMetadata
+from asyncgroup.broker.transactions.records import transaction_record
 from asyncgroup.broker.transactions.state import IDLE_STATES
 from asyncgroup.error_codes import ErrorCode
 
@@ -54,7 +55,7 @@ class TransactionStore:
         if self._clock() - metadata.last_update_timestamp < ID_EXPIRATION_MS:
             return metadata
         del self._transactions[transactional_id]
-        self._controller.journal.transaction_deleted(transactional_id)
+        self._controller.journal.resource_expired("transaction", (transactional_id,))
         return None
 
     def add(self, metadata: TransactionMetadata) -> None:
@@ -87,4 +88,5 @@ class TransactionStore:
 
     def _save(self, metadata: TransactionMetadata) -> None:
         metadata.last_update_timestamp = self._clock()
-        self._controller.journal.transaction_changed(metadata)
+        name = (metadata.transactional_id,)
+        self._controller.journal.resource_changed("transaction", name, transaction_record(metadata))

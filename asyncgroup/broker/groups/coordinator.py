@@ -1,0 +1,274 @@
+"""The group coordinator of one node, with one method per API (Kafka's `GroupCoordinatorService`).
+
+A coordinator serves the groups whose partition of `__consumer_offsets` its node leads. `load` and `unload` are called
+when the leader changes: everything in the store survives this, a rebalance in progress does not, as in Kafka. The
+methods for offsets delegate to `GroupOffsets`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from asyncgroup.broker.clock import Clock
+from asyncgroup.broker.groups.checks import check_heartbeat, check_sync
+from asyncgroup.broker.groups.group import ClassicGroup
+from asyncgroup.broker.groups.groups import Groups
+from asyncgroup.broker.groups.interfaces import CoordinatorConfig, OffsetStore, WriteCallback
+from asyncgroup.broker.groups.joining import Joining
+from asyncgroup.broker.groups.leaving import Leaving
+from asyncgroup.broker.groups.offsets import GroupOffsets
+from asyncgroup.broker.groups.rebalance import Rebalance, sync_result
+from asyncgroup.broker.groups.requests import (
+    CommitReply,
+    CommitRequest,
+    JoinReply,
+    JoinRequest,
+    JoinResult,
+    LeaveResult,
+    LeavingMember,
+    OffsetAndMetadata,
+    SyncReply,
+    SyncRequest,
+    SyncResult,
+)
+from asyncgroup.broker.groups.state import ClassicGroupState
+from asyncgroup.broker.timers import Timers
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.model import TopicPartition
+
+__all__ = ["GroupCoordinator"]
+
+
+class GroupCoordinator:
+    """Serves the groups of one node. All methods are synchronous; delayed results are passed to a callback.
+
+    `partition_of` maps a group id to its partition of `__consumer_offsets`; `clock` returns the Unix time in ms.
+    """
+
+    def __init__(
+        self,
+        config: CoordinatorConfig,
+        timers: Timers,
+        store: OffsetStore,
+        partition_of: Callable[[str], int],
+        *,
+        rng: random.Random,
+        clock: Clock,
+    ) -> None:
+        self.config = config
+        self.partitions: set[int] = set()  # partitions of `__consumer_offsets` that are loaded
+        self.loading: set[int] = set()  # partitions that wait for `offsets_load_delay`
+        self._timers = timers
+        self._store = store
+        self._partition_of = partition_of
+        self._groups = Groups(clock, self._schedule_expiry)
+        self._rebalance = Rebalance(config, timers, store)
+        self._joining = Joining(self._rebalance, rng)
+        self._leaving = Leaving(self._rebalance)
+        self._offsets = GroupOffsets(self._groups, self._rebalance)
+        self._expiry_scheduled = False
+
+    def __repr__(self) -> str:
+        return f"<GroupCoordinator partitions={len(self.partitions)} groups={len(self.groups)}>"
+
+    @property
+    def groups(self) -> Mapping[str, ClassicGroup]:
+        """The groups of all loaded partitions, by id."""
+        return self._groups.by_id
+
+    # -- leadership ------------------------------------------------------------------------------------------
+
+    def load(self, partition: int) -> None:
+        """Become the coordinator of the groups of `partition`, after `offsets_load_delay` if it is set."""
+        delay = self.config.offsets_load_delay
+        if delay > 0 and self._store.exists():
+            self.loading.add(partition)
+            self._timers.schedule(("load", partition), delay, lambda: self._load(partition))
+        else:
+            self._load(partition)
+
+    def _load(self, partition: int) -> None:
+        """Load the groups; each member gets a full session timeout to send its first heartbeat."""
+        self.loading.discard(partition)
+        self.partitions.add(partition)
+        for snapshot in self._store.load(partition):
+            group = self._groups.restore(snapshot)
+            for member in group.members.values():
+                self._rebalance.restart_session_timer(group, member)
+            if len(group.members) > self.config.max_size:
+                self._rebalance.prepare_rebalance(
+                    group, f"{len(group.members)} members exceed group.max.size"
+                )
+
+    def unload(self, partition: int) -> None:
+        """Stop being the coordinator of the groups of `partition`; parked requests get NOT_COORDINATOR."""
+        self._timers.cancel(("load", partition))
+        self.loading.discard(partition)
+        self.partitions.discard(partition)
+        for group in self._groups.all():
+            if self._partition_of(group.group_id) == partition:
+                self._groups.discard(group)
+                self._rebalance.transition_to_dead(group, ErrorCode.NOT_COORDINATOR)
+        self._store.unload(partition)
+
+    def on_high_watermark_updated(self, partition: int) -> None:
+        """Complete the writes below the high watermark of `partition`, which may have advanced."""
+        self._store.on_high_watermark_updated(partition)
+
+    def after_writes(self, group_id: str, done: WriteCallback) -> None:
+        """Call `done` once all earlier writes to the group's partition are complete; immediately if there are none.
+
+        Call `error_for` first.
+        """
+        self._store.after_writes(group_id, done)
+
+    def error_for(self, group_id: str | None) -> ErrorCode:
+        """Return why this node cannot serve `group_id`, or NONE.
+
+        Either the id is missing, or its partition is still loading, or another node is its coordinator.
+        """
+        if group_id is None:
+            return ErrorCode.INVALID_GROUP_ID
+        partition = self._partition_of(group_id)
+        if partition in self.partitions:
+            return ErrorCode.NONE
+        is_loading = partition in self.loading
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NOT_COORDINATOR
+
+    # -- membership ------------------------------------------------------------------------------------------
+
+    def join(self, request: JoinRequest, reply: JoinReply) -> None:
+        """Handle JoinGroup. A group that does not exist is created only for a member without an id."""
+        if error := self._join_error(request):
+            reply(JoinResult(error=error, member_id=request.member_id))
+            return
+        group = self.groups.get(request.group_id)
+        if group is None:
+            if request.member_id:
+                reply(JoinResult(error=ErrorCode.UNKNOWN_MEMBER_ID, member_id=request.member_id))
+                return
+            group = self._create(request.group_id)
+        self._joining.join(group, request, reply)
+
+    def _join_error(self, request: JoinRequest) -> ErrorCode:
+        if not request.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        if not self.config.min_session_timeout <= request.session_timeout <= self.config.max_session_timeout:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        return self.error_for(request.group_id)
+
+    def _create(self, group_id: str) -> ClassicGroup:
+        group = self._groups.create(group_id)
+
+        def written(error: ErrorCode) -> None:
+            if error and self.groups.get(group_id) is group:
+                self._groups.discard(group)
+                self._rebalance.transition_to_dead(group, error)
+
+        self._store.write_group(group.snapshot({}), written)
+        return group
+
+    def sync(self, request: SyncRequest, reply: SyncReply) -> None:
+        """Handle SyncGroup. Followers are parked until the leader's assignment is stored."""
+        error = self.error_for(request.group_id or None)
+        group = self.groups.get(request.group_id)
+        if not error:
+            error = ErrorCode.UNKNOWN_MEMBER_ID if group is None else check_sync(group, request)
+        if error or group is None:
+            reply(SyncResult(error=error))
+            return
+        member = group.members[request.member_id]
+        if group.state is ClassicGroupState.STABLE:
+            self._rebalance.remove_pending_sync(group, member.member_id)
+            reply(sync_result(group, member))
+            return
+        member.awaiting_sync = reply
+        self._rebalance.remove_pending_sync(group, member.member_id)
+        if group.is_leader(member.member_id):
+            self._rebalance.store_assignment(group, request.assignments)
+
+    def heartbeat(
+        self, group_id: str, member_id: str, generation_id: int, group_instance_id: str | None = None
+    ) -> ErrorCode:
+        """Handle Heartbeat. While the group is being loaded the answer is NONE, so that members keep running."""
+        if error := self.error_for(group_id or None):
+            return ErrorCode.NONE if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error
+        group = self.groups.get(group_id)
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if error := check_heartbeat(group, member_id, group_instance_id, generation_id):
+            return error
+        self._rebalance.restart_session_timer(group, group.members[member_id])
+        preparing = group.state is ClassicGroupState.PREPARING_REBALANCE
+        return ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE
+
+    def leave(self, group_id: str, members: Iterable[LeavingMember]) -> LeaveResult:
+        """Handle LeaveGroup of one or several members; the group rebalances once for all of them."""
+        if error := self.error_for(group_id or None):
+            return LeaveResult(error)
+        group = self.groups.get(group_id)
+        if group is None:
+            return LeaveResult(members=tuple((m, ErrorCode.UNKNOWN_MEMBER_ID) for m in members))
+        return self._leaving.leave(group, members)
+
+    # -- offsets ---------------------------------------------------------------------------------------------
+
+    def commit(self, request: CommitRequest, reply: CommitReply) -> None:
+        """Handle OffsetCommit."""
+        if error := self.error_for(request.group_id):
+            reply(error)
+        else:
+            self._offsets.commit(request, reply)
+
+    def commit_transactional(self, request: CommitRequest, reply: CommitReply) -> None:
+        """Handle TxnOffsetCommit."""
+        if error := self.error_for(request.group_id):
+            reply(error)
+        else:
+            self._offsets.commit_transactional(request, reply)
+
+    def end_transaction(self, producer_id: int, partition: int, *, commit: bool) -> None:
+        """Commit or drop the producer's pending offsets in `partition`, where its transaction marker was appended."""
+        self._store.end_transaction(producer_id, partition, commit=commit)
+
+    def offsets(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """Return the committed offsets of a group, empty if it is unknown. Call `error_for` first."""
+        return self._offsets.committed(group_id)
+
+    def unstable_partitions(self, group_id: str) -> Collection[TopicPartition]:
+        """Return the partitions for which the group has offsets in an open transaction (KIP-447)."""
+        return self._offsets.unstable_partitions(group_id)
+
+    def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition], reply: CommitReply) -> None:
+        """Handle OffsetDelete."""
+        if error := self.error_for(group_id or None):
+            reply(error)
+        else:
+            self._offsets.delete(group_id, partitions, reply)
+
+    def delete(self, group_id: str, done: WriteCallback) -> None:
+        """Handle DeleteGroups for one group."""
+        if error := self.error_for(group_id):
+            done(error)
+        else:
+            self._offsets.delete_group(group_id, done)
+
+    def remove_topic(self, topic: str) -> None:
+        """Remove the offsets of a deleted topic."""
+        self._store.remove_topic(topic)
+
+    def _schedule_expiry(self) -> None:
+        """Schedule the next check for expired offsets; `_expire` schedules another one while there are groups."""
+        if not self._expiry_scheduled:
+            self._expiry_scheduled = True
+            interval = self.config.offsets_retention_check_interval
+            self._timers.schedule(("expiry",), interval, self._expire)
+
+    def _expire(self) -> None:
+        self._expiry_scheduled = False
+        try:
+            self._offsets.expire()
+        finally:
+            if self.groups:
+                self._schedule_expiry()

@@ -1,0 +1,209 @@
+"""Offset commits, deletion and expiration for the groups of one coordinator.
+
+The request side of Kafka's `OffsetMetadataManager`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping
+
+from asyncgroup.broker.groups.checks import check_commit, check_delete, check_offset_delete
+from asyncgroup.broker.groups.expiry import expired_offsets
+from asyncgroup.broker.groups.group import ClassicGroup
+from asyncgroup.broker.groups.groups import Groups
+from asyncgroup.broker.groups.interfaces import ExpiredOffsets, WriteCallback
+from asyncgroup.broker.groups.rebalance import Rebalance
+from asyncgroup.broker.groups.requests import CommitReply, CommitRequest, OffsetAndMetadata
+from asyncgroup.broker.groups.state import ClassicGroupState
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.escaping import escaping_logger
+from asyncgroup.model import TopicPartition
+
+__all__ = ["GroupOffsets"]
+
+log = escaping_logger(__name__)
+
+_MAX_TIMESTAMP = 2**63 - 1
+"""The largest timestamp that a record can hold, in ms."""
+
+_GROUP_ID_NOT_FOUND_VERSION = 9
+"""The first version of OffsetCommit with the error GROUP_ID_NOT_FOUND."""
+
+
+class GroupOffsets:
+    """Handles requests for offsets; its caller has checked that this node coordinates the group."""
+
+    def __init__(self, groups: Groups, rebalance: Rebalance) -> None:
+        self._groups = groups
+        self._rebalance = rebalance
+        self._config = rebalance.config
+        self._store = rebalance.store
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def committed(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """Return the committed offsets of a group, empty if it is unknown."""
+        group = self._groups.get(group_id)
+        return {} if group is None or group.state is ClassicGroupState.DEAD else self._store.offsets(group_id)
+
+    def unstable_partitions(self, group_id: str) -> Collection[TopicPartition]:
+        """Return the partitions for which the group has offsets in an open transaction (KIP-447)."""
+        return self._store.unstable_partitions(group_id)
+
+    # -- commits ---------------------------------------------------------------------------------------------
+
+    def commit(self, request: CommitRequest, reply: CommitReply) -> None:
+        """Handle OffsetCommit. A valid commit restarts the member's session timer."""
+        group = self._groups.get(request.group_id)
+        if group is None and request.generation_id >= 0:
+            has_error = request.api_version >= _GROUP_ID_NOT_FOUND_VERSION
+            reply(ErrorCode.GROUP_ID_NOT_FOUND if has_error else ErrorCode.ILLEGAL_GENERATION)
+            return
+        if group is None:  # a consumer with manual assignment, or an admin client
+            group = self._groups.create(request.group_id)
+        if error := check_commit(group, request.member_id, request.group_instance_id, request.generation_id):
+            reply(error)
+            return
+        if group.state in (ClassicGroupState.STABLE, ClassicGroupState.PREPARING_REBALANCE):
+            self._rebalance.restart_session_timer(group, group.members[request.member_id])
+        self._write(group, request, reply)
+
+    def commit_transactional(self, request: CommitRequest, reply: CommitReply) -> None:
+        """Handle TxnOffsetCommit: the offsets take effect when the producer's transaction is committed."""
+        group = self._groups.get(request.group_id)
+        if group is None and request.generation_id >= 0:
+            reply(ErrorCode.ILLEGAL_GENERATION)
+            return
+        if group is None:
+            group = self._groups.create(request.group_id)
+        error = check_commit(
+            group, request.member_id, request.group_instance_id, request.generation_id, transactional=True
+        )
+        if error:
+            reply(error)
+        else:
+            self._write(group, request, reply)
+
+    def _write(self, group: ClassicGroup, request: CommitRequest, reply: CommitReply) -> None:
+        accepted, results = self._accepted(request)
+
+        def written(error: ErrorCode) -> None:
+            if error:
+                self._discard_if_unused(group)
+            elif self._groups.get(group.group_id) is None:  # it was deleted while the commit was pending
+                self._groups.create(group.group_id)
+            reply(error or results)
+
+        if request.producer_id is None:
+            self._store.write_offsets(request.group_id, accepted, written)
+        else:
+            producer = (request.producer_id, request.producer_epoch)
+            self._store.write_pending_offsets(request.group_id, producer, accepted, written)
+
+    def _discard_if_unused(self, group: ClassicGroup) -> None:
+        """Remove a group that was created for a commit that failed, if no other commit is stored or pending."""
+        written = self._store.offsets(group.group_id) or self._store.unstable_partitions(group.group_id)
+        if group.is_simple and not written and self._store.is_idle(group.group_id):
+            self._groups.discard(group)
+
+    def _accepted(
+        self, request: CommitRequest
+    ) -> tuple[dict[TopicPartition, OffsetAndMetadata], dict[TopicPartition, ErrorCode]]:
+        """Return the offsets to write, with their timestamps, and the error code of each offset in the request."""
+        now = self._groups.clock()
+        expires = (
+            -1 if request.retention is None else min(now + round(request.retention * 1000), _MAX_TIMESTAMP)
+        )
+        results: dict[TopicPartition, ErrorCode] = {}
+        accepted: dict[TopicPartition, OffsetAndMetadata] = {}
+        for tp, offset in request.offsets.items():
+            if len(offset.metadata) > self._config.offset_metadata_max_size:
+                results[tp] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                results[tp] = ErrorCode.NONE
+                accepted[tp] = dataclasses.replace(offset, commit_timestamp=now, expire_timestamp=expires)
+        return accepted, results
+
+    # -- deletions -------------------------------------------------------------------------------------------
+
+    def delete(self, group_id: str, partitions: Iterable[TopicPartition], reply: CommitReply) -> None:
+        """Handle OffsetDelete (KIP-496): only for topics that no member subscribes to."""
+        group = self._groups.get(group_id)
+        error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else check_offset_delete(group)
+        if error or group is None:
+            reply(error)
+            return
+        results = {
+            tp: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if group.is_subscribed_to(tp.topic) else ErrorCode.NONE
+            for tp in partitions
+        }
+        to_remove = [tp for tp, error in results.items() if not error]
+        self._store.remove_offsets(group_id, to_remove, lambda error: reply(error or results))
+
+    def delete_group(self, group_id: str, done: WriteCallback) -> None:
+        """Handle DeleteGroups: delete a group without members, and its offsets."""
+        group = self._groups.get(group_id)
+        if group is None:
+            done(ErrorCode.GROUP_ID_NOT_FOUND)
+        elif error := check_delete(group):
+            done(error)
+        else:
+            self._remove(group, done)
+
+    def _remove(self, group: ClassicGroup, done: WriteCallback) -> None:
+        def written(error: ErrorCode) -> None:
+            if not error:
+                self._on_removed(group)
+            done(error)
+
+        self._store.remove_group(group.group_id, written)
+
+    def _on_removed(self, group: ClassicGroup) -> None:
+        """Remove the group from memory, after its tombstones are written."""
+        if group.state is ClassicGroupState.EMPTY:  # else a member has joined since
+            self._groups.discard(group)
+            self._rebalance.transition_to_dead(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    # -- expiry ----------------------------------------------------------------------------------------------
+
+    def expire(self) -> None:
+        """Write tombstones for expired offsets, and for empty groups that have no other offsets.
+
+        The expired offsets are computed again at the time of the append, as commits may be pending now.
+        """
+        for group in self._groups.all():
+            if any(self._find_expired(group, ())):
+                self._expire(group)
+
+    def _expire(self, group: ClassicGroup) -> None:
+        found = ExpiredOffsets()
+
+        def find(unreplicated: Collection[TopicPartition]) -> ExpiredOffsets:
+            nonlocal found
+            found = self._find_expired(group, unreplicated)
+            if any(found):
+                and_group = " and the group" if found.group else ""
+                log.info("group %s: %d offsets%s expired", group.group_id, len(found.partitions), and_group)
+            return found
+
+        def written(error: ErrorCode) -> None:  # after a failure the next check finds the same offsets again
+            if found.group and not error:
+                self._on_removed(group)
+
+        self._store.remove_expired(group.group_id, find, written)
+
+    def _find_expired(self, group: ClassicGroup, unreplicated: Collection[TopicPartition]) -> ExpiredOffsets:
+        """Return what has expired of a group (`cleanupExpiredOffsets`).
+
+        Offsets of partitions with `unreplicated` commits have not.
+        """
+        if self._groups.get(group.group_id) is not group:  # it was deleted or moved to another node
+            return ExpiredOffsets()
+        offsets = self._store.offsets(group.group_id)
+        kept = {*self._store.unstable_partitions(group.group_id), *unreplicated}
+        retention = round(self._config.offsets_retention * 1000)
+        expired = expired_offsets(group, offsets, kept, self._groups.clock(), retention)
+        in_use = unreplicated or self._store.has_open_transactions(group.group_id)
+        remove_group = group.state is ClassicGroupState.EMPTY and len(expired) == len(offsets) and not in_use
+        return ExpiredOffsets(expired, remove_group)

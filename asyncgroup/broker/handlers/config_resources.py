@@ -1,0 +1,221 @@
+"""Shared implementation of AlterConfigs and IncrementalAlterConfigs.
+
+Kafka's `ConfigAdminManager` and `ConfigurationControlManager`. Configs of topics, nodes and groups can be altered;
+those of client metrics and broker loggers are refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.log.topic_config_keys import LIST, TOPIC_CONFIG_KEYS, ConfigKey
+from asyncgroup.broker.log.topic_configs import check_configs
+from asyncgroup.broker.metadata.broker_config_keys import BROKER_CONFIG_KEYS, GROUP_CONFIG_KEYS
+from asyncgroup.broker.metadata.config_repository import BROKER, GROUP
+from asyncgroup.broker.metadata.topics import Topic, check_topic_name
+from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.node import Node
+from asyncgroup.error_codes import ErrorCode
+
+__all__ = [
+    "APPEND",
+    "BROKER",
+    "BROKER_LOGGER",
+    "CLIENT_METRICS",
+    "DELETE",
+    "GROUP",
+    "SET",
+    "SUBTRACT",
+    "TOPIC",
+    "AlterConfigOp",
+    "alter_all",
+    "apply_changes",
+    "check_node",
+    "replace_configs",
+]
+
+TOPIC: Final = 2
+BROKER_LOGGER: Final = 8
+CLIENT_METRICS: Final = 16
+"""Resource types besides BROKER and GROUP of `config_repository` (`ConfigResource.Type`)."""
+
+SET: Final = 0
+DELETE: Final = 1
+APPEND: Final = 2
+SUBTRACT: Final = 3
+"""Operations on a config (`AlterConfigOp.OpType`)."""
+
+
+class AlterConfigOp(NamedTuple):
+    """A change of one config of a resource; `operation` is SET, DELETE, APPEND or SUBTRACT."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+Resource = tuple[int, str]
+"""Type and name."""
+
+ConfigMerge = Callable[
+    [Mapping[str, str | None], Mapping[str, ConfigKey], Sequence[AlterConfigOp]], dict[str, str | None]
+]
+"""Computes a resource's new configs from its present ones, the rules for each and the changes."""
+
+
+def alter_all(
+    node: Node,
+    context: RequestContext,
+    resources: Sequence[tuple[Resource, Sequence[AlterConfigOp]]],
+    changed: ConfigMerge,
+    *,
+    validate_only: bool,
+) -> list[tuple[Resource, ErrorCode, str | None]]:
+    """Alter the resources, each completely or not at all; return the results in the order of the request."""
+    counts = Counter(resource for resource, _ in resources)
+    results: list[tuple[Resource, ErrorCode, str | None]] = []
+    for resource, changes in resources:
+        try:
+            if counts[resource] > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST, "each resource may be named only once")
+            _check_changes(changes)
+            _alter(node, context, resource, changes, changed, validate_only=validate_only)
+        except Refused as error:
+            results.append((resource, error.code, str(error)))
+        else:
+            results.append((resource, ErrorCode.NONE, None))
+    return results
+
+
+def _alter(
+    node: Node,
+    context: RequestContext,
+    resource: Resource,
+    changes: Sequence[AlterConfigOp],
+    changed: ConfigMerge,
+    *,
+    validate_only: bool,
+) -> None:
+    kind, name = resource
+    if kind in (BROKER, GROUP):
+        if name and kind == BROKER:
+            check_node(node, name)
+            name = str(node.id)
+            if any(change.operation not in _OPERATIONS for change in changes):
+                raise Refused(
+                    ErrorCode.INVALID_REQUEST, "unknown operation; 0 (SET) to 3 (SUBTRACT) are allowed"
+                )
+        settings = node.controller.configs
+        rules = _BROKER_RULES if kind == BROKER else _GROUP_RULES
+        before = settings.of(kind, name)
+        wanted = changed(before, rules, changes)
+        if kind == GROUP and not name:
+            raise Refused(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+        names = {*before, *wanted}
+        kept = settings.check(kind, name, wanted, [n for n in names if before.get(n) != wanted.get(n)])
+        if not validate_only:
+            node.controller.alter_configs(kind, name, kept)
+    elif kind == BROKER_LOGGER:
+        _alter_loggers(node, name, changes, replaces=changed is replace_configs)
+    else:
+        topic = _topic(node, context, resource)
+        configs = changed(topic.configs, TOPIC_CONFIG_KEYS, changes)
+        check_configs(configs)
+        if not validate_only:
+            node.controller.configure_topic(topic, configs)
+
+
+_OPERATIONS: Final = frozenset({SET, DELETE, APPEND, SUBTRACT})
+_BROKER_RULES: Final = {name: key.rule for name, key in BROKER_CONFIG_KEYS.items()}
+_GROUP_RULES: Final = {name: key.rule for name, key in GROUP_CONFIG_KEYS.items()}
+
+
+def replace_configs(
+    _configs: Mapping[str, str | None], _rules: Mapping[str, ConfigKey], changes: Sequence[AlterConfigOp]
+) -> dict[str, str | None]:
+    """Return the configs after AlterConfigs: exactly those in `changes`."""
+    return {change.name: change.value for change in changes}
+
+
+def _alter_loggers(node: Node, name: str, changes: Sequence[AlterConfigOp], *, replaces: bool) -> None:
+    """Raise Refused: this broker has no loggers to alter, like a Kafka without log4j."""
+    if replaces:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {BROKER_LOGGER}")
+    check_node(node, name)
+    for change in changes:
+        if change.operation in (APPEND, SUBTRACT):
+            what = "APPEND" if change.operation == APPEND else "SUBTRACT"
+            raise Refused(
+                ErrorCode.INVALID_REQUEST, f"{what} operation is not allowed for the BROKER_LOGGER resource"
+            )
+        raise Refused(ErrorCode.INVALID_CONFIG, f"Logger {change.name} does not exist!")
+
+
+def _check_changes(changes: Sequence[AlterConfigOp]) -> None:
+    if len({change.name for change in changes}) < len(changes):
+        raise Refused(ErrorCode.INVALID_REQUEST, "a config is named more than once")
+    nulls = [change.name for change in changes if change.operation != DELETE and change.value is None]
+    if nulls:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"null is not allowed as the value of {', '.join(nulls)}")
+
+
+def _topic(node: Node, context: RequestContext, resource: Resource) -> Topic:
+    kind, name = resource
+    if kind == CLIENT_METRICS:
+        raise Refused(ErrorCode.INVALID_REQUEST, "this broker does not collect client metrics")
+    if kind != TOPIC:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"unknown resource type {kind}")
+    if not name:
+        raise Refused(ErrorCode.INVALID_REQUEST, "a topic config resource needs a topic name")
+    check_topic_name(name)
+    context.check_topic(name)
+    topic = node.controller.topics.get(name)
+    if topic is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
+    return topic
+
+
+def check_node(node: Node, name: str) -> None:
+    """Raise Refused(INVALID_REQUEST) unless `name` is the id of this node: a node serves only its own configs."""
+    try:
+        number = int(name)
+    except ValueError:  # also raised for numbers of more than 4300 digits
+        raise Refused(ErrorCode.INVALID_REQUEST, f"a node id must be a number, not {name!r}") from None
+    if number != node.id:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"this is node {node.id}; send the request to node {name}")
+
+
+def apply_changes(
+    configs: Mapping[str, str | None], rules: Mapping[str, ConfigKey], changes: Sequence[AlterConfigOp]
+) -> dict[str, str | None]:
+    """Return the configs after IncrementalAlterConfigs (KIP-339).
+
+    Raise Refused: INVALID_CONFIG for APPEND or SUBTRACT on a config that is not a list, UNKNOWN_SERVER_ERROR for an
+    unknown operation (Kafka's answer).
+    """
+    result = dict(configs)
+    for name, operation, value in changes:
+        if operation == SET:
+            result[name] = value
+        elif operation == DELETE:
+            result.pop(name, None)
+        elif operation in (APPEND, SUBTRACT):
+            result[name] = _change_list(result.get(name), name, rules.get(name), operation, value or "")
+        else:
+            raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown operation {operation}")
+    return result
+
+
+def _change_list(current: str | None, name: str, key: ConfigKey | None, operation: int, value: str) -> str:
+    if key is None or key.type != LIST:
+        raise Refused(ErrorCode.INVALID_CONFIG, f"{name} is not a list")
+    parts = [part for part in (key.default if current is None else current).split(",") if part]
+    for part in value.split(","):
+        if operation == SUBTRACT and part in parts:
+            parts.remove(part)
+        elif operation == APPEND and part not in parts:
+            parts.append(part)
+    return ",".join(parts)

@@ -1,0 +1,142 @@
+"""Checks of a produced batch before the append: its form, its transaction, the in-sync replicas.
+
+Kafka's `ProduceRequest`, `AddPartitionsToTxnManager` and `Partition.appendRecordsToLeader`.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from asyncgroup.broker.errors import AppendError
+from asyncgroup.broker.metadata.topics import Partition
+from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.node import Node
+from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.errors import CorruptRecordsError
+from asyncgroup.model import TopicPartition
+from asyncgroup.wire import messages as m
+from asyncgroup.wire.records import CODECS, LOG_OVERHEAD, read_batch_header
+
+__all__ = ["ProduceRequestError", "check_transaction", "has_min_isr", "has_transactions", "single_batch"]
+
+_ZSTD: Final = CODECS["zstd"]
+_CODEC_MASK: Final = 0x07
+_TRANSACTIONAL: Final = 0x10
+_HEADER_SIZE: Final = 61
+_BASE_OFFSET = struct.Struct(">q")
+_LENGTH = struct.Struct(">i")
+_LENGTH_AT: Final = 8
+_MAGIC_AT: Final = 16
+_MAGIC: Final = 2
+_ATTRIBUTES_LOW: Final = 22
+"""Position of the low byte of a batch's attributes."""
+
+_KNOWS_ABORTABLE: Final = 11
+"""The first version with TRANSACTION_ABORTABLE (KIP-890)."""
+
+_ADDS_PARTITIONS: Final = 12
+"""The first version in which Produce adds partitions to the transaction (KIP-890)."""
+
+
+class ProduceRequestError(AppendError):
+    """The batch is refused because of the request's form or its transaction, before the append is attempted."""
+
+
+def has_transactions(request: m.ProduceRequest) -> bool:
+    """Return whether any complete batch in the request is flagged as transactional."""
+    batches = (produced.records for topic in request.topic_data for produced in topic.partition_data)
+    return any(batch and _is_transactional(batch) for batch in batches)
+
+
+def _is_transactional(batch: bytes | memoryview) -> bool:
+    if len(batch) < _HEADER_SIZE or not batch[_ATTRIBUTES_LOW] & _TRANSACTIONAL:
+        return False
+    (length,) = _LENGTH.unpack_from(batch, _LENGTH_AT)
+    return bool(length + LOG_OVERHEAD <= len(batch))
+
+
+def single_batch(context: RequestContext, records: bytes | memoryview | None) -> bytes | memoryview:
+    """Return the one batch in `records`, checked as in `ProduceRequest.validateRecords`. Raise AppendError.
+
+    An incomplete batch after it is cut off.
+    """
+    if not records:
+        raise ProduceRequestError(ErrorCode.INVALID_RECORD, "a produce request must have a record batch")
+    if not _is_one_batch(records):
+        records = _first_of(records)
+    (base_offset,) = _BASE_OFFSET.unpack_from(records)
+    attributes = records[_ATTRIBUTES_LOW]
+    if attributes & _CODEC_MASK == _ZSTD and context.api_version < 7:
+        raise ProduceRequestError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd requires version 7 of Produce"
+        )
+    if base_offset:
+        raise AppendError(
+            ErrorCode.INVALID_RECORD, f"the base offset of a produced batch must be 0, not {base_offset}"
+        )
+    return records
+
+
+def _is_one_batch(records: bytes | memoryview) -> bool:
+    if len(records) < _HEADER_SIZE or records[_MAGIC_AT] != _MAGIC:
+        return False
+    (length,) = _LENGTH.unpack_from(records, _LENGTH_AT)
+    return bool(length == len(records) - LOG_OVERHEAD)
+
+
+def _first_of(records: bytes | memoryview) -> bytes | memoryview:
+    """Return the first batch. Raise ProduceRequestError if there is none, or if another one follows."""
+    try:
+        first = read_batch_header(records)
+        if first is None or first.magic != _MAGIC:
+            raise ProduceRequestError(ErrorCode.INVALID_RECORD, "not a complete record batch of magic 2")
+        if first.size < len(records) and read_batch_header(records, first.size) is not None:
+            raise ProduceRequestError(ErrorCode.INVALID_RECORD, "more than one record batch")
+    except CorruptRecordsError as error:
+        raise ProduceRequestError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+    return memoryview(records)[: first.size]
+
+
+def check_transaction(
+    node: Node,
+    context: RequestContext,
+    transactional_id: str | None,
+    partition: Partition,
+    records: bytes | memoryview,
+) -> None:
+    """Verify that a transactional batch belongs to an open transaction (KIP-890). Raise AppendError.
+
+    It is refused outside a transaction or from a fenced producer. The transaction coordinator is not asked if the
+    producer's transaction is already open in this partition.
+    """
+    if not records[_ATTRIBUTES_LOW] & _TRANSACTIONAL:
+        return
+    header = read_batch_header(records)
+    if header is None:
+        return  # refused by the append
+    producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
+    producers = partition.log.producers
+    if producers.is_open(*producer):
+        return
+    add_partition = context.api_version >= _ADDS_PARTITIONS
+    try:
+        producers.record_verification(header, adds_partitions=add_partition)
+    except AppendError as refused:
+        raise ProduceRequestError(refused.code, str(refused)) from refused
+    error = node.transactions.add_or_verify(
+        transactional_id,
+        producer,
+        TopicPartition(partition.topic, partition.index),
+        add_partition=add_partition,
+        supports_abortable_error=context.api_version >= _KNOWS_ABORTABLE,
+    )
+    if error:
+        raise ProduceRequestError(error, f"producer {producer.id} of {transactional_id!r}: {error.name}")
+
+
+def has_min_isr(node: Node, partition: Partition) -> bool:
+    """Return whether at least `min.insync.replicas` replicas are alive (all, if the partition has fewer)."""
+    needed = min(partition.config.min_insync_replicas, len(partition.replicas))
+    return needed <= 1 or len(node.controller.alive.intersection(partition.replicas)) >= needed

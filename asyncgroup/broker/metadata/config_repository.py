@@ -1,0 +1,242 @@
+"""Static and dynamic configs of brokers and groups, and the source of each value.
+
+Kafka's `DynamicBrokerConfig` and `GroupConfigManager`. Broker configs that are topic defaults take effect:
+cluster-wide ones for all partitions, a broker's own for the partitions that it leads. All others, except
+`log.cleaner.backoff.ms`, are only stored and returned.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.log.topic_config_keys import (
+    DEFAULT_CONFIG,
+    DYNAMIC_BROKER_CONFIG,
+    DYNAMIC_DEFAULT_BROKER_CONFIG,
+    STATIC_BROKER_CONFIG,
+    TOPIC_CONFIG_KEYS,
+)
+from asyncgroup.broker.log.topic_configs import (
+    ConfigSynonym,
+    LogConfig,
+    check_value,
+    normal_value,
+)
+from asyncgroup.broker.metadata.broker_config_keys import (
+    BROKER_CONFIG_KEYS,
+    BROKER_TO_TOPIC,
+    GROUP_CONFIG_KEYS,
+    OTHER_UNITS,
+    READ_ONLY_CONFIGS,
+    SECURITY_CONFIGS,
+    TOPIC_TO_BROKER,
+)
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.errors import ConfigError
+
+__all__ = ["BROKER", "GROUP", "STATIC_SETTINGS", "ConfigRepository"]
+
+K = TypeVar("K", int, str)
+
+_FORMS: Final = {
+    "share.auto.offset.reset": re.compile("latest|earliest|by_duration:P[0-9A-Z.]+"),
+    "share.isolation.level": re.compile("(?i:read_committed|read_uncommitted)"),
+}
+
+_MINUTE: Final = 60_000
+_UNITS: Final = {
+    "log.retention.hours": ("log.retention.ms", 60 * _MINUTE),
+    "log.retention.minutes": ("log.retention.ms", _MINUTE),
+    "log.roll.hours": ("log.roll.ms", 60 * _MINUTE),
+    "log.roll.jitter.hours": ("log.roll.jitter.ms", 60 * _MINUTE),
+}
+"""Configs in other units that apply if the one in ms is not set: the config in ms, and the ms per unit."""
+
+STATIC_SETTINGS: Final = frozenset({*BROKER_TO_TOPIC, *_UNITS})
+"""The configs that a cluster can be started with."""
+
+BROKER: Final = 4
+GROUP: Final = 32
+"""Resource types (`ConfigResource.Type`)."""
+
+_ELIGIBLE: Final = "min.insync.replicas"
+"""Set explicitly in new clusters by Kafka 4, for eligible leader replicas (KIP-966)."""
+
+
+class ConfigRepository:
+    """The configs of brokers and groups, by Kafka's names (Kafka's `ConfigRepository`)."""
+
+    def __init__(self, static: Mapping[str, str] | None = None) -> None:
+        self.static = dict(static or {})
+        """The configs that the cluster was started with, for all nodes."""
+        self.cluster: dict[str, str] = {_ELIGIBLE: self.static.get(_ELIGIBLE, "1")}
+        """The dynamic configs of all nodes."""
+        self.nodes: dict[int, dict[str, str]] = {}
+        """The dynamic configs of single nodes, by node id."""
+        self.groups: dict[str, dict[str, str]] = {}
+        """The dynamic configs of groups, by group id."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<ConfigRepository {len(self.cluster)} cluster-wide, {len(self.nodes)} nodes, "
+            f"{len(self.groups)} groups>"
+        )
+
+    @classmethod
+    def from_static(cls, given: Mapping[str, str]) -> ConfigRepository:
+        """Return the configs of a cluster started with `given`. Raise ConfigError for one that is not allowed."""
+        static = {}
+        for name, value in given.items():
+            full, factor = _UNITS.get(name, (name, 1))
+            rule = TOPIC_CONFIG_KEYS[BROKER_TO_TOPIC[full]] if full in BROKER_TO_TOPIC else None
+            if rule is None:
+                raise ConfigError(
+                    "settings",
+                    name,
+                    f"those that are defaults of topics: {', '.join(sorted(BROKER_TO_TOPIC))}",
+                )
+            if not isinstance(value, str):
+                raise ConfigError(name, value, "a string, as in Kafka's properties files")
+            if problem := check_value(BROKER_TO_TOPIC[full], rule, value):
+                raise ConfigError(name, value, problem)
+            if factor == 1 or full not in given:  # the config with the finer unit wins
+                static[full] = normal_value(rule, value if factor == 1 else str(max(-1, int(value) * factor)))
+        return cls(static)
+
+    # -- values ----------------------------------------------------------------------------------------------
+
+    def of(self, kind: int, name: str) -> dict[str, str]:
+        """Return the dynamic configs of a resource; a broker's name is its id, "" means all brokers."""
+        if kind == GROUP:
+            return self.groups.get(name, {})
+        return self.nodes.get(int(name), {}) if name else self.cluster
+
+    def put(self, kind: int, name: str, configs: Mapping[str, str]) -> None:
+        """Replace the dynamic configs of a resource."""
+        if kind == BROKER and not name:
+            self.cluster = dict(configs)
+        elif kind == BROKER:
+            _put(self.nodes, int(name), configs)
+        else:
+            _put(self.groups, name, configs)
+
+    def synonyms(self, name: str, node_id: int) -> list[ConfigSynonym]:
+        """Return the values of a broker config from all sources, the effective one first (KIP-226)."""
+        places = (
+            (self.nodes.get(node_id, {}), DYNAMIC_BROKER_CONFIG),
+            (self.cluster, DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self.static, STATIC_BROKER_CONFIG),
+        )
+        found = [ConfigSynonym(name, place[name], source) for place, source in places if name in place]
+        key = BROKER_CONFIG_KEYS.get(name)
+        if key is not None and key.default is not None:
+            found.append(ConfigSynonym(name, key.default, DEFAULT_CONFIG))
+        elif found and name in OTHER_UNITS:
+            found.append(ConfigSynonym(*OTHER_UNITS[name], DEFAULT_CONFIG))
+        return found
+
+    def topic_synonyms(self, name: str, node_id: int) -> list[ConfigSynonym]:
+        """Return the values that a topic config has by the configs of a broker, the effective one first."""
+        return self.synonyms(TOPIC_TO_BROKER[name], node_id) if name in TOPIC_TO_BROKER else []
+
+    def topic_defaults(self, node_id: int) -> dict[str, str | None]:
+        """Return the topic defaults set in broker configs, by topic config name, without Kafka's own defaults."""
+        given = {**self.static, **self.cluster, **self.nodes.get(node_id, {})}
+        return {BROKER_TO_TOPIC[name]: value for name, value in given.items() if name in BROKER_TO_TOPIC}
+
+    def log_config(self, configs: Mapping[str, str | None], node_id: int) -> LogConfig:
+        """Return the effective config of a partition led by this node, of a topic with these configs."""
+        return LogConfig.of({**self.topic_defaults(node_id), **configs})
+
+    def has_topic_default(self, names: Iterable[str]) -> bool:
+        """Return whether a broker config sets a default for one of these topic configs."""
+        wanted = {TOPIC_TO_BROKER[name] for name in names if name in TOPIC_TO_BROKER}
+        given = set(self.static).union(self.cluster, *self.nodes.values())
+        return not wanted.isdisjoint(given)
+
+    # -- rules -----------------------------------------------------------------------------------------------
+
+    def check(
+        self, kind: int, name: str, configs: Mapping[str, str | None], changed: Sequence[str]
+    ) -> dict[str, str]:
+        """Validate a resource's new configs and return them as stored; `changed` names those that differ from now.
+
+        Raise Refused as Kafka does (`ConfigAdminManager`, `ControllerConfigurationValidator`).
+        """
+        if kind == GROUP:
+            return _checked_group(configs)
+        return _checked_broker(configs, changed, of_all=not name)
+
+
+def _put(place: dict[K, dict[str, str]], key: K, configs: Mapping[str, str]) -> None:
+    if configs:
+        place[key] = dict(configs)
+    else:
+        place.pop(key, None)
+
+
+def _checked_broker(
+    configs: Mapping[str, str | None], changed: Sequence[str], *, of_all: bool
+) -> dict[str, str]:
+    given = [name for name in changed if name in configs]
+    if fixed := sorted(READ_ONLY_CONFIGS.intersection(given)):
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
+        )
+    if secured := sorted(SECURITY_CONFIGS.intersection(given)):
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            f"[{', '.join(secured)}]; in this broker they cannot change while it runs",
+        )
+    if listeners := [name for name in given if name.startswith("listener.name.")]:
+        if of_all:
+            text = "Cannot update these configs at default cluster level, broker id must be specified"
+        else:
+            text = "Listener configs cannot be changed while this broker runs"
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{text}: [{', '.join(listeners)}]")
+    if _ELIGIBLE in changed and not of_all:
+        raise Refused(
+            ErrorCode.INVALID_CONFIG, f"Broker-level {_ELIGIBLE} cannot be altered while ELR is enabled."
+        )
+    if of_all and _ELIGIBLE not in configs:
+        raise Refused(
+            ErrorCode.INVALID_CONFIG, f"Cluster-level {_ELIGIBLE} cannot be removed while ELR is enabled."
+        )
+    kept = {}
+    for name, value in configs.items():
+        key = BROKER_CONFIG_KEYS.get(name)  # unknown names are stored, as Kafka does for plugins
+        if key is not None and (
+            problem := check_value(BROKER_TO_TOPIC.get(name, name), key.rule, value or "")
+        ):
+            raise Refused(
+                ErrorCode.INVALID_REQUEST, f"Invalid value {value} for configuration {name}: {problem}"
+            )
+        kept[name] = value or ""
+    return kept
+
+
+def _checked_group(configs: Mapping[str, str | None]) -> dict[str, str]:
+    kept = {}
+    for name, value in configs.items():
+        key = GROUP_CONFIG_KEYS.get(name)
+        if key is None:
+            raise Refused(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {name}")
+        problem = check_value(name, key.rule, value or "")
+        if not problem and key.highest is not None and int(value or "") > key.highest:
+            problem = f"at most {key.highest}"
+        if name in _FORMS and not _FORMS[name].fullmatch(value or ""):
+            problem = (
+                "read_committed or read_uncommitted"
+                if "isolation" in name
+                else "latest, earliest or by_duration:<ISO 8601>"
+            )
+        if problem:
+            raise Refused(
+                ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration {name}: {problem}"
+            )
+        kept[name] = value or ""
+    return kept

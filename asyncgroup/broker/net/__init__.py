@@ -1,0 +1,1 @@
+"""A node's network side: listener, connections, request memory, framing, TLS and SASL."""

@@ -1,0 +1,114 @@
+"""TLS on a node's connections: after the handshake, a `ServerConnection` takes over."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from asyncgroup.broker.net.connection import ServerConnection
+from asyncgroup.broker.net.listener import Listener
+from asyncgroup.broker.net.security import ListenerSecurity
+from asyncgroup.escaping import escaping_logger
+
+__all__ = ["TlsHandshake", "connection_factory"]
+
+log = escaping_logger(__name__)
+
+_HANDSHAKE_TIMEOUT: Final = 10.0
+"""Time limit of a client's handshake in seconds."""
+
+
+class TlsHandshake(asyncio.Protocol):
+    """An accepted connection during its TLS handshake.
+
+    It is one of the listener's connections, so that it is aborted when the node stops.
+    """
+
+    def __init__(self, listener: Listener, context: ssl.SSLContext) -> None:
+        self._listener = listener
+        self._context = context
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._connection = ServerConnection(listener)
+        self._early: list[bytes] = []  # decrypted data received before `ServerConnection` takes over
+        self._lost = False
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+        self.number = self._connection.number
+
+    def __repr__(self) -> str:
+        return f"<TlsHandshake at node {self._listener.node_id}>"
+
+    # -- asyncio.Protocol: of the plain transport first, then of the TLS transport ----------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start the handshake; the transport is paused until TLS reads from it."""
+        assert isinstance(transport, asyncio.Transport)
+        transport.pause_reading()
+        self._transport = transport
+        self._listener.connections.add(self)
+        self._task = self._loop.create_task(self._handshake(transport))
+        self._task.add_done_callback(self._handshake_done)
+        if not self._listener.is_open:  # accepted just as the node stopped
+            self.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Keep data that arrives before `ServerConnection` takes over."""
+        self._early.append(data)
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        """Note that the client disconnected."""
+        self._lost = True
+
+    # -- the handshake -----------------------------------------------------------------------------------------
+
+    async def _handshake(self, transport: asyncio.Transport) -> None:
+        try:
+            secured = await self._loop.start_tls(
+                transport,
+                self,
+                self._context,
+                server_side=True,
+                ssl_handshake_timeout=_HANDSHAKE_TIMEOUT,
+            )
+        except OSError as error:  # includes ssl.SSLError
+            transport.abort()
+            peer = transport.get_extra_info("peername")
+            where = f"{peer[0]}:{peer[1]}" if peer else "a client"
+            reason = str(error) or "the client closed the connection"  # ConnectionResetError has no message
+            log.warning("node %d: TLS handshake with %s failed: %s", self._listener.node_id, where, reason)
+            return
+        if secured is None or self._lost:  # the client disconnected right after the handshake
+            transport.abort()
+            return
+        secured.set_protocol(self._connection)
+        self._connection.connection_made(secured)
+        for data in self._early:
+            self._connection.data_received(data)
+
+    def _handshake_done(self, task: asyncio.Task[None]) -> None:
+        self._listener.connections.discard(self)
+        if task.cancelled():
+            if self._transport is not None:
+                self._transport.abort()
+        elif task.exception() is not None:
+            log.error(
+                "node %d: unexpected error in a TLS handshake",
+                self._listener.node_id,
+                exc_info=task.exception(),
+            )
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._task is not None:
+            self._task.cancel()
+
+
+def connection_factory(security: ListenerSecurity | None) -> Callable[[Listener], asyncio.Protocol]:
+    """Return the factory of a connection's protocol. Raise ConfigError for certificates that cannot be read."""
+    context = None if security is None else security.tls_context()
+    return ServerConnection if context is None else lambda listener: TlsHandshake(listener, context)
