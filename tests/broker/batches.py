@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
+from asyncgroup.broker.log.batch_validator import check_batch
+from asyncgroup.broker.log.partition_log import LogAppendInfo, PartitionLog
 from asyncgroup.wire.records import BatchBuilder, iter_batch_headers
 
 
@@ -15,6 +18,18 @@ def batch(
     for number, value in enumerate(values or (b"v",)):
         assert builder.append(timestamp + number * step, b"k", value)
     return builder.build()
+
+
+def append(
+    log: PartitionLog,
+    data: Any,
+    leader_epoch: int,
+    *,
+    max_batch_bytes: int = 1048588,
+    by_coordinator: bool = False,
+) -> LogAppendInfo:
+    """Validate a batch by its header and append it."""
+    return log.append(check_batch(data, max_batch_bytes), leader_epoch, by_coordinator=by_coordinator)
 
 
 def keyed(

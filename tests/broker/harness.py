@@ -24,6 +24,7 @@ from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.control import ControlType
 from asyncgroup.wire.records import iter_batch_headers
+from tests.broker.batches import append
 
 GROUP = "g"
 RANGE = (("range", b"m"),)
@@ -86,7 +87,7 @@ class OneLog:
     def append(self, _partition: int, batch: bytes) -> int:
         if self.refuses is not None:
             raise Refused(self.refuses)
-        return self.log.append(batch, 0, by_coordinator=True).base_offset
+        return append(self.log, batch, 0, by_coordinator=True).base_offset
 
     def end_offset(self, _partition: int) -> int:
         return self.log.end_offset

@@ -14,6 +14,7 @@ from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.broker.log.recovery import recover
 from asyncgroup.wire.control import ControlType, read_control_type
 from asyncgroup.wire.records import BatchBuilder, decode_batch, iter_batch_headers
+from tests.broker.batches import append
 
 __all__ = ["NOW", "Driver", "FileLog", "MemoryLog", "operations"]
 
@@ -118,7 +119,7 @@ class Driver:
             builder.append(self.now, KEYS[key], data, [("h", b"%d" % value)])
             state = "open" if transactional else "committed"
             self.model.append(ModelRecord(self.end + number, KEYS[key], data, producer, state))
-        appended = self.log.append(builder.build(), 0)
+        appended = append(self.log, builder.build(), 0)
         assert (appended.base_offset, appended.duplicate) == (self.end, False)
         self.end += len(records)
         if producer >= 0:

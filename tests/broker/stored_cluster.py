@@ -15,7 +15,7 @@ from asyncgroup.broker.transactions.records import transaction_record
 from asyncgroup.broker.transactions.state import TransactionState
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.records import BatchBuilder
-from tests.broker.batches import batch
+from tests.broker.batches import append as append_to, batch
 
 __all__ = ["STEPS", "Step", "StoredCluster", "check_stored", "reopen", "run_steps"]
 
@@ -72,7 +72,7 @@ def append(
     def step(life: StoredCluster) -> None:
         builder = BatchBuilder()
         builder.append(1000, key, value)
-        life.log(topic, partition).append(builder.build(), 1)
+        append_to(life.log(topic, partition), builder.build(), 1)
 
     return step
 
@@ -168,6 +168,6 @@ def check_stored(path: Path, expected: list[dict[str, Any]], done: int, story: s
             "producer ids are unique"
         )
         life.controller.create_topic("works")
-        life.log("works").append(batch(b"on"), 9)
+        append_to(life.log("works"), batch(b"on"), 9)
     finally:
         life.data.close()

@@ -13,7 +13,7 @@ from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.records import iter_batch_headers
-from tests.broker.batches import batch, offsets
+from tests.broker.batches import append, batch, offsets
 from tests.broker.client import Client, connect
 from tests.broker.requests import (
     fetch,
@@ -321,7 +321,7 @@ async def test_markers_of_transaction_version_2_need_a_newer_epoch():
     """Requests carry the `transaction.version`; from 2 on each marker increments the producer epoch."""
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
-        cluster.partition("t", 0).log.append(transactional(b"a", producer_id=9, epoch=3), 0)
+        append(cluster.partition("t", 0).log, transactional(b"a", producer_id=9, epoch=3), 0)
         codes = []
         for epoch, transaction_version in ((3, 2), (4, 2), (4, 2), (4, 1)):
             request = write_markers(ProducerIdAndEpoch(9, epoch), 0, commit=True)
@@ -338,7 +338,7 @@ async def test_an_admin_aborts_a_hanging_transaction(version):
         cluster.create_topic("t", 2, replication_factor=1)
         leader, other = (one, two) if cluster.leader("t", 0) == 1 else (two, one)
         hanging = transactional(b"a", producer_id=9, epoch=3)
-        cluster.partition("t", 0).log.append(hanging, 0)
+        append(cluster.partition("t", 0).log, hanging, 0)
         request = write_markers(ProducerIdAndEpoch(9, 3), 0, 5, commit=False)
         codes = [
             [p.error_code for p in (await client.ask(request, version)).markers[0].topics[0].partitions]

@@ -118,7 +118,7 @@ async def test_held_requests_do_not_outlive_the_cluster():
             client.send(BEAT)
             await held.wait_hit()
         await asyncio.sleep(1)
-        assert cluster.nodes[1].connections == set()
+        assert cluster.nodes[1].listener.connections == set()
 
 
 async def test_an_error_fault_with_acks_0_closes_the_connection():

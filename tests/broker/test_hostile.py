@@ -95,7 +95,7 @@ async def test_incomplete_frames_take_only_the_memory_of_their_bytes():
                         client.send_bytes(b"x")
                     await asyncio.sleep(0.1)
                 assert await is_alive(other)
-            assert {connection.unread for connection in cluster.nodes[1].connections} == {0, 204}
+            assert {connection.unread for connection in cluster.nodes[1].listener.connections} == {0, 204}
 
 
 @pytest.mark.asyncio
@@ -126,7 +126,7 @@ async def test_requests_stay_in_the_network_while_one_is_held(network):
         for _ in range(40_000):
             client.send_bytes(TINY)
         await asyncio.sleep(1)
-        (connection,) = cluster.nodes[1].connections
+        (connection,) = cluster.nodes[1].listener.connections
         assert connection.unread < 512 * 1024
         held.release()
         for _ in range(40_000):
@@ -151,7 +151,7 @@ async def test_a_flooding_client_does_not_starve_others():
             reading = asyncio.create_task(read_frames(flood, 30_000))
             for _ in range(40):
                 assert await is_alive(modest)
-            (connection,) = (c for c in cluster.nodes[1].connections if c.unread)
+            (connection,) = (c for c in cluster.nodes[1].listener.connections if c.unread)
             assert connection.unread < 600_000
             served = [exchange.client_id for exchange in cluster.history]
             turns = [number for number, name in enumerate(served) if name == "modest"]

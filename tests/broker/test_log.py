@@ -14,13 +14,13 @@ from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.broker.log.producer_state import ProducerStateManager
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.records import read_batch_header
-from tests.broker.batches import batch, offsets, sequenced, with_crc
+from tests.broker.batches import append, batch, offsets, sequenced, with_crc
 
 
 def log_with(*counts: int) -> PartitionLog:
     log = PartitionLog("t", 0)
     for count in counts:
-        log.append(batch(*(b"x" * 10 for _ in range(count))), 0)
+        append(log, batch(*(b"x" * 10 for _ in range(count))), 0)
     return log
 
 
@@ -29,8 +29,8 @@ def log_with(*counts: int) -> PartitionLog:
 
 def test_offsets_count_records():
     log = PartitionLog("t", 0)
-    assert log.append(batch(b"a", b"b", b"c"), 0) == (0, 2, False, 1000)
-    assert log.append(batch(b"d"), 0) == (3, 3, False, 1000)
+    assert append(log, batch(b"a", b"b", b"c"), 0) == (0, 2, False, 1000)
+    assert append(log, batch(b"d"), 0) == (3, 3, False, 1000)
     assert (log.start_offset, log.end_offset, log.high_watermark) == (0, 4, 4)
     assert [(r.offset, r.value) for r in log.records()] == [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")]
     assert [r.offset for r in log.records(2)] == [2, 3]
@@ -40,7 +40,7 @@ def test_offsets_count_records():
 def test_batches_keep_their_codec(codec):
     log = PartitionLog("t", 0)
     data = batch(*[b"abc" * 100] * 5, codec=codec)
-    log.append(data, 3)
+    append(log, data, 3)
     header = read_batch_header(log.read(0, 1 << 20))
     assert header is not None
     assert header.size == len(data)
@@ -73,17 +73,17 @@ def test_batches_keep_their_codec(codec):
 def test_refused_settings(data, error):
     log = PartitionLog("t", 0)
     with pytest.raises(AppendError) as caught:
-        log.append(data, 0)
+        append(log, data, 0)
     assert caught.value.code == error
     assert (log.end_offset, log.size) == (0, 0)
 
 
 def test_a_batch_above_max_message_bytes():
     log = PartitionLog("t", 0)
-    log.max_batch_bytes = len(batch(b"x" * 100))
-    log.append(batch(b"x" * 100), 0)
+    largest = len(batch(b"x" * 100))
+    append(log, batch(b"x" * 100), 0, max_batch_bytes=largest)
     with pytest.raises(AppendError) as caught:
-        log.append(batch(b"x" * 101), 0)
+        append(log, batch(b"x" * 101), 0, max_batch_bytes=largest)
     assert caught.value.code == ErrorCode.MESSAGE_TOO_LARGE
 
 
@@ -133,7 +133,7 @@ def test_read_data_does_not_change_while_the_log_grows():
     view = log.read(0, 1 << 20)
     before = bytes(view)
     for _ in range(2000):
-        log.append(batch(b"y" * 500), 0)
+        append(log, batch(b"y" * 500), 0)
     assert bytes(view) == before
     with pytest.raises(TypeError):
         view[0] = 1
@@ -151,7 +151,7 @@ def test_consecutive_reads_return_every_record_once(sizes, limit):
     expected = []
     for number, (count, size) in enumerate(sizes):
         values = [b"%d-%d-" % (number, i) + b"z" * size for i in range(count)]
-        log.append(batch(*values), 0)
+        append(log, batch(*values), 0)
         expected += values
     assert [r.value for r in log.records()] == expected
     position, found = 0, []
@@ -174,9 +174,9 @@ def test_looking_up_timestamps():
     log = PartitionLog("t", 0)
     assert log.find_timestamp(0) is None
     assert log.latest_timestamp() is None
-    log.append(batch(b"a", b"b", b"c", timestamp=100, step=10), 0)  # 100, 110, 120
-    log.append(batch(b"d", b"e", timestamp=90, step=60), 0)  # 90, 150
-    log.append(batch(b"f", timestamp=150), 0)
+    append(log, batch(b"a", b"b", b"c", timestamp=100, step=10), 0)  # 100, 110, 120
+    append(log, batch(b"d", b"e", timestamp=90, step=60), 0)  # 90, 150
+    append(log, batch(b"f", timestamp=150), 0)
     found = {
         wanted: getattr(log.find_timestamp(wanted), "offset", None) for wanted in (0, 100, 101, 120, 121, 151)
     }
@@ -190,7 +190,7 @@ def test_a_timestamp_lookup_does_not_visit_every_batch(monkeypatch):
     """Neither the lookup by time nor that of the latest timestamp; ListOffsets runs them on large logs."""
     log = PartitionLog("t", 0)
     for number in range(3000):
-        log.append(batch(b"a", timestamp=number if number % 3 else 5), 0)
+        append(log, batch(b"a", timestamp=number if number % 3 else 5), 0)
     decoded, looked_at = [], 0
 
     class Watched(list):
@@ -255,9 +255,9 @@ def test_ended_transactions_take_no_memory_while_an_older_one_is_open():
 def test_where_leader_epochs_end():
     log = PartitionLog("t", 0)
     log.start_epoch(0)
-    log.append(batch(b"a", b"b"), 0)
+    append(log, batch(b"a", b"b"), 0)
     log.start_epoch(2)  # epoch 1 never appended
-    log.append(batch(b"c"), 2)
+    append(log, batch(b"c"), 2)
     log.start_epoch(5)
     assert log.epochs == [(0, 0), (2, 2), (5, 3)]
     ends = {epoch: log.end_offset_for_epoch(epoch) for epoch in (-1, 0, 1, 2, 3, 4, 5, 6)}
@@ -287,7 +287,7 @@ def test_an_epoch_without_records_is_replaced_by_the_next():
 
 def refused(log: PartitionLog, data: bytes) -> ErrorCode:
     with pytest.raises(AppendError) as caught:
-        log.append(data, 0)
+        append(log, data, 0)
     return caught.value.code
 
 
@@ -295,48 +295,48 @@ def test_a_duplicate_batch_keeps_its_offset():
     log = PartitionLog("t", 0)
     sent = [sequenced(number * 3, 3) for number in range(5)]
     for data in sent:
-        log.append(data, 0)
+        append(log, data, 0)
     for number, data in enumerate(sent):
-        assert log.append(data, 0) == (number * 3, number * 3 + 2, True, 1000)
+        assert append(log, data, 0) == (number * 3, number * 3 + 2, True, 1000)
     assert log.end_offset == 15
 
 
 def test_an_old_duplicate_is_out_of_order():
     log = PartitionLog("t", 0)
     for number in range(6):
-        log.append(sequenced(number), 0)
+        append(log, sequenced(number), 0)
     assert refused(log, sequenced(0)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_gaps_are_refused():
     log = PartitionLog("t", 0)
-    log.append(sequenced(0, 2), 0)
+    append(log, sequenced(0, 2), 0)
     assert refused(log, sequenced(3)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    log.append(sequenced(2), 0)
+    append(log, sequenced(2), 0)
 
 
 def test_an_unknown_producer_may_start_with_any_sequence_number():
     log = PartitionLog("t", 0)
-    log.append(sequenced(17, producer_id=8), 0)
-    log.append(sequenced(18, producer_id=8), 0)
+    append(log, sequenced(17, producer_id=8), 0)
+    append(log, sequenced(18, producer_id=8), 0)
     assert [record.offset for record in log.records()] == [0, 1]
 
 
 def test_epochs_of_a_producer():
     log = PartitionLog("t", 0)
-    log.append(sequenced(0, epoch=1), 0)
+    append(log, sequenced(0, epoch=1), 0)
     assert refused(log, sequenced(1, epoch=0)) == ErrorCode.INVALID_PRODUCER_EPOCH
     assert refused(log, sequenced(1, epoch=2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    log.append(sequenced(0, epoch=2), 0)
-    log.append(sequenced(1, epoch=2), 0)
+    append(log, sequenced(0, epoch=2), 0)
+    append(log, sequenced(1, epoch=2), 0)
     assert refused(log, sequenced(1, epoch=1)) == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 def test_sequence_numbers_wrap_around():
     log = PartitionLog("t", 0)
-    log.append(sequenced(2**31 - 2, 3), 0)  # 2**31 - 2, 2**31 - 1, 0
+    append(log, sequenced(2**31 - 2, 3), 0)  # 2**31 - 2, 2**31 - 1, 0
     assert refused(log, sequenced(2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    log.append(sequenced(1), 0)
+    append(log, sequenced(1), 0)
     log = PartitionLog("t", 0)
-    log.append(sequenced(2**31 - 1), 0)
-    log.append(sequenced(0), 0)
+    append(log, sequenced(2**31 - 1), 0)
+    append(log, sequenced(0), 0)

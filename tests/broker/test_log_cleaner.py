@@ -12,6 +12,7 @@ from asyncgroup.broker.errors import KafkaStorageError
 from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.records import BatchBuilder
+from tests.broker.batches import append
 from tests.broker.client import Client, connect
 from tests.broker.test_retention import HOUR, START, fill, offsets, virtually
 
@@ -24,7 +25,7 @@ def put(
     """Append a record in its own batch, `age` ms older than the cluster's present time."""
     builder = BatchBuilder()
     builder.append(cluster.nodes[1].clock() - age, key, value)
-    cluster.partition("t", index).log.append(builder.build(), 0)
+    append(cluster.partition("t", index).log, builder.build(), 0)
 
 
 @virtually
@@ -219,6 +220,6 @@ async def test_a_cluster_on_disk_cleans_internal_topics(tmp_path):
             builder = BatchBuilder()
             builder.append(START, b"k", b"v")
             log.roll()
-            log.append(builder.build(), 0, by_coordinator=True)
+            append(log, builder.build(), 0, by_coordinator=True)
         await asyncio.sleep(16)
         assert [record.offset for record in log.records()] == [1, 2]

@@ -11,7 +11,7 @@ from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.compacted_batches import delete_horizon
 from asyncgroup.wire.records import crc_is_valid, iter_batch_headers
-from tests.broker.batches import batch, keyed, offsets, sequenced
+from tests.broker.batches import append, batch, keyed, offsets, sequenced
 from tests.broker.transactional import Writer
 
 LIMIT = 1 << 20
@@ -37,7 +37,7 @@ def headers(log: PartitionLog):
 def test_records_are_deleted_up_to_an_offset():
     log = PartitionLog("t", 0)
     for _ in range(4):
-        log.append(batch(b"a", b"b"), 0)
+        append(log, batch(b"a", b"b"), 0)
     assert log.delete_records(3) == 3
     assert (log.start_offset, log.end_offset) == (3, 8)
     assert [record.offset for record in log.records()] == [3, 4, 5, 6, 7]
@@ -47,13 +47,13 @@ def test_records_are_deleted_up_to_an_offset():
     assert log.delete_records(1) == 3, "the log start offset never moves back"
     assert log.delete_records(-1) == 8
     assert (contents(log), log.size, log.end_offset) == ([], 0, 8)
-    assert log.append(batch(b"c"), 0).base_offset == 8
+    assert append(log, batch(b"c"), 0).base_offset == 8
 
 
 @pytest.mark.parametrize("offset", [-2, 3])
 def test_delete_records_out_of_range(offset):
     log = PartitionLog("t", 0)
-    log.append(batch(b"a", b"b"), 0)
+    append(log, batch(b"a", b"b"), 0)
     with pytest.raises(PartitionError) as caught:
         log.delete_records(offset)
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
@@ -62,9 +62,9 @@ def test_delete_records_out_of_range(offset):
 def test_timestamps_and_epochs_begin_where_the_log_does():
     log = PartitionLog("t", 0)
     log.start_epoch(0)
-    log.append(batch(b"a", b"b", timestamp=500, step=10), 0)
+    append(log, batch(b"a", b"b", timestamp=500, step=10), 0)
     log.start_epoch(3)
-    log.append(batch(b"c", timestamp=100), 3)
+    append(log, batch(b"c", timestamp=100), 3)
     log.delete_records(1)
     found = log.find_timestamp(0)
     assert found is not None
@@ -78,7 +78,7 @@ def test_timestamps_and_epochs_begin_where_the_log_does():
 def test_the_last_stable_offset_is_not_before_the_log_start():
     log = PartitionLog("t", 0)
     Writer(log, 1).write(b"a", b"b")
-    log.append(batch(b"c"), 0)
+    append(log, batch(b"c"), 0)
     log.delete_records(2)
     assert (log.last_stable_offset, log.high_watermark) == (2, 3)
 
@@ -91,7 +91,7 @@ def segmented(*timestamps: int) -> PartitionLog:
     log = PartitionLog("t", 0)
     for timestamp in timestamps:
         log.roll()
-        log.append(batch(b"v", timestamp=timestamp), 0)
+        append(log, batch(b"v", timestamp=timestamp), 0)
     return log
 
 
@@ -104,12 +104,12 @@ def test_old_segments_are_deleted_from_the_front():
 
 def test_the_active_segment_is_deleted_only_with_all_others():
     log = PartitionLog("t", 0)
-    log.append(batch(b"v", timestamp=100), 0)
-    log.append(batch(b"v", timestamp=900), 0)
+    append(log, batch(b"v", timestamp=100), 0)
+    append(log, batch(b"v", timestamp=900), 0)
     assert log.delete_old_segments(1000, 500, -1) == 0
     assert log.delete_old_segments(1401, 500, -1) == 1
     assert (log.start_offset, log.end_offset, log.size) == (2, 2, 0)
-    assert log.append(batch(b"w"), 0).base_offset == 2
+    assert append(log, batch(b"w"), 0).base_offset == 2
     assert log.delete_old_segments(10**9, -1, -1) == 0, "-1: no limit"
 
 
@@ -138,10 +138,10 @@ def test_segments_roll_by_size_and_age():
     log = PartitionLog("t", 0)
     log.segment_bytes = 2 * len(batch(b"v"))
     for timestamp in (100, 200, 300):
-        log.append(batch(b"v", timestamp=timestamp), 0)
+        append(log, batch(b"v", timestamp=timestamp), 0)
     assert [segment.base_offset for segment in log.segments] == [0, 2]
     log.segment_ms = 50
-    log.append(batch(b"v", timestamp=351), 0)
+    append(log, batch(b"v", timestamp=351), 0)
     assert [segment.base_offset for segment in log.segments] == [0, 2, 3]
 
 
@@ -151,9 +151,9 @@ def test_segments_roll_by_size_and_age():
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_compaction_keeps_the_last_record_of_each_key(codec):
     log = PartitionLog("t", 0)
-    log.append(keyed((b"a", b"1"), (b"b", b"2"), (b"a", b"3"), codec=codec), 0)
-    log.append(keyed((b"a", b"4"), (None, b"no key"), (b"c", b"5"), codec=codec), 0)
-    log.append(keyed((b"d", b"6"), codec=codec), 0)
+    append(log, keyed((b"a", b"1"), (b"b", b"2"), (b"a", b"3"), codec=codec), 0)
+    append(log, keyed((b"a", b"4"), (None, b"no key"), (b"c", b"5"), codec=codec), 0)
+    append(log, keyed((b"d", b"6"), codec=codec), 0)
     log.compact(DAY, DAY)
     assert contents(log) == [(1, b"b", b"2"), (3, b"a", b"4"), (5, b"c", b"5"), (6, b"d", b"6")]
     assert offsets(log.read(0, LIMIT)) == [(0, 2), (3, 5), (6, 6)], "batches keep their offsets"
@@ -161,13 +161,13 @@ def test_compaction_keeps_the_last_record_of_each_key(codec):
     assert [record.timestamp for record in log.records()] == [1001, 1000, 1002, 1000]
     assert {header.codec for header in headers(log)} == {headers(log)[0].codec}
     assert log.end_offset == 7
-    assert log.append(batch(b"x"), 0).base_offset == 7
+    assert append(log, batch(b"x"), 0).base_offset == 7
 
 
 def test_reading_over_a_gap():
     log = PartitionLog("t", 0)
     for number in range(6):
-        log.append(keyed((b"a" if number < 5 else b"b", b"%d" % number)), 0)
+        append(log, keyed((b"a" if number < 5 else b"b", b"%d" % number)), 0)
     log.compact(DAY, DAY)
     assert contents(log) == [(4, b"a", b"4"), (5, b"b", b"5")]
     for offset in range(5):
@@ -181,11 +181,11 @@ def test_reading_over_a_gap():
 
 def test_the_active_segment_is_not_cleaned():
     log = PartitionLog("t", 0)
-    log.append(keyed((b"a", b"1"), (b"a", b"2")), 0)
+    append(log, keyed((b"a", b"1"), (b"a", b"2")), 0)
     log.clean(DAY, log.to_clean(DAY, 0).end_offset, DAY)
     assert len(contents(log)) == 2
     log.roll()
-    log.append(keyed((b"a", b"3")), 0)
+    append(log, keyed((b"a", b"3")), 0)
     before = log.size
     log.clean(DAY, log.to_clean(DAY, 0).end_offset, DAY)
     assert contents(log) == [(1, b"a", b"2"), (2, b"a", b"3")], "keys of the active segment are ignored"
@@ -201,8 +201,8 @@ def test_young_segments_are_not_cleaned():
 
 def test_a_tombstone_is_kept_until_its_delete_horizon():
     log = PartitionLog("t", 0)
-    log.append(keyed((b"a", b"1"), timestamp=10**6), 0)
-    log.append(keyed((b"a", None), (b"b", b"2"), timestamp=10**6), 0)
+    append(log, keyed((b"a", b"1"), timestamp=10**6), 0)
+    append(log, keyed((b"a", None), (b"b", b"2"), timestamp=10**6), 0)
     now = 10**7
     log.compact(now, 5000)
     assert contents(log) == [(1, b"a", None), (2, b"b", b"2")]
@@ -231,22 +231,22 @@ def test_small_segments_are_merged():
 def test_the_last_sequence_number_of_a_producer_is_kept():
     log = PartitionLog("t", 0)
     for number in range(3):
-        log.append(sequenced(number), 0)
-    log.append(batch(b"other"), 0)  # the same key
+        append(log, sequenced(number), 0)
+    append(log, batch(b"other"), 0)  # the same key
     log.compact(2000, DAY)
     assert [(h.base_offset, h.record_count, h.base_sequence) for h in headers(log)] == [(2, 0, 2), (3, 1, -1)]
-    assert log.append(sequenced(3), 0).base_offset == 4
+    assert append(log, sequenced(3), 0).base_offset == 4
     with pytest.raises(AppendError):
-        log.append(sequenced(5), 0)
+        append(log, sequenced(5), 0)
 
 
 def test_producers_expire_after_a_day():
     log = PartitionLog("t", 0)
-    log.append(sequenced(0), 0)
-    log.append(batch(b"other"), 0)
+    append(log, sequenced(0), 0)
+    append(log, batch(b"other"), 0)
     log.compact(1000 + DAY, DAY)
     assert [h.base_offset for h in headers(log)] == [1]
-    log.append(sequenced(17), 0)
+    append(log, sequenced(17), 0)
 
 
 def test_aborted_records_are_removed_and_then_their_marker():
@@ -256,7 +256,7 @@ def test_aborted_records_are_removed_and_then_their_marker():
     writer.abort()  # 1
     writer.write(b"b")  # 2
     writer.commit()  # 3
-    log.append(keyed((b"else", b"c")), 0)  # 4
+    append(log, keyed((b"else", b"c")), 0)  # 4
     now = 10_000
     log.compact(now, 100)
     assert contents(log) == [(2, b"k", b"b"), (4, b"else", b"c")]
@@ -271,7 +271,7 @@ def test_aborted_records_are_removed_and_then_their_marker():
 
 def test_an_aborted_record_does_not_replace_an_older_one():
     log = PartitionLog("t", 0)
-    log.append(batch(b"committed"), 0)
+    append(log, batch(b"committed"), 0)
     writer = Writer(log, 1)
     writer.write(b"aborted")
     writer.abort()
@@ -281,11 +281,11 @@ def test_an_aborted_record_does_not_replace_an_older_one():
 
 def test_unstable_records_are_not_cleaned():
     log = PartitionLog("t", 0)
-    log.append(keyed((b"a", b"1")), 0)
+    append(log, keyed((b"a", b"1")), 0)
     log.roll()
-    log.append(keyed((b"a", b"2")), 0)
+    append(log, keyed((b"a", b"2")), 0)
     Writer(log, 1).write(b"open")
-    log.append(keyed((b"a", b"3")), 0)
+    append(log, keyed((b"a", b"3")), 0)
     log.compact(DAY // 2, DAY)
     assert [offset for offset, _, _ in contents(log)] == [0, 1, 2, 3], (
         "offset 1 is in the same segment as the open transaction"
@@ -298,7 +298,7 @@ def test_dirty_ratio():
     log.roll()
     log.compact(DAY, DAY)
     assert log.to_clean(DAY, 0)[1:] == (log.size, 0, math.inf)
-    log.append(batch(b"v", timestamp=7), 0)
+    append(log, batch(b"v", timestamp=7), 0)
     assert log.to_clean(DAY, 0).ratio == 0.0, "the active segment cannot be cleaned"
     log.roll()
     assert log.to_clean(DAY, 0)[2:] == (log.size // 2, 7)
@@ -307,19 +307,19 @@ def test_dirty_ratio():
     assert log.to_clean(DAY, DAY - 6).ratio == 0.0, "the segment is too young"
     Writer(log, 1).write(b"open")
     log.roll()
-    log.append(batch(b"v", timestamp=8), 0)
+    append(log, batch(b"v", timestamp=8), 0)
     log.roll()
     assert log.to_clean(DAY, 0).ratio == 0.5, "unstable records cannot be cleaned"
     log.truncate(2)
-    log.append(batch(b"v", timestamp=9), 0)
+    append(log, batch(b"v", timestamp=9), 0)
     log.roll()
     assert log.to_clean(DAY, 0).ratio == 1.0, "the cleaned part has been deleted"
 
 
 def test_a_log_that_starts_within_its_active_segment_has_nothing_to_clean():
     log = PartitionLog("t", 0)
-    log.append(keyed((b"a", b"1")), 0)
-    log.append(keyed((b"a", b"2")), 0)
+    append(log, keyed((b"a", b"1")), 0)
+    append(log, keyed((b"a", b"2")), 0)
     log.delete_records(1)
     found = log.to_clean(DAY, 0)
     assert found[1:] == (0, 0, math.inf)
@@ -331,7 +331,7 @@ def test_a_disk_error_during_cleaning_leaves_a_readable_log(monkeypatch):
     log = PartitionLog("t", 0)
     log.segment_bytes = 1
     for number in range(6):
-        log.append(keyed((b"a", b"%d" % number), (b"k%d" % number, b"x")), 0)
+        append(log, keyed((b"a", b"%d" % number), (b"k%d" % number, b"x")), 0)
     rewrite, calls = log.store.rewrite, []
 
     def fail(old, batches):
@@ -350,32 +350,32 @@ def test_a_disk_error_during_cleaning_leaves_a_readable_log(monkeypatch):
 
 def test_the_last_batch_before_the_active_segment_is_kept_even_if_empty():
     log = PartitionLog("t", 0)
-    log.append(keyed((b"a", b"1")), 0)
-    log.append(keyed((None, b"no key"), (None, b"no key")), 0)
+    append(log, keyed((b"a", b"1")), 0)
+    append(log, keyed((None, b"no key"), (None, b"no key")), 0)
     log.compact(DAY, DAY)
     assert [(h.base_offset, h.last_offset, h.record_count) for h in headers(log)] == [(0, 0, 1), (1, 2, 0)]
-    log.append(keyed((b"b", b"2")), 0)
+    append(log, keyed((b"b", b"2")), 0)
     log.compact(DAY, DAY)
     assert [(h.base_offset, h.record_count) for h in headers(log)] == [(0, 1), (3, 1)]
 
 
 def test_truncation_does_not_go_before_the_log_start():
     log = PartitionLog("t", 0)
-    log.append(batch(b"a", b"b", b"c"), 0)
+    append(log, batch(b"a", b"b", b"c"), 0)
     log.delete_records(1)
     log.truncate(2)
     assert (log.start_offset, log.end_offset, log.size) == (1, 1, 0)
-    assert log.append(batch(b"d"), 0).base_offset == 1
+    assert append(log, batch(b"d"), 0).base_offset == 1
     assert [record.value for record in log.records()] == [b"d"]
 
 
 def test_truncation_recomputes_segment_sizes():
     log = segmented(1, 2, 3)
-    log.append(batch(b"v"), 0)
+    append(log, batch(b"v"), 0)
     size = log.size
     log.truncate(2)
     assert (log.end_offset, len(log.segments), log.size) == (2, 3, size // 2)
-    log.append(batch(b"w", timestamp=50), 0)
+    append(log, batch(b"w", timestamp=50), 0)
     assert [segment.max_timestamp for segment in log.segments] == [1, 2, 50]
     log.truncate(1)
     assert [segment.base_offset for segment in log.segments] == [0, 1]

@@ -9,7 +9,7 @@ from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.control import ControlType, read_control_type
 from asyncgroup.wire.records import iter_batch_headers
-from tests.broker.batches import batch, offsets, sequenced
+from tests.broker.batches import append, batch, offsets, sequenced
 from tests.broker.transactional import Writer, transactional
 
 LIMIT = 1 << 20
@@ -22,7 +22,7 @@ def log() -> PartitionLog:
 
 def test_the_last_stable_offset_is_where_the_oldest_open_transaction_begins(log):
     first, second = Writer(log, 1), Writer(log, 2)
-    log.append(batch(b"plain"), 0)
+    append(log, batch(b"plain"), 0)
     assert log.last_stable_offset == log.high_watermark == 1
     first.write(b"a")
     second.write(b"b", b"c")
@@ -39,7 +39,7 @@ def test_the_last_stable_offset_is_where_the_oldest_open_transaction_begins(log)
 
 
 def test_reading_up_to_the_last_stable_offset(log):
-    log.append(batch(b"plain"), 0)
+    append(log, batch(b"plain"), 0)
     writer = Writer(log, 1)
     writer.write(b"a")
     end = log.last_stable_offset
@@ -96,7 +96,7 @@ def test_a_marker_without_records_changes_no_state(log):
     Writer(log, 1).abort()
     assert log.end_offset == log.last_stable_offset == 1
     assert log.aborted_transactions(0, log.read(0, LIMIT)) == []
-    log.append(transactional(b"a", producer_id=1), 0)
+    append(log, transactional(b"a", producer_id=1), 0)
 
 
 def test_sequence_numbers_go_on_after_a_marker_of_the_same_epoch(log):
@@ -104,11 +104,11 @@ def test_sequence_numbers_go_on_after_a_marker_of_the_same_epoch(log):
     writer.write(b"a", b"b")
     writer.commit()
     with pytest.raises(AppendError) as caught:
-        log.append(transactional(b"x", producer_id=1, sequence=5), 0)
+        append(log, transactional(b"x", producer_id=1, sequence=5), 0)
     assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert writer.write(b"c") == 3
     again = transactional(b"c", producer_id=1, sequence=2)
-    assert log.append(again, 0) == (3, 3, True, 1000)
+    assert append(log, again, 0) == (3, 3, True, 1000)
 
 
 def test_sequence_numbers_restart_after_a_marker_of_a_newer_epoch(log):
@@ -122,9 +122,9 @@ def test_sequence_numbers_restart_after_a_marker_of_a_newer_epoch(log):
         (1, 2, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
     ):
         with pytest.raises(AppendError) as caught:
-            log.append(transactional(b"c", producer_id=1, epoch=epoch, sequence=sequence), 0)
+            append(log, transactional(b"c", producer_id=1, epoch=epoch, sequence=sequence), 0)
         assert caught.value.code is code
-    log.append(transactional(b"c", producer_id=1, epoch=1), 0)
+    append(log, transactional(b"c", producer_id=1, epoch=1), 0)
     with pytest.raises(AppendError) as caught:
         log.append_marker(ControlType.COMMIT, 1, 0, 0)
     assert caught.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
@@ -133,7 +133,7 @@ def test_sequence_numbers_restart_after_a_marker_of_a_newer_epoch(log):
 def test_a_nontransactional_batch_within_a_transaction_is_refused(log):
     Writer(log, 1).write(b"a")
     with pytest.raises(AppendError) as caught:
-        log.append(sequenced(1, producer_id=1), 0)
+        append(log, sequenced(1, producer_id=1), 0)
     assert caught.value.code is ErrorCode.INVALID_TXN_STATE
     assert log.producers.is_open(1, 0)
     assert not log.producers.is_open(1, 1)

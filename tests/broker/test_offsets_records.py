@@ -13,6 +13,7 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.records import BatchBuilder
 from asyncgroup.wire.versioned import encode_versioned, read_prefix
+from tests.broker.batches import append
 from tests.broker.transactional import Writer
 
 names = st.text(st.characters(codec="utf-8"), max_size=20)
@@ -177,7 +178,7 @@ class TestTransactions:
             if isinstance(what, str):
                 getattr(Writer(log, producer), what)()
             else:
-                log.append(batch_of(OffsetRecord("g", T0, what), producer=producer), 0, by_coordinator=True)
+                append(log, batch_of(OffsetRecord("g", T0, what), producer=producer), 0, by_coordinator=True)
         replayed = ReplayedPartition(0)
         replayed.replay(log.read(0, 1 << 20))
         return replayed

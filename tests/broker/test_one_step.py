@@ -16,6 +16,7 @@ WAITS = {
     "control/fault.py": "requests are held, tests wait for a hit",
     "control/history.py": "tests wait for a request",
     "handlers/produce.py": "large batches are validated in a thread, before the request changes anything",
+    "net/listener.py": "a port is bound",
     "net/tls.py": "a connection starts with a handshake",
     "node.py": "listeners start and stop",
 }

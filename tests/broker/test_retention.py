@@ -19,7 +19,7 @@ from asyncgroup.broker.metadata.controller import Controller
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.records import BatchBuilder
-from tests.broker.batches import batch
+from tests.broker.batches import append, batch
 from tests.broker.client import connect
 from tests.broker.harness import FakeTimers
 from tests.broker.requests import fetch, partitions_of
@@ -40,7 +40,7 @@ def fill(cluster: EmbeddedCluster, topic: str, *ages: int, key: bytes = b"k") ->
         builder = BatchBuilder()
         builder.append(START - age, key, b"%d" % number)
         log.roll()
-        log.append(builder.build(), 0)
+        append(log, builder.build(), 0)
 
 
 def offsets(cluster: EmbeddedCluster, topic: str) -> list[int]:
@@ -247,14 +247,16 @@ def compacted(cluster: EmbeddedCluster) -> list[int]:
     log = cluster.partition("t", 0).log
     writer = Writer(log, 1)
     for number in range(5):
-        log.append(
-            batch(b"%d" % number, b"%d" % number, codec=["none", "gzip", "lz4", "snappy", "zstd"][number]), 0
+        append(
+            log,
+            batch(b"%d" % number, b"%d" % number, codec=["none", "gzip", "lz4", "snappy", "zstd"][number]),
+            0,
         )
     writer.write(b"committed")
     writer.commit()
     writer.write(b"aborted")
     writer.abort()
-    log.append(batch(b"last"), 0)
+    append(log, batch(b"last"), 0)
     writer.write(b"aborted")
     writer.abort()
     log.compact(2000, 1000)

@@ -115,7 +115,7 @@ async def test_invalid_frames_close_the_connection(frame, caplog):
 @pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
 async def test_frames_have_a_size_limit(size):
     async with EmbeddedCluster() as cluster:
-        cluster.nodes[1].max_request_bytes = 1000
+        cluster.nodes[1].listener.max_request_bytes = 1000
         async with connect(cluster) as client:
             client.send_bytes(struct.pack(">i", size) + b"x" * 100)
             assert await client.disconnected() == b""
@@ -166,7 +166,7 @@ async def test_the_parked_fetch_of_a_disconnected_client_is_dropped():
             assert len(cluster.nodes[1].purgatory) == 1
         await asyncio.sleep(1)
         assert len(cluster.nodes[1].purgatory) == 0
-        assert cluster.nodes[1].connections == set()
+        assert cluster.nodes[1].listener.connections == set()
 
 
 @pytest.mark.asyncio
@@ -196,7 +196,7 @@ async def test_a_client_that_keeps_sending_while_its_request_waits_is_not_read_a
         for _ in range(count):
             client.send_bytes(data)
         await asyncio.sleep(1)
-        (connection,) = cluster.nodes[1].connections
+        (connection,) = cluster.nodes[1].listener.connections
         assert connection.unread < 2_000_000
         held.release()
         for _ in range(count):

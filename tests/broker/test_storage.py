@@ -14,7 +14,7 @@ from asyncgroup.broker.errors import Refused
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ConfigError, UsageError
 from asyncgroup.wire import messages as m
-from tests.broker.batches import batch, offsets, sequenced
+from tests.broker.batches import append, batch, offsets, sequenced
 from tests.broker.client import connect
 from tests.broker.offsets_requests import T0, commit, fetched
 from tests.broker.requests import (
@@ -97,13 +97,13 @@ async def test_deleted_records_and_topics_stay_deleted(tmp_path):
         for name in ("gone", "t"):
             cluster.create_topic(name)
             for _ in range(5):
-                cluster.partition(name, 0).log.append(batch(b"a"), 0)
+                append(cluster.partition(name, 0).log, batch(b"a"), 0)
         cluster.partition("t", 0).log.delete_records(3)
         cluster.delete_topic("gone")
         cluster.create_topic("gone")
-        cluster.partition("gone", 0).log.append(batch(b"new"), 0)
+        append(cluster.partition("gone", 0).log, batch(b"new"), 0)
         cluster.create_topic("empty", 2)
-        cluster.partition("empty", 1).log.append(batch(b"a"), 0)
+        append(cluster.partition("empty", 1).log, batch(b"a"), 0)
         cluster.partition("empty", 1).log.delete_old_segments(2 * DAY, DAY, -1)
     async with on_disk(tmp_path) as cluster:
         log = cluster.partition("t", 0).log
@@ -122,7 +122,7 @@ async def test_deleted_records_and_topics_stay_deleted(tmp_path):
 async def test_groups_survive_a_restart(tmp_path):
     async with on_disk(tmp_path, 2) as cluster:
         cluster.create_topic("t")
-        cluster.partition("t", 0).log.append(batch(b"a"), 0)
+        append(cluster.partition("t", 0).log, batch(b"a"), 0)
         async with connect(cluster, cluster.coordinator("g")) as client:
             joined = await member(client, 0)
             assert errors(
@@ -145,10 +145,10 @@ async def test_a_truncation_survives_a_restart(tmp_path):
     async with on_disk(tmp_path) as cluster:
         cluster.create_topic("t", configs={"internal.segment.bytes": "100"})
         for number in range(6):
-            cluster.partition("t", 0).log.append(batch(b"%d" % number), 0)
+            append(cluster.partition("t", 0).log, batch(b"%d" % number), 0)
         cluster.truncate("t", 0, 2)
         partition = cluster.partition("t", 0)
-        partition.log.append(batch(b"new"), partition.leader_epoch)
+        append(partition.log, batch(b"new"), partition.leader_epoch)
         epochs = list(partition.log.epochs)
     async with on_disk(tmp_path) as cluster:
         assert [record.value for record in cluster.records("t")] == [b"0", b"1", b"new"]
@@ -160,7 +160,7 @@ async def test_a_compacted_topic_stays_compacted(tmp_path):
     async with on_disk(tmp_path) as cluster:
         cluster.create_topic("t", configs={"internal.segment.bytes": "200"})
         for number in range(20):
-            cluster.partition("t", 0).log.append(batch(b"%d" % number), 0)
+            append(cluster.partition("t", 0).log, batch(b"%d" % number), 0)
         cluster.compact("t")
         files = len(list(tmp_path.glob("topics/t.*/0/*.log")))
         assert files == 2
@@ -169,7 +169,7 @@ async def test_a_compacted_topic_stays_compacted(tmp_path):
         log = cluster.partition("t", 0).log
         assert [(record.offset, record.value) for record in log.records()] == [(19, b"19")]
         assert (log.end_offset, log.size) == (20, size)
-        assert log.append(batch(b"x"), 0).base_offset == 20
+        assert append(log, batch(b"x"), 0).base_offset == 20
 
 
 @virtually
@@ -195,7 +195,7 @@ async def test_files_that_could_not_be_deleted_do_not_affect_a_new_topic_of_that
         cluster.create_topic(name)
         partition = cluster.partition(name, 3 % len(cluster.topic(name).partitions))
         for number in range(4):
-            partition.log.append(batch(b"of the old one %d" % number), 0)
+            append(partition.log, batch(b"of the old one %d" % number), 0)
             partition.log.roll()
         partition.log.delete_records(3)
         topic = cluster.topic(name)
@@ -206,7 +206,7 @@ async def test_files_that_could_not_be_deleted_do_not_affect_a_new_topic_of_that
             cluster.delete_topic(topic.name)
         cluster.create_topic(name)
         partition = cluster.partition(name, partition.index)
-        partition.log.append(batch(b"acknowledged"), 0)
+        append(partition.log, batch(b"acknowledged"), 0)
         kept = [(record.offset, record.value) for record in cluster.records(name)]
         assert kept == [(0, b"acknowledged")]
     async with on_disk(tmp_path) as cluster:

@@ -15,7 +15,7 @@ from asyncgroup.broker.log.file_segments import FileStore, segment_path
 from asyncgroup.broker.log.open_files import OpenFiles
 from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.broker.log.recovery import recover
-from tests.broker.batches import batch, keyed, sequenced
+from tests.broker.batches import append, batch, keyed, sequenced
 from tests.broker.transactional import Writer, transactional
 
 EXAMPLES = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
@@ -58,8 +58,8 @@ def broken(*_args, **_options):
 
 def test_a_file_contains_only_the_batches(tmp_path):
     with LogDirectory(tmp_path) as log:
-        log.append(batch(b"a"), 7)
-        log.append(batch(b"b", b"c"), 8)
+        append(log, batch(b"a"), 7)
+        append(log, batch(b"b", b"c"), 8)
         kept = bytes(log.read(0, 1 << 20))
     assert (tmp_path / "00000000000000000000.log").read_bytes() == kept
     with LogDirectory(tmp_path) as log:
@@ -77,7 +77,7 @@ def test_complete_batches_before_a_torn_append_are_kept(tmp_path_factory, sizes,
     directory = tmp_path_factory.mktemp("log")
     with LogDirectory(directory) as log:
         for number, size in enumerate(sizes):
-            log.append(batch(b"%d" % number * size), 0)
+            append(log, batch(b"%d" % number * size), 0)
         ends = [entry.position + entry.size for entry in log._batches]
         everything = values(log)
     path = only_file(directory)
@@ -88,17 +88,16 @@ def test_complete_batches_before_a_torn_append_are_kept(tmp_path_factory, sizes,
         assert values(log) == everything[:whole]
         assert log.end_offset == whole
         assert path.stat().st_size == ([0, *ends])[whole]
-        assert log.append(batch(b"on"), 0).base_offset == whole
+        assert append(log, batch(b"on"), 0).base_offset == whole
     with LogDirectory(directory) as log:
         assert values(log) == [*everything[:whole], b"on"]
 
 
 def test_a_batch_larger_than_the_read_window(tmp_path):
     with LogDirectory(tmp_path) as log:
-        log.max_batch_bytes = 1 << 24
         for _ in range(2):
-            log.append(batch(os.urandom(3_000_000)), 0)
-        log.append(batch(b"small"), 0)
+            append(log, batch(os.urandom(3_000_000)), 0, max_batch_bytes=1 << 24)
+        append(log, batch(b"small"), 0)
     with LogDirectory(tmp_path) as log:
         assert [len(value or b"") for value in values(log)] == [3_000_000, 3_000_000, 5]
     path = only_file(tmp_path)
@@ -110,7 +109,7 @@ def test_a_batch_larger_than_the_read_window(tmp_path):
 def test_a_damaged_batch_ends_the_log_and_later_data_is_kept_as_corrupt(tmp_path):
     with LogDirectory(tmp_path, segment_bytes=200) as log:
         for number in range(6):
-            log.append(batch(b"%d" % number), 0)
+            append(log, batch(b"%d" % number), 0)
         assert len(log.segments) == 3
     path = segment_path(tmp_path, 2)
     data = bytearray(path.read_bytes())
@@ -118,7 +117,7 @@ def test_a_damaged_batch_ends_the_log_and_later_data_is_kept_as_corrupt(tmp_path
     path.write_bytes(data)
     with LogDirectory(tmp_path) as log:
         assert values(log) == [b"0", b"1", b"2"]
-        log.append(batch(b"new"), 0)
+        append(log, batch(b"new"), 0)
     aside = sorted(tmp_path.glob("*.corrupt"))
     assert [one.name for one in aside] == [f"0000000000000000000{offset}.log.corrupt" for offset in (2, 4)]
     assert aside[0].read_bytes() == data
@@ -131,7 +130,7 @@ def test_data_after_a_damaged_batch_of_the_last_segment_is_kept_as_corrupt(tmp_p
     """Damage of the last batch looks like a torn append."""
     with LogDirectory(tmp_path) as log:
         for number in range(3):
-            log.append(batch(b"%d" % number), 0)
+            append(log, batch(b"%d" % number), 0)
         position = log._batches[damaged].position
     path = only_file(tmp_path)
     for byte in (0, 8, 16, 69):  # offset, length, magic, records
@@ -150,7 +149,7 @@ def test_more_segments_than_open_files(tmp_path):
     directory = LogDirectory(tmp_path, segment_bytes=80)
     with directory as log:
         for number in range(300):
-            log.append(batch(b"%d" % number), 0)
+            append(log, batch(b"%d" % number), 0)
         assert values(log) == [b"%d" % number for number in range(300)]
         assert len(directory.files._descriptors) == 2
 
@@ -158,14 +157,14 @@ def test_more_segments_than_open_files(tmp_path):
 def test_producer_state_is_restored(tmp_path):
     with LogDirectory(tmp_path, segment_bytes=100) as log:
         for number in range(7):
-            log.append(sequenced(number), 0)
+            append(log, sequenced(number), 0)
         one = Writer(log, 1)
         one.write(b"a")
         one.abort()
         one.write(b"b")
     with LogDirectory(tmp_path) as log:
-        assert log.append(sequenced(4), 0) == (4, 4, True, 1000)
-        assert log.append(sequenced(7), 0).base_offset == log.end_offset - 1
+        assert append(log, sequenced(4), 0) == (4, 4, True, 1000)
+        assert append(log, sequenced(7), 0).base_offset == log.end_offset - 1
         assert log.last_stable_offset == 9
         assert [tuple(aborted) for aborted in log._aborted] == [(1, 7, 8)]
 
@@ -174,10 +173,10 @@ def test_truncation_of_a_log_with_deleted_records(tmp_path):
     """The records before the log start offset are still in the file."""
     with LogDirectory(tmp_path) as log:
         for number in range(4):
-            log.append(batch(b"%d" % number), 0)
+            append(log, batch(b"%d" % number), 0)
         log.delete_records(2)
         log.truncate(3)
-        log.append(batch(b"new"), 0)
+        append(log, batch(b"new"), 0)
         assert values(log) == [b"2", b"new"]
     with LogDirectory(tmp_path) as log:
         assert values(log) == [b"0", b"1", b"2", b"new"], "the log start offset is in the metadata"
@@ -195,7 +194,7 @@ def test_a_producer_with_only_a_marker_left_continues(tmp_path):
         writer.log = log
         assert writer.write(b"b") == 4
         with pytest.raises(AppendError):
-            log.append(transactional(b"c", producer_id=1, sequence=9), 0)
+            append(log, transactional(b"c", producer_id=1, sequence=9), 0)
 
 
 # -- crashes during compaction ----------------------------------------------------------------------------------
@@ -203,7 +202,7 @@ def test_a_producer_with_only_a_marker_left_continues(tmp_path):
 
 def test_unfinished_compaction_has_no_effect(tmp_path):
     with LogDirectory(tmp_path) as log:
-        log.append(batch(b"a"), 0)
+        append(log, batch(b"a"), 0)
     (tmp_path / "00000000000000000000.cleaned").write_bytes(b"half")
     with LogDirectory(tmp_path) as log:
         assert values(log) == [b"a"]
@@ -214,7 +213,7 @@ def test_segments_whose_batches_are_in_a_compacted_segment_are_removed(tmp_path,
     """Killed after the first of several segments was replaced by the compacted one, before the others were deleted."""
     with LogDirectory(tmp_path, segment_bytes=200) as log:
         for number in range(6):
-            log.append(batch(b"%d" % number), 0)
+            append(log, batch(b"%d" % number), 0)
         log.segment_bytes = 1 << 20
         monkeypatch.setattr(FileStore, "remove", lambda *_: None)
         log.compact(2000, 1000)
@@ -229,7 +228,7 @@ def test_segments_whose_batches_are_in_a_compacted_segment_are_removed(tmp_path,
 def test_a_full_disk_leaves_the_log_uncompacted(tmp_path, monkeypatch):
     with LogDirectory(tmp_path) as log:
         for number in range(3):
-            log.append(batch(b"%d" % number), 0)
+            append(log, batch(b"%d" % number), 0)
         log.roll()
         write = os.pwritev
 
@@ -247,7 +246,7 @@ def test_compacted_records_do_not_come_back(tmp_path, monkeypatch):
     """A value in a file that cannot be deleted has its tombstone in a later segment: that must stay, too."""
     with LogDirectory(tmp_path) as log:
         for key, value in ((b"x", b"v"), (b"k", b"value"), (b"k", None), (b"y", b"v")):
-            log.append(keyed((key, value)), 0)
+            append(log, keyed((key, value)), 0)
             log.roll()
         log.segment_bytes = 2 * log.segments[1].size
         unlink = Path.unlink

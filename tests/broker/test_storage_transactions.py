@@ -20,6 +20,7 @@ from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.control import ControlType
+from tests.broker.batches import append
 from tests.broker.client import connect
 from tests.broker.offsets_requests import T0, fetched, find
 from tests.broker.requests import produce
@@ -74,7 +75,7 @@ async def test_markers_of_a_prepared_transaction_are_written_after_a_restart(tmp
         coordinator = cluster._shared.transactions
         producer = ProducerIdAndEpoch(coordinator.init_producer_id("tx", 60.0).producer.id, 0)
         assert not coordinator.add_partitions("tx", producer, [TopicPartition("t", 0)])
-        cluster.partition("t", 0).log.append(transactional(b"v", producer_id=producer.id), 0)
+        append(cluster.partition("t", 0).log, transactional(b"v", producer_id=producer.id), 0)
         await cluster.stop_node(2)
         assert not coordinator.end("tx", producer, commit=True).error
         assert cluster.transactions["tx"].state is TransactionState.PREPARE_COMMIT
@@ -157,7 +158,7 @@ async def test_an_open_transaction_times_out_after_a_restart(tmp_path):
         coordinator = cluster._shared.transactions
         producer = coordinator.init_producer_id("tx", 60.0).producer
         coordinator.add_partitions("tx", producer, [TopicPartition("t", 0)])
-        cluster.partition("t", 0).log.append(transactional(b"v", producer_id=producer.id), 0)
+        append(cluster.partition("t", 0).log, transactional(b"v", producer_id=producer.id), 0)
     async with on_disk(tmp_path) as cluster:
         assert cluster.transactions["tx"].state is TransactionState.ONGOING
         await asyncio.sleep(61)
@@ -172,7 +173,7 @@ async def test_markers_are_retried_after_a_storage_error(tmp_path, monkeypatch):
         coordinator = cluster._shared.transactions
         producer = coordinator.init_producer_id("tx", 60.0).producer
         coordinator.add_partitions("tx", producer, [TopicPartition("t", 0)])
-        cluster.partition("t", 0).log.append(transactional(b"v", producer_id=producer.id), 0)
+        append(cluster.partition("t", 0).log, transactional(b"v", producer_id=producer.id), 0)
         with monkeypatch.context() as patch:
             patch.setattr(FileSegment, "append", broken)
             assert not coordinator.end("tx", producer, commit=True).error

@@ -18,6 +18,7 @@ from asyncgroup.broker.transactions.state import TransactionState
 from asyncgroup.broker.transactions.store import MIN_EXPIRY_SCAN
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
+from tests.broker.batches import append
 from tests.broker.harness import FakeTimers
 from tests.broker.transactional import transactional
 
@@ -87,7 +88,7 @@ class Harness:
 
     def write(self, producer: ProducerIdAndEpoch, partition: int = 0) -> None:
         data = transactional(b"v", producer_id=producer.id, epoch=producer.epoch)
-        self.log(partition).append(data, 0)
+        append(self.log(partition), data, 0)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from asyncgroup.broker.metadata.topics import Partition
 from asyncgroup.errors import UsageError
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.records import BatchBuilder
+from tests.broker.batches import append
 
 
 def a_batch(records: int, value: bytes = b"v") -> bytes:
@@ -31,10 +32,10 @@ def test_a_truncated_log_equals_one_that_was_never_longer(sizes: list[int], cut:
     expected.start_epoch(0)
     end, whole = 0, True
     for size in sizes:
-        log.append(a_batch(size, b"x" * 3000), 0)
+        append(log, a_batch(size, b"x" * 3000), 0)
         whole = whole and end + size <= cut
         if whole:
-            expected.append(a_batch(size, b"x" * 3000), 0)
+            append(expected, a_batch(size, b"x" * 3000), 0)
         end += size
     handed_out = log.read(0, 1 << 30)
     before = bytes(handed_out)
@@ -42,7 +43,7 @@ def test_a_truncated_log_equals_one_that_was_never_longer(sizes: list[int], cut:
     for each in (log, expected):
         each.start_epoch(1)
         for _ in range(more):
-            each.append(a_batch(2, b"y" * 3000), 1)
+            append(each, a_batch(2, b"y" * 3000), 1)
     assert bytes(handed_out) == before, "data that a fetch has returned does not change"
     assert (log.end_offset, log.size, log.epochs) == (expected.end_offset, expected.size, expected.epochs)
     assert [bytes(r.value or b"") for r in log.records()] == [
@@ -63,10 +64,10 @@ def test_truncation_resets_producer_state() -> None:
 
     log = PartitionLog("t", 0)
     for sequence in range(3):
-        log.append(numbered(sequence), 0)
+        append(log, numbered(sequence), 0)
     log.truncate(1)
-    assert log.append(numbered(1), 1) == (1, 1, False, 1000), "it is not a duplicate any more"
-    assert log.append(numbered(0), 1).duplicate
+    assert append(log, numbered(1), 1) == (1, 1, False, 1000), "it is not a duplicate any more"
+    assert append(log, numbered(0), 1).duplicate
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ async def test_a_truncation_starts_a_new_leader_epoch() -> None:
         cluster.create_topic("t", 1)
         partition = cluster.partition("t", 0)
         for _ in range(5):
-            partition.log.append(a_batch(1), partition.leader_epoch)
+            append(partition.log, a_batch(1), partition.leader_epoch)
         leader, epoch = partition.leader, partition.leader_epoch
         cluster.truncate("t", 0, 3)
         assert (partition.leader, partition.leader_epoch, partition.log.end_offset) == (leader, epoch + 1, 3)

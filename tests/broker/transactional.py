@@ -6,7 +6,7 @@ from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.control import ControlType
-from tests.broker.batches import batch
+from tests.broker.batches import append, batch
 from tests.broker.client import Client
 
 __all__ = [
@@ -54,7 +54,7 @@ class Writer:
             transactional=inside,
         )
         self.sequence += len(values)
-        return self.log.append(data, 0).base_offset
+        return append(self.log, data, 0).base_offset
 
     def end(self, control_type: ControlType) -> int:
         """Append the marker; return its offset."""

@@ -15,6 +15,7 @@ from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.lifecycle import BackgroundTasks
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.records import BatchBuilder
+from tests.broker.batches import append
 
 __all__ = ["PARTITIONS", "Client", "caught_up", "client", "fetches", "fill", "now", "read"]
 
@@ -34,7 +35,7 @@ def fill(
         builder = BatchBuilder("none", 1 << 30)
         for _ in range(records):
             assert builder.append(1000, b"k", b"v" * size)
-        place.log.append(builder.build(), place.leader_epoch)
+        append(place.log, builder.build(), place.leader_epoch)
     brokers.nodes[place.leader].complete_delayed_operations(place)
 
 

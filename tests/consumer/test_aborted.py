@@ -16,7 +16,7 @@ from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.control import ControlType, control_batch
 from asyncgroup.wire.records import assign_offsets, read_batch_header, update_crc
-from tests.broker.batches import batch
+from tests.broker.batches import append, batch
 from tests.broker.transactional import Writer, transactional
 from tests.consumer.support import TP, make_consumer
 
@@ -74,7 +74,7 @@ class Model:
             self.open.pop(step.producer, None)
         else:
             if step.what == "plain" or pending:
-                self.log.append(batch(*values), 0)
+                append(self.log, batch(*values), 0)
             else:
                 writer.write_plain(*values)
             self.visible += offsets
@@ -232,7 +232,7 @@ def feed(consumer, log: PartitionLog) -> None:
 async def test_lag_counts_up_to_the_last_stable_offset():
     log = PartitionLog("orders", 3)
     writer = Writer(log, 1)
-    log.append(batch(b"a", b"b"), 0)
+    append(log, batch(b"a", b"b"), 0)
     writer.write(b"c", b"d")
     consumer, passed = consumer_of(log)
     assert (consumer.high_water_mark, consumer.last_stable_offset, consumer.lag) == (4, 2, 2)

@@ -11,6 +11,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.consumer.resets import StartOffset
 from asyncgroup.errors import BrokerError, ConfigError, ErrorCode
 from asyncgroup.wire.records import BatchBuilder
+from tests.broker.batches import append
 from tests.consumer.brokers import caught_up, client, fill, read
 from tests.consumer.support import make_consumer
 
@@ -27,7 +28,7 @@ def stamped(brokers: EmbeddedCluster, partition: int, *timestamps: int) -> None:
     for timestamp in timestamps:
         builder = BatchBuilder("none", 1 << 30)
         assert builder.append(timestamp, b"k", b"v")
-        place.log.append(builder.build(), place.leader_epoch)
+        append(place.log, builder.build(), place.leader_epoch)
     brokers.nodes[place.leader].complete_delayed_operations(place)
 
 

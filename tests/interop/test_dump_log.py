@@ -13,7 +13,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.java import require_java
 from asyncgroup.testing.kafka_jars import kafka_jars
 from asyncgroup.wire.records import CODECS, BatchBuilder
-from tests.broker.batches import sequenced
+from tests.broker.batches import append, sequenced
 from tests.broker.transactional import Writer
 
 NOW, RETENTION = 10_000, 1000
@@ -29,15 +29,15 @@ async def write(directory: Path) -> None:
             for number in range(6):
                 value = None if number == 5 else b"v" * 100 * number
                 builder.append(5000 + number, b"%s-%d" % (codec.encode(), number // 2), value, [("h", None)])
-            log.append(builder.build(), 0)
-        log.append(sequenced(0), 0)
+            append(log, builder.build(), 0)
+        append(log, sequenced(0), 0)
         writer = Writer(log, 1)
         writer.write(b"committed")
         writer.commit()
         writer.write(b"aborted")
         writer.abort()
         log.compact(NOW, RETENTION)
-        log.append(sequenced(1, 3), 0)
+        append(log, sequenced(1, 3), 0)
 
 
 def dump(files: list[Path]) -> str:

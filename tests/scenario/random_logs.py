@@ -12,6 +12,7 @@ from asyncgroup.broker.metadata.topics import Partition
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.control import ControlType
 from asyncgroup.wire.records import BatchBuilder, read_batch_header
+from tests.broker.batches import append
 
 __all__ = ["RandomLogs"]
 
@@ -71,7 +72,7 @@ class RandomLogs:
             self._records += 1
             values.append(b"%08d" % self._records + self.rng.randbytes(size))
             assert builder.append(1000, None, values[-1])
-        first = place.log.append(builder.build(), place.leader_epoch).base_offset
+        first = append(place.log, builder.build(), place.leader_epoch).base_offset
         for offset, value in enumerate(values, first):
             self.written[tp][offset].add(value)
         if producer >= 0:

@@ -22,6 +22,7 @@ from asyncgroup.errors import (
 )
 from asyncgroup.offsets import CommittedOffset
 from asyncgroup.wire.records import BatchBuilder
+from tests.broker.batches import append
 from tests.scenario.support import orders
 from tests.scenario.test_read_committed import Transactions
 from tests.stories.virtual import VirtualEnvironment
@@ -38,7 +39,7 @@ def write(env: VirtualEnvironment, tp: TopicPartition, *timestamps: int) -> None
     for timestamp in timestamps:
         builder = BatchBuilder("none", 1 << 30)
         assert builder.append(timestamp, None, b"v")
-        place.log.append(builder.build(), place.leader_epoch)
+        append(place.log, builder.build(), place.leader_epoch)
     env.cluster.nodes[place.leader].complete_delayed_operations(place)
 
 

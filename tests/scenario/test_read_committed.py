@@ -9,6 +9,7 @@ import pytest
 from asyncgroup import Claim, ErrorCode as E
 from asyncgroup.broker.groups.requests import CommitRequest, OffsetAndMetadata
 from asyncgroup.model import TopicPartition
+from tests.broker.batches import append
 from tests.broker.transactional import transactional
 from tests.scenario.support import (
     Gate,
@@ -48,7 +49,7 @@ class Transactions:
         first = self._sequences.get(partition, 0)
         self._sequences[partition] = first + len(values)
         data = transactional(*values, producer_id=self.producer.id, epoch=self.producer.epoch, sequence=first)
-        place.log.append(data, place.leader_epoch)
+        append(place.log, data, place.leader_epoch)
         self._cluster.nodes[place.leader].complete_delayed_operations(place)
 
     def add_offset(self, group_id: str, partition: int, offset: int) -> None:

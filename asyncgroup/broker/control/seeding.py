@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from asyncgroup.broker.log.record_checks import checked_records
 from asyncgroup.broker.metadata.topics import Partition, Topic
 from asyncgroup.errors import ConfigError, UsageError
 from asyncgroup.model import Header, RecordMetadata
 from asyncgroup.wire.murmur2 import partition_for_key
-from asyncgroup.wire.records import BatchBuilder
+from asyncgroup.wire.records import BatchBuilder, read_batch_header
 
 __all__ = [
     "Content",
@@ -146,7 +145,10 @@ def append_records(
             taken = []
             while left and builder.append(stamp, left[-1][1], left[-1][2], headers):
                 taken.append(left.pop()[0])
-            batch = checked_records(log_of, builder.build(), now)
+            data = builder.build()
+            header = read_batch_header(data)
+            assert header is not None
+            batch = log_of.validator.validate(data, header, now)
             first = log_of.log.append(batch, log_of.leader_epoch).base_offset
             for index, number in enumerate(taken):
                 placed[number] = RecordMetadata(topic.name, place, first + index, stamp)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from asyncgroup.broker.errors import PartitionError
+from asyncgroup.broker.log.batch_validator import check_batch
 from asyncgroup.broker.metadata.controller import Controller
 from asyncgroup.broker.metadata.topics import OFFSETS_TOPIC, Partition
 from asyncgroup.error_codes import ErrorCode
@@ -73,7 +74,8 @@ class OffsetsTopic:
         place = self._controller.offsets_topic().partitions[partition]
         if place.leader != self._node_id:
             raise PartitionError(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader=(place.leader, place.leader_epoch))
-        base_offset = place.log.append(batch, place.leader_epoch, by_coordinator=True).base_offset
+        valid = check_batch(batch, place.config.max_message_bytes)
+        base_offset = place.log.append(valid, place.leader_epoch, by_coordinator=True).base_offset
         if place.log.size > max(self._compacted_bytes, 2 * self._compacted_sizes.get(partition, 0)):
             self._compact(place)
         self._on_append(place)

@@ -5,7 +5,7 @@ Versions from 0 on are advertised, see `version_ranges`; from version 13 on topi
 All replicas share one log, so appended records are replicated at once. acks=all waits, up to the request's
 timeout, only if a test has stopped the followers (`EmbeddedCluster.hold_followers`). A transactional batch
 must belong to a transaction of its coordinator; from version 12 on it adds its partition to the transaction
-(KIP-890). `record_checks` validates the records.
+(KIP-890). `log.batch_validator` validates the batch.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from asyncgroup.broker.handlers.produce_checks import (
     single_batch,
 )
 from asyncgroup.broker.handlers.registry import register
-from asyncgroup.broker.log.record_checks import InvalidRecords, checked_records, checking_takes_long
-from asyncgroup.broker.log.topic_configs import LogConfig
+from asyncgroup.broker.log.batch_validator import BatchValidator, InvalidRecords, ValidBatch
 from asyncgroup.broker.metadata.topics import INTERNAL_TOPICS, Partition
 from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
@@ -32,6 +31,7 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.off_loop import run_off_loop
 from asyncgroup.wire.primitives import Buffer
+from asyncgroup.wire.records import BatchHeader
 
 VERSIONS = (3, 13)
 
@@ -99,16 +99,16 @@ class _Large(NamedTuple):
     """A batch that takes long to validate."""
 
     produced: Produced
-    partition: Partition
+    validator: BatchValidator
     records: Buffer
+    header: BatchHeader
 
 
 class _Checked(NamedTuple):
-    """The validated batch, or the error, of a large batch, valid for this partition and these settings."""
+    """The validated batch, or the error, of a large batch, as long as the partition has an equal validator."""
 
-    partition: Partition
-    config: LogConfig
-    outcome: Buffer | AppendError
+    validator: BatchValidator
+    outcome: ValidBatch | AppendError
 
 
 class _Produce:
@@ -144,12 +144,12 @@ class _Produce:
             for produced in topic.partition_data:
                 try:
                     partition = _find(self._node, self._context, topic, produced.index)
-                    records = single_batch(self._context, produced.records)
+                    records, header = single_batch(self._context, produced.records)
                     self._check_writable(partition)
                 except (AppendError, PartitionError):
                     continue
-                if checking_takes_long(partition, records, now):
-                    found.append(_Large(produced, partition, records))
+                if partition.validator.takes_long(records, header, now):
+                    found.append(_Large(produced, partition.validator, records, header))
         return found
 
     async def handle_large(self, large: list[_Large]) -> object:
@@ -159,22 +159,23 @@ class _Produce:
         """
         # `History` removes the records from the request when its connection ends: keep them.
         self._records = {id(p): p.records for topic in self._request.topic_data for p in topic.partition_data}
-        for produced, partition, records in large:
-            config = partition.config
+        for produced, validator, records, header in large:
             try:
-                batch = await run_off_loop(checked_records, partition, records, self._node.clock())
+                batch = await run_off_loop(validator.validate, records, header, self._node.clock())
             except AppendError as error:
-                self._checked[id(produced)] = _Checked(partition, config, error)
+                self._checked[id(produced)] = _Checked(validator, error)
             else:
-                self._checked[id(produced)] = _Checked(partition, config, batch)
+                self._checked[id(produced)] = _Checked(validator, batch)
         answer = self.handle()
         return await answer if isinstance(answer, asyncio.Future) else answer
 
-    def _check_batch(self, produced: Produced, partition: Partition, records: Buffer) -> Buffer:
+    def _validate(
+        self, produced: Produced, partition: Partition, records: Buffer, header: BatchHeader
+    ) -> ValidBatch:
         """Return the batch to append. Raise AppendError if it is invalid."""
         checked = self._checked.get(id(produced))
-        if checked is None or checked[:2] != (partition, partition.config):
-            return checked_records(partition, records, self._node.clock())
+        if checked is None or checked.validator != partition.validator:
+            return partition.validator.validate(records, header, self._node.clock())
         if isinstance(checked.outcome, AppendError):
             raise checked.outcome
         return checked.outcome
@@ -227,12 +228,12 @@ class _Produce:
         partition: Partition | None = None
         try:
             partition = _find(node, context, topic, produced.index)
-            records = single_batch(context, self._records.get(id(produced), produced.records))
+            records, header = single_batch(context, self._records.get(id(produced), produced.records))
             self._check_writable(partition)
-            check_transaction(node, context, self._request.transactional_id, partition, records)
+            check_transaction(node, context, self._request.transactional_id, partition, header)
             if self._request.acks == _ALL:
                 _check_replicas(node, partition)
-            batch = self._check_batch(produced, partition, records)
+            batch = self._validate(produced, partition, records, header)
             appended = partition.log.append(batch, partition.leader_epoch)
         except PartitionError as error:
             leader = error.leader if context.api_version >= 10 else None

@@ -17,18 +17,15 @@ from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.records import CODECS, LOG_OVERHEAD, read_batch_header
+from asyncgroup.wire.records import CODECS, LOG_OVERHEAD, BatchHeader, read_batch_header
 
 __all__ = ["ProduceRequestError", "check_transaction", "has_min_isr", "has_transactions", "single_batch"]
 
 _ZSTD: Final = CODECS["zstd"]
-_CODEC_MASK: Final = 0x07
 _TRANSACTIONAL: Final = 0x10
 _HEADER_SIZE: Final = 61
-_BASE_OFFSET = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
 _LENGTH_AT: Final = 8
-_MAGIC_AT: Final = 16
 _MAGIC: Final = 2
 _ATTRIBUTES_LOW: Final = 22
 """Position of the low byte of a batch's attributes."""
@@ -57,46 +54,33 @@ def _is_transactional(batch: bytes | memoryview) -> bool:
     return bool(length + LOG_OVERHEAD <= len(batch))
 
 
-def single_batch(context: RequestContext, records: bytes | memoryview | None) -> bytes | memoryview:
-    """Return the one batch in `records`, checked as in `ProduceRequest.validateRecords`. Raise AppendError.
+def single_batch(
+    context: RequestContext, records: bytes | memoryview | None
+) -> tuple[bytes | memoryview, BatchHeader]:
+    """Return the one batch in `records` and its header, checked as in `ProduceRequest.validateRecords`.
 
-    An incomplete batch after it is cut off.
+    An incomplete batch after it is cut off. Raise AppendError.
     """
     if not records:
         raise ProduceRequestError(ErrorCode.INVALID_RECORD, "a produce request must have a record batch")
-    if not _is_one_batch(records):
-        records = _first_of(records)
-    (base_offset,) = _BASE_OFFSET.unpack_from(records)
-    attributes = records[_ATTRIBUTES_LOW]
-    if attributes & _CODEC_MASK == _ZSTD and context.api_version < 7:
-        raise ProduceRequestError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd requires version 7 of Produce"
-        )
-    if base_offset:
-        raise AppendError(
-            ErrorCode.INVALID_RECORD, f"the base offset of a produced batch must be 0, not {base_offset}"
-        )
-    return records
-
-
-def _is_one_batch(records: bytes | memoryview) -> bool:
-    if len(records) < _HEADER_SIZE or records[_MAGIC_AT] != _MAGIC:
-        return False
-    (length,) = _LENGTH.unpack_from(records, _LENGTH_AT)
-    return bool(length == len(records) - LOG_OVERHEAD)
-
-
-def _first_of(records: bytes | memoryview) -> bytes | memoryview:
-    """Return the first batch. Raise ProduceRequestError if there is none, or if another one follows."""
     try:
-        first = read_batch_header(records)
-        if first is None or first.magic != _MAGIC:
+        header = read_batch_header(records)
+        if header is None or header.magic != _MAGIC:
             raise ProduceRequestError(ErrorCode.INVALID_RECORD, "not a complete record batch of magic 2")
-        if first.size < len(records) and read_batch_header(records, first.size) is not None:
+        if header.size < len(records) and read_batch_header(records, header.size) is not None:
             raise ProduceRequestError(ErrorCode.INVALID_RECORD, "more than one record batch")
     except CorruptRecordsError as error:
         raise ProduceRequestError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-    return memoryview(records)[: first.size]
+    if header.codec == _ZSTD and context.api_version < 7:
+        raise ProduceRequestError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd requires version 7 of Produce"
+        )
+    if header.base_offset:
+        raise AppendError(
+            ErrorCode.INVALID_RECORD,
+            f"the base offset of a produced batch must be 0, not {header.base_offset}",
+        )
+    return records if header.size == len(records) else memoryview(records)[: header.size], header
 
 
 def check_transaction(
@@ -104,18 +88,15 @@ def check_transaction(
     context: RequestContext,
     transactional_id: str | None,
     partition: Partition,
-    records: bytes | memoryview,
+    header: BatchHeader,
 ) -> None:
     """Verify that a transactional batch belongs to an open transaction (KIP-890). Raise AppendError.
 
     It is refused outside a transaction or from a fenced producer. The transaction coordinator is not asked if the
     producer's transaction is already open in this partition.
     """
-    if not records[_ATTRIBUTES_LOW] & _TRANSACTIONAL:
+    if not header.is_transactional:
         return
-    header = read_batch_header(records)
-    if header is None:
-        return  # refused by the append
     producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
     producers = partition.log.producers
     if producers.is_open(*producer):

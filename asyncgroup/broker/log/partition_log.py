@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from asyncgroup.broker.errors import KafkaStorageError, PartitionError
-from asyncgroup.broker.log.batch_checks import checked_header
+from asyncgroup.broker.log.batch_validator import ValidBatch
 from asyncgroup.broker.log.leader_epochs import LeaderEpochs
 from asyncgroup.broker.log.producer_state import AbortedTransaction
 from asyncgroup.broker.log.segmented_log import SegmentedLog
@@ -25,10 +25,7 @@ from asyncgroup.wire.control import ControlType, control_batch
 from asyncgroup.wire.primitives import Buffer
 from asyncgroup.wire.records import BatchHeader, read_batch, read_batch_header
 
-__all__ = ["DEFAULT_MAX_BATCH_BYTES", "LogAppendInfo", "PartitionLog", "RecoveredBatch"]
-
-DEFAULT_MAX_BATCH_BYTES: Final = 1048588
-"""Kafka's default of `max.message.bytes`: the size of the largest accepted batch."""
+__all__ = ["LogAppendInfo", "PartitionLog", "RecoveredBatch"]
 
 
 class LogAppendInfo(NamedTuple):
@@ -53,10 +50,6 @@ class RecoveredBatch(NamedTuple):
 class PartitionLog(SegmentedLog):
     """The append-only log of a partition; the first record has offset 0."""
 
-    def __init__(self, topic: str, partition: int) -> None:
-        super().__init__(topic, partition)
-        self.max_batch_bytes = DEFAULT_MAX_BATCH_BYTES
-
     def __repr__(self) -> str:
         return f"<PartitionLog {self.topic}-{self.partition} [{self.start_offset}, {self.end_offset})>"
 
@@ -67,17 +60,17 @@ class PartitionLog(SegmentedLog):
 
     # -- append ----------------------------------------------------------------------------------------------
 
-    def append(self, data: Buffer, leader_epoch: int, *, by_coordinator: bool = False) -> LogAppendInfo:
-        """Validate one record batch, assign its offsets and append it.
+    def append(self, batch: ValidBatch, leader_epoch: int, *, by_coordinator: bool = False) -> LogAppendInfo:
+        """Append a batch at the log end offset. Only its producer's epoch and sequence numbers are checked here.
 
         `by_coordinator`: the batch was written by a group coordinator on behalf of a producer, so its sequence
         numbers are not checked (Kafka's `AppendOrigin.COORDINATOR`).
 
-        Raise AppendError: the errors of `checked_header` and `ProducerStateManager.check_append`;
-        KAFKA_STORAGE_ERROR if the write failed. Whether a transactional batch belongs to an open transaction is
-        verified by the transaction coordinator before, see `produce_checks.check_transaction`.
+        Raise AppendError: the errors of `ProducerStateManager.check_append`; KAFKA_STORAGE_ERROR if the write failed.
+        Whether a transactional batch belongs to an open transaction was verified by the transaction coordinator before,
+        see `produce_checks.check_transaction`.
         """
-        header = checked_header(data, self.max_batch_bytes)
+        data, header = batch
         if header.producer_id >= 0 and by_coordinator:
             self.producers.check_marker(header.producer_id, header.producer_epoch)
         elif header.producer_id >= 0:

@@ -7,6 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.log.batch_validator import BatchValidator
 from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.broker.log.topic_configs import DEFAULTS, LogConfig
 from asyncgroup.checks import is_legal_name
@@ -35,7 +36,17 @@ NO_LEADER: Final = -1
 class Partition:
     """One partition with its log, replicas (node ids) and leader. The leader epoch counts leader changes (KIP-101)."""
 
-    __slots__ = ("config", "deleted", "index", "leader", "leader_epoch", "log", "replicas", "topic")
+    __slots__ = (
+        "config",
+        "deleted",
+        "index",
+        "leader",
+        "leader_epoch",
+        "log",
+        "replicas",
+        "topic",
+        "validator",
+    )
 
     def __init__(self, topic: str, index: int, replicas: list[int], leader: int) -> None:
         self.topic = topic
@@ -45,6 +56,7 @@ class Partition:
         self.leader_epoch = 0
         self.deleted = False
         self.config = DEFAULTS
+        self.validator = BatchValidator(topic, index, DEFAULTS)
         self.log = PartitionLog(topic, index)
         self.log.start_epoch(0)
 
@@ -54,7 +66,7 @@ class Partition:
     def configure(self, config: LogConfig) -> None:
         """Apply new configs."""
         self.config = config
-        self.log.max_batch_bytes = config.max_message_bytes
+        self.validator = BatchValidator(self.topic, self.index, config)
         self.log.segment_bytes = config.segment_bytes
         self.log.segment_ms = config.max_segment_ms
 

@@ -15,6 +15,7 @@ from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.settings import Earliest, ReadSettings, Subscribe, TopicIds
 from asyncgroup.spark.source.worker_cluster import WorkerCluster
 from asyncgroup.wire.records import BatchBuilder
+from tests.broker.batches import append
 
 TOPIC = "orders"
 TIME = 1_700_000_000_000
@@ -57,7 +58,7 @@ def fill(
     first = place.log.end_offset
     for base in range(first, first + count, per_batch):
         data = batch(base, min(per_batch, first + count - base), **how)
-        place.log.append(data, place.leader_epoch)
+        append(place.log, data, place.leader_epoch)
     cluster.nodes[place.leader].complete_delayed_operations(place)
 
 

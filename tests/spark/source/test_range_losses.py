@@ -11,6 +11,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import BrokerError, CorruptRecordsError, ErrorCode
 from asyncgroup.spark.source.errors import DataLossError, SourceError
 from asyncgroup.wire.records import BatchBuilder, iter_batch_headers
+from tests.broker.batches import append
 from tests.spark.source.reading import TOPIC, by_partition, fill, now, part, topic_ids, worker
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual(max_virtual_time=86_400)]
@@ -286,7 +287,7 @@ async def test_a_timestamp_out_of_range(brokers: EmbeddedCluster) -> None:
     builder = BatchBuilder()
     for time in (1, 1 << 61):
         assert builder.append(time, None, b"v")
-    place.log.append(builder.build(), place.leader_epoch)
+    append(place.log, builder.build(), place.leader_epoch)
     async with worker(brokers) as one:
         with pytest.raises(SourceError, match=r"\[KAFKA_MALFORMED_RECORD_TIMESTAMP\].*orders-0 at offset 1"):
             await one.offsets(part(0, 2))
