@@ -13,7 +13,7 @@ from asyncgroup.broker.clock import WallClock
 from asyncgroup.broker.errors import PartitionError
 from asyncgroup.broker.groups.coordinator import GroupCoordinator
 from asyncgroup.broker.groups.interfaces import CoordinatorConfig
-from asyncgroup.broker.groups.log_store import LogOffsetStore
+from asyncgroup.broker.groups.offset_store import OffsetStore
 from asyncgroup.broker.groups.offsets_topic import OffsetsTopic
 from asyncgroup.broker.log.fetch_sessions import FetchSessions
 from asyncgroup.broker.metadata.controller import Controller
@@ -160,7 +160,7 @@ class Node:
             now=self._loop.time, rng=random.Random(shared.rng.getrandbits(64))
         )
         config = shared.coordinator_config
-        store = LogOffsetStore(
+        store = OffsetStore(
             OffsetsTopic(self.id, self.controller, self.complete_delayed_operations, self.clock),
             self._timers,
             self.controller.coordinators.offsets_partition,

@@ -9,7 +9,7 @@ from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.groups.coordinator import GroupCoordinator
 from asyncgroup.broker.groups.group import ClassicGroup
 from asyncgroup.broker.groups.interfaces import CoordinatorConfig
-from asyncgroup.broker.groups.log_store import LogOffsetStore
+from asyncgroup.broker.groups.offset_store import OffsetStore
 from asyncgroup.broker.groups.requests import (
     CommitRequest,
     JoinRequest,
@@ -119,7 +119,7 @@ class Harness:
     def new_coordinator(self, timers: FakeTimers) -> GroupCoordinator:
         """Return another node's coordinator on the same log."""
         delay = self.config.offsets_append_delay
-        self.store = LogOffsetStore(self.log, timers, lambda _group: 0, self.clock, append_delay=delay)
+        self.store = OffsetStore(self.log, timers, lambda _group: 0, self.clock, append_delay=delay)
         return GroupCoordinator(
             self.config, timers, self.store, lambda _group: 0, rng=self.rng, clock=self.clock
         )

@@ -220,6 +220,6 @@ def test_reprs():
     harness = Harness()
     harness.commit(1)
     assert repr(harness.coordinator) == "<GroupCoordinator partitions=1 groups=1>"
-    assert repr(harness.store) == "<LogOffsetStore 1 partitions>"
+    assert repr(harness.store) == "<OffsetStore 1 partitions>"
     assert repr(harness.coordinator._groups) == "<Groups 1>"
     assert repr(harness.store._partitions[0]) == "<ReplayedPartition 0 1 groups, 1 offsets>"

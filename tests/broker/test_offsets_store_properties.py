@@ -9,7 +9,7 @@ from __future__ import annotations
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from asyncgroup.broker.groups.log_store import LogOffsetStore
+from asyncgroup.broker.groups.offset_store import OffsetStore
 from asyncgroup.broker.groups.replayed import ReplayedPartition
 from asyncgroup.broker.groups.requests import GroupSnapshot, OffsetAndMetadata
 from asyncgroup.error_codes import ErrorCode
@@ -37,8 +37,8 @@ class Store(RuleBasedStateMachine):
         self.committed: dict[tuple[str, TopicPartition], tuple[int, int]] = {}
         self.pending: dict[int, dict[tuple[str, TopicPartition], tuple[int, int]]] = {}
 
-    def new_store(self) -> LogOffsetStore:
-        store = LogOffsetStore(self.log, self.timers, lambda _group: 0, lambda: 1000)
+    def new_store(self) -> OffsetStore:
+        store = OffsetStore(self.log, self.timers, lambda _group: 0, lambda: 1000)
         store.load(0)
         return store
 

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer as ConfluentConsumer, TopicPartition as Con
 from asyncgroup import Consumer, ConsumerConfig
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.errors import KafkaStorageError
-from asyncgroup.broker.groups.log_store import LogOffsetStore
+from asyncgroup.broker.groups.offset_store import OffsetStore
 from asyncgroup.broker.groups.offsets_topic import OffsetsTopic
 from asyncgroup.broker.groups.requests import OffsetAndMetadata
 from asyncgroup.broker.metadata.controller import Controller
@@ -191,8 +191,8 @@ class Offsets:
         self.store = self.new_store()
         self.store.load(0)
 
-    def new_store(self) -> LogOffsetStore:
-        return LogOffsetStore(self.topic, FakeTimers(), lambda _group: 0, lambda: START)
+    def new_store(self) -> OffsetStore:
+        return OffsetStore(self.topic, FakeTimers(), lambda _group: 0, lambda: START)
 
     def commit(self, group: str, partition: int, offset: int) -> None:
         errors: list[ErrorCode] = []

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from asyncgroup.broker.groups.log_store import LogOffsetStore
+from asyncgroup.broker.groups.offset_store import OffsetStore
 from asyncgroup.broker.groups.offsets_topic import OffsetsTopic
 from asyncgroup.broker.groups.requests import OffsetAndMetadata
 from asyncgroup.broker.metadata.controller import Controller
@@ -50,7 +50,7 @@ class Harness:
             (1, 2), random.Random(1), default_partitions=2, default_replication_factor=1
         )
         topic = OffsetsTopic(1, self.controller, self._note, self._clock)
-        self.store = LogOffsetStore(
+        self.store = OffsetStore(
             topic, self.timers, self.controller.coordinators.offsets_partition, self._clock
         )
         self.appended: list[TopicPartition] = []

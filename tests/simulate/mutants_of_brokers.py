@@ -12,8 +12,8 @@ from unittest.mock import patch
 from asyncgroup.broker.groups import checks, offsets
 from asyncgroup.broker.groups.coordinator import GroupCoordinator
 from asyncgroup.broker.groups.group import ClassicGroup
-from asyncgroup.broker.groups.log_store import LogOffsetStore
 from asyncgroup.broker.groups.member import GroupMember
+from asyncgroup.broker.groups.offset_store import OffsetStore
 from asyncgroup.broker.groups.rebalance import Rebalance
 from asyncgroup.broker.groups.replayed import ReplayedPartition
 from asyncgroup.broker.handlers import offset_fetch
@@ -128,13 +128,13 @@ def _two_coordinators() -> Patched:
 
 def _hasty_answers() -> Patched:
     """Commits are answered before they are written."""
-    write = LogOffsetStore.write_offsets
+    write = OffsetStore.write_offsets
 
-    def hasty(self: LogOffsetStore, group_id: str, offsets: Any, done: Any) -> None:
+    def hasty(self: OffsetStore, group_id: str, offsets: Any, done: Any) -> None:
         done(ErrorCode.NONE)
         write(self, group_id, offsets, lambda _error: None)
 
-    return patch.object(LogOffsetStore, "write_offsets", hasty)
+    return patch.object(OffsetStore, "write_offsets", hasty)
 
 
 def _half_loaded() -> Patched:

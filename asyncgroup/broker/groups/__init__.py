@@ -4,7 +4,7 @@
 - `joining`, `leaving`, `rebalance`: move a `group` through its `state`s; `member` and `protocols` are its parts, `groups`
   holds all groups.
 - `offsets`, `expiry`: offset commits, deletion and expiration.
-- `log_store`, `offsets_writer`, `records`: write groups and offsets to `__consumer_offsets`; `replayed` and
+- `offset_store`, `offsets_writer`, `records`: write groups and offsets to `__consumer_offsets`; `replayed` and
   `pending_offsets` are the state read back from it.
 - `interfaces`: what the coordinator needs from the broker (timers, clock, log) and its configuration.
 """

@@ -14,9 +14,10 @@ from asyncgroup.broker.clock import Clock
 from asyncgroup.broker.groups.checks import check_heartbeat, check_sync
 from asyncgroup.broker.groups.group import ClassicGroup
 from asyncgroup.broker.groups.groups import Groups
-from asyncgroup.broker.groups.interfaces import CoordinatorConfig, OffsetStore, WriteCallback
+from asyncgroup.broker.groups.interfaces import CoordinatorConfig, WriteCallback
 from asyncgroup.broker.groups.joining import Joining
 from asyncgroup.broker.groups.leaving import Leaving
+from asyncgroup.broker.groups.offset_store import OffsetStore
 from asyncgroup.broker.groups.offsets import GroupOffsets
 from asyncgroup.broker.groups.rebalance import Rebalance, sync_result
 from asyncgroup.broker.groups.requests import (

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
-from asyncgroup.broker.groups.requests import GroupSnapshot, OffsetAndMetadata
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.primitives import Buffer
@@ -15,7 +14,6 @@ __all__ = [
     "CoordinatorConfig",
     "ExpiredOffsets",
     "FindExpired",
-    "OffsetStore",
     "OffsetsLog",
     "WriteCallback",
 ]
@@ -85,78 +83,3 @@ class OffsetsLog(Protocol):
 
     def high_watermark(self, partition: int) -> int:
         """Return the offset up to which all replicas have the log."""
-
-
-class OffsetStore(Protocol):
-    """Durable storage for groups and offsets: `__consumer_offsets`, with its content in memory.
-
-    It serves the groups of loaded partitions only. A write is acknowledged through its `WriteCallback`, at once
-    or later; reads see acknowledged writes. `partition` is the number of a partition of `__consumer_offsets`.
-    """
-
-    def exists(self) -> bool:
-        """Whether `__consumer_offsets` exists."""
-
-    def load(self, partition: int) -> Iterable[GroupSnapshot]:
-        """Read the partition into memory. Return its groups, including those with offsets only."""
-
-    def unload(self, partition: int) -> None:
-        """Drop the partition from memory; pending writes to it fail with NOT_COORDINATOR."""
-
-    def after_writes(self, group_id: str, done: WriteCallback) -> None:
-        """Call `done` after all earlier writes to the group's partition are answered, at once if there are none."""
-
-    def is_idle(self, group_id: str) -> bool:
-        """Whether no write to the group's partition is pending."""
-
-    def on_high_watermark_updated(self, partition: int) -> None:
-        """Answer the writes below the partition's high watermark, which may have moved."""
-
-    def write_group(self, snapshot: GroupSnapshot, done: WriteCallback) -> None:
-        """Append a group metadata record."""
-
-    def write_offsets(
-        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], done: WriteCallback
-    ) -> None:
-        """Append offset commit records."""
-
-    def write_pending_offsets(
-        self,
-        group_id: str,
-        producer: tuple[int, int],
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        done: WriteCallback,
-    ) -> None:
-        """Append offset commit records in a transaction of `producer` (id, epoch).
-
-        They take effect with its commit marker.
-        """
-
-    def end_transaction(self, producer_id: int, partition: int, *, commit: bool) -> None:
-        """Commit or drop the producer's pending offsets in `partition`, where its marker was just appended."""
-
-    def unstable_partitions(self, group_id: str) -> Collection[TopicPartition]:
-        """Return the partitions for which a group has offsets in an open transaction."""
-
-    def has_open_transactions(self, group_id: str) -> bool:
-        """Whether a transaction with offsets of the group is open, even if tombstones removed those offsets."""
-
-    def remove_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition], done: WriteCallback
-    ) -> None:
-        """Append tombstones for those of the group's offsets that exist at the time of the append.
-
-        Pending and unreplicated offsets are included.
-        """
-
-    def remove_expired(self, group_id: str, find: FindExpired, done: WriteCallback) -> None:
-        """Append tombstones for the offsets that `find` returns; it is called at the time of the append."""
-
-    def remove_topic(self, topic: str) -> None:
-        """Append tombstones for all offsets of a topic."""
-
-    def remove_group(self, group_id: str, done: WriteCallback) -> None:
-        """Append tombstones for the group and all its offsets."""
-
-    def offsets(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """Return the committed offsets of a group."""

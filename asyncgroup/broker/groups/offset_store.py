@@ -11,7 +11,7 @@ from typing import Final
 
 from asyncgroup.broker.clock import Clock
 from asyncgroup.broker.groups.interfaces import FindExpired, OffsetsLog, WriteCallback
-from asyncgroup.broker.groups.offsets_writer import NON_TRANSACTIONAL, OffsetsWriter, RecordsSupplier
+from asyncgroup.broker.groups.offsets_writer import OffsetsWriter
 from asyncgroup.broker.groups.records import CoordinatorRecord, GroupRecord, OffsetRecord
 from asyncgroup.broker.groups.replayed import ReplayedPartition
 from asyncgroup.broker.groups.requests import GroupSnapshot, OffsetAndMetadata
@@ -19,15 +19,17 @@ from asyncgroup.broker.timers import Timers
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 
-__all__ = ["LogOffsetStore"]
+__all__ = ["OffsetStore"]
 
 _NO_OFFSETS: Final[Mapping[TopicPartition, OffsetAndMetadata]] = {}
 
 
-class LogOffsetStore:
-    """An `OffsetStore` for the partitions of `__consumer_offsets` that its node leads. Each write is one batch.
+class OffsetStore:
+    """Durable storage for groups and offsets: `__consumer_offsets`, with its content in memory.
 
-    `partition_of` maps a group id to its partition; for `clock` and `append_delay` see `OffsetsWriter`.
+    It serves the groups of loaded partitions only. Each write is one batch; it is acknowledged through its
+    `WriteCallback`, at once or later, and reads see acknowledged writes. `partition` is the number of a partition of
+    `__consumer_offsets`, `partition_of` maps a group id to its partition; for `clock` and `append_delay` see `OffsetsWriter`.
     """
 
     def __init__(
@@ -45,7 +47,7 @@ class LogOffsetStore:
         self._writer = OffsetsWriter(log, timers, clock, self._partitions, append_delay)
 
     def __repr__(self) -> str:
-        return f"<LogOffsetStore {len(self._partitions)} partitions>"
+        return f"<OffsetStore {len(self._partitions)} partitions>"
 
     # -- partitions ------------------------------------------------------------------------------------------
 
@@ -81,7 +83,7 @@ class LogOffsetStore:
         return () if replayed is None else replayed.unstable_partitions(group_id)
 
     def has_open_transactions(self, group_id: str) -> bool:
-        """Whether a transaction with offsets of the group is open."""
+        """Whether a transaction with offsets of the group is open, even if tombstones removed those offsets."""
         replayed = self._replayed_of(group_id)
         return replayed is not None and replayed.has_open_transactions(group_id)
 
@@ -101,13 +103,15 @@ class LogOffsetStore:
 
     def write_group(self, snapshot: GroupSnapshot, done: WriteCallback) -> None:
         """Append a group metadata record."""
-        self._write(snapshot.group_id, lambda: [GroupRecord(snapshot.group_id, snapshot)], done)
+        partition = self._partition_of(snapshot.group_id)
+        self._writer.write(partition, lambda: [GroupRecord(snapshot.group_id, snapshot)], done)
 
     def write_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], done: WriteCallback
     ) -> None:
         """Append offset commit records."""
-        self._write(group_id, lambda: _offset_records(group_id, offsets), done)
+        partition = self._partition_of(group_id)
+        self._writer.write(partition, lambda: _offset_records(group_id, offsets), done)
 
     def write_pending_offsets(
         self,
@@ -116,8 +120,12 @@ class LogOffsetStore:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         done: WriteCallback,
     ) -> None:
-        """Append offset commit records in a transaction of `producer` (id, epoch)."""
-        self._write(group_id, lambda: _offset_records(group_id, offsets), done, producer)
+        """Append offset commit records in a transaction of `producer` (id, epoch).
+
+        They take effect with its commit marker.
+        """
+        partition = self._partition_of(group_id)
+        self._writer.write(partition, lambda: _offset_records(group_id, offsets), done, producer)
 
     def remove_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], done: WriteCallback
@@ -136,7 +144,7 @@ class LogOffsetStore:
             }
             return _tombstones((group_id, tp) for tp in to_remove if tp in known)
 
-        self._write(group_id, records, done)
+        self._writer.write(self._partition_of(group_id), records, done)
 
     def remove_expired(self, group_id: str, find: FindExpired, done: WriteCallback) -> None:
         """Append tombstones for the offsets that `find` returns; it is called at the time of the append.
@@ -149,7 +157,7 @@ class LogOffsetStore:
             tombstones = _tombstones((group_id, tp) for tp in expired.partitions)
             return [*tombstones, GroupRecord(group_id, None)] if expired.group else tombstones
 
-        self._write(group_id, records, done)
+        self._writer.write(self._partition_of(group_id), records, done)
 
     def remove_topic(self, topic: str) -> None:
         """Append tombstones for all offsets of a topic."""
@@ -170,7 +178,7 @@ class LogOffsetStore:
             to_remove = dict.fromkeys([*known, *unreplicated])
             return [*_tombstones((group_id, tp) for tp in to_remove), GroupRecord(group_id, None)]
 
-        self._write(group_id, records, done)
+        self._writer.write(self._partition_of(group_id), records, done)
 
     def _topic_tombstones(self, replayed: ReplayedPartition, topic: str) -> list[CoordinatorRecord]:
         unreplicated = (
@@ -193,18 +201,9 @@ class LogOffsetStore:
         return partitions
 
     def end_transaction(self, producer_id: int, partition: int, *, commit: bool) -> None:
-        """Handle the marker of a producer's transaction, which was just appended to `partition`."""
+        """Commit or drop the producer's pending offsets in `partition`, where its marker was just appended."""
         if partition in self._partitions:  # else it is being loaded, including the marker
             self._writer.end_transaction(partition, producer_id, commit=commit)
-
-    def _write(
-        self,
-        group_id: str,
-        records: RecordsSupplier,
-        done: WriteCallback,
-        producer: tuple[int, int] = NON_TRANSACTIONAL,
-    ) -> None:
-        self._writer.write(self._partition_of(group_id), records, done, producer)
 
 
 def _offset_records(
