@@ -6,25 +6,32 @@
         ...  # clients at cluster.bootstrap_servers
         print(cluster.history.story())
 
-How the package is built:
+How the package is built, each room importing only from those below it:
 
-A request passes through these modules: `server` reads frames from a connection; `call` records the request (`history`),
-applies `faults` and calls the API's handler (`handlers/`, one module per API). Handlers use the node (`node`) with its
-logs (`log`, `fetch_sessions`, `producer_state`), group coordinator (`coordinator/`) and transaction coordinator
-(`transactions/`). Requests that must wait are parked in the `purgatory`. Only the `controller` changes topics and
-leaders; `cluster` is the object that users hold. A log consists of `segments`, in memory or in the files of `storage/`;
-`retention` and `log_cleaner` delete and compact old segments.
+- `cluster`: the object that users hold; `control`: what it is made of and what tests do from outside (options, runtime,
+  faults, history, seeded topics), and the calls of requests to handlers;
+- `handlers`: one module per API; `node`: one node with its logs, coordinators and parked requests (`purgatory`);
+- `net`: listener, connections, framing, TLS and SASL; it knows no API;
+- `storage`: all logs of the cluster: retention, the log cleaner, the data directory;
+- `groups`, `transactions`: the coordinators;
+- `metadata`: topics, configs, placement; only its `controller` changes topics and leaders;
+- `log`: the log of a partition, in memory or in files, and the validation of batches;
+- `timers`, `clock`, `errors`.
+
+A request passes through `net.connection`, `control.call` (which records it and applies faults) and its handler.
 """
 
 from asyncgroup.broker.cluster import EmbeddedCluster
 from asyncgroup.broker.control.faults import Fault, Faults
 from asyncgroup.broker.control.history import Exchange, History
+from asyncgroup.broker.control.options import ClusterOptions
 from asyncgroup.broker.control.views import GroupView, MemberView
 from asyncgroup.broker.errors import Refused, UnusedFaults
 from asyncgroup.broker.groups.requests import OffsetAndMetadata
 from asyncgroup.broker.net.security import ListenerSecurity
 
 __all__ = [
+    "ClusterOptions",
     "EmbeddedCluster",
     "Exchange",
     "Fault",

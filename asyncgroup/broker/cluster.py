@@ -10,47 +10,31 @@ in-memory network the cluster runs in virtual time.
 
 from __future__ import annotations
 
-import asyncio
-import random
-from collections.abc import Mapping, Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
-from asyncgroup.broker.clock import WallClock
-from asyncgroup.broker.control.call import CallService
-from asyncgroup.broker.control.controls import ClusterControls
+from asyncgroup.broker.control.commits import commit_offsets
 from asyncgroup.broker.control.faults import Faults
-from asyncgroup.broker.control.history import DEFAULT_HISTORY_BYTES, DEFAULT_HISTORY_LIMIT, History
-from asyncgroup.broker.control.seeding import topic_seeds
-from asyncgroup.broker.groups.interfaces import CoordinatorConfig
-from asyncgroup.broker.metadata.config_repository import ConfigRepository
-from asyncgroup.broker.metadata.controller import Controller
-from asyncgroup.broker.metadata.journal import NoJournal
-from asyncgroup.broker.metadata.topics import Topic
-from asyncgroup.broker.net.listener import DEFAULT_CONNECTIONS_MAX_IDLE, ListenerOptions
-from asyncgroup.broker.net.request_memory import DEFAULT_QUEUED_MAX_REQUEST_BYTES
-from asyncgroup.broker.net.sasl import Authenticator
-from asyncgroup.broker.net.security import ListenerSecurity
-from asyncgroup.broker.net.tls import connection_factory
-from asyncgroup.broker.node import ClusterState, Node
-from asyncgroup.broker.storage.data_directory import DataDirectory
-from asyncgroup.broker.storage.log_cleaner import LogCleaner
-from asyncgroup.broker.storage.restore import restore_controller, restored_transactions
-from asyncgroup.broker.storage.retention import CHECK_INTERVAL, Retention
-from asyncgroup.broker.timers import LoopTimers
-from asyncgroup.broker.transactions.coordinator import TransactionCoordinator
-from asyncgroup.broker.transactions.markers import MarkerWriter, TransactionMarker
+from asyncgroup.broker.control.history import History
+from asyncgroup.broker.control.options import ClusterKeywords, ClusterOptions
+from asyncgroup.broker.control.runtime import ClusterRuntime
+from asyncgroup.broker.control.seeding import SeedRecord, append_records
+from asyncgroup.broker.control.views import GroupView, view_group
+from asyncgroup.broker.metadata.topics import Partition, Topic
+from asyncgroup.broker.node import Node
+from asyncgroup.broker.transactions.metadata import TransactionMetadata
 from asyncgroup.errors import ConfigError, UsageError
+from asyncgroup.model import Header, Record, RecordMetadata
 
 __all__ = ["EmbeddedCluster"]
 
 
-class EmbeddedCluster(ClusterControls):
+class EmbeddedCluster:
     """A cluster with nodes 1 to `nodes`.
 
-    Entering the context starts them; leaving it stops them and closes all connections.
+    The options are keyword arguments, or one `ClusterOptions` value in place of `nodes`. Entering the context starts the
+    nodes; leaving it stops them and closes all connections.
 
     `host` is the address that nodes listen on, `advertised_host` the one sent to clients (default: `host`; required
     if `host` is 0.0.0.0), `ports` one port per node (default: free ones). A stopped node keeps its port. Durations
@@ -96,158 +80,28 @@ class EmbeddedCluster(ClusterControls):
     `settings`: topic defaults by the names of Kafka's broker settings, such as `{"log.retention.ms": "60000"}`.
     """
 
-    def __init__(
-        self,
-        nodes: int = 1,
-        *,
-        host: str = "127.0.0.1",
-        advertised_host: str | None = None,
-        ports: Sequence[int] | None = None,
-        topics: object = None,
-        auto_create_topics: bool = False,
-        default_partitions: int = 1,
-        default_replication_factor: int | None = None,
-        initial_rebalance_delay: float = 0.0,
-        group_min_session_timeout: float = 0.0,
-        group_max_session_timeout: float = 1800.0,
-        group_max_size: int = 2**31 - 1,
-        offsets_retention: float = 7 * 24 * 3600.0,
-        offsets_retention_check_interval: float = 600.0,
-        offsets_append_delay: float = 0.0,
-        offsets_load_delay: float = 0.0,
-        queued_max_request_bytes: int = DEFAULT_QUEUED_MAX_REQUEST_BYTES,
-        connections_max_idle: float | None = DEFAULT_CONNECTIONS_MAX_IDLE,
-        history_limit: int = DEFAULT_HISTORY_LIMIT,
-        history_bytes: int = DEFAULT_HISTORY_BYTES,
-        history_payloads: bool = False,
-        racks: Sequence[str | None] | None = None,
-        seed: int | None = None,
-        start_time: int | None = None,
-        data_dir: str | Path | None = None,
-        fsync: bool = False,
-        retention_check_interval: float = CHECK_INTERVAL,
-        security: ListenerSecurity | None = None,
-        settings: Mapping[str, str] | None = None,
-    ) -> None:
-        _check_nodes(nodes, ports=ports, racks=racks)
-        if queued_max_request_bytes <= 0:
-            raise ConfigError("queued_max_request_bytes", queued_max_request_bytes, "bytes, more than 0")
-        if connections_max_idle is not None and not connections_max_idle > 0:
-            raise ConfigError(
-                "connections_max_idle", connections_max_idle, "seconds, more than 0, or None for never"
-            )
-        _check_intervals(
-            retention_check_interval=retention_check_interval,
-            offsets_retention_check_interval=offsets_retention_check_interval,
-        )
-        rng = random.Random(seed)
-        self._shared = ClusterState(
-            controller=_new_controller(
-                nodes,
-                rng,
-                default_partitions,
-                default_replication_factor,
-                ConfigRepository.from_static(settings or {}),
-            ),
-            rng=rng,
-            coordinator_config=CoordinatorConfig(
-                initial_rebalance_delay=initial_rebalance_delay,
-                min_session_timeout=group_min_session_timeout,
-                max_session_timeout=group_max_session_timeout,
-                max_size=group_max_size,
-                offsets_retention=offsets_retention,
-                offsets_retention_check_interval=offsets_retention_check_interval,
-                offsets_append_delay=offsets_append_delay,
-                offsets_load_delay=offsets_load_delay,
-            ),
-            auto_create_topics=auto_create_topics,
-            listeners=ListenerOptions(
-                connect=connection_factory(security),
-                new_authenticator=partial(self._new_authenticator, security, rng),
-                protocol="PLAINTEXT" if security is None else security.protocol,
-                queued_max_request_bytes=queued_max_request_bytes,
-                connections_max_idle=connections_max_idle,
-            ),
-            new_service=lambda node: CallService(node, self._history, self._faults),
-        )
-        self._history = History(
-            history_limit,
-            max_bytes=history_bytes,
-            payloads=history_payloads,
-            topic_name=self._topic_name,
-        )
-        self._faults = Faults(self._topics_of)
-        if security is not None:
-            self._shared.controller.scram_users.add_passwords(security.users, rng)
-        self._start_time = start_time
-        self._topics = topic_seeds(topics)
-        # absolute, as the process may change its working directory
-        self._data_dir = None if data_dir is None else Path(data_dir).absolute()
-        self._fsync = fsync
-        self._data: DataDirectory | None = None
-        self._retention_check_interval = retention_check_interval
-        self._host = host
-        self._advertised_host = _advertised(host, advertised_host)
-        self._ports = list(ports or [0] * nodes)
-        self._racks = list(racks or [None] * nodes)
-        self._moving = asyncio.Lock()
-        self._entered = False
-
-    def _new_authenticator(
-        self, security: ListenerSecurity | None, rng: random.Random
-    ) -> Authenticator | None:
-        if security is None or not security.sasl:
-            return None
-        return Authenticator(
-            security, self._shared.controller.scram_users, rng, asyncio.get_running_loop().time
-        )
+    def __init__(self, nodes: int | ClusterOptions = 1, **options: Unpack[ClusterKeywords]) -> None:
+        if not isinstance(nodes, ClusterOptions):
+            nodes = ClusterOptions(nodes=nodes, **options)
+        elif options:
+            raise UsageError(f"{', '.join(options)}: an option may not be given beside ClusterOptions")
+        self._runtime = ClusterRuntime(nodes)
+        self._state = self._runtime.state
 
     def __repr__(self) -> str:
-        alive = sorted(self._shared.controller.alive)
-        return f"<EmbeddedCluster nodes {alive} of {list(self._shared.controller.node_ids)}>"
+        controller = self._state.controller
+        return f"<EmbeddedCluster nodes {sorted(controller.alive)} of {list(controller.node_ids)}>"
 
     # -- start and stop --------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         """Start all nodes."""
-        if self._entered:
-            raise UsageError("an EmbeddedCluster can be entered only once; create a new one")
-        _check_asyncio()
-        self._entered = True
-        shared = self._shared
-        shared.clock = WallClock(asyncio.get_running_loop().time, self._start_time)
-        shared.transactions = self._new_transactions()
-        self._retention = self._new_retention()
-        try:
-            if self._data_dir is not None:
-                self._data = DataDirectory(self._data_dir, fsync=self._fsync)
-                shared.log_dir = str(self._data_dir)
-                restore_controller(self._data, shared.controller)
-            for node_id, port, rack in zip(shared.controller.node_ids, self._ports, self._racks, strict=True):
-                node = Node(
-                    node_id,
-                    shared,
-                    host=self._host,
-                    advertised_host=self._advertised_host,
-                    port=port,
-                    rack=rack,
-                )
-                shared.nodes[node_id] = node
-                await node.open()
-            shared.controller.coordinators.assign_evenly(shared.controller.alive)
-            if self._data is not None:
-                shared.transactions.restore(restored_transactions(self._data))
-            self._seed()
-            for node in shared.nodes.values():  # last: clients must not see a cluster that is half started
-                await node.listen()
-        except BaseException:
-            await self._stop_all()
-            raise
+        await self._runtime.start(self._seed)
         return self
 
     def _seed(self) -> None:
-        for name, seed in self._topics.items():
-            if name not in self._shared.controller.topics:  # topics in the data directory are left unchanged
+        for name, seed in self._runtime.options.seeds.items():
+            if name not in self._state.controller.topics:  # topics in the data directory are left unchanged
                 self.create_topic(name, **seed.options)
                 self.produce(name, *seed.records)
 
@@ -261,75 +115,23 @@ class EmbeddedCluster(ClusterControls):
         """
         try:
             if exc is None:
-                self._faults.check()
+                self._runtime.faults.check()
         finally:
-            await self._stop_all()
-
-    def _new_transactions(self) -> TransactionCoordinator:
-        """Transaction state belongs to the cluster and survives its nodes, as `__transaction_state` does in Kafka."""
-        shared, loop = self._shared, asyncio.get_running_loop()
-        self._timers = LoopTimers(loop)
-        markers = MarkerWriter(
-            shared.controller, self._offsets_ended, self._complete_delayed_operations, shared.clock
-        )
-        return TransactionCoordinator(shared.controller, self._timers, markers)
-
-    def _new_retention(self) -> Retention:
-        shared = self._shared
-        retention = Retention(
-            shared.controller,
-            self._timers,
-            shared.clock,
-            self._complete_delayed_operations,
-            interval=self._retention_check_interval,
-            all_topics=self._data_dir is not None,
-        )
-        cleaner = LogCleaner(
-            shared.controller,
-            self._timers,
-            shared.clock,
-            self._complete_delayed_operations,
-            all_topics=self._data_dir is not None,
-        )
-
-        def configs_changed(topic: Topic) -> None:
-            retention.configs_changed(topic)
-            cleaner.configs_changed(topic)
-
-        shared.controller.configs_changed = configs_changed
-        return retention
-
-    def _offsets_ended(self, partition: int, marker: TransactionMarker) -> None:
-        node = self._shared.nodes.get(self._shared.controller.coordinators.offsets_leaders[partition])
-        if node is not None:
-            node.coordinator.end_transaction(marker.producer.id, partition, commit=marker.commit)
-
-    async def _stop_all(self) -> None:
-        # All nodes halt in one step without an await, so that even a cancelled exit leaves nothing running.
-        self._shared.ended = True
-        self._timers.clear()
-        self._shared.controller.journal = NoJournal()  # leader changes caused by the shutdown are not stored
-        halted = [(node, node.halt(reserve_port=False)) for node in self._shared.nodes.values()]
-        if self._data is not None:
-            self._data.close()
-        for node, _ in halted:
-            node.close()
-        for node, rest in halted:
-            await node.wait_stopped(rest)
-        self._faults.clear()
+            await self._runtime.stop()
 
     # -- nodes -----------------------------------------------------------------------------------------------
 
     @property
     def nodes(self) -> Mapping[int, Node]:
         """The nodes by id (from 1), including stopped ones."""
-        return self._shared.nodes
+        return self._state.nodes
 
     @property
     def bootstrap_servers(self) -> str:
         """`host:port,host:port,…` of all nodes, including stopped ones; IPv6 addresses are in brackets."""
-        host = f"[{self._advertised_host}]" if ":" in self._advertised_host else self._advertised_host
-        return ",".join(f"{host}:{node.port}" for node in self._shared.nodes.values())
+        host = self._runtime.advertised_host
+        host = f"[{host}]" if ":" in host else host
+        return ",".join(f"{host}:{node.port}" for node in self._state.nodes.values())
 
     async def stop_node(self, node_id: int) -> None:
         """Kill a node: its connections and listener are closed; requests parked there get no response.
@@ -338,7 +140,7 @@ class EmbeddedCluster(ClusterControls):
         coordinator loads the groups as they were last written: a rebalance in progress starts again.
         """
         node = self._node(node_id)
-        async with self._moving:
+        async with self._runtime.moving:
             await node.stop()
 
     async def start_node(self, node_id: int) -> None:
@@ -347,7 +149,7 @@ class EmbeddedCluster(ClusterControls):
         Raise ClosedError if the cluster has ended.
         """
         node = self._node(node_id)
-        async with self._moving:
+        async with self._runtime.moving:
             if not node.running:
                 await node.start()
 
@@ -362,51 +164,203 @@ class EmbeddedCluster(ClusterControls):
         self._node(node_id).delay = delay
 
     def _node(self, node_id: int) -> Node:
-        node = self._shared.nodes.get(node_id)
+        node = self._state.nodes.get(node_id)
         if node is None:
-            raise UsageError(f"there is no node {node_id}; the nodes are {sorted(self._shared.nodes)}")
+            raise UsageError(f"there is no node {node_id}; the nodes are {sorted(self._state.nodes)}")
         return node
 
+    # -- topics ----------------------------------------------------------------------------------------------
 
-def _check_asyncio() -> None:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        raise UsageError(
-            "an EmbeddedCluster needs a running asyncio event loop, and there is none (is this trio?); "
-            "asyncgroup.testing.KafkaServer runs one in a thread, for any kind of client"
-        ) from None
+    def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        *,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a topic; None means the cluster's default.
 
+        Raise `broker.Refused` with the error code of CreateTopics.
+        """
+        self._state.controller.create_topic(
+            name,
+            -1 if partitions is None else partitions,
+            -1 if replication_factor is None else replication_factor,
+            configs=configs,
+        )
 
-def _check_nodes(nodes: int, **per_node: Sequence[object] | None) -> None:
-    if nodes < 1:
-        raise ConfigError("nodes", nodes, "1 or more")
-    for name, values in per_node.items():
-        if values is not None and len(values) != nodes:
-            raise ConfigError(name, list(values), f"one for each of {nodes} nodes")
+    def create_partitions(self, name: str, total: int) -> None:
+        """Increase a topic's partitions to `total`."""
+        self._state.controller.create_partitions(self.topic(name), total)
 
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with its records and the offsets committed for it."""
+        next(iter(self._state.nodes.values())).delete_topic(self.topic(name))
 
-def _check_intervals(**seconds: float) -> None:
-    """Raise ConfigError for an interval of 0 or less: its timer would keep the loop busy."""
-    for name, value in seconds.items():
-        if not value > 0:  # also refuses NaN
-            raise ConfigError(name, value, "seconds, more than 0")
+    def topic(self, name: str) -> Topic:
+        """Return a topic with its partitions. Raise UsageError if it does not exist."""
+        topic = self._state.controller.topics.get(name)
+        if topic is None:
+            raise UsageError(f"no topic {name!r}; the topics are {sorted(self._state.controller.topics)}")
+        return topic
 
+    def partition(self, topic: str, partition: int) -> Partition:
+        """Return a partition with its log, leader and replicas. Raise UsageError if it does not exist."""
+        partitions = self.topic(topic).partitions
+        if not 0 <= partition < len(partitions):
+            raise UsageError(f"topic {topic!r} has partitions 0 to {len(partitions) - 1}, not {partition}")
+        return partitions[partition]
 
-def _advertised(host: str, advertised_host: str | None) -> str:
-    """Return the host to advertise; like Kafka, refuse to advertise `0.0.0.0`."""
-    if advertised_host is None and host in {"0.0.0.0", "::"}:
-        raise ConfigError("host", host, "only with an advertised_host that clients can connect to")
-    return advertised_host or host
+    def records(self, topic: str, partition: int | None = None) -> list[Record]:
+        """Return the decoded records of a topic, or of one partition, ordered by partition and offset.
 
+        Records of open and aborted transactions are included, transaction markers are not.
+        """
+        partitions = self.topic(topic).partitions if partition is None else [self.partition(topic, partition)]
+        return [record for each in partitions for record in each.log.records()]
 
-def _new_controller(
-    nodes: int, rng: random.Random, partitions: int, factor: int | None, settings: ConfigRepository
-) -> Controller:
-    return Controller(
-        range(1, nodes + 1),
-        rng,
-        default_partitions=partitions,
-        settings=settings,
-        default_replication_factor=min(3, nodes) if factor is None else factor,
-    )
+    def produce(
+        self,
+        topic: str,
+        *records: SeedRecord,
+        partition: int | None = None,
+        headers: Sequence[Header] = (),
+        timestamp: int | None = None,
+    ) -> list[RecordMetadata]:
+        """Append records directly, without a client; return their metadata in the order given.
+
+        A record is its value, or a pair of key and value; text is encoded as UTF-8. Records go to `partition`;
+        without it, records with a key go where Java's default partitioner puts them, records without one to the
+        partitions in turn. `headers` and `timestamp` (ms since 1970, default: now) apply to all records.
+
+        Raise UsageError for a topic or partition that does not exist or has no leader, ConfigError for an invalid key,
+        value or timestamp, AppendError where a Produce request would be refused.
+        """
+        return append_records(
+            self.topic(topic),
+            records,
+            partition=partition,
+            headers=headers,
+            timestamp=timestamp,
+            now=self._state.clock(),
+            on_append=self._runtime.complete_delayed_operations,
+        )
+
+    def commit(self, group_id: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Commit offsets (next to read) for a group without members: `commit("billing", {("orders", 0): 5})`.
+
+        Raise UsageError if a partition does not exist, the group has members (only they may commit), or no node
+        coordinates the group; ConfigError for an invalid offset.
+        """
+        for topic, partition in offsets:
+            self.partition(topic, partition)
+        commit_offsets(self._state, group_id, offsets)
+
+    def apply_retention(self) -> None:
+        """Delete the segments beyond `retention.ms` and `retention.bytes` of all topics now.
+
+        See `PartitionLog.delete_old_segments`. Kafka's defaults are seven days and no size limit.
+        """
+        self._runtime.retention.apply()
+
+    def compact(self, topic: str) -> None:
+        """Compact a topic now, whatever its `cleanup.policy`: keep the last record of each key.
+
+        Records from the first open transaction on are not compacted.
+        """
+        self._runtime.retention.compact(self.topic(topic))
+
+    # -- leaders and coordinators ----------------------------------------------------------------------------
+
+    def leader(self, topic: str, partition: int) -> int:
+        """Return the id of the partition's leader, -1 if it has none."""
+        return self.partition(topic, partition).leader
+
+    def move_leader(self, topic: str, partition: int, node_id: int) -> None:
+        """Make a live node the leader of a partition."""
+        self._state.controller.move_leader(self.partition(topic, partition), node_id)
+
+    def truncate(self, topic: str, partition: int, offset: int, leader: int | None = None) -> None:
+        """Lose the records from `offset` on, as in an unclean leader election of a replica that lacks them.
+
+        The whole batch that holds `offset` is lost. `leader` is the new leader (default: the present one); its
+        leader epoch begins at the new log end offset.
+        """
+        place = self.partition(topic, partition)
+        self._state.controller.truncate(place, offset, place.leader if leader is None else leader)
+
+    def hold_followers(self, topic: str, partition: int) -> None:
+        """Stop replication to a partition's followers: records appended from now on stay above the high watermark.
+
+        Consumers do not see them, and acks=all waits for `release_followers` or fails with REQUEST_TIMED_OUT; so do
+        the coordinator's writes to `__consumer_offsets` (COORDINATOR_NOT_AVAILABLE after five seconds). The
+        followers stay in the ISR however long it takes (Kafka removes them after `replica.lag.time.max.ms`), and a
+        new leader has all records.
+        """
+        log = self.partition(topic, partition).log
+        log.follower_end_offset = log.high_watermark
+
+    def release_followers(self, topic: str, partition: int) -> None:
+        """Resume replication to a partition's followers; they catch up at once."""
+        place = self.partition(topic, partition)
+        place.log.follower_end_offset = None
+        self._runtime.complete_delayed_operations(place)
+
+    def coordinator(self, group_id: str) -> int:
+        """Return the id of the group's coordinator, -1 if it has none."""
+        return self._state.controller.coordinators.group_coordinator(group_id)
+
+    def move_coordinator(self, group_id: str, node_id: int) -> None:
+        """Make a live node the coordinator of a group.
+
+        As in Kafka, a whole partition of `__consumer_offsets` moves, including any other groups in it; requests
+        parked at the old coordinator get NOT_COORDINATOR.
+        """
+        self._state.controller.move_coordinator(group_id, node_id)
+
+    def transaction_coordinator(self, transactional_id: str) -> int:
+        """Return the id of the transactional id's coordinator, -1 if it has none."""
+        return self._state.controller.coordinators.transaction_coordinator(transactional_id)
+
+    def move_transaction_coordinator(self, transactional_id: str, node_id: int) -> None:
+        """Make a live node the coordinator of a transactional id.
+
+        All other transactional ids in its partition of `__transaction_state` move too.
+        """
+        self._state.controller.move_transaction_coordinator(transactional_id, node_id)
+
+    def group(self, group_id: str) -> GroupView:
+        """Return a snapshot of a group."""
+        node_id = self.coordinator(group_id)
+        node = self._state.nodes.get(node_id)
+        group = None if node is None else node.coordinator.groups.get(group_id)
+        return view_group(
+            group_id, node_id, group, {} if node is None else node.coordinator.offsets(group_id)
+        )
+
+    @property
+    def transactions(self) -> Mapping[str, TransactionMetadata]:
+        """The known transactional ids and the state of their transactions."""
+        return self._state.transactions.transactions
+
+    @property
+    def groups(self) -> list[str]:
+        """The ids of all groups that some node coordinates."""
+        return sorted(g for node in self._state.nodes.values() for g in node.coordinator.groups)
+
+    # -- history and faults ----------------------------------------------------------------------------------
+
+    @property
+    def history(self) -> History:
+        """The requests and responses so far."""
+        return self._runtime.history
+
+    @property
+    def faults(self) -> Faults:
+        """The injected faults: `cluster.faults.on("Fetch", node=1).error(…)`."""
+        return self._runtime.faults
+
+    def on_unknown_topic(self, call: Callable[[str], object]) -> None:
+        """Call `call(name)` whenever a client requests a topic that never existed and is not created."""
+        self._state.on_unknown_topic = call

@@ -104,7 +104,7 @@ def _topic(text: str) -> NewTopic:
 
 async def run(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM."""
-    from asyncgroup.broker import EmbeddedCluster
+    from asyncgroup.broker import ClusterOptions, EmbeddedCluster
     from asyncgroup.cli.commit_log import log_commits, log_timestamps
 
     if options.verbose:
@@ -121,12 +121,14 @@ async def run(options: argparse.Namespace) -> int:
                 f"--host {options.host} is allowed only with --advertised-host: the host that clients connect to"
             )
         cluster = EmbeddedCluster(
-            options.nodes,
-            host=options.host,
-            advertised_host=options.advertised_host,
-            ports=_ports(options),
-            data_dir=options.data_dir,
-            **given,
+            ClusterOptions(
+                nodes=options.nodes,
+                host=options.host,
+                advertised_host=options.advertised_host,
+                ports=_ports(options),
+                data_dir=options.data_dir,
+                **given,
+            )
         )
         async with cluster:
             if warning := exposure_warning(options.host, given.get("security")):

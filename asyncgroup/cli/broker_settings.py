@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import inspect
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -173,14 +173,15 @@ _UNTYPED_OPTIONS: Final[dict[str, Parse]] = {
 
 
 def _cluster_settings() -> dict[str, tuple[str, Parse]]:
-    """EmbeddedCluster's own options, with parsers chosen by the type of each default."""
-    from asyncgroup.broker import EmbeddedCluster
+    """The cluster's own options, with parsers chosen by the type of each default."""
+    from asyncgroup.broker import ClusterOptions
 
     found: dict[str, tuple[str, Parse]] = {}
-    for name, parameter in inspect.signature(EmbeddedCluster).parameters.items():
+    for option in fields(ClusterOptions):
+        name = option.name
         if name in _FLAGS or name in ("security", "settings"):
             continue
-        kind = type(parameter.default)
+        kind = type(option.default)
         parse = _UNTYPED_OPTIONS.get(name) or {bool: _boolean, int: _integer(0), float: _SECONDS}.get(kind)
         if parse is not None:
             found[name] = (name, parse)

@@ -13,9 +13,10 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, overload
+from typing import Any, Final, Self, TypeVar, Unpack, overload
 
-from asyncgroup.broker import EmbeddedCluster, GroupView
+from asyncgroup.broker import ClusterOptions, EmbeddedCluster, GroupView
+from asyncgroup.broker.control.options import ClusterKeywords
 from asyncgroup.broker.control.seeding import SeedRecord
 from asyncgroup.errors import ClosedError, ConfigError, UsageError
 from asyncgroup.model import Header, Record, RecordMetadata
@@ -41,7 +42,7 @@ class KafkaServer:
     as `UnusedFaults` for a fault that was never hit.
     """
 
-    def __init__(self, nodes: int = 1, **options: Any) -> None:
+    def __init__(self, nodes: int | ClusterOptions = 1, **options: Unpack[ClusterKeywords]) -> None:
         self._cluster = EmbeddedCluster(nodes, **options)
         self._cluster.faults.strict = True
         self._thread = threading.Thread(target=self._run, name="kafka-server", daemon=True)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Self
 
-from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.control.seeding import topic_seeds
+from asyncgroup.broker import ClusterOptions, EmbeddedCluster
 from asyncgroup.errors import ConfigError
 from asyncgroup.testing.fault_options import is_number, make_fault
 
 __all__ = ["MarkerOptions", "is_duration"]
 
-_CLUSTER_OPTIONS: Final = {
-    name: parameter.default for name, parameter in inspect.signature(EmbeddedCluster).parameters.items()
-}
-"""EmbeddedCluster's options with their defaults, whose types are the types that the options must have."""
+_CLUSTER_OPTIONS: Final = {each.name: each.default for each in fields(ClusterOptions)}
+"""The cluster's options with their defaults, whose types are the types that the options must have."""
 _OWN_OPTIONS: Final = frozenset({"faults", "slow", "max_virtual_time", "unknown_topics"})
 """Options of the marker that EmbeddedCluster does not have."""
 
@@ -26,8 +22,7 @@ _OWN_OPTIONS: Final = frozenset({"faults", "slow", "max_virtual_time", "unknown_
 class MarkerOptions:
     """The options of one marker."""
 
-    cluster: dict[str, Any] = field(default_factory=dict)
-    """Arguments of EmbeddedCluster."""
+    cluster: ClusterOptions = field(default_factory=ClusterOptions)
     faults: Sequence[Mapping[str, Any]] = ()
     """Arguments of `make_fault`, one mapping for each fault."""
     slow: Mapping[int, float] = field(default_factory=dict)
@@ -43,9 +38,8 @@ class MarkerOptions:
                 allowed = ", ".join(sorted({*_CLUSTER_OPTIONS, *_OWN_OPTIONS}))
                 raise ConfigError(name, value, f"the options of @pytest.mark.kafka are {allowed}")
         _check_kinds(options)
-        topic_seeds(options.get("topics"))
         return cls(
-            cluster={name: value for name, value in options.items() if name in _CLUSTER_OPTIONS},
+            cluster=ClusterOptions(**{n: value for n, value in options.items() if n in _CLUSTER_OPTIONS}),
             faults=_faults(options.get("faults", ())),
             slow=_slow(options.get("slow", {})),
             unknown_topics=options.get("unknown_topics", False),

@@ -57,7 +57,7 @@ class TestContext(Protocol):
 async def running_cluster(context: TestContext) -> AsyncIterator[EmbeddedCluster]:
     """Run the cluster of an async test on the running event loop."""
     options = MarkerOptions.parse(context.options())
-    async with EmbeddedCluster(**options.cluster) as cluster:
+    async with EmbeddedCluster(options.cluster) as cluster:
         _begin(context, options, cluster)
         yield cluster
         _end(context, cluster)
@@ -68,7 +68,7 @@ async def running_virtual_cluster(context: TestContext) -> AsyncIterator[Virtual
     """Run the cluster of an async test on a virtual-time loop."""
     _need_virtual_loop()
     options = MarkerOptions.parse(context.options())
-    async with VirtualKafka(**options.cluster) as cluster:
+    async with VirtualKafka(options.cluster) as cluster:
         _begin(context, options, cluster)
         yield cluster
         _end(context, cluster)
@@ -91,7 +91,7 @@ def _end(context: TestContext, cluster: EmbeddedCluster) -> None:
 def running_server(context: TestContext) -> Iterator[KafkaServer]:
     """Run the cluster of a blocking test in a thread of its own."""
     options = MarkerOptions.parse(context.options())
-    with KafkaServer(**options.cluster) as server:
+    with KafkaServer(options.cluster) as server:
         context.set_report(lambda: _describe_server(server))
         if not options.unknown_topics:
             server.call(lambda cluster: cluster.on_unknown_topic(context.on_unknown_topic))

@@ -15,6 +15,7 @@ from asyncgroup.wire import messages as m
 from asyncgroup.wire.records import iter_batch_headers
 from tests.broker.batches import append, batch, offsets
 from tests.broker.client import Client, connect
+from tests.broker.internals import transactions_of
 from tests.broker.requests import (
     fetch,
     now,
@@ -384,7 +385,7 @@ async def test_transaction_version_2_is_announced():
 async def test_a_topic_deleted_while_no_node_is_alive_does_not_block_its_transaction():
     async with EmbeddedCluster() as cluster:
         cluster.create_topic("t")
-        coordinator = cluster._shared.transactions
+        coordinator = transactions_of(cluster)
         producer = coordinator.init_producer_id("tx", 10.0).producer
         assert not coordinator.add_partitions("tx", producer, [TopicPartition("t", 0)])
         await cluster.stop_node(1)

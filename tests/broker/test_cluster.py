@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import socket
 
 import pytest
 
-from asyncgroup.broker import EmbeddedCluster, Refused
+from asyncgroup.broker import ClusterOptions, EmbeddedCluster, Refused
+from asyncgroup.broker.control.options import ClusterKeywords
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import AsyncGroupError, ClosedError, ConfigError, UsageError
 from asyncgroup.wire import messages as m
@@ -392,3 +394,13 @@ async def test_a_new_leader_is_added_to_the_replicas():
         cluster.move_leader("t", 0, other)
         assert sorted(cluster.partition("t", 0).replicas) == [1, 2]
         assert cluster.leader("t", 0) == other
+
+
+def test_the_options_are_one_value_whose_fields_are_the_keyword_arguments() -> None:
+    options = [option.name for option in dataclasses.fields(ClusterOptions)]
+    assert options == ["nodes", *ClusterKeywords.__annotations__]
+    assert repr(EmbeddedCluster(ClusterOptions(nodes=2))) == repr(EmbeddedCluster(2))
+    with pytest.raises(UsageError, match="seed: an option may not be given beside ClusterOptions"):
+        EmbeddedCluster(ClusterOptions(), seed=1)
+    with pytest.raises(TypeError, match="sede"):
+        EmbeddedCluster(1, sede=1)

@@ -15,6 +15,7 @@ from asyncgroup.wire.off_loop import run_off_loop
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import batch, with_crc
 from tests.broker.client import Disconnected, connect
+from tests.broker.internals import controller_of
 from tests.broker.requests import produce, put
 
 LARGE = batch(bytes(3 << 20), codec="gzip")
@@ -172,7 +173,7 @@ async def test_configs_changed_during_the_check_apply(during_check):
         cluster.create_topic("t")
 
         async def configure() -> None:
-            cluster._shared.controller.configure_topic(cluster.topic("t"), {"max.message.bytes": "100"})
+            controller_of(cluster).configure_topic(cluster.topic("t"), {"max.message.bytes": "100"})
 
         seen = during_check(configure)
         (result,) = await put(client, cluster, LARGE)

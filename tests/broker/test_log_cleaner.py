@@ -14,6 +14,7 @@ from asyncgroup.wire import messages as m
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import append
 from tests.broker.client import Client, connect
+from tests.broker.internals import controller_of
 from tests.broker.test_retention import HOUR, START, fill, offsets, virtually
 
 COMPACT = {"cleanup.policy": "compact"}
@@ -201,7 +202,7 @@ async def test_compaction_can_be_enabled_and_disabled():
         fill(cluster, "t", 0, 0, 0)
         await asyncio.sleep(60)
         assert offsets(cluster, "t") == [0, 1, 2]
-        controller = cluster._shared.controller
+        controller = controller_of(cluster)
         controller.configure_topic(cluster.topic("t"), COMPACT)
         await asyncio.sleep(16)
         assert offsets(cluster, "t") == [1, 2]
@@ -214,7 +215,7 @@ async def test_compaction_can_be_enabled_and_disabled():
 @virtually
 async def test_a_cluster_on_disk_cleans_internal_topics(tmp_path):
     async with EmbeddedCluster(start_time=START, data_dir=tmp_path) as cluster:
-        cluster._shared.controller.offsets_topic()
+        controller_of(cluster).offsets_topic()
         log = cluster.partition("__consumer_offsets", 0).log
         for _ in range(3):
             builder = BatchBuilder()

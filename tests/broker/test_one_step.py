@@ -15,6 +15,7 @@ WAITS = {
     "control/call.py": "a request is delayed by a fault or by `slow_node`",
     "control/fault.py": "requests are held, tests wait for a hit",
     "control/history.py": "tests wait for a request",
+    "control/runtime.py": "nodes start and stop",
     "handlers/produce.py": "large batches are validated in a thread, before the request changes anything",
     "net/listener.py": "a port is bound",
     "net/tls.py": "a connection starts with a handshake",

@@ -22,6 +22,7 @@ from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import append, batch
 from tests.broker.client import connect
 from tests.broker.harness import FakeTimers
+from tests.broker.internals import controller_of, transactions_of
 from tests.broker.requests import fetch, partitions_of
 from tests.broker.transactional import Writer
 
@@ -93,7 +94,7 @@ async def test_a_transactional_id_with_the_name_of_a_timer(transactional_id):
     async with EmbeddedCluster(start_time=START) as cluster:
         cluster.create_topic("t", configs={"retention.ms": str(HOUR)})
         cluster.create_topic("written")
-        transactions = cluster._shared.transactions
+        transactions = transactions_of(cluster)
         producer = transactions.init_producer_id(transactional_id, 60.0).producer
         assert transactions.add_partitions(transactional_id, producer, [TopicPartition("written", 0)]) == 0
         assert transactions.end(transactional_id, producer, commit=True).error == 0
@@ -107,7 +108,7 @@ async def test_settings_can_be_changed_later():
     async with EmbeddedCluster(start_time=START, retention_check_interval=10) as cluster:
         cluster.create_topic("t")
         fill(cluster, "t", HOUR)
-        controller = cluster._shared.controller
+        controller = controller_of(cluster)
         controller.configure_topic(cluster.topic("t"), {"retention.ms": "1000"})
         await asyncio.sleep(11)
         assert offsets(cluster, "t") == []

@@ -16,6 +16,7 @@ from asyncgroup.errors import ConfigError, UsageError
 from asyncgroup.wire import messages as m
 from tests.broker.batches import append, batch, offsets, sequenced
 from tests.broker.client import connect
+from tests.broker.internals import controller_of, data_of
 from tests.broker.offsets_requests import T0, commit, fetched
 from tests.broker.requests import (
     commit_request,
@@ -51,7 +52,7 @@ async def test_topics_records_and_epochs_survive_a_restart(tmp_path):
         cluster.move_leader("t", 0, 1)
         await put(client, cluster, batch(b"a", b"b"), batch(b"c"))
         cluster.create_partitions("t", 3)
-        cluster_id = cluster._shared.controller.cluster_id
+        cluster_id = controller_of(cluster).cluster_id
         before = cluster.topic("t")
         leaders = [p.leader for p in before.partitions]
         epoch = cluster.partition("t", 0).leader_epoch
@@ -60,7 +61,7 @@ async def test_topics_records_and_epochs_survive_a_restart(tmp_path):
         assert (after.id, after.configs, len(after.partitions)) == (before.id, configs, 3)
         assert [p.replicas for p in after.partitions] == [p.replicas for p in before.partitions]
         assert [p.leader for p in after.partitions] == leaders
-        assert cluster._shared.controller.cluster_id == cluster_id
+        assert controller_of(cluster).cluster_id == cluster_id
         assert cluster.partition("t", 0).leader_epoch > epoch
         assert [record.value for record in cluster.records("t")] == [b"a", b"b", b"c"]
         assert [(p.base_offset, p.error_code) for p in await put(client, cluster, batch(b"d"))] == [(2, 0)]
@@ -114,7 +115,7 @@ async def test_deleted_records_and_topics_stay_deleted(tmp_path):
         assert (log.start_offset, log.end_offset) == (1, 1)
         cluster.delete_topic("gone")
     async with on_disk(tmp_path) as cluster:
-        assert sorted(cluster._shared.controller.topics) == ["empty", "t"]
+        assert sorted(controller_of(cluster).topics) == ["empty", "t"]
         assert len(list((tmp_path / "topics").iterdir())) <= 2
 
 
@@ -199,7 +200,7 @@ async def test_files_that_could_not_be_deleted_do_not_affect_a_new_topic_of_that
             partition.log.roll()
         partition.log.delete_records(3)
         topic = cluster.topic(name)
-        cluster._shared.controller.journal.metadata.delete("topic", name)  # the last successful write
+        controller_of(cluster).journal.metadata.delete("topic", name)  # the last successful write
         with monkeypatch.context() as patch:
             patch.setattr(os, "pwritev", broken)
             patch.setattr(shutil, "rmtree", lambda *_, **__: None)
@@ -287,7 +288,7 @@ async def test_failed_writes_are_not_acknowledged(tmp_path, monkeypatch):
         cluster.create_topic("later")
     async with on_disk(tmp_path) as cluster:
         assert [record.value for record in cluster.records("t")] == [b"s0", b"s1"]
-        assert (sorted(cluster._shared.controller.topics), cluster.partition("t", 0).log.start_offset) == (
+        assert (sorted(controller_of(cluster).topics), cluster.partition("t", 0).log.start_offset) == (
             ["later", "t"],
             0,
         )
@@ -342,7 +343,7 @@ async def test_reading_a_missing_or_truncated_file(tmp_path):
         with first.open("ab") as file:
             file.truncate(50)
         second.unlink()
-        cluster._data.files.close_file(second)
+        data_of(cluster).files.close_file(second)
         for offset in range(2):
             found = partitions_of(await client.ask(fetch(cluster, 0, offset=offset)))[0]
             assert (found.error_code, found.records) == (ErrorCode.KAFKA_STORAGE_ERROR, b"")

@@ -22,6 +22,7 @@ from asyncgroup.wire import messages as m
 from asyncgroup.wire.control import ControlType
 from tests.broker.batches import append
 from tests.broker.client import connect
+from tests.broker.internals import transactions_of
 from tests.broker.offsets_requests import T0, fetched, find
 from tests.broker.requests import produce
 from tests.broker.transactional import (
@@ -72,7 +73,7 @@ async def test_markers_of_a_prepared_transaction_are_written_after_a_restart(tmp
         cluster.create_topic("t", 1, 1)
         cluster.move_leader("t", 0, 2)
         cluster.partition("t", 0).replicas[:] = [2]
-        coordinator = cluster._shared.transactions
+        coordinator = transactions_of(cluster)
         producer = ProducerIdAndEpoch(coordinator.init_producer_id("tx", 60.0).producer.id, 0)
         assert not coordinator.add_partitions("tx", producer, [TopicPartition("t", 0)])
         append(cluster.partition("t", 0).log, transactional(b"v", producer_id=producer.id), 0)
@@ -93,9 +94,7 @@ async def test_clients_never_reach_a_node_before_the_restart_is_complete(tmp_pat
     async with on_disk(tmp_path, 3) as cluster:
         nodes = cluster.nodes
         ports = [node.port for node in nodes.values()]
-        initialized = {
-            f"tx{n}": cluster._shared.transactions.init_producer_id(f"tx{n}", 60.0) for n in range(20)
-        }
+        initialized = {f"tx{n}": transactions_of(cluster).init_producer_id(f"tx{n}", 60.0) for n in range(20)}
     back = on_disk(tmp_path, 3, ports=ports)
 
     async def init_all(node: int) -> dict[str, m.InitProducerIdResponse]:
@@ -155,7 +154,7 @@ async def test_a_transactional_id_survives_restarts(tmp_path):
 async def test_an_open_transaction_times_out_after_a_restart(tmp_path):
     async with on_disk(tmp_path) as cluster:
         cluster.create_topic("t")
-        coordinator = cluster._shared.transactions
+        coordinator = transactions_of(cluster)
         producer = coordinator.init_producer_id("tx", 60.0).producer
         coordinator.add_partitions("tx", producer, [TopicPartition("t", 0)])
         append(cluster.partition("t", 0).log, transactional(b"v", producer_id=producer.id), 0)
@@ -170,7 +169,7 @@ async def test_an_open_transaction_times_out_after_a_restart(tmp_path):
 async def test_markers_are_retried_after_a_storage_error(tmp_path, monkeypatch):
     async with on_disk(tmp_path) as cluster:
         cluster.create_topic("t")
-        coordinator = cluster._shared.transactions
+        coordinator = transactions_of(cluster)
         producer = coordinator.init_producer_id("tx", 60.0).producer
         coordinator.add_partitions("tx", producer, [TopicPartition("t", 0)])
         append(cluster.partition("t", 0).log, transactional(b"v", producer_id=producer.id), 0)
@@ -255,7 +254,7 @@ async def test_offsets_of_a_prepared_transaction_are_committed_after_a_restart(t
     async with on_disk(tmp_path) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
         producer = await pending_offsets(cluster, client)
-        cluster._shared.transactions._completion._write_markers = lambda *_: None
+        transactions_of(cluster)._completion._write_markers = lambda *_: None
         assert (await end_transaction(client, producer, 5)).error_code == 0
         assert cluster.transactions["tx"].state is TransactionState.PREPARE_COMMIT
         assert cluster.partition("t", 0).log.last_stable_offset == 0

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from asyncgroup import Cluster
-from asyncgroup.broker import EmbeddedCluster, ListenerSecurity
+from asyncgroup.broker import ClusterOptions, EmbeddedCluster, ListenerSecurity
 from asyncgroup.broker.metadata.config_repository import STATIC_SETTINGS
 from asyncgroup.cli import main
 from asyncgroup.cli.broker import exposure_warning
@@ -62,10 +62,11 @@ def test_settings_become_cluster_options(text: str, name: str, value: object) ->
 
 def test_every_option_and_topic_default_can_be_set() -> None:
     flags = {"nodes", "host", "advertised_host", "ports", "data_dir", "security", "settings", "topics"}
-    for name, parameter in inspect.signature(EmbeddedCluster).parameters.items():
+    for option in dataclasses.fields(ClusterOptions):
+        name = option.name
         if name in flags:
             continue
-        text = {bool: "true", int: "1", float: "1"}.get(type(parameter.default), "1")
+        text = {bool: "true", int: "1", float: "1"}.get(type(option.default), "1")
         assert set(options(f"{name}={text}")) == {name}
     for name in STATIC_SETTINGS:
         text = {"log.cleanup.policy": "compact", "compression.type": "gzip"}.get(name, "")

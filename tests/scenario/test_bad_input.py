@@ -20,6 +20,7 @@ from asyncgroup import (
 )
 from asyncgroup.errors import AssignmentError, UsageError
 from asyncgroup.group import RangeAssignor
+from tests.broker.internals import controller_of
 from tests.scenario.support import WorkHandler, committed, member, now, running
 from tests.stories.virtual import VirtualEnvironment
 
@@ -91,7 +92,7 @@ async def test_unknown_topic(env: VirtualEnvironment, how: str):
         assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert now() - began < 10.0
     assert env.cluster.history.of("JoinGroup") == []
-    assert "oders" not in env.cluster._shared.controller.topics
+    assert "oders" not in controller_of(env.cluster).topics
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ class BrokerObserver:
     def attach(self, cluster: EmbeddedCluster) -> None:
         """Observe a cluster that is not started yet, instead of the previous one."""
         self._cluster = cluster
-        cluster._history = self.history
+        cluster._runtime.history = self.history
 
     @contextmanager
     def observing(self) -> Iterator[None]:

@@ -1,1 +1,1 @@
-"""What a test does to a cluster from outside: controls, seeded topics, injected faults, and the history of requests."""
+"""What a cluster is made of and what a test does to it from outside: options, runtime, seeded topics, faults, history."""

@@ -116,7 +116,7 @@ def append_records(
     now: int,
     on_append: Callable[[Partition], None],
 ) -> list[RecordMetadata]:
-    """Append records to a topic's logs, see `ClusterControls.produce`; `on_append` is called for each partition."""
+    """Append records to a topic's logs, see `EmbeddedCluster.produce`; `on_append` is called for each partition."""
     if partition is not None and not 0 <= partition < len(topic.partitions):
         last = len(topic.partitions) - 1
         raise UsageError(f"topic {topic.name!r} has partitions 0 to {last}, not {partition}")

@@ -16,6 +16,7 @@ from asyncgroup.spark.source.settings import Earliest, ReadSettings, Subscribe, 
 from asyncgroup.spark.source.worker_cluster import WorkerCluster
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import append
+from tests.broker.internals import controller_of
 
 TOPIC = "orders"
 TIME = 1_700_000_000_000
@@ -143,7 +144,7 @@ def fetches(cluster: EmbeddedCluster) -> int:
 
 def topic_ids(cluster: EmbeddedCluster) -> TopicIds:
     """Return the present topic ids of the topic's partitions."""
-    topic = cluster._shared.controller.topics[TOPIC]
+    topic = controller_of(cluster).topics[TOPIC]
     return {TopicPartition(TOPIC, number): topic.id for number in range(len(topic.partitions))}
 
 

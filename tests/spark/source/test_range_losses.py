@@ -12,6 +12,7 @@ from asyncgroup.errors import BrokerError, CorruptRecordsError, ErrorCode
 from asyncgroup.spark.source.errors import DataLossError, SourceError
 from asyncgroup.wire.records import BatchBuilder, iter_batch_headers
 from tests.broker.batches import append
+from tests.broker.internals import controller_of
 from tests.spark.source.reading import TOPIC, by_partition, fill, now, part, topic_ids, worker
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual(max_virtual_time=86_400)]
@@ -127,7 +128,7 @@ async def test_a_deleted_topic(brokers: EmbeddedCluster) -> None:
             await one.offsets(part(5, 10))
         assert await careless.offsets(part(5, 10)) == []
         assert await careless.rows(part(5, 10), part(5, 6, 1)) == []
-    assert TOPIC not in brokers._shared.controller.topics, "a metadata request must not recreate the topic"
+    assert TOPIC not in controller_of(brokers).topics, "a metadata request must not recreate the topic"
     assert now() < 160
 
 

@@ -1,0 +1,128 @@
+"""The options of an embedded cluster, as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
+
+from asyncgroup.broker.control.history import DEFAULT_HISTORY_BYTES, DEFAULT_HISTORY_LIMIT
+from asyncgroup.broker.control.seeding import TopicSeed, topic_seeds
+from asyncgroup.broker.groups.interfaces import CoordinatorConfig
+from asyncgroup.broker.net.listener import DEFAULT_CONNECTIONS_MAX_IDLE
+from asyncgroup.broker.net.request_memory import DEFAULT_QUEUED_MAX_REQUEST_BYTES
+from asyncgroup.broker.net.security import ListenerSecurity
+from asyncgroup.broker.storage.retention import CHECK_INTERVAL
+from asyncgroup.errors import ConfigError
+
+__all__ = ["ClusterKeywords", "ClusterOptions"]
+
+
+class ClusterKeywords(TypedDict, total=False):
+    """The options of `ClusterOptions` except `nodes`, as keyword arguments."""
+
+    host: str
+    advertised_host: str | None
+    ports: Sequence[int] | None
+    topics: object
+    auto_create_topics: bool
+    default_partitions: int
+    default_replication_factor: int | None
+    initial_rebalance_delay: float
+    group_min_session_timeout: float
+    group_max_session_timeout: float
+    group_max_size: int
+    offsets_retention: float
+    offsets_retention_check_interval: float
+    offsets_append_delay: float
+    offsets_load_delay: float
+    queued_max_request_bytes: int
+    connections_max_idle: float | None
+    history_limit: int
+    history_bytes: int
+    history_payloads: bool
+    racks: Sequence[str | None] | None
+    seed: int | None
+    start_time: int | None
+    data_dir: str | Path | None
+    fsync: bool
+    retention_check_interval: float
+    security: ListenerSecurity | None
+    settings: Mapping[str, str] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterOptions:
+    """The options of `EmbeddedCluster`, which describes them. Raise ConfigError for wrong ones."""
+
+    nodes: int = 1
+    host: str = "127.0.0.1"
+    advertised_host: str | None = None
+    ports: Sequence[int] | None = None
+    topics: object = None
+    auto_create_topics: bool = False
+    default_partitions: int = 1
+    default_replication_factor: int | None = None
+    initial_rebalance_delay: float = 0.0
+    group_min_session_timeout: float = 0.0
+    group_max_session_timeout: float = 1800.0
+    group_max_size: int = 2**31 - 1
+    offsets_retention: float = 7 * 24 * 3600.0
+    offsets_retention_check_interval: float = 600.0
+    offsets_append_delay: float = 0.0
+    offsets_load_delay: float = 0.0
+    queued_max_request_bytes: int = DEFAULT_QUEUED_MAX_REQUEST_BYTES
+    connections_max_idle: float | None = DEFAULT_CONNECTIONS_MAX_IDLE
+    history_limit: int = DEFAULT_HISTORY_LIMIT
+    history_bytes: int = DEFAULT_HISTORY_BYTES
+    history_payloads: bool = False
+    racks: Sequence[str | None] | None = None
+    seed: int | None = None
+    start_time: int | None = None
+    data_dir: str | Path | None = None
+    fsync: bool = False
+    retention_check_interval: float = CHECK_INTERVAL
+    security: ListenerSecurity | None = None
+    settings: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.nodes < 1:
+            raise ConfigError("nodes", self.nodes, "1 or more")
+        for name, values in (("ports", self.ports), ("racks", self.racks)):
+            if values is not None and len(values) != self.nodes:
+                raise ConfigError(name, list(values), f"one for each of {self.nodes} nodes")
+        if self.queued_max_request_bytes <= 0:
+            raise ConfigError("queued_max_request_bytes", self.queued_max_request_bytes, "bytes, more than 0")
+        if self.connections_max_idle is not None and not self.connections_max_idle > 0:
+            raise ConfigError(
+                "connections_max_idle",
+                self.connections_max_idle,
+                "seconds, more than 0, or None for never",
+            )
+        # an interval of 0 or less would keep the loop busy; `not >` also refuses NaN
+        for name in ("retention_check_interval", "offsets_retention_check_interval"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(name, getattr(self, name), "seconds, more than 0")
+        if self.advertised_host is None and self.host in {"0.0.0.0", "::"}:  # as Kafka
+            raise ConfigError("host", self.host, "only with an advertised_host that clients can connect to")
+        topic_seeds(self.topics)
+
+    @property
+    def seeds(self) -> dict[str, TopicSeed]:
+        """The topics to create at the start, by name."""
+        return topic_seeds(self.topics)
+
+    @property
+    def coordinator_config(self) -> CoordinatorConfig:
+        """The configuration of the group coordinators."""
+        return CoordinatorConfig(
+            initial_rebalance_delay=self.initial_rebalance_delay,
+            min_session_timeout=self.group_min_session_timeout,
+            max_session_timeout=self.group_max_session_timeout,
+            max_size=self.group_max_size,
+            offsets_retention=self.offsets_retention,
+            offsets_retention_check_interval=self.offsets_retention_check_interval,
+            offsets_append_delay=self.offsets_append_delay,
+            offsets_load_delay=self.offsets_load_delay,
+        )
