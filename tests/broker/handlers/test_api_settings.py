@@ -16,8 +16,8 @@ from asyncgroup.errors import ConfigError
 from asyncgroup.wire import messages as m
 from tests.broker.batches import batch
 from tests.broker.client import Client, connect
+from tests.broker.handlers.test_api_configs import BROKER, GROUP, TOPIC, ask, incremental
 from tests.broker.requests import put
-from tests.broker.test_api_configs import BROKER, GROUP, TOPIC, ask, incremental
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 

@@ -15,7 +15,7 @@ from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.scram import salted_password
 from tests.broker.client import Client, connect, is_alive
-from tests.broker.test_security import PASSWORD, USERS, scram
+from tests.broker.net.test_security import PASSWORD, USERS, scram
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 

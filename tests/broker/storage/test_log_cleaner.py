@@ -15,7 +15,7 @@ from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import append
 from tests.broker.client import Client, connect
 from tests.broker.internals import controller_of
-from tests.broker.test_retention import HOUR, START, fill, offsets, virtually
+from tests.broker.storage.test_retention import HOUR, START, fill, offsets, virtually
 
 COMPACT = {"cleanup.policy": "compact"}
 
