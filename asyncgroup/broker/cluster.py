@@ -265,7 +265,7 @@ class EmbeddedCluster:
         self._runtime.retention.apply()
 
     def compact(self, topic: str) -> None:
-        """Compact a topic now, whatever its `cleanup.policy`: keep the last record of each key.
+        """Compact a topic now, with any `cleanup.policy`: keep the last record of each key.
 
         Records from the first open transaction on are not compacted.
         """

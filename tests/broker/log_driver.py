@@ -42,7 +42,7 @@ class MemoryLog:
 
     def __init__(self, segment_bytes: int) -> None:
         self.log = PartitionLog("t", 0)
-        self.log.segment_bytes = segment_bytes
+        self.log.segments.segment_bytes = segment_bytes
 
     def reopen(self) -> None:
         pass
@@ -63,8 +63,8 @@ class FileLog:
 
     def _empty(self) -> PartitionLog:
         log = PartitionLog("t", 0)
-        log.segment_bytes = self.segment_bytes
-        log.store = FileStore(self.files, self.directory, self._moved)
+        log.segments.segment_bytes = self.segment_bytes
+        log.segments.store = FileStore(self.files, self.directory, self._moved)
         return log
 
     def _moved(self, offset: int) -> None:
@@ -151,7 +151,7 @@ class Driver:
         self.log.delete_old_segments(self.now, retention_ms, retention_bytes)
         self._starts_at(self.log.start_offset)
         if retention_bytes >= 0:
-            assert self.log.size <= retention_bytes + 2 * self.log.segment_bytes
+            assert self.log.size <= retention_bytes + 2 * self.log.segments.segment_bytes
 
     def _starts_at(self, offset: int) -> None:
         self.model = [one for one in self.model if one.offset >= offset]
@@ -220,7 +220,11 @@ class Driver:
     def check_timestamps(self) -> None:
         """Compare the timestamp lookups of ListOffsets with a scan of all records."""
         log = self.log
-        every = [record for batch in log._batches for record in log._decode(batch, markers=True)]
+        every = [
+            record
+            for batch in log.segments.batch_index.batches
+            for record in log._decode(batch, markers=True)
+        ]
         there = [record for record in every if record.offset >= log.start_offset]
         for wanted in {0, NOW, NOW + 3000, *(record.timestamp + 1 for record in there[::5])}:
             assert log.find_timestamp(wanted) == next((r for r in there if r.timestamp >= wanted), None)

@@ -100,9 +100,9 @@ def compact(*, at: int) -> Callable[[StoredCluster], None]:
 
     def step(life: StoredCluster) -> None:
         log = life.log("compacted")
-        log.segment_bytes = 450
+        log.segments.segment_bytes = 450
         log.compact(at, 1000)
-        log.segment_bytes = 150
+        log.segments.segment_bytes = 150
 
     return step
 

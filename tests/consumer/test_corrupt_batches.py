@@ -130,7 +130,7 @@ async def test_an_unsupported_codec_is_not_corruption() -> None:
 
 def spoil(brokers: EmbeddedCluster, index: int, at: int, value: int) -> None:
     """Overwrite a byte of a batch in the log of orders-0."""
-    kept = brokers.partition("orders", 0).log._batches[index]
+    kept = brokers.partition("orders", 0).log.segments.batch_index.batches[index]
     kept.chunk.data[kept.position + at] = value
 
 

@@ -73,7 +73,7 @@ async def test_a_first_batch_above_the_limit_that_the_broker_cuts_is_an_error(
             with pytest.raises(RecordTooLargeError) as caught:
                 await asyncio.wait_for(anext(consumer), 10)
         error = caught.value
-        data = brokers.partition("orders", 0).log._batches[0].chunk.data
+        data = brokers.partition("orders", 0).log.segments.batch_index.batches[0].chunk.data
         size = 12 + int.from_bytes(data[8:12])
         assert (error.tp, error.offset, error.size, error.limit) == (("orders", 0), 0, size, 1000)
         assert f"orders-0 at offset 0: a record batch of {size} bytes" in str(error)

@@ -82,7 +82,7 @@ async def test_an_error_of_the_whole_response_is_not_raised(
 
 async def test_bytes_without_batches_raise_an_error_with_the_partition(brokers: EmbeddedCluster) -> None:
     fill(brokers, "orders", 0, batches=1)
-    data = brokers.partition("orders", 0).log._batches[0].chunk.data
+    data = brokers.partition("orders", 0).log.segments.batch_index.batches[0].chunk.data
     magic, data[16] = data[16], 9
     async with client(brokers) as reader:
         (consumer,) = reader.read("orders", 0)

@@ -119,7 +119,9 @@ class RandomLogs:
     def truncate(self, tp: TopicPartition, offset: int, leader: int) -> int | None:
         """Truncate the log at the batch with `offset`, aborting its transaction; return the new end, None if unchanged."""
         log = self.partition_of(tp).log
-        bases = [batch.base_offset for batch in log._batches if batch.base_offset <= offset]
+        bases = [
+            batch.base_offset for batch in log.segments.batch_index.batches if batch.base_offset <= offset
+        ]
         if not bases or bases[-1] < log.start_offset or offset >= log.end_offset:
             return None
         self.end(tp, commit=False)
@@ -158,7 +160,7 @@ class RandomLogs:
         """Yield offset, value and producer id (-1 outside of transactions) of every record in the log."""
         log = self.partition_of(tp).log
         producers = {}
-        for batch in log._batches:
+        for batch in log.segments.batch_index.batches:
             header = read_batch_header(batch.bytes())
             assert header is not None
             for offset in range(header.base_offset, header.next_offset):

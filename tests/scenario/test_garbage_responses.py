@@ -120,7 +120,7 @@ def install_corruptor(monkeypatch: pytest.MonkeyPatch) -> Callable[[ResponseCorr
 
     def install(corruptor: ResponseCorruptor) -> None:
         def corrupted(self: ServerConnection, pieces: list[bytes]) -> None:
-            write(self, [corruptor(self._node.id, b"".join(pieces))])
+            write(self, [corruptor(self._listener.node_id, b"".join(pieces))])
 
         monkeypatch.setattr(ServerConnection, "_write", corrupted)
 

@@ -6,5 +6,5 @@
 - `offsets`, `expiry`: offset commits, deletion and expiration.
 - `offset_store`, `offsets_writer`, `records`: write groups and offsets to `__consumer_offsets`; `replayed` and
   `pending_offsets` are the state read back from it.
-- `interfaces`: what the coordinator needs from the broker (timers, clock, log) and its configuration.
+- `interfaces`: its configuration, and what it needs from the broker; `offsets_topic` implements the latter.
 """

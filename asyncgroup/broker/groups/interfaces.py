@@ -1,4 +1,4 @@
-"""What the group coordinator needs from the broker: configuration, clock, timers, log and store. Tests pass fakes."""
+"""The configuration of the group coordinator, and what it needs from the broker. Tests pass fakes."""
 
 from __future__ import annotations
 

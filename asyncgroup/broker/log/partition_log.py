@@ -1,31 +1,38 @@
 """The log of one partition: append and read record batches (Kafka's `UnifiedLog`).
 
-Batches are kept in segments, in memory or in files. Retention deletes whole segments, compaction rewrites them. A read
-does not cross the end of a segment's chunk, as in Kafka it does not cross the end of a segment. All replicas share this
-one log, so an appended batch is replicated at once: the high watermark is the log end offset, unless a test holds the
-followers back. Records of a transaction are stable once its marker is appended (KIP-98). Deletion, compaction and
-truncation are in `segmented_log`.
+Batches are kept in `log_segments`, in memory or in files. Retention deletes whole segments, compaction
+(`segment_cleaner`) rewrites them. A read does not cross the end of a segment's chunk, as in Kafka it does not cross the
+end of a segment. All replicas share this one log, so an appended batch is replicated at once: the high watermark is the
+log end offset, unless a test holds the followers back. Records of a transaction are stable once its marker is appended
+(KIP-98).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
 
-from asyncgroup.broker.errors import KafkaStorageError, PartitionError
+from asyncgroup.broker.errors import PartitionError
 from asyncgroup.broker.log.batch_validator import ValidBatch
 from asyncgroup.broker.log.leader_epochs import LeaderEpochs
-from asyncgroup.broker.log.producer_state import AbortedTransaction
-from asyncgroup.broker.log.segmented_log import SegmentedLog
-from asyncgroup.broker.log.segments import Segment, StoredBatch, update_timestamps
+from asyncgroup.broker.log.log_segments import LogSegments
+from asyncgroup.broker.log.producer_state import AbortedTransaction, ProducerStateManager
+from asyncgroup.broker.log.segment_cleaner import LogToClean, SegmentCleaner
+from asyncgroup.broker.log.segments import Segment, StoredBatch
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import Record
-from asyncgroup.wire.control import ControlType, control_batch
+from asyncgroup.wire.control import ControlType, control_batch, read_control_type
 from asyncgroup.wire.primitives import Buffer
 from asyncgroup.wire.records import BatchHeader, read_batch, read_batch_header
 
-__all__ = ["LogAppendInfo", "PartitionLog", "RecoveredBatch"]
+__all__ = ["HIGH_WATERMARK", "LogAppendInfo", "PartitionLog", "RecoveredBatch"]
+
+HIGH_WATERMARK: Final = -1
+"""As offset in DeleteRecords: delete up to the high watermark (`DeleteRecordsRequest.HIGH_WATERMARK`)."""
+
+PRODUCER_ID_EXPIRATION_MS: Final = 86_400_000
+"""Kafka's default of `producer.id.expiration.ms`."""
 
 
 class LogAppendInfo(NamedTuple):
@@ -47,8 +54,21 @@ class RecoveredBatch(NamedTuple):
     control_type: ControlType | None
 
 
-class PartitionLog(SegmentedLog):
+class PartitionLog:
     """The append-only log of a partition; the first record has offset 0."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.start_offset = 0
+        self.end_offset = 0
+        self.follower_end_offset: int | None = None
+        """Log end offset of followers that a test holds back (`hold_followers`); None: they have all records."""
+        self.producers = ProducerStateManager()
+        self.segments = LogSegments(f"{topic}-{partition}")
+        self._cleaner = SegmentCleaner(self.segments)
+        self._epochs = LeaderEpochs()
+        self._aborted: list[AbortedTransaction] = []  # in order of their markers
 
     def __repr__(self) -> str:
         return f"<PartitionLog {self.topic}-{self.partition} [{self.start_offset}, {self.end_offset})>"
@@ -56,7 +76,20 @@ class PartitionLog(SegmentedLog):
     @property
     def size(self) -> int:
         """Size of all batches in bytes."""
-        return self._index.size
+        return self.segments.batch_index.size
+
+    @property
+    def high_watermark(self) -> int:
+        """The offset up to which consumers may read: all replicas have the records before it."""
+        followers = self.follower_end_offset
+        return self.end_offset if followers is None else min(followers, self.end_offset)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The offset up to which `read_committed` consumers may read: no transaction is open before it."""
+        unstable = self.producers.first_unstable_offset
+        stable = self.high_watermark
+        return stable if unstable is None else min(stable, max(unstable, self.start_offset))
 
     # -- append ----------------------------------------------------------------------------------------------
 
@@ -120,18 +153,30 @@ class PartitionLog(SegmentedLog):
         return LogAppendInfo(offset, offset, False, timestamp)
 
     def _store(self, data: Buffer, header: BatchHeader, leader_epoch: int) -> None:
-        base_offset, timestamp = self.end_offset, header.max_timestamp
-        try:
-            segment = self._segment_for(header)
-            chunk, position = segment.append(data, base_offset, leader_epoch)
-        except OSError as error:
-            raise KafkaStorageError(f"{self.topic}-{self.partition}: {error}") from error
-        update_timestamps(segment, timestamp)
+        base_offset = self.end_offset
+        self.segments.append(data, header, base_offset, leader_epoch)
         self._epochs.assign(leader_epoch, base_offset)
         self.end_offset = base_offset + header.last_offset_delta + 1
-        self._index.add(
-            StoredBatch(base_offset, timestamp, chunk, position, header.size), self.end_offset - 1
+
+    def _update_producers(self, header: BatchHeader, control_type: ControlType | None) -> None:
+        """Update the producer state from a batch found in the log."""
+        if header.producer_id < 0:
+            return
+        if not header.is_control:
+            self.producers.update(header, header.base_offset)
+        else:
+            self._transaction_ended(header, header.base_offset, control_type)
+
+    def _transaction_ended(self, header: BatchHeader, offset: int, control_type: ControlType | None) -> None:
+        aborted = self.producers.end_transaction(
+            header.producer_id,
+            header.producer_epoch,
+            offset,
+            committed=control_type is not ControlType.ABORT,
+            timestamp=header.max_timestamp,
         )
+        if aborted is not None:
+            self._aborted.append(aborted)
 
     # -- restore ---------------------------------------------------------------------------------------------
 
@@ -148,13 +193,13 @@ class PartitionLog(SegmentedLog):
         `epochs` are (leader epoch, its start offset).
         """
         self.start_offset = start_offset
-        self._segments = list(segments)
+        self.segments.restore(segments)
         self._epochs = LeaderEpochs(epochs)
-        end_offset = max((segment.base_offset for segment in self._segments), default=0)
+        end_offset = max((segment.base_offset for segment in self.segments), default=0)
         for batch, header, control_type in found:
             end_offset = max(end_offset, header.next_offset)
             if header.next_offset > start_offset:
-                self._index.add(batch, header.last_offset)
+                self.segments.batch_index.add(batch, header.last_offset)
             self._update_producers(header, control_type)
             self._epochs.assign(header.leader_epoch, header.base_offset)
         self.producers.accept_any_sequence()
@@ -163,6 +208,131 @@ class PartitionLog(SegmentedLog):
         if start_offset > 0:
             self._epochs.truncate_from_start(start_offset)
         self._aborted = [one for one in self._aborted if one.last_offset >= start_offset]
+
+    # -- deletion from the front -----------------------------------------------------------------------------
+
+    def delete_records(self, before_offset: int) -> int:
+        """Move the log start offset up to `before_offset`, and return it (KIP-107).
+
+        `before_offset` may be HIGH_WATERMARK; the start never moves back. Raise PartitionError(OFFSET_OUT_OF_RANGE)
+        for an offset above the high watermark, KafkaStorageError.
+        """
+        if before_offset == HIGH_WATERMARK:
+            before_offset = self.high_watermark
+        if not 0 <= before_offset <= self.high_watermark:
+            raise PartitionError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        with self.segments.storage_errors():
+            self._advance_start(before_offset)
+        return self.start_offset
+
+    def delete_old_segments(self, now_ms: int, retention_ms: int, retention_bytes: int) -> int:
+        """Delete old segments: those before the log start, and those beyond the retention time or size.
+
+        A segment's age is that of its newest record. -1 means no limit. Return the number of deleted segments.
+        Whole segments are deleted from the front; the active one only if all others are, and none above the high
+        watermark (Kafka's `deleteOldSegments`). Raise KafkaStorageError.
+        """
+        self.producers.expire(now_ms, PRODUCER_ID_EXPIRATION_MS)
+        with self.segments.storage_errors():
+            deleted = self.delete_segments_before_start()
+            excess = sum(segment.size for segment in self.segments) - retention_bytes
+
+            def is_excess(segment: Segment) -> bool:
+                # a segment is deleted only if at least `retention_bytes` remain without it
+                nonlocal excess
+                excess -= segment.size
+                return excess >= 0
+
+            if retention_bytes >= 0 and excess >= 0:
+                deleted += self._delete_while(is_excess)
+            if retention_ms >= 0:
+                deleted += self._delete_while(lambda segment: now_ms - segment.max_timestamp > retention_ms)
+        return deleted
+
+    def delete_segments_before_start(self) -> int:
+        """Delete the segments that end before the log start offset, in compacted logs too; return how many."""
+        following = self.segments[1:]
+        count = sum(segment.base_offset <= self.start_offset for segment in following)
+        with self.segments.storage_errors():
+            self.segments.drop_front(count, self.end_offset, self._advance_start)
+        return count
+
+    def _delete_while(self, is_old: Callable[[Segment], bool]) -> int:
+        """Delete segments from the front up to the first that is empty, above the high watermark, or not old."""
+        count, ends = 0, [*(one.base_offset for one in self.segments[1:]), self.end_offset]
+        for segment, end in zip(self.segments, ends, strict=False):
+            if not segment.size or end > self.high_watermark or not is_old(segment):
+                break
+            count += 1
+        self.segments.drop_front(count, self.end_offset, self._advance_start)
+        return count
+
+    def _advance_start(self, offset: int) -> None:
+        if offset <= self.start_offset:
+            return
+        self.segments.store.save_start_offset(offset)
+        self.start_offset = offset
+        index = self.segments.batch_index
+        index.drop_front(index.find(offset))
+        self._epochs.truncate_from_start(offset)
+        self._aborted = [aborted for aborted in self._aborted if aborted.last_offset >= offset]
+
+    # -- segments, compaction, truncation --------------------------------------------------------------------
+
+    def roll(self) -> None:
+        """Begin a new segment unless the active one is empty, so that the old one can be deleted or compacted.
+
+        Raise KafkaStorageError.
+        """
+        self.segments.roll(self.end_offset)
+
+    def compact(self, now_ms: int, delete_retention_ms: int) -> None:
+        """Begin a new segment and clean all stable records before it. Raise KafkaStorageError."""
+        self.roll()
+        end = self._cleaner.end_of_cleanable(self.last_stable_offset, now_ms, 0)
+        self.clean(now_ms, end, delete_retention_ms)
+
+    def clean(self, now_ms: int, end_offset: int, delete_retention_ms: int) -> None:
+        """Keep only the last record of each key before `end_offset`, the base offset of a segment; see `compaction`.
+
+        Offsets do not change. Tombstones are kept for `delete_retention_ms` after the first pass that reads them.
+        Raise KafkaStorageError.
+        """
+        self.producers.expire(now_ms, PRODUCER_ID_EXPIRATION_MS)
+        self._cleaner.clean(
+            end_offset,
+            self._aborted,
+            self.producers.last_records(),
+            now_ms=now_ms,
+            delete_retention_ms=delete_retention_ms,
+        )
+
+    def to_clean(self, now_ms: int, min_lag_ms: int) -> LogToClean:
+        """Return the cleanable part of the log, without segments that have records younger than `min_lag_ms`."""
+        return self._cleaner.to_clean(self.start_offset, self.last_stable_offset, now_ms, min_lag_ms)
+
+    def truncate(self, offset: int) -> None:
+        """Drop the batch that holds `offset` and all after it.
+
+        The log then ends where that batch began, but not before the log start offset. Raise KafkaStorageError.
+        """
+        first = self.segments.truncate(offset)
+        if first is None:
+            return
+        self.end_offset = max(first.base_offset, self.start_offset)
+        self._cleaner.truncated(self.end_offset)
+        self._epochs.truncate_from_end(self.end_offset)
+        self._rebuild_producers()
+
+    def _rebuild_producers(self) -> None:
+        """Recompute the producer states and aborted transactions from the batches."""
+        self.producers = ProducerStateManager()
+        self._aborted = []
+        for batch in self.segments.batch_index.batches:
+            header = batch.header()
+            kind = read_control_type(batch.bytes(), header, check_crc=False) if header.is_control else None
+            self._update_producers(header, kind)
+        self.producers.accept_any_sequence()
 
     # -- read ------------------------------------------------------------------------------------------------
 
@@ -180,7 +350,7 @@ class PartitionLog(SegmentedLog):
         first batch even if it is larger than `max_bytes` (KIP-74). `end`: read only batches before this offset, at
         which a batch begins.
         """
-        index = self._index
+        index = self.segments.batch_index
         first, last = index.find(offset), index.count_before(end)
         if first >= last:
             return b""
@@ -195,13 +365,14 @@ class PartitionLog(SegmentedLog):
 
     def bytes_from(self, offset: int, end: int | None = None) -> int:
         """Return the size in bytes of the batches from the one that holds `offset`, up to the offset `end`."""
-        return self._index.size_between(self._index.find(offset), self._index.count_before(end))
+        index = self.segments.batch_index
+        return index.size_between(index.find(offset), index.count_before(end))
 
     def aborted_transactions(self, offset: int, data: memoryview | bytes) -> list[AbortedTransaction]:
         """Return the aborted transactions that overlap `data`, read from `offset` (Kafka's `TransactionIndex`)."""
         if not data or not self._aborted:
             return []
-        index = self._index
+        index = self.segments.batch_index
         last_offset = index.last_offsets[index.find_byte(index.find(offset), len(data))]
         start = bisect_left(self._aborted, offset, key=lambda aborted: aborted.last_offset)
         return [aborted for aborted in self._aborted[start:] if aborted.first_offset <= last_offset]
@@ -211,7 +382,8 @@ class PartitionLog(SegmentedLog):
     def records(self, offset: int = 0) -> Iterator[Record]:
         """Decode all records from `offset` on, including those of open and aborted transactions, without markers."""
         first = max(offset, self.start_offset)
-        for batch in self._batches[self._index.find(first) :]:
+        index = self.segments.batch_index
+        for batch in index.batches[index.find(first) :]:
             yield from (record for record in self._decode(batch) if record.offset >= first)
 
     def _decode(self, batch: StoredBatch, *, markers: bool = False) -> Iterable[Record]:
@@ -225,20 +397,22 @@ class PartitionLog(SegmentedLog):
 
     def find_timestamp(self, timestamp: int) -> Record | None:
         """Return the first record with this timestamp (ms) or a later one; markers count as records, as in Kafka."""
-        number = self._index.timestamps.first_at_least(timestamp)
+        index = self.segments.batch_index
+        number = index.timestamps.first_at_least(timestamp)
         while number is not None:
-            for record in self._decode(self._batches[number], markers=True):
+            for record in self._decode(index.batches[number], markers=True):
                 if record.timestamp >= timestamp and record.offset >= self.start_offset:
                     return record
             # Compaction emptied the batch, or that record is before the log start offset: try the next batch.
-            number = self._index.timestamps.first_at_least(timestamp, number + 1)
+            number = index.timestamps.first_at_least(timestamp, number + 1)
         return None
 
     def latest_timestamp(self) -> Record | None:
         """Return the first record, markers included, with the largest timestamp (KIP-734)."""
         newest: Record | None = None
-        for number in self._index.timestamps.latest_first():
-            batch = self._batches[number]
+        index = self.segments.batch_index
+        for number in index.timestamps.latest_first():
+            batch = index.batches[number]
             if newest is not None and batch.max_timestamp <= newest.timestamp:
                 break
             for record in self._decode(batch, markers=True):

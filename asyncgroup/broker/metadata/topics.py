@@ -67,8 +67,8 @@ class Partition:
         """Apply new configs."""
         self.config = config
         self.validator = BatchValidator(self.topic, self.index, config)
-        self.log.segment_bytes = config.segment_bytes
-        self.log.segment_ms = config.max_segment_ms
+        self.log.segments.segment_bytes = config.segment_bytes
+        self.log.segments.segment_ms = config.max_segment_ms
 
     def set_leader(self, node_id: int) -> None:
         """Set the leader (NO_LEADER: none) and increment the leader epoch."""

@@ -104,12 +104,12 @@ class DataDirectory:
         """See `Journal`."""
         with _storage_errors(f"topic {topic.name}"):
             for partition in topic.partitions:
-                if not isinstance(partition.log.store, FileStore):
+                if not isinstance(partition.log.segments.store, FileStore):
                     store = self.store(topic, partition.index)
                     if store.directory.exists():
                         # Left over from a `__consumer_offsets` not completely deleted: its id never changes.
                         shutil.rmtree(store.directory)
-                    partition.log.store = store
+                    partition.log.segments.store = store
                     self.metadata.put(partition_record(partition))
             self.metadata.put(topic_record(topic))
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from asyncgroup.broker.clock import WallClock
 from asyncgroup.broker.errors import KafkaStorageError
-from asyncgroup.broker.log.segmented_log import LogToClean
+from asyncgroup.broker.log.segment_cleaner import LogToClean
 from asyncgroup.broker.metadata.controller import Controller
 from asyncgroup.broker.metadata.topics import Partition, Topic
 from asyncgroup.broker.storage.retention import delete_old_segments

@@ -74,7 +74,7 @@ def _restore_partition(data: DataDirectory, topic: Topic, kept: MetadataRecord, 
     partition = topic.add_partition(list(kept["replicas"]), leader)
     store = data.store(topic, index)
     found = recover(data.files, store.directory)
-    partition.log.store = store
+    partition.log.segments.store = store
     epochs = [(epoch, start) for epoch, start in kept["epochs"]]
     partition.log.restore(found.segments, found.batches, start_offset=start_offset, epochs=epochs)
     partition.leader_epoch = max([kept["epoch"], *(epoch for epoch, _ in partition.log.epochs)]) + 1

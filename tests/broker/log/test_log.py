@@ -204,7 +204,7 @@ def test_a_timestamp_lookup_does_not_visit_every_batch(monkeypatch):
             looked_at += 1
             return super().__getitem__(place)
 
-    monkeypatch.setattr(log._index, "batches", Watched(log._index.batches))
+    monkeypatch.setattr(log.segments.batch_index, "batches", Watched(log.segments.batch_index.batches))
     decode = log._decode
     monkeypatch.setattr(
         log, "_decode", lambda one, **kw: decoded.append(one.base_offset) or decode(one, **kw)

@@ -136,11 +136,11 @@ def test_segments_before_the_log_start_are_always_deleted():
 
 def test_segments_roll_by_size_and_age():
     log = PartitionLog("t", 0)
-    log.segment_bytes = 2 * len(batch(b"v"))
+    log.segments.segment_bytes = 2 * len(batch(b"v"))
     for timestamp in (100, 200, 300):
         append(log, batch(b"v", timestamp=timestamp), 0)
     assert [segment.base_offset for segment in log.segments] == [0, 2]
-    log.segment_ms = 50
+    log.segments.segment_ms = 50
     append(log, batch(b"v", timestamp=351), 0)
     assert [segment.base_offset for segment in log.segments] == [0, 2, 3]
 
@@ -329,10 +329,10 @@ def test_a_log_that_starts_within_its_active_segment_has_nothing_to_clean():
 
 def test_a_disk_error_during_cleaning_leaves_a_readable_log(monkeypatch):
     log = PartitionLog("t", 0)
-    log.segment_bytes = 1
+    log.segments.segment_bytes = 1
     for number in range(6):
         append(log, keyed((b"a", b"%d" % number), (b"k%d" % number, b"x")), 0)
-    rewrite, calls = log.store.rewrite, []
+    rewrite, calls = log.segments.store.rewrite, []
 
     def fail(old, batches):
         calls.append(1)
@@ -340,7 +340,7 @@ def test_a_disk_error_during_cleaning_leaves_a_readable_log(monkeypatch):
             raise OSError("no space")
         return rewrite(old, batches)
 
-    monkeypatch.setattr(log.store, "rewrite", fail)
+    monkeypatch.setattr(log.segments.store, "rewrite", fail)
     with pytest.raises(KafkaStorageError):
         log.compact(DAY, DAY)
     assert [offset for offset, _, _ in contents(log)] == [1, 3, *range(4, 12)]

@@ -28,8 +28,8 @@ class LogDirectory:
         self.files = OpenFiles(max_open=2)
         self.directory = directory
         self.log = PartitionLog("t", 0)
-        self.log.segment_bytes = segment_bytes
-        self.log.store = FileStore(self.files, directory, lambda _offset: None)
+        self.log.segments.segment_bytes = segment_bytes
+        self.log.segments.store = FileStore(self.files, directory, lambda _offset: None)
         found = recover(self.files, directory)
         self.log.restore(found.segments, found.batches, start_offset=0, epochs=[])
 
@@ -78,7 +78,7 @@ def test_complete_batches_before_a_torn_append_are_kept(tmp_path_factory, sizes,
     with LogDirectory(directory) as log:
         for number, size in enumerate(sizes):
             append(log, batch(b"%d" % number * size), 0)
-        ends = [entry.position + entry.size for entry in log._batches]
+        ends = [entry.position + entry.size for entry in log.segments.batch_index.batches]
         everything = values(log)
     path = only_file(directory)
     cut = int(ends[-1] * share)
@@ -131,7 +131,7 @@ def test_data_after_a_damaged_batch_of_the_last_segment_is_kept_as_corrupt(tmp_p
     with LogDirectory(tmp_path) as log:
         for number in range(3):
             append(log, batch(b"%d" % number), 0)
-        position = log._batches[damaged].position
+        position = log.segments.batch_index.batches[damaged].position
     path = only_file(tmp_path)
     for byte in (0, 8, 16, 69):  # offset, length, magic, records
         data = bytearray(path.read_bytes())
@@ -214,7 +214,7 @@ def test_segments_whose_batches_are_in_a_compacted_segment_are_removed(tmp_path,
     with LogDirectory(tmp_path, segment_bytes=200) as log:
         for number in range(6):
             append(log, batch(b"%d" % number), 0)
-        log.segment_bytes = 1 << 20
+        log.segments.segment_bytes = 1 << 20
         monkeypatch.setattr(FileStore, "remove", lambda *_: None)
         log.compact(2000, 1000)
         expected = values(log)
@@ -248,7 +248,7 @@ def test_compacted_records_do_not_come_back(tmp_path, monkeypatch):
         for key, value in ((b"x", b"v"), (b"k", b"value"), (b"k", None), (b"y", b"v")):
             append(log, keyed((key, value)), 0)
             log.roll()
-        log.segment_bytes = 2 * log.segments[1].size
+        log.segments.segment_bytes = 2 * log.segments[1].size
         unlink = Path.unlink
 
         def stuck(path: Path, missing_ok: bool = False) -> None:

@@ -155,9 +155,9 @@ async def test_compaction_goes_on_after_a_corrupt_batch():
             cluster.create_topic(name, configs=configs)
             fill(cluster, name, 0, 0, 0)
         log = cluster.partition("one", 0).log
-        log._batches[0].chunk.data[61] = 0x7F  # the length of the first record
+        log.segments.batch_index.batches[0].chunk.data[61] = 0x7F  # the length of the first record
         await asyncio.sleep(400)
-        assert log.size == 3 * log._batches[0].size
+        assert log.size == 3 * log.segments.batch_index.batches[0].size
         assert offsets(cluster, "two") == [1, 2]
 
 
