@@ -25,7 +25,14 @@ from asyncgroup.broker.cluster import EmbeddedCluster
 from asyncgroup.broker.control.faults import Fault, Faults
 from asyncgroup.broker.control.history import Exchange, History
 from asyncgroup.broker.control.options import ClusterOptions
-from asyncgroup.broker.control.views import GroupView, MemberView
+from asyncgroup.broker.control.views import (
+    GroupView,
+    MemberView,
+    NodeView,
+    PartitionView,
+    TopicView,
+    TransactionView,
+)
 from asyncgroup.broker.errors import Refused, UnusedFaults
 from asyncgroup.broker.groups.requests import OffsetAndMetadata
 from asyncgroup.broker.net.security import ListenerSecurity
@@ -40,7 +47,11 @@ __all__ = [
     "History",
     "ListenerSecurity",
     "MemberView",
+    "NodeView",
     "OffsetAndMetadata",
+    "PartitionView",
     "Refused",
+    "TopicView",
+    "TransactionView",
     "UnusedFaults",
 ]

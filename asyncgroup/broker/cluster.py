@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, Unpack
+from uuid import UUID
 
 from asyncgroup.broker.control.commits import commit_offsets
 from asyncgroup.broker.control.faults import Faults
@@ -20,10 +21,20 @@ from asyncgroup.broker.control.history import History
 from asyncgroup.broker.control.options import ClusterKeywords, ClusterOptions
 from asyncgroup.broker.control.runtime import ClusterRuntime
 from asyncgroup.broker.control.seeding import SeedRecord, append_records
-from asyncgroup.broker.control.views import GroupView, view_group
+from asyncgroup.broker.control.views import (
+    GroupView,
+    NodeView,
+    PartitionView,
+    TopicView,
+    TransactionView,
+    view_group,
+    view_node,
+    view_partition,
+    view_topic,
+    view_transaction,
+)
 from asyncgroup.broker.metadata.topics import Partition, Topic
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.transactions.metadata import TransactionMetadata
 from asyncgroup.errors import ConfigError, UsageError
 from asyncgroup.model import Header, Record, RecordMetadata
 
@@ -122,9 +133,9 @@ class EmbeddedCluster:
     # -- nodes -----------------------------------------------------------------------------------------------
 
     @property
-    def nodes(self) -> Mapping[int, Node]:
-        """The nodes by id (from 1), including stopped ones."""
-        return self._state.nodes
+    def nodes(self) -> dict[int, NodeView]:
+        """Snapshots of the nodes by id (from 1), including stopped ones."""
+        return {node_id: view_node(node) for node_id, node in self._state.nodes.items()}
 
     @property
     def bootstrap_servers(self) -> str:
@@ -192,22 +203,34 @@ class EmbeddedCluster:
 
     def create_partitions(self, name: str, total: int) -> None:
         """Increase a topic's partitions to `total`."""
-        self._state.controller.create_partitions(self.topic(name), total)
+        self._state.controller.create_partitions(self._topic(name), total)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with its records and the offsets committed for it."""
-        next(iter(self._state.nodes.values())).delete_topic(self.topic(name))
+        next(iter(self._state.nodes.values())).delete_topic(self._topic(name))
 
-    def topic(self, name: str) -> Topic:
-        """Return a topic with its partitions. Raise UsageError if it does not exist."""
-        topic = self._state.controller.topics.get(name)
+    @property
+    def topics(self) -> list[str]:
+        """The names of all topics, including internal ones."""
+        return sorted(self._state.controller.topics)
+
+    def topic(self, name: str | UUID) -> TopicView:
+        """Return a snapshot of a topic and its partitions, by its name or id. Raise UsageError if it does not exist."""
+        return view_topic(self._topic(name))
+
+    def _topic(self, name: str | UUID) -> Topic:
+        controller = self._state.controller
+        topic = controller.topics.get(name) if isinstance(name, str) else controller.topics_by_id.get(name)
         if topic is None:
-            raise UsageError(f"no topic {name!r}; the topics are {sorted(self._state.controller.topics)}")
+            raise UsageError(f"no topic {str(name)!r}; the topics are {self.topics}")
         return topic
 
-    def partition(self, topic: str, partition: int) -> Partition:
-        """Return a partition with its log, leader and replicas. Raise UsageError if it does not exist."""
-        partitions = self.topic(topic).partitions
+    def partition(self, topic: str, partition: int) -> PartitionView:
+        """Return a snapshot of a partition: leader, replicas, offsets. Raise UsageError if it does not exist."""
+        return view_partition(self._partition(topic, partition))
+
+    def _partition(self, topic: str, partition: int) -> Partition:
+        partitions = self._topic(topic).partitions
         if not 0 <= partition < len(partitions):
             raise UsageError(f"topic {topic!r} has partitions 0 to {len(partitions) - 1}, not {partition}")
         return partitions[partition]
@@ -217,7 +240,9 @@ class EmbeddedCluster:
 
         Records of open and aborted transactions are included, transaction markers are not.
         """
-        partitions = self.topic(topic).partitions if partition is None else [self.partition(topic, partition)]
+        partitions = (
+            self._topic(topic).partitions if partition is None else [self._partition(topic, partition)]
+        )
         return [record for each in partitions for record in each.log.records()]
 
     def produce(
@@ -238,7 +263,7 @@ class EmbeddedCluster:
         value or timestamp, AppendError where a Produce request would be refused.
         """
         return append_records(
-            self.topic(topic),
+            self._topic(topic),
             records,
             partition=partition,
             headers=headers,
@@ -254,7 +279,7 @@ class EmbeddedCluster:
         coordinates the group; ConfigError for an invalid offset.
         """
         for topic, partition in offsets:
-            self.partition(topic, partition)
+            self._partition(topic, partition)
         commit_offsets(self._state, group_id, offsets)
 
     def apply_retention(self) -> None:
@@ -269,17 +294,17 @@ class EmbeddedCluster:
 
         Records from the first open transaction on are not compacted.
         """
-        self._runtime.retention.compact(self.topic(topic))
+        self._runtime.retention.compact(self._topic(topic))
 
     # -- leaders and coordinators ----------------------------------------------------------------------------
 
     def leader(self, topic: str, partition: int) -> int:
         """Return the id of the partition's leader, -1 if it has none."""
-        return self.partition(topic, partition).leader
+        return self._partition(topic, partition).leader
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
         """Make a live node the leader of a partition."""
-        self._state.controller.move_leader(self.partition(topic, partition), node_id)
+        self._state.controller.move_leader(self._partition(topic, partition), node_id)
 
     def truncate(self, topic: str, partition: int, offset: int, leader: int | None = None) -> None:
         """Lose the records from `offset` on, as in an unclean leader election of a replica that lacks them.
@@ -287,7 +312,7 @@ class EmbeddedCluster:
         The whole batch that holds `offset` is lost. `leader` is the new leader (default: the present one); its
         leader epoch begins at the new log end offset.
         """
-        place = self.partition(topic, partition)
+        place = self._partition(topic, partition)
         self._state.controller.truncate(place, offset, place.leader if leader is None else leader)
 
     def hold_followers(self, topic: str, partition: int) -> None:
@@ -298,12 +323,12 @@ class EmbeddedCluster:
         followers stay in the ISR however long it takes (Kafka removes them after `replica.lag.time.max.ms`), and a
         new leader has all records.
         """
-        log = self.partition(topic, partition).log
+        log = self._partition(topic, partition).log
         log.follower_end_offset = log.high_watermark
 
     def release_followers(self, topic: str, partition: int) -> None:
         """Resume replication to a partition's followers; they catch up at once."""
-        place = self.partition(topic, partition)
+        place = self._partition(topic, partition)
         place.log.follower_end_offset = None
         self._runtime.complete_delayed_operations(place)
 
@@ -340,9 +365,9 @@ class EmbeddedCluster:
         )
 
     @property
-    def transactions(self) -> Mapping[str, TransactionMetadata]:
-        """The known transactional ids and the state of their transactions."""
-        return self._state.transactions.transactions
+    def transactions(self) -> dict[str, TransactionView]:
+        """Snapshots of the known transactional ids and their transactions."""
+        return {name: view_transaction(each) for name, each in self._state.transactions.transactions.items()}
 
     @property
     def groups(self) -> list[str]:

@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from asyncgroup.error_codes import error_name
+from asyncgroup.errors import UsageError
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.model import TopicPartition
 
@@ -87,14 +89,20 @@ class _CommitLogger:
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self._history = cluster.history
-        self._topics = next(iter(cluster.nodes.values())).controller.topics_by_id
+        self._cluster = cluster
+        self._names: dict[UUID, str] = {}
         self._summaries: dict[str, CommitSummary] = {}
 
     def _name(self, topic: Any) -> str:
         if topic.name:
             return str(topic.name)
-        known = self._topics.get(topic.topic_id)
-        return str(topic.topic_id) if known is None else known.name
+        topic_id = topic.topic_id
+        if topic_id not in self._names:
+            try:
+                self._names[topic_id] = self._cluster.topic(topic_id).name
+            except UsageError:  # it was deleted
+                return str(topic_id)
+        return self._names[topic_id]
 
     def collect(self) -> None:
         """Add the commits that were answered since the last call, and clear the history."""

@@ -7,6 +7,7 @@ from asyncgroup.broker.groups.records import GroupRecord, OffsetRecord, decode_r
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 from tests.broker.client import Client
+from tests.broker.internals import offsets_partition_of
 from tests.broker.requests import commit_request
 
 __all__ = ["T0", "TOPIC", "commit", "fetched", "find", "group_records", "topics"]
@@ -48,5 +49,5 @@ async def fetched(client: Client, *, stable: bool = False) -> dict[TopicPartitio
 
 def group_records(cluster: EmbeddedCluster, group: str = "g") -> list[GroupRecord | OffsetRecord | None]:
     """Return the decoded records in the group's partition of `__consumer_offsets`."""
-    place = cluster.nodes[1].controller.coordinators.offsets_partition(group)
+    place = offsets_partition_of(cluster, group)
     return [decode_record(record.key, record.value) for record in cluster.records(TOPIC, place)]

@@ -15,6 +15,7 @@ from asyncgroup.errors import AsyncGroupError, ClosedError, ConfigError, UsageEr
 from asyncgroup.wire import messages as m
 from tests.broker.batches import batch
 from tests.broker.client import connect
+from tests.broker.internals import nodes_of
 from tests.broker.requests import assigned, fetch, join, member, put, sync_request
 
 virtual = [pytest.mark.asyncio, pytest.mark.virtual]
@@ -89,7 +90,7 @@ async def test_exit_closes_everything():
         await asyncio.sleep(1)
     assert await reader.read() == b""
     writer.close()
-    assert [node.listener.connections for node in cluster.nodes.values()] == [set(), set()]
+    assert [node.listener.connections for node in nodes_of(cluster)] == [set(), set()]
     # the suite's own fixture checks for other leaks
 
 

@@ -204,7 +204,7 @@ async def test_produce_reports_acknowledged_records_after_errors() -> None:
         )
         process.stdin.write("a\nb\n")
         process.stdin.flush()
-        while sum(each.log.end_offset for each in [cluster.partition("t", 0)]) < 2:
+        while cluster.partition("t", 0).log_end_offset < 2:
             await asyncio.sleep(0.01)
         _, err = await asyncio.to_thread(process.communicate, "c\nd\ne\n", LIMIT)
         first, second = err.splitlines()

@@ -16,6 +16,7 @@ from asyncgroup.lifecycle import BackgroundTasks
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import append
+from tests.broker.internals import complete_delayed_operations, partition_of
 
 __all__ = ["PARTITIONS", "Client", "caught_up", "client", "fetches", "fill", "now", "read"]
 
@@ -30,13 +31,13 @@ def fill(
     brokers: EmbeddedCluster, topic: str, partition: int, batches: int, records: int = 1, size: int = 1
 ) -> None:
     """Append batches of `records` records of `size` bytes each to a partition's log, as a Produce request would."""
-    place = brokers.partition(topic, partition)
+    place = partition_of(brokers, topic, partition)
     for _ in range(batches):
         builder = BatchBuilder("none", 1 << 30)
         for _ in range(records):
             assert builder.append(1000, b"k", b"v" * size)
         append(place.log, builder.build(), place.leader_epoch)
-    brokers.nodes[place.leader].complete_delayed_operations(place)
+    complete_delayed_operations(brokers, place)
 
 
 class Client:

@@ -14,6 +14,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import CorruptRecordsError, UnsupportedVersionError
+from tests.broker.internals import log_of
 from tests.consumer.brokers import caught_up, client, fetches, fill, now, read
 from tests.consumer.support import batch, corrupt, feed, make_consumer, with_bad_content
 
@@ -130,7 +131,7 @@ async def test_an_unsupported_codec_is_not_corruption() -> None:
 
 def spoil(brokers: EmbeddedCluster, index: int, at: int, value: int) -> None:
     """Overwrite a byte of a batch in the log of orders-0."""
-    kept = brokers.partition("orders", 0).log.segments.batch_index.batches[index]
+    kept = log_of(brokers, "orders", 0).segments.batch_index.batches[index]
     kept.chunk.data[kept.position + at] = value
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import CorruptRecordsError, RecordTooLargeError
+from tests.broker.internals import log_of
 from tests.consumer.brokers import client, fetches, fill, now, read
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
@@ -73,7 +74,7 @@ async def test_a_first_batch_above_the_limit_that_the_broker_cuts_is_an_error(
             with pytest.raises(RecordTooLargeError) as caught:
                 await asyncio.wait_for(anext(consumer), 10)
         error = caught.value
-        data = brokers.partition("orders", 0).log.segments.batch_index.batches[0].chunk.data
+        data = log_of(brokers, "orders", 0).segments.batch_index.batches[0].chunk.data
         size = 12 + int.from_bytes(data[8:12])
         assert (error.tp, error.offset, error.size, error.limit) == (("orders", 0), 0, size, 1000)
         assert f"orders-0 at offset 0: a record batch of {size} bytes" in str(error)

@@ -13,6 +13,7 @@ from asyncgroup.errors import (
     ErrorCode,
 )
 from asyncgroup.testing import current_network
+from tests.broker.internals import log_of
 from tests.consumer.brokers import PARTITIONS, caught_up, client, fetches, fill, now, read
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
@@ -82,7 +83,7 @@ async def test_an_error_of_the_whole_response_is_not_raised(
 
 async def test_bytes_without_batches_raise_an_error_with_the_partition(brokers: EmbeddedCluster) -> None:
     fill(brokers, "orders", 0, batches=1)
-    data = brokers.partition("orders", 0).log.segments.batch_index.batches[0].chunk.data
+    data = log_of(brokers, "orders", 0).segments.batch_index.batches[0].chunk.data
     magic, data[16] = data[16], 9
     async with client(brokers) as reader:
         (consumer,) = reader.read("orders", 0)

@@ -13,6 +13,7 @@ from asyncgroup.errors import (
     ErrorCode,
     OffsetOutOfRangeError,
 )
+from tests.broker.internals import log_of
 from tests.consumer.brokers import client, fill, now, read
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
@@ -59,7 +60,7 @@ async def test_out_of_range_reset_is_separate_from_auto_offset_reset(
 ) -> None:
     """It applies before the log start (after retention) and beyond the log's end (after an unclean election)."""
     fill(brokers, "orders", 0, batches=5)
-    brokers.partition("orders", 0).log.start_offset = 2
+    log_of(brokers, "orders", 0).start_offset = 2
     async with client(brokers, **config) as reader:
         (consumer,) = reader.read("orders", 0, offset=offset)
         resets: list[tuple[int, int]] = []
@@ -86,7 +87,7 @@ async def test_an_offset_that_is_lost_while_reading_is_reset(brokers: EmbeddedCl
         consumer.pause()
         await asyncio.sleep(1)
         fill(brokers, "orders", 0, batches=7)
-        brokers.partition("orders", 0).log.start_offset = 6
+        log_of(brokers, "orders", 0).start_offset = 6
         consumer.resume()
         assert await read(consumer, 4) == [6, 7, 8, 9]
 
@@ -166,7 +167,7 @@ async def test_a_slow_reader_gets_buffered_records_before_a_reset_to_the_log_sta
         await asyncio.sleep(1)
         held = consumer.fetch_offset
         assert held >= 10
-        brokers.partition("orders", 0).log.start_offset = 90
+        log_of(brokers, "orders", 0).start_offset = 90
         assert await read(consumer, 10) == list(range(10))
         await asyncio.sleep(1)  # it has room, is fetched, and is out of range
         assert await read(consumer, held) == [*range(10, held), *range(90, 100)]

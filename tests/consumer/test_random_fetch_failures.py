@@ -82,7 +82,7 @@ async def test_each_record_once_and_in_order(brokers: EmbeddedCluster, seed: int
         await storm(brokers, rng)
         brokers.faults.clear()
         healed, asked = now(), len(fetches(brokers))
-        ends = [brokers.partition("orders", partition).log.end_offset for partition in range(PARTITIONS)]
+        ends = [brokers.partition("orders", partition).log_end_offset for partition in range(PARTITIONS)]
         while [consumer.position for consumer in consumers] != ends:
             await asyncio.sleep(0.1)
             assert now() - healed < 60, (consumers, ends)

@@ -12,6 +12,7 @@ from asyncgroup.consumer.resets import StartOffset
 from asyncgroup.errors import BrokerError, ConfigError, ErrorCode
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import append
+from tests.broker.internals import complete_delayed_operations, partition_of
 from tests.consumer.brokers import caught_up, client, fill, read
 from tests.consumer.support import make_consumer
 
@@ -24,12 +25,12 @@ def at(milliseconds: int) -> datetime:
 
 def stamped(brokers: EmbeddedCluster, partition: int, *timestamps: int) -> None:
     """Append a record with each of these timestamps."""
-    place = brokers.partition("orders", partition)
+    place = partition_of(brokers, "orders", partition)
     for timestamp in timestamps:
         builder = BatchBuilder("none", 1 << 30)
         assert builder.append(timestamp, b"k", b"v")
         append(place.log, builder.build(), place.leader_epoch)
-    brokers.nodes[place.leader].complete_delayed_operations(place)
+    complete_delayed_operations(brokers, place)
 
 
 def lookups(brokers: EmbeddedCluster) -> int:
@@ -154,9 +155,8 @@ async def test_the_leader_moves_during_the_lookup(brokers: EmbeddedCluster) -> N
     async with client(brokers) as reader:
         (consumer,) = reader.read("orders", 0)
         assert await read(consumer, 2) == [0, 1]
-        place = brokers.partition("orders", 0)
         consumer.seek("earliest")
-        await brokers.stop_node(place.leader)
+        await brokers.stop_node(brokers.leader("orders", 0))
         assert await asyncio.wait_for(read(consumer, 3), 60) == [0, 1, 2]
 
 

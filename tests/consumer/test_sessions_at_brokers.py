@@ -12,6 +12,7 @@ from asyncgroup.broker import EmbeddedCluster, Exchange
 from asyncgroup.consumer.fetch_plan import SHORT_WAIT
 from asyncgroup.consumer.fetch_session import FINAL_EPOCH, INITIAL_EPOCH
 from asyncgroup.errors import ErrorCode
+from tests.broker.internals import node_of
 from tests.consumer.brokers import caught_up, client, fetches, fill, now, read
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
@@ -80,7 +81,7 @@ async def test_a_paused_partition_is_removed_from_the_session_and_returns(broker
         assert await read(first, 1) == [0]
         await asyncio.sleep(1.2)
         assert named(in_session(brokers)[-1]) in ([], [0])
-        (session,) = brokers.nodes[1].fetch_sessions._sessions.values()
+        (session,) = node_of(brokers, 1).fetch_sessions._sessions.values()
         assert sorted(number for _, number in session.partitions) == [0, 1]
 
 
@@ -145,11 +146,11 @@ async def test_a_restarted_broker_gets_a_new_session(brokers: EmbeddedCluster) -
             fill(brokers, "orders", partition, batches=1)
         for consumer in consumers:
             assert await read(consumer, 1) == [0]
-        assert len(brokers.nodes[1].fetch_sessions) == 1
+        assert len(node_of(brokers, 1).fetch_sessions) == 1
 
 
 async def test_a_full_session_cache_means_full_fetches(brokers: EmbeddedCluster) -> None:
-    brokers.nodes[1].fetch_sessions._slots = 0
+    node_of(brokers, 1).fetch_sessions._slots = 0
     on_one_node(brokers, "orders", (0, 1))
     async with client(brokers) as reader:
         consumers = reader.read("orders", 0, 1)

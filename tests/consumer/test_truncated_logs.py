@@ -14,6 +14,7 @@ from asyncgroup.consumer.leader_watch import OUTDATED_SECONDS
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import ErrorCode, LogTruncatedError, TopicRecreatedError
 from asyncgroup.model import TopicPartition
+from tests.broker.internals import log_of, node_of, partition_of
 from tests.consumer.brokers import Client, caught_up, client, fetches, fill, read
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
@@ -24,7 +25,7 @@ async def place() -> AsyncIterator[EmbeddedCluster]:
     """Three nodes with replicas of `orders-0`; node 1 is its leader, and it has ten records of epoch 0."""
     async with EmbeddedCluster(3, host="10.0.0.1", seed=1) as cluster:
         cluster.create_topic("orders", 1)
-        cluster.topic("orders").partitions[0].replicas[:] = [1, 2, 3]
+        partition_of(cluster, "orders", 0).replicas[:] = [1, 2, 3]
         if cluster.leader("orders", 0) != 1:
             cluster.move_leader("orders", 0, 1)
         fill(cluster, "orders", 0, batches=10)
@@ -212,7 +213,7 @@ async def test_a_diverging_epoch_in_a_fetch_response(place: EmbeddedCluster, pol
         consumer = await reading(reader, 10)
         consumer.pause()
         await asyncio.sleep(1)
-        place.partition("orders", 0).log.truncate(6)
+        log_of(place, "orders", 0).truncate(6)
         consumer.resume()
         if policy == "error":
             with pytest.raises(LogTruncatedError, match="truncated at offset 6"):
@@ -312,6 +313,6 @@ async def test_fetches_of_a_recreated_topic_use_its_new_id(place: EmbeddedCluste
         said = [topic.topic_id for exchange in fetches(place) for topic in exchange.request.topics]
         assert said[0] == old
         assert said[-1] == place.topic("orders").id
-        node = place.nodes[place.leader("orders", 0)]
+        node = node_of(place, place.leader("orders", 0))
         (session,) = node.fetch_sessions._sessions.values()
         assert {key[0] for key in session.partitions} == {place.topic("orders").id}

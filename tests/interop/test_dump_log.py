@@ -14,6 +14,7 @@ from asyncgroup.java import require_java
 from asyncgroup.testing.kafka_jars import kafka_jars
 from asyncgroup.wire.records import CODECS, BatchBuilder
 from tests.broker.batches import append, sequenced
+from tests.broker.internals import log_of
 from tests.broker.transactional import Writer
 
 NOW, RETENTION = 10_000, 1000
@@ -23,7 +24,7 @@ async def write(directory: Path) -> None:
     """Write a topic with one compacted segment and one active segment."""
     async with EmbeddedCluster(data_dir=directory) as cluster:
         cluster.create_topic("t")
-        log = cluster.partition("t", 0).log
+        log = log_of(cluster, "t", 0)
         for codec in CODECS:
             builder = BatchBuilder(codec)
             for number in range(6):

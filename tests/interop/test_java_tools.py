@@ -218,7 +218,7 @@ async def test_offsets_are_reset_deleted_and_groups_removed(java_tools: JavaTool
         run.cluster.create_topic(TOPIC, 2)
         await produce(run, 0, 20)
         await consume(run, 20, "--group", "readers", "--from-beginning")
-        ends = {str(n): run.cluster.partition(TOPIC, n).log.end_offset for n in (0, 1)}
+        ends = {str(n): run.cluster.partition(TOPIC, n).log_end_offset for n in (0, 1)}
 
         async def reset(*how: str, topic: str = TOPIC) -> dict[str, int]:
             what = ("--group", "readers", "--reset-offsets", "--topic", topic)
@@ -309,7 +309,7 @@ async def test_offsets_are_looked_up_and_records_deleted(java_tools: JavaTools, 
     async with started(java_tools) as run:
         run.cluster.create_topic(TOPIC, 2)
         await produce(run, 0, 20)
-        ends = {f"{TOPIC}:{n}:{run.cluster.partition(TOPIC, n).log.end_offset}" for n in (0, 1)}
+        ends = {f"{TOPIC}:{n}:{run.cluster.partition(TOPIC, n).log_end_offset}" for n in (0, 1)}
         assert set((await run.checked("kafka-get-offsets", "--topic", TOPIC)).lines) == ends
         wanted = tmp_path / "offsets.json"
         wanted.write_text(
@@ -329,7 +329,7 @@ async def test_transactions_are_listed_and_described(java_tools: JavaTools) -> N
         (row,) = (await run.checked("kafka-transactions", "list")).table()
         assert (row["TransactionalId"], row["TransactionState"]) == ("perf", "CompleteCommit")
         (one,) = (await run.checked("kafka-transactions", "describe", "--transactional-id", "perf")).table()
-        assert int(one["ProducerId"]) == run.cluster.transactions["perf"].producer.id
+        assert int(one["ProducerId"]) == run.cluster.transactions["perf"].producer_id
         partition = ("--topic", TOPIC, "--partition", "0")
         (producer,) = (await run.checked("kafka-transactions", "describe-producers", *partition)).table()
         assert (producer["ProducerId"], producer["CurrentTransactionStartOffset"]) == (

@@ -16,6 +16,7 @@ from asyncgroup import ConsumerConfig, OffsetManager
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.groups.records import decode_record
 from tests.broker.client import connect
+from tests.broker.internals import offsets_partition_of
 from tests.broker.requests import SUBSCRIPTION, assigned, commit_request, member
 from tests.broker.transactional import end_transaction, init_producer, txn_offset_commit
 from tests.interop.java_tools import JavaTools
@@ -45,7 +46,7 @@ async def write_records(cluster: EmbeddedCluster) -> int:
         request.topics[0].name = "gone"
         await client.ask(request, 9)
         cluster.delete_topic("gone")
-    return cluster.nodes[1].controller.coordinators.offsets_partition("g")
+    return offsets_partition_of(cluster, "g")
 
 
 async def test_aiokafka_reads_it():
@@ -197,7 +198,7 @@ async def test_a_group_of_aiokafka_survives_moves_of_the_partition():
 
     async with EmbeddedCluster(nodes=3) as cluster:
         cluster.create_topic("t", 1)
-        partition = cluster.nodes[1].controller.coordinators.offsets_partition("aio")
+        partition = offsets_partition_of(cluster, "aio")
         servers = cluster.bootstrap_servers
         consumer = AIOKafkaConsumer(
             "t",

@@ -119,7 +119,7 @@ async def test_confluent_writes_transactions_and_all_clients_read_the_same():
         everything = await read_with_asyncgroup(started, "everything", 9)
         assert sorted(everything) == sorted([*COMMITTED, b"lost", b"lost", b"lost"])
         # Commits include the markers at the end, so that the lag is 0.
-        ends = {number: started.partition(TOPIC, number).log.end_offset for number in (0, 1)}
+        ends = {number: started.partition(TOPIC, number).log_end_offset for number in (0, 1)}
         for group_id in ("committed", "everything"):
             offsets = started.group(group_id).offsets
             assert {tp.partition: committed.offset for tp, committed in offsets.items()} == ends
@@ -272,7 +272,7 @@ async def test_java_writes_transactions_of_kip_890(java_tools: JavaTools):
         # Partitions and groups are added by writing to them, and every end bumps the epoch.
         assert apis(started) == {"InitProducerId", "TxnOffsetCommit", "EndTxn"}
         assert {exchange.version for exchange in started.history.of("EndTxn")} == {5}
-        assert started.transactions["java"].producer.epoch >= 4
+        assert started.transactions["java"].producer_epoch >= 4
         offsets = started.group("theirs").offsets
         assert [(tp.partition, committed.offset) for tp, committed in offsets.items()] == [(0, 3)]
         assert (

@@ -8,6 +8,7 @@ from asyncgroup import TopicPartition
 from asyncgroup.broker.groups.replayed import ReplayedPartition
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.versioned import decode_versioned
+from tests.broker.internals import controller_of, log_of
 from tests.stories.virtual import VirtualEnvironment
 
 __all__ = ["OFFSETS", "check_acknowledged_offsets", "check_generations", "offsets_partition_of"]
@@ -17,13 +18,13 @@ OFFSETS = "__consumer_offsets"
 
 def offsets_partition_of(env: VirtualEnvironment) -> int:
     """Return the partition of `__consumer_offsets` that stores the group."""
-    return env.cluster.nodes[1].controller.coordinators.offsets_partition(env.group_id)
+    return controller_of(env.cluster).coordinators.offsets_partition(env.group_id)
 
 
 def acknowledged(env: VirtualEnvironment) -> dict[TopicPartition, int]:
     """Return the highest offset of each partition that a coordinator has acknowledged."""
     found: dict[TopicPartition, int] = {}
-    names = {topic.id: name for name, topic in env.cluster.nodes[1].controller.topics.items()}
+    names = {topic.id: name for name, topic in controller_of(env.cluster).topics.items()}
     for exchange in env.cluster.history.of("OffsetCommit"):
         if exchange.response is None:
             continue
@@ -39,7 +40,7 @@ def acknowledged(env: VirtualEnvironment) -> dict[TopicPartition, int]:
 def check_acknowledged_offsets(env: VirtualEnvironment) -> None:
     """Check that acknowledged offsets are in the log, even if the current coordinator has not loaded them yet."""
     place = offsets_partition_of(env)
-    log = env.cluster.partition(OFFSETS, place).log
+    log = log_of(env.cluster, OFFSETS, place)
     replayed = ReplayedPartition(place)
     replayed.replay(log.read(log.start_offset, 1 << 30, at_least_one=True))
     kept = replayed.offsets(env.group_id)

@@ -13,6 +13,7 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.wire.control import ControlType
 from asyncgroup.wire.records import BatchBuilder, read_batch_header
 from tests.broker.batches import append
+from tests.broker.internals import complete_delayed_operations, controller_of, partition_of
 
 __all__ = ["RandomLogs"]
 
@@ -43,12 +44,12 @@ class RandomLogs:
         return [TopicPartition(name, number) for name, number in self._places()]
 
     def _places(self) -> Iterator[tuple[str, int]]:
-        for name, topic in sorted(self.cluster.nodes[1].controller.topics.items()):
+        for name, topic in sorted(controller_of(self.cluster).topics.items()):
             if not topic.is_internal:
                 yield from ((name, partition.index) for partition in topic.partitions)
 
     def partition_of(self, tp: TopicPartition) -> Partition:
-        return self.cluster.partition(*tp)
+        return partition_of(self.cluster, *tp)
 
     def topic_id(self, tp: TopicPartition) -> UUID:
         """Return the id of the current topic of this name."""
@@ -112,7 +113,7 @@ class RandomLogs:
             self.empty[tp].update(offsets)
 
     def _wake(self, place: Partition) -> None:
-        next(iter(self.cluster.nodes.values())).complete_delayed_operations(place)
+        complete_delayed_operations(self.cluster, place)
 
     # --- deleting -----------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from asyncgroup.errors import (
 from asyncgroup.offsets import CommittedOffset
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import append
+from tests.broker.internals import complete_delayed_operations, log_of, partition_of
 from tests.scenario.support import orders
 from tests.scenario.test_read_committed import Transactions
 from tests.stories.virtual import VirtualEnvironment
@@ -35,12 +36,12 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def write(env: VirtualEnvironment, tp: TopicPartition, *timestamps: int) -> None:
     """Write a record with each of these timestamps."""
-    place = env.cluster.partition(*tp)
+    place = partition_of(env.cluster, *tp)
     for timestamp in timestamps:
         builder = BatchBuilder("none", 1 << 30)
         assert builder.append(timestamp, None, b"v")
         append(place.log, builder.build(), place.leader_epoch)
-    env.cluster.nodes[place.leader].complete_delayed_operations(place)
+    complete_delayed_operations(env.cluster, place)
 
 
 def asked(env: VirtualEnvironment, api: str = "ListOffsets") -> int:
@@ -62,7 +63,7 @@ async def looker(env: VirtualEnvironment) -> AsyncIterator[Consumer]:
 async def test_starts_and_ends_take_one_request_for_each_broker(
     env: VirtualEnvironment, looker: Consumer
 ) -> None:
-    env.cluster.partition("orders", 3).log.delete_records(2)
+    log_of(env.cluster, "orders", 3).delete_records(2)
     assert await looker.beginning_offsets(ALL) == {**dict.fromkeys(ALL, 0), orders(3): 2}
     assert asked(env) == 3
     assert await looker.end_offsets([("orders", n) for n in range(4)]) == {tp: tp.partition + 1 for tp in ALL}

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from asyncgroup.broker import Fault
+from tests.broker.internals import log_of
 from tests.scenario.coordinator_checks import (
     OFFSETS,
     check_acknowledged_offsets,
@@ -59,7 +60,7 @@ async def the_plan_is_on_its_way(env: VirtualEnvironment) -> None:
 async def the_plan_is_in_the_log(env: VirtualEnvironment) -> None:
     fault = the_plan(env)
     await fault.wait_hit()
-    log = env.cluster.partition(OFFSETS, offsets_partition_of(env)).log
+    log = log_of(env.cluster, OFFSETS, offsets_partition_of(env))
     before = log.end_offset
     env.cluster.hold_followers(OFFSETS, offsets_partition_of(env))
     fault.cancel()

@@ -301,7 +301,7 @@ class RandomRun:
     @property
     def is_read(self) -> bool:
         return all(
-            reader.consumer.position == self.brokers.partition(*tp).log.end_offset
+            reader.consumer.position == self.brokers.partition(*tp).log_end_offset
             for tp, reader in self.readers.items()
         )
 

@@ -10,6 +10,7 @@ from asyncgroup import Claim, ErrorCode as E
 from asyncgroup.broker.groups.requests import CommitRequest, OffsetAndMetadata
 from asyncgroup.model import TopicPartition
 from tests.broker.batches import append
+from tests.broker.internals import complete_delayed_operations, node_of, partition_of, transactions_of
 from tests.broker.transactional import transactional
 from tests.scenario.support import (
     Gate,
@@ -34,7 +35,7 @@ class Transactions:
 
     def __init__(self, env: VirtualEnvironment, name: str = "tx", timeout: float = 600.0) -> None:
         self._cluster = env.cluster
-        self._coordinator = env.cluster.nodes[1].transactions
+        self._coordinator = transactions_of(env.cluster)
         self._name = name
         self._topic = env.topic
         error, self.producer = self._coordinator.init_producer_id(name, timeout)
@@ -43,14 +44,14 @@ class Transactions:
 
     def write(self, partition: int, *values: bytes) -> None:
         """Append a batch to the transaction."""
-        place = self._cluster.partition(self._topic, partition)
+        place = partition_of(self._cluster, self._topic, partition)
         tp = TopicPartition(self._topic, partition)
         assert not self._coordinator.add_partitions(self._name, self.producer, (tp,))
         first = self._sequences.get(partition, 0)
         self._sequences[partition] = first + len(values)
         data = transactional(*values, producer_id=self.producer.id, epoch=self.producer.epoch, sequence=first)
         append(place.log, data, place.leader_epoch)
-        self._cluster.nodes[place.leader].complete_delayed_operations(place)
+        complete_delayed_operations(self._cluster, place)
 
     def add_offset(self, group_id: str, partition: int, offset: int) -> None:
         """Commit an offset of a group in the transaction."""
@@ -61,7 +62,7 @@ class Transactions:
             group_id=group_id, offsets={tp: OffsetAndMetadata(offset)}, producer_id=self.producer.id
         )
         answers: list[object] = []
-        node = self._cluster.nodes[self._cluster.coordinator(group_id)]
+        node = node_of(self._cluster, self._cluster.coordinator(group_id))
         node.coordinator.commit_transactional(request, answers.append)
         assert answers == [{tp: E.NONE}]
 
@@ -75,7 +76,7 @@ def records(handler: WorkHandler) -> list[str]:
 
 
 def log_end(env: VirtualEnvironment, partition: int) -> int:
-    return env.cluster.partition(env.topic, partition).log.end_offset
+    return env.cluster.partition(env.topic, partition).log_end_offset
 
 
 async def until_committed(env: VirtualEnvironment, partition: int, offset: int) -> None:

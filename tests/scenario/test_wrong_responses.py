@@ -143,7 +143,7 @@ async def test_the_client_recovers_from_wrong_responses(
         assert mutator.changes
         await write_to_each(cluster, 1)
         ends.clear()
-        ends.update({n: cluster.partition(TOPIC, n).log.end_offset - 1 for n in range(PARTITIONS)})
+        ends.update({n: cluster.partition(TOPIC, n).log_end_offset - 1 for n in range(PARTITIONS)})
         async with asyncio.timeout(120):
             await reading
     errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]

@@ -9,6 +9,7 @@ from typing import Any, Final
 from asyncgroup.broker import Fault as BrokerFault
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.testing.network_conditions import NetworkFault, patterns_of
+from tests.broker.internals import controller_of, offsets_partition_of
 from tests.simulate.conditions import NetworkDisturbance
 from tests.simulate.handler import Disturbances
 from tests.simulate.plan import GROUP, OFFSETS_TOPIC
@@ -260,9 +261,9 @@ def _hold_followers(world: World, topic: str, partition: int, seconds: float) ->
     if world.is_down:
         return
     if topic == OFFSETS_TOPIC:
-        if topic not in world.cluster.nodes[1].controller.topics:
+        if topic not in controller_of(world.cluster).topics:
             return
-        partition = world.cluster.nodes[1].controller.coordinators.offsets_partition(GROUP)
+        partition = offsets_partition_of(world.cluster, GROUP)
         world.observer.may_be_unanswered = True
     world.cluster.hold_followers(topic, partition)
     world.later(seconds, lambda: world.release_followers(topic, partition))

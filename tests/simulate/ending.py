@@ -87,7 +87,7 @@ def _not_stable(world: World) -> str | None:
 
 def _partitions(world: World) -> list[TopicPartition]:
     return [
-        TopicPartition(topic, partition.index)
+        TopicPartition(topic, partition.partition)
         for topic in world.plan.setting.topics
         for partition in world.cluster.topic(topic).partitions
     ]
@@ -101,7 +101,7 @@ def _not_caught_up(world: World) -> str | None:
         return behind
     owners = world.observer.view().assignment
     for tp in _partitions(world):
-        oracle, end = world.oracle.at(tp), world.cluster.partition(*tp).log.end_offset
+        oracle, end = world.oracle.at(tp), world.cluster.partition(*tp).log_end_offset
         if oracle.handled_end != end:
             return f"{tp}: handled up to {oracle.handled_end} of {end}"
         if oracle.is_set_back:
@@ -141,7 +141,7 @@ async def close_all(world: World) -> None:
     All records in the logs now must be handled. A record that its producer has given up may still arrive while the readers
     are leaving; it need not be handled.
     """
-    ends = {tp: world.cluster.partition(*tp).log.end_offset for tp in _partitions(world)}
+    ends = {tp: world.cluster.partition(*tp).log_end_offset for tp in _partitions(world)}
     for member in world.active_members:
         member.leave()
     if world.standalone is not None:

@@ -11,6 +11,7 @@ from asyncgroup.broker import EmbeddedCluster, Exchange, GroupView, History
 from asyncgroup.broker.groups import checks
 from asyncgroup.broker.groups.coordinator import GroupCoordinator
 from asyncgroup.error_codes import ErrorCode
+from tests.broker.internals import log_of, node_of, nodes_of
 from tests.simulate.oracle import ClaimLog, Oracle
 from tests.simulate.plan import GROUP
 from tests.simulate.story import Story, Violation
@@ -95,15 +96,14 @@ class BrokerObserver:
     def _coordinators(self, group_id: str) -> list[GroupCoordinator]:
         """Return the coordinators that would serve a group; there should be at most one."""
         assert self._cluster is not None
-        nodes = [node for node in self._cluster.nodes.values() if node.running]
+        nodes = [node for node in nodes_of(self._cluster) if node.running]
         return [node.coordinator for node in nodes if not node.coordinator.error_for(group_id)]
 
     def observe(self) -> None:
         """Note a change of the group's state, and check the invariants."""
         assert self._cluster is not None
         node_id = self._cluster.coordinator(GROUP)
-        node = self._cluster.nodes.get(node_id)
-        group = None if node is None else node.coordinator.groups.get(GROUP)
+        group = None if node_id < 0 else node_of(self._cluster, node_id).coordinator.groups.get(GROUP)
         now = (node_id, "Dead", -1) if group is None else (node_id, str(group.state), group.generation_id)
         if now != self._last:
             self._last = now
@@ -154,7 +154,7 @@ class BrokerObserver:
         oracle = self.oracles[GROUP]
         oracle.check_one_owner()
         for tp in oracle.partitions:
-            oracle.check_log_end(tp, self._cluster.partition(*tp).log.end_offset)
+            oracle.check_log_end(tp, log_of(self._cluster, *tp).end_offset)
 
     def accepts(self, claim: ClaimLog) -> bool:
         """Return whether a coordinator would accept a commit of a claim's member and generation."""

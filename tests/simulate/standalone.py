@@ -148,7 +148,7 @@ class StandaloneReader:
     @property
     def behind(self) -> str | None:
         """What the reader has not handled or committed yet; None if nothing."""
-        oracle, end = self.oracle.at(PARTITION), self.world.cluster.partition(*PARTITION).log.end_offset
+        oracle, end = self.oracle.at(PARTITION), self.world.cluster.partition(*PARTITION).log_end_offset
         if oracle.handled_end != end:
             return f"the standalone reader has handled {oracle.handled_end} of {end}"
         if self._config.auto_commit and end and oracle.committed != end and not oracle.is_set_back:

@@ -78,7 +78,7 @@ class World:
         return cluster
 
     def _replicated(self, tp: TopicPartition) -> int:
-        return self.cluster.partition(*tp).log.high_watermark
+        return self.cluster.partition(*tp).high_watermark
 
     # --- violations -----------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ClosedError, ConfigError, UsageError
 from asyncgroup.testing import KafkaServer
 from asyncgroup.wire import messages as m
+from tests.broker.internals import controller_of
 
 
 def produce(
@@ -60,7 +61,7 @@ def test_nodes_leaders_and_topics() -> None:
         kafka.create_partitions("t", 3)
         assert kafka.leader("t", 2) in {1, 2}
         kafka.delete_topic("t")
-        assert "t" not in kafka.call(lambda cluster: cluster.nodes[1].controller.topics)
+        assert "t" not in kafka.call(lambda cluster: controller_of(cluster).topics)
         with pytest.raises(Refused):
             kafka.create_topic("b@d")
 

@@ -1,20 +1,96 @@
-"""Snapshot of a group for tests, with decoded subscriptions and assignments."""
+"""Snapshots of a cluster's nodes, topics, groups and transactional ids, as `EmbeddedCluster` returns them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from uuid import UUID
 
 from asyncgroup.broker.groups.group import ClassicGroup
 from asyncgroup.broker.groups.member import GroupMember
 from asyncgroup.broker.groups.protocols import CONSUMER_PROTOCOL
 from asyncgroup.broker.groups.requests import OffsetAndMetadata
+from asyncgroup.broker.metadata.topics import Partition, Topic
+from asyncgroup.broker.node import Node
+from asyncgroup.broker.transactions.metadata import TransactionMetadata
 from asyncgroup.errors import DecodeError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.versioned import decode_versioned
 
-__all__ = ["GroupView", "MemberView", "view_group"]
+__all__ = [
+    "GroupView",
+    "MemberView",
+    "NodeView",
+    "PartitionView",
+    "TopicView",
+    "TransactionView",
+    "view_group",
+    "view_node",
+    "view_partition",
+    "view_topic",
+    "view_transaction",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """A node: it listens on `host` and `port`, clients are told `advertised_host`; it keeps its port while stopped.
+
+    `delay` is what `EmbeddedCluster.slow_node` has set, in seconds.
+    """
+
+    id: int
+    host: str
+    advertised_host: str
+    port: int
+    rack: str | None
+    running: bool
+    delay: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionView:
+    """A partition; `leader` and `replicas` are node ids (leader -1: it is leaderless).
+
+    The replicas share one log. `log_end_offset` is the offset of the next record; consumers see those before
+    `high_watermark`, with `read_committed` those before `last_stable_offset`.
+    """
+
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    log_end_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicView:
+    """A topic; `configs` are its own settings, without the defaults of the cluster."""
+
+    name: str
+    id: UUID
+    configs: dict[str, str | None]
+    partitions: tuple[PartitionView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionView:
+    """A transactional id. `state` is Kafka's name (`Empty`, `Ongoing`, `CompleteCommit`, …).
+
+    `partitions` are those of the current transaction that have no marker yet; `timeout` is in seconds.
+    """
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout: float
+    partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +131,57 @@ class GroupView:
             for topic, partitions in member.assignment.items()
             for partition in partitions
         }
+
+
+def view_node(node: Node) -> NodeView:
+    """Return a snapshot of a node."""
+    return NodeView(
+        id=node.id,
+        host=node.host,
+        advertised_host=node.advertised_host,
+        port=node.port,
+        rack=node.rack,
+        running=node.running,
+        delay=node.delay,
+    )
+
+
+def view_topic(topic: Topic) -> TopicView:
+    """Return a snapshot of a topic and its partitions."""
+    return TopicView(
+        name=topic.name,
+        id=topic.id,
+        configs=dict(topic.configs),
+        partitions=tuple(view_partition(each) for each in topic.partitions),
+    )
+
+
+def view_partition(partition: Partition) -> PartitionView:
+    """Return a snapshot of a partition."""
+    log = partition.log
+    return PartitionView(
+        topic=partition.topic,
+        partition=partition.index,
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replicas=tuple(partition.replicas),
+        log_start_offset=log.start_offset,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_end_offset=log.end_offset,
+    )
+
+
+def view_transaction(transaction: TransactionMetadata) -> TransactionView:
+    """Return a snapshot of a transactional id."""
+    return TransactionView(
+        transactional_id=transaction.transactional_id,
+        state=str(transaction.state),
+        producer_id=transaction.producer.id,
+        producer_epoch=transaction.producer.epoch,
+        timeout=transaction.timeout,
+        partitions=tuple(transaction.partitions),
+    )
 
 
 def view_group(

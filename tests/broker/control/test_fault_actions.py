@@ -12,6 +12,7 @@ from asyncgroup.errors import ConfigError, UsageError
 from asyncgroup.wire import messages as m
 from tests.broker.batches import batch
 from tests.broker.client import Disconnected, connect
+from tests.broker.internals import node_of
 from tests.broker.requests import fetch, join, now, partitions_of, produce, put
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
@@ -118,7 +119,7 @@ async def test_held_requests_do_not_outlive_the_cluster():
             client.send(BEAT)
             await held.wait_hit()
         await asyncio.sleep(1)
-        assert cluster.nodes[1].listener.connections == set()
+        assert node_of(cluster, 1).listener.connections == set()
 
 
 async def test_an_error_fault_with_acks_0_closes_the_connection():
@@ -223,7 +224,7 @@ async def test_mutating_a_response_changes_only_that_response():
             cluster.create_topic("t")
             cluster.faults.on("Metadata").mutate(lose_replicas)
             await client.ask(m.MetadataRequest(topics=None))
-            assert cluster.partition("t", 0).replicas == [1]
+            assert cluster.partition("t", 0).replicas == (1,)
             (topic,) = (await client.ask(m.MetadataRequest(topics=None))).topics
             assert topic.partitions[0].replica_nodes == [1]
 

@@ -17,6 +17,7 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 from tests.broker.client import Client, Disconnected, connect
 from tests.broker.harness import GROUP, Harness
+from tests.broker.internals import offsets_partition_of
 from tests.broker.offsets_requests import T0, TOPIC, commit, fetched, group_records
 from tests.broker.requests import assigned, commit_request, join, member, sync_request
 from tests.broker.transactional import init_producer, txn_offset_commit
@@ -188,7 +189,7 @@ def test_an_empty_write_is_answered_after_earlier_writes():
 
 
 def offsets_partition(cluster: EmbeddedCluster) -> int:
-    return cluster.nodes[1].controller.coordinators.offsets_partition("g")
+    return offsets_partition_of(cluster, "g")
 
 
 def offset_of(cluster: EmbeddedCluster) -> int:

@@ -13,6 +13,7 @@ from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 from tests.broker.client import Client, connect
+from tests.broker.internals import controller_of, log_of, node_of, offsets_partition_of, transactions_of
 from tests.broker.offsets_requests import T0, TOPIC, commit, fetched, find, group_records, topics
 from tests.broker.requests import assigned, commit_request, member
 from tests.broker.transactional import end_transaction, init_producer, txn_offset_commit, write_markers
@@ -131,8 +132,8 @@ async def test_a_commit_is_one_batch():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t", 3)
         await commit(client, cluster, {0: 1, 1: 1, 2: 1})
-        offsets_partition = cluster.nodes[1].controller.coordinators.offsets_partition("g")
-        log = cluster.partition(TOPIC, offsets_partition).log
+        offsets_partition = offsets_partition_of(cluster, "g")
+        log = log_of(cluster, TOPIC, offsets_partition)
         assert log.end_offset == 3
         assert len(log.read(0, 1, at_least_one=True)) == log.size
 
@@ -140,7 +141,7 @@ async def test_a_commit_is_one_batch():
 async def test_any_consumer_can_read_it():
     async with EmbeddedCluster(nodes=2) as cluster:
         cluster.create_topic("t", 2)
-        offsets_partition = cluster.nodes[1].controller.coordinators.offsets_partition("g")
+        offsets_partition = offsets_partition_of(cluster, "g")
         async with connect(cluster, cluster.coordinator("g")) as client:
             await commit(client, cluster, {0: 5})
             async with Consumer(cluster.bootstrap_servers) as consumer:
@@ -157,12 +158,7 @@ async def test_any_consumer_can_read_it():
 async def test_the_log_stays_small():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
-        log = (
-            cluster.nodes[1]
-            .controller.offsets_topic()
-            .partitions[cluster.nodes[1].controller.coordinators.offsets_partition("g")]
-            .log
-        )
+        log = controller_of(cluster).offsets_topic().partitions[offsets_partition_of(cluster, "g")].log
         metadata = "x" * 4000
         for offset in range(600):  # 2.4 MB of commits
             request = commit_request(cluster, 9, {0: offset})
@@ -183,15 +179,15 @@ async def test_offsets_in_a_transaction_stay_pending_over_a_move(committed, move
     async with EmbeddedCluster(nodes=2) as cluster:
         cluster.create_topic("t")
         cluster.move_coordinator("g", 1)
-        other = cluster.nodes[1].transactions.coordinator_of("tx")
-        offsets_partition = cluster.nodes[1].controller.coordinators.offsets_partition("g")
+        other = transactions_of(cluster).coordinator_of("tx")
+        offsets_partition = offsets_partition_of(cluster, "g")
         async with connect(cluster, 1) as client, connect(cluster, 2) as second:
             transactional = client if other == 1 else second
             await commit(client, cluster, {0: 1})
             producer = await init_producer(transactional)
             answer = await client.ask(txn_offset_commit(producer, {0: 7}), 5)
             assert answer.topics[0].partitions[0].error_code == 0
-            log = cluster.partition(TOPIC, offsets_partition).log
+            log = log_of(cluster, TOPIC, offsets_partition)
             assert (log.end_offset, log.last_stable_offset) == (2, 1)
             coordinator = client
             if moves:
@@ -222,7 +218,7 @@ async def test_an_admin_client_ends_a_transaction_with_offsets():
         cluster.create_topic("t")
         producer = await init_producer(client)
         await client.ask(txn_offset_commit(producer, {0: 7}), 5)
-        offsets_partition = cluster.nodes[1].controller.coordinators.offsets_partition("g")
+        offsets_partition = offsets_partition_of(cluster, "g")
         await client.ask(write_markers(producer, offsets_partition, commit=True, topic=TOPIC))
         assert await fetched(client, stable=True) == {T0: 7}
 
@@ -315,4 +311,4 @@ async def test_delete_groups_without_groups_and_with_a_duplicate():
         await commit(client, cluster, {0: 5})
         results = (await client.ask(m.DeleteGroupsRequest(["g", "g"]))).results
         assert [(result.group_id, result.error_code) for result in results] == [("g", 0)]
-        assert repr(cluster.nodes[1].coordinator._store._log) == "<OffsetsTopic of node 1>"
+        assert repr(node_of(cluster, 1).coordinator._store._log) == "<OffsetsTopic of node 1>"

@@ -11,6 +11,7 @@ from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 from tests.broker.client import Disconnected, connect
+from tests.broker.internals import controller_of, offsets_partition_of
 from tests.broker.offsets_requests import T0, TOPIC, commit, fetched, find
 from tests.broker.requests import assigned, commit_request, join, member, sync_request
 
@@ -27,7 +28,7 @@ async def test_groups_keep_members_generation_and_offsets(how):
     async with EmbeddedCluster(nodes=3) as cluster:
         cluster.create_topic("t", 2)
         old = cluster.coordinator("g")
-        offsets_partition = cluster.nodes[1].controller.coordinators.offsets_partition("g")
+        offsets_partition = offsets_partition_of(cluster, "g")
         async with connect(cluster, old) as client:
             assert await find(client) == old
             joined = await member(client, 0, 1)
@@ -80,8 +81,8 @@ async def test_groups_move_with_the_replicas_of_their_partition():
     async with EmbeddedCluster(nodes=3) as cluster:
         cluster.create_topic("t", replication_factor=3)
         old = cluster.coordinator("g")
-        offsets_partition = cluster.nodes[1].controller.coordinators.offsets_partition("g")
-        assert repr(cluster.nodes[1].controller.coordinators) == "<CoordinatorElection of groups [1, 2, 3]>"
+        offsets_partition = offsets_partition_of(cluster, "g")
+        assert repr(controller_of(cluster).coordinators) == "<CoordinatorElection of groups [1, 2, 3]>"
         only = old % 3 + 1
         third = 6 - old - only
         async with connect(cluster, old) as client:
@@ -110,7 +111,7 @@ async def test_a_truncated_log_is_loaded_again():
         cluster.create_topic("t")
         for offset in range(4):
             await commit(client, cluster, {0: offset})
-        cluster.truncate(TOPIC, cluster.nodes[1].controller.coordinators.offsets_partition("g"), 2)
+        cluster.truncate(TOPIC, offsets_partition_of(cluster, "g"), 2)
         assert await fetched(client) == {T0: 1}
 
 

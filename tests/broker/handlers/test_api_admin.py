@@ -244,17 +244,17 @@ async def test_elect_leaders_errors():
     async with EmbeddedCluster(nodes=3) as cluster:
         cluster.create_topic("t", 3, 2)
         partition = next(p for p in cluster.topic("t").partitions if set(p.replicas) == {2, 3})
-        cluster.move_leader("t", partition.index, partition.replicas[0])
+        cluster.move_leader("t", partition.partition, partition.replicas[0])
         await cluster.stop_node(partition.replicas[0])
         async with connect(cluster, 1) as client:
-            answer = await client.ask(elect(0, partition.index))
-            assert election_errors(answer) == {partition.index: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
-            answer = await client.ask(elect(1, partition.index))
-            assert election_errors(answer) == {partition.index: ErrorCode.ELECTION_NOT_NEEDED}
+            answer = await client.ask(elect(0, partition.partition))
+            assert election_errors(answer) == {partition.partition: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
+            answer = await client.ask(elect(1, partition.partition))
+            assert election_errors(answer) == {partition.partition: ErrorCode.ELECTION_NOT_NEEDED}
             await cluster.stop_node(partition.replicas[1])
-            assert partition.leader == NO_LEADER
-            answer = await client.ask(elect(1, partition.index))
-            assert election_errors(answer) == {partition.index: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
+            assert cluster.leader("t", partition.partition) == NO_LEADER
+            answer = await client.ask(elect(1, partition.partition))
+            assert election_errors(answer) == {partition.partition: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
 
 
 async def test_cluster_metadata_topic_cannot_be_created():
@@ -281,9 +281,9 @@ async def test_alter_partition_reassignments():
             return answer.responses[0].partitions[0].error_code
 
         assert await reassign(0, [3, 2]) == 0
-        assert (cluster.partition("t", 0).replicas, cluster.leader("t", 0)) == ([3, 2], 3)
+        assert (cluster.partition("t", 0).replicas, cluster.leader("t", 0)) == ((3, 2), 3)
         assert await reassign(0, [2, 3]) == 0
-        assert (cluster.partition("t", 0).replicas, cluster.leader("t", 0)) == ([2, 3], 3)
+        assert (cluster.partition("t", 0).replicas, cluster.leader("t", 0)) == ((2, 3), 3)
         for replicas, error in (
             (None, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
             ([], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
@@ -306,7 +306,7 @@ async def test_log_dirs(version):
         cluster.move_leader("u", 0, 1)
         data = batch(b"a")
         await put(client, cluster, data, topic="u")
-        mine = next(p.index for p in cluster.topic("t").partitions if p.replicas == [1])
+        mine = next(p.partition for p in cluster.topic("t").partitions if p.replicas == (1,))
         request = m.DescribeLogDirsRequest
 
         async def sizes(topics) -> dict[tuple[str, int], int]:

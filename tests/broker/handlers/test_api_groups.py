@@ -12,6 +12,7 @@ from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 from tests.broker.client import connect
+from tests.broker.internals import node_of
 from tests.broker.requests import (
     SUBSCRIPTION,
     assigned,
@@ -60,7 +61,7 @@ async def test_join_group_errors(version):
 async def test_version_0_uses_the_session_timeout_as_rebalance_timeout():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         answer = await join(client, 0, session_timeout_ms=7000)
-        group = cluster.nodes[1].coordinator.groups["g"]
+        group = node_of(cluster, 1).coordinator.groups["g"]
         assert group.members[answer.member_id].rebalance_timeout == 7.0
 
 

@@ -11,6 +11,7 @@ from asyncgroup.broker.handlers import HANDLERS
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 from tests.broker.client import connect
+from tests.broker.internals import controller_of
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
@@ -123,14 +124,14 @@ async def test_authorized_operations_are_returned_on_request():
 async def test_auto_topic_creation_needs_broker_and_client_consent():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         await client.ask(m.MetadataRequest(topics=asked("one")))
-        assert "one" not in cluster.nodes[1].controller.topics
+        assert "one" not in controller_of(cluster).topics
     async with (
         EmbeddedCluster(auto_create_topics=True, default_partitions=3) as cluster,
         connect(cluster) as client,
     ):
         request = m.MetadataRequest(topics=asked("one"), allow_auto_topic_creation=False)
         await client.ask(request)
-        assert "one" not in cluster.nodes[1].controller.topics
+        assert "one" not in controller_of(cluster).topics
         first = await client.ask(m.MetadataRequest(topics=asked("one")))
         assert first.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         second = await client.ask(m.MetadataRequest(topics=asked("one")))
@@ -174,7 +175,7 @@ async def test_find_coordinator_errors(version):
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         if version == 0:
             request = m.FindCoordinatorRequest(key="s")
-            cluster.nodes[1].controller.coordinators.offsets_leaders[:] = [-1] * 50
+            controller_of(cluster).coordinators.offsets_leaders[:] = [-1] * 50
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         else:
             keys = {"coordinator_keys": ["s"]} if version >= 4 else {"key": "s"}
@@ -267,7 +268,7 @@ async def test_create_topics_checks(topic, error):
             request = m.CreateTopicsRequest(topics=[topic], validate_only=validate_only)
             (result,) = (await client.ask(request)).topics
             assert result.error_code == error
-            assert ("t" in cluster.nodes[1].controller.topics) == (not error and not validate_only)
+            assert ("t" in controller_of(cluster).topics) == (not error and not validate_only)
 
 
 async def test_duplicate_topics_in_create_topics():
@@ -288,7 +289,7 @@ async def test_delete_topics(version):
         results = by_name((await client.ask(request, version)).responses)
         assert results["one"].error_code == 0
         assert results["nope"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert cluster.nodes[1].controller.topics == {}
+        assert controller_of(cluster).topics == {}
 
 
 async def test_delete_topics_by_id():

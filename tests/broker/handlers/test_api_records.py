@@ -13,6 +13,7 @@ from asyncgroup.wire import messages as m
 from asyncgroup.wire.records import BatchBuilder, iter_batch_headers
 from tests.broker.batches import batch, sequenced, with_crc
 from tests.broker.client import Client, connect
+from tests.broker.internals import log_of
 from tests.broker.requests import fetch, now, partitions_of, produce, put
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
@@ -119,7 +120,7 @@ async def test_a_duplicate_returns_the_timestamp_of_the_first_append():
         (again,) = await put(client, cluster, sequenced(0))
         assert (first.log_append_time_ms, again.log_append_time_ms) == (-1, 1000)
         await put(client, cluster, batch(b"x", timestamp=7))
-        cluster.partition("t", 0).log.delete_records(1)
+        log_of(cluster, "t", 0).delete_records(1)
         (again,) = await put(client, cluster, sequenced(0))
         assert (again.error_code, again.base_offset, again.log_append_time_ms) == (0, 0, 1000)
 

@@ -17,6 +17,7 @@ from asyncgroup.wire import messages as m
 from tests.broker.batches import batch
 from tests.broker.client import Client, connect
 from tests.broker.handlers.test_api_configs import BROKER, GROUP, TOPIC, ask, incremental
+from tests.broker.internals import controller_of
 from tests.broker.requests import put
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
@@ -104,8 +105,8 @@ async def test_refused_settings():
             (GROUP, "g", ("consumer.session.timeout.ms", SET, "x"), config),
         ):
             assert await ask(client, incremental(kind, name, change)) == [error], change
-        assert cluster.nodes[1].controller.configs.cluster == {"min.insync.replicas": "1"}
-        assert cluster.nodes[1].controller.configs.nodes == {}
+        assert controller_of(cluster).configs.cluster == {"min.insync.replicas": "1"}
+        assert controller_of(cluster).configs.nodes == {}
 
 
 async def test_a_list_config_and_an_unknown_config():
@@ -134,7 +135,7 @@ async def test_all_settings_at_once():
             settings = [cls.AlterableConfig(*item) for item in configs.items()]
             request = cls([cls.AlterConfigsResource(BROKER, name, settings)])
             assert await ask(client, request) == [error]
-        assert cluster.nodes[1].controller.configs.nodes == {1: {"log.retention.ms": "6"}}
+        assert controller_of(cluster).configs.nodes == {1: {"log.retention.ms": "6"}}
 
 
 async def test_group_configs():
@@ -182,7 +183,7 @@ async def test_settings_survive_a_restart(tmp_path: Path):
         for kind, name, change in changes:
             assert await ask(client, incremental(kind, name, change)) == [0]
     async with EmbeddedCluster(2, data_dir=tmp_path) as cluster, connect(cluster) as client:
-        settings = cluster.nodes[1].controller.configs
+        settings = controller_of(cluster).configs
         assert settings.cluster == {"message.max.bytes": "900", "min.insync.replicas": "1"}
         assert settings.nodes == {2: {"log.retention.ms": "5"}}
         assert settings.groups == {"g": {"consumer.session.timeout.ms": "46000"}}

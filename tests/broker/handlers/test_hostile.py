@@ -21,6 +21,7 @@ from asyncgroup.wire.codec import encode
 from asyncgroup.wire.protocol import APIS, encode_request
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.client import Client, Disconnected, connect, is_alive
+from tests.broker.internals import node_of
 from tests.memory import MEGABYTE, memory_under
 from tests.wire.batches import with_valid_crc
 from tests.wire.test_decompression import BOMBS
@@ -95,7 +96,7 @@ async def test_incomplete_frames_take_only_the_memory_of_their_bytes():
                         client.send_bytes(b"x")
                     await asyncio.sleep(0.1)
                 assert await is_alive(other)
-            assert {connection.unread for connection in cluster.nodes[1].listener.connections} == {0, 204}
+            assert {connection.unread for connection in node_of(cluster, 1).listener.connections} == {0, 204}
 
 
 @pytest.mark.asyncio
@@ -126,7 +127,7 @@ async def test_requests_stay_in_the_network_while_one_is_held(network):
         for _ in range(40_000):
             client.send_bytes(TINY)
         await asyncio.sleep(1)
-        (connection,) = cluster.nodes[1].listener.connections
+        (connection,) = node_of(cluster, 1).listener.connections
         assert connection.unread < 512 * 1024
         held.release()
         for _ in range(40_000):
@@ -151,7 +152,7 @@ async def test_a_flooding_client_does_not_starve_others():
             reading = asyncio.create_task(read_frames(flood, 30_000))
             for _ in range(40):
                 assert await is_alive(modest)
-            (connection,) = (c for c in cluster.nodes[1].listener.connections if c.unread)
+            (connection,) = (c for c in node_of(cluster, 1).listener.connections if c.unread)
             assert connection.unread < 600_000
             served = [exchange.client_id for exchange in cluster.history]
             turns = [number for number, name in enumerate(served) if name == "modest"]
@@ -266,5 +267,5 @@ async def test_a_decompression_bomb_is_refused(bomb):
         (result,) = answer.responses[0].partition_responses
         # Kafka's error for records that cannot be decompressed
         assert result.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-        assert cluster.partition("t", 0).log.end_offset == 0
+        assert cluster.partition("t", 0).log_end_offset == 0
         assert await is_alive(other)

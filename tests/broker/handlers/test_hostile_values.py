@@ -183,7 +183,7 @@ async def test_a_batch_that_claims_two_billion_records(codec: str) -> None:
         with memory_under(2_000_000):
             answer = await client.ask(m.ProduceRequest(acks=1, topic_data=[topic]), 12)
         assert answer.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_RECORD
-        assert cluster.partition("times", 0).log.end_offset == 0
+        assert cluster.partition("times", 0).log_end_offset == 0
 
 
 @pytest.mark.asyncio

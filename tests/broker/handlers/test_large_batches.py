@@ -15,7 +15,7 @@ from asyncgroup.wire.off_loop import run_off_loop
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import batch, with_crc
 from tests.broker.client import Disconnected, connect
-from tests.broker.internals import controller_of
+from tests.broker.internals import controller_of, topic_of
 from tests.broker.requests import produce, put
 
 LARGE = batch(bytes(3 << 20), codec="gzip")
@@ -75,7 +75,7 @@ async def test_decompression_bombs_do_not_block_the_loop():
         assert [result.error_code for result in results] == [0, 0, 0]
         assert max(gaps) < taken / 4
         assert len(gaps) > 10
-        assert [cluster.partition("t", index).log.end_offset for index in range(3)] == [1, 1, 1]
+        assert [cluster.partition("t", index).log_end_offset for index in range(3)] == [1, 1, 1]
 
 
 @virtual_test
@@ -173,7 +173,7 @@ async def test_configs_changed_during_the_check_apply(during_check):
         cluster.create_topic("t")
 
         async def configure() -> None:
-            controller_of(cluster).configure_topic(cluster.topic("t"), {"max.message.bytes": "100"})
+            controller_of(cluster).configure_topic(topic_of(cluster, "t"), {"max.message.bytes": "100"})
 
         seen = during_check(configure)
         (result,) = await put(client, cluster, LARGE)

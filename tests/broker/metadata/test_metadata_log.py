@@ -16,6 +16,7 @@ from asyncgroup.broker.metadata import metadata_log
 from asyncgroup.broker.metadata.metadata_log import MetadataLog, read_frames
 from asyncgroup.errors import ConfigError
 from tests.broker.batches import append, batch
+from tests.broker.internals import log_of
 
 EXAMPLES = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 
@@ -120,7 +121,7 @@ def test_damaged_metadata_is_rejected(tmp_path):
 async def test_damaged_metadata_leaves_the_topics_on_disk(tmp_path):
     async with EmbeddedCluster(data_dir=tmp_path) as cluster:
         cluster.create_topic("t")
-        append(cluster.partition("t", 0).log, batch(b"a"), 0)
+        append(log_of(cluster, "t", 0), batch(b"a"), 0)
     (path,) = (tmp_path / "metadata").iterdir()
     whole = path.read_bytes()
     path.write_bytes(b"")
@@ -188,7 +189,7 @@ async def test_directories_of_unknown_topics_are_deleted(tmp_path):
     stray = tmp_path / "topics" / ("t." + "0" * 32) / "0"
     async with EmbeddedCluster(data_dir=tmp_path) as cluster:
         cluster.create_topic("kept")
-        append(cluster.partition("kept", 0).log, batch(b"a"), 0)
+        append(log_of(cluster, "kept", 0), batch(b"a"), 0)
     stray.mkdir(parents=True)
     async with EmbeddedCluster(data_dir=tmp_path) as cluster:
         assert len(cluster.records("kept")) == 1

@@ -12,6 +12,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import ConfigError
 from tests.broker.batches import batch
 from tests.broker.client import Client, Disconnected, connect, is_alive
+from tests.broker.internals import node_of
 from tests.broker.requests import fetch, now, put
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
@@ -38,7 +39,7 @@ async def test_the_memory_of_incomplete_requests_is_limited():
         EmbeddedCluster(queued_max_request_bytes=10 * MB) as cluster,
         contextlib.AsyncExitStack() as stack,
     ):
-        memory = cluster.nodes[1].listener.request_memory
+        memory = node_of(cluster, 1).listener.request_memory
         clients = [await stack.enter_async_context(connect(cluster)) for _ in range(40)]
         for client in clients:
             send_half(client)
@@ -90,7 +91,7 @@ async def test_large_concurrent_requests_are_all_served():
         contextlib.AsyncExitStack() as stack,
     ):
         cluster.create_topic("t", configs={"max.message.bytes": str(4 * MB)})
-        memory, data = cluster.nodes[1].listener.request_memory, batch(bytes(3 * MB))
+        memory, data = node_of(cluster, 1).listener.request_memory, batch(bytes(3 * MB))
 
         async def write(client: Client) -> int:
             (result,) = await put(client, cluster, data)
@@ -142,12 +143,12 @@ async def test_idle_connections_are_closed_after_ten_minutes():
             for _ in range(5):
                 await asyncio.sleep(119)
                 assert await is_alive(busy)
-            assert len(cluster.nodes[1].listener.connections) == 3
+            assert len(node_of(cluster, 1).listener.connections) == 3
             await asyncio.sleep(6)
             assert await is_closed(idle)
             assert await is_closed(unfinished)
             assert await is_alive(busy)
-            assert cluster.nodes[1].listener.request_memory.held == 0
+            assert node_of(cluster, 1).listener.request_memory.held == 0
 
 
 async def test_the_idle_timeout_can_be_set():
@@ -199,7 +200,7 @@ async def test_a_client_that_stops_reading_is_idle():
         client.send(fetch(cluster, *range(6), max_bytes=7 * MB))
         await client.receive_bytes(1)
         await asyncio.sleep(10.1)
-        assert not cluster.nodes[1].listener.connections
+        assert not node_of(cluster, 1).listener.connections
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from asyncgroup.errors import AsyncGroupError, AuthenticationError, ConfigError,
 from asyncgroup.security import Plain, Sasl, Scram, Security, Tls
 from asyncgroup.wire import messages as m
 from tests.broker.client import VERSIONS, Client, Disconnected, connect, is_alive
+from tests.broker.internals import node_of
 from tests.real.certificates import Authority
 
 pytestmark = pytest.mark.asyncio
@@ -326,7 +327,7 @@ async def test_a_client_that_disconnects_during_the_handshake(certificate, caplo
 
 async def test_the_cluster_stops_during_a_handshake(certificate):
     async with EmbeddedCluster(security=ListenerSecurity(cert_file=certificate)) as cluster:
-        node = cluster.nodes[1]
+        node = node_of(cluster, 1)
         reader, writer = await asyncio.open_connection(node.host, node.port)
         async with asyncio.timeout(5):
             while not node.listener.connections:

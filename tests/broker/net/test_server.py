@@ -15,6 +15,7 @@ from asyncgroup.testing import run_virtual
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.protocol import APIS, decode_response, encode_request
 from tests.broker.client import VERSIONS, Disconnected, connect, is_alive
+from tests.broker.internals import node_of
 
 
 @pytest.mark.asyncio(loop_factories=["real", "virtual"])
@@ -115,7 +116,7 @@ async def test_invalid_frames_close_the_connection(frame, caplog):
 @pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
 async def test_frames_have_a_size_limit(size):
     async with EmbeddedCluster() as cluster:
-        cluster.nodes[1].listener.max_request_bytes = 1000
+        node_of(cluster, 1).listener.max_request_bytes = 1000
         async with connect(cluster) as client:
             client.send_bytes(struct.pack(">i", size) + b"x" * 100)
             assert await client.disconnected() == b""
@@ -163,10 +164,10 @@ async def test_the_parked_fetch_of_a_disconnected_client_is_dropped():
             )
             client.send(m.FetchRequest(max_wait_ms=60_000, min_bytes=1, topics=[fetch]), 12)
             await asyncio.sleep(1)
-            assert len(cluster.nodes[1].purgatory) == 1
+            assert len(node_of(cluster, 1).purgatory) == 1
         await asyncio.sleep(1)
-        assert len(cluster.nodes[1].purgatory) == 0
-        assert cluster.nodes[1].listener.connections == set()
+        assert len(node_of(cluster, 1).purgatory) == 0
+        assert node_of(cluster, 1).listener.connections == set()
 
 
 @pytest.mark.asyncio
@@ -196,7 +197,7 @@ async def test_a_client_that_keeps_sending_while_its_request_waits_is_not_read_a
         for _ in range(count):
             client.send_bytes(data)
         await asyncio.sleep(1)
-        (connection,) = cluster.nodes[1].listener.connections
+        (connection,) = node_of(cluster, 1).listener.connections
         assert connection.unread < 2_000_000
         held.release()
         for _ in range(count):

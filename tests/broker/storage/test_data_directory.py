@@ -16,7 +16,7 @@ from asyncgroup.errors import ConfigError, UsageError
 from asyncgroup.wire import messages as m
 from tests.broker.batches import append, batch, offsets, sequenced
 from tests.broker.client import connect
-from tests.broker.internals import controller_of, data_of
+from tests.broker.internals import controller_of, data_of, log_of, partition_of
 from tests.broker.offsets_requests import T0, commit, fetched
 from tests.broker.requests import (
     commit_request,
@@ -68,8 +68,8 @@ async def test_topics_records_and_epochs_survive_a_restart(tmp_path):
         found = partitions_of(await client.ask(fetch(cluster, 0)))[0]
         assert offsets(found.records) == [(0, 1), (2, 2)]
         new = cluster.partition("t", 0).leader_epoch
-        assert cluster.partition("t", 0).log.end_offset_for_epoch(epoch) == (epoch, 2)
-        assert cluster.partition("t", 0).log.end_offset_for_epoch(new) == (new, 3)
+        assert log_of(cluster, "t", 0).end_offset_for_epoch(epoch) == (epoch, 2)
+        assert log_of(cluster, "t", 0).end_offset_for_epoch(new) == (new, 3)
         too_large = await put(client, cluster, batch(b"x" * 6000))
         assert too_large[0].error_code == ErrorCode.MESSAGE_TOO_LARGE
 
@@ -98,20 +98,20 @@ async def test_deleted_records_and_topics_stay_deleted(tmp_path):
         for name in ("gone", "t"):
             cluster.create_topic(name)
             for _ in range(5):
-                append(cluster.partition(name, 0).log, batch(b"a"), 0)
-        cluster.partition("t", 0).log.delete_records(3)
+                append(log_of(cluster, name, 0), batch(b"a"), 0)
+        log_of(cluster, "t", 0).delete_records(3)
         cluster.delete_topic("gone")
         cluster.create_topic("gone")
-        append(cluster.partition("gone", 0).log, batch(b"new"), 0)
+        append(log_of(cluster, "gone", 0), batch(b"new"), 0)
         cluster.create_topic("empty", 2)
-        append(cluster.partition("empty", 1).log, batch(b"a"), 0)
-        cluster.partition("empty", 1).log.delete_old_segments(2 * DAY, DAY, -1)
+        append(log_of(cluster, "empty", 1), batch(b"a"), 0)
+        log_of(cluster, "empty", 1).delete_old_segments(2 * DAY, DAY, -1)
     async with on_disk(tmp_path) as cluster:
-        log = cluster.partition("t", 0).log
+        log = log_of(cluster, "t", 0)
         assert (log.start_offset, log.end_offset) == (3, 5)
         assert [record.offset for record in cluster.records("t")] == [3, 4]
         assert [record.value for record in cluster.records("gone")] == [b"new"]
-        log = cluster.partition("empty", 1).log
+        log = log_of(cluster, "empty", 1)
         assert (log.start_offset, log.end_offset) == (1, 1)
         cluster.delete_topic("gone")
     async with on_disk(tmp_path) as cluster:
@@ -123,7 +123,7 @@ async def test_deleted_records_and_topics_stay_deleted(tmp_path):
 async def test_groups_survive_a_restart(tmp_path):
     async with on_disk(tmp_path, 2) as cluster:
         cluster.create_topic("t")
-        append(cluster.partition("t", 0).log, batch(b"a"), 0)
+        append(log_of(cluster, "t", 0), batch(b"a"), 0)
         async with connect(cluster, cluster.coordinator("g")) as client:
             joined = await member(client, 0)
             assert errors(
@@ -146,14 +146,14 @@ async def test_a_truncation_survives_a_restart(tmp_path):
     async with on_disk(tmp_path) as cluster:
         cluster.create_topic("t", configs={"internal.segment.bytes": "100"})
         for number in range(6):
-            append(cluster.partition("t", 0).log, batch(b"%d" % number), 0)
+            append(log_of(cluster, "t", 0), batch(b"%d" % number), 0)
         cluster.truncate("t", 0, 2)
-        partition = cluster.partition("t", 0)
+        partition = partition_of(cluster, "t", 0)
         append(partition.log, batch(b"new"), partition.leader_epoch)
         epochs = list(partition.log.epochs)
     async with on_disk(tmp_path) as cluster:
         assert [record.value for record in cluster.records("t")] == [b"0", b"1", b"new"]
-        assert cluster.partition("t", 0).log.epochs[: len(epochs)] == epochs
+        assert log_of(cluster, "t", 0).epochs[: len(epochs)] == epochs
 
 
 @virtually
@@ -161,13 +161,13 @@ async def test_a_compacted_topic_stays_compacted(tmp_path):
     async with on_disk(tmp_path) as cluster:
         cluster.create_topic("t", configs={"internal.segment.bytes": "200"})
         for number in range(20):
-            append(cluster.partition("t", 0).log, batch(b"%d" % number), 0)
+            append(log_of(cluster, "t", 0), batch(b"%d" % number), 0)
         cluster.compact("t")
         files = len(list(tmp_path.glob("topics/t.*/0/*.log")))
         assert files == 2
-        size = cluster.partition("t", 0).log.size
+        size = log_of(cluster, "t", 0).size
     async with on_disk(tmp_path) as cluster:
-        log = cluster.partition("t", 0).log
+        log = log_of(cluster, "t", 0)
         assert [(record.offset, record.value) for record in log.records()] == [(19, b"19")]
         assert (log.end_offset, log.size) == (20, size)
         assert append(log, batch(b"x"), 0).base_offset == 20
@@ -194,19 +194,18 @@ async def test_files_that_could_not_be_deleted_do_not_affect_a_new_topic_of_that
     """The old log start offset is still in the metadata, and old segments in the directory of the same topic id."""
     async with on_disk(tmp_path) as cluster:
         cluster.create_topic(name)
-        partition = cluster.partition(name, 3 % len(cluster.topic(name).partitions))
+        partition = partition_of(cluster, name, 3 % len(cluster.topic(name).partitions))
         for number in range(4):
             append(partition.log, batch(b"of the old one %d" % number), 0)
             partition.log.roll()
         partition.log.delete_records(3)
-        topic = cluster.topic(name)
         controller_of(cluster).journal.metadata.delete("topic", name)  # the last successful write
         with monkeypatch.context() as patch:
             patch.setattr(os, "pwritev", broken)
             patch.setattr(shutil, "rmtree", lambda *_, **__: None)
-            cluster.delete_topic(topic.name)
+            cluster.delete_topic(name)
         cluster.create_topic(name)
-        partition = cluster.partition(name, partition.index)
+        partition = partition_of(cluster, name, partition.index)
         append(partition.log, batch(b"acknowledged"), 0)
         kept = [(record.offset, record.value) for record in cluster.records(name)]
         assert kept == [(0, b"acknowledged")]
@@ -276,19 +275,19 @@ async def test_failed_writes_are_not_acknowledged(tmp_path, monkeypatch):
         for change in (
             lambda: cluster.create_topic("u"),
             lambda: cluster.create_partitions("t", 2),
-            lambda: cluster.partition("t", 0).log.delete_records(1),
+            lambda: log_of(cluster, "t", 0).delete_records(1),
         ):
             with pytest.raises(Refused) as caught:
                 change()
             assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-        assert (cluster.partition("t", 0).log.end_offset, len(cluster.topic("t").partitions)) == (1, 1)
+        assert (cluster.partition("t", 0).log_end_offset, len(cluster.topic("t").partitions)) == (1, 1)
         monkeypatch.setattr(os, "pwritev", write)
         (result,) = await put(client, cluster, sequenced(1))
         assert (result.error_code, result.base_offset) == (0, 1)
         cluster.create_topic("later")
     async with on_disk(tmp_path) as cluster:
         assert [record.value for record in cluster.records("t")] == [b"s0", b"s1"]
-        assert (sorted(controller_of(cluster).topics), cluster.partition("t", 0).log.start_offset) == (
+        assert (sorted(controller_of(cluster).topics), cluster.partition("t", 0).log_start_offset) == (
             ["later", "t"],
             0,
         )

@@ -15,6 +15,7 @@ from asyncgroup import Consumer as AsyncConsumer, ConsumerConfig
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.model import Record
 from tests.broker.broker_process import PARTITIONS, TOPIC, BrokerProcess, broker_process
+from tests.broker.internals import log_of
 
 
 class Writer:
@@ -64,7 +65,7 @@ class Writer:
 
 async def read(directory: Path) -> list[Record]:
     async with EmbeddedCluster(data_dir=directory) as cluster:
-        assert len(cluster.topic(TOPIC).partitions[0].log.segments) > 1
+        assert len(log_of(cluster, TOPIC, 0).segments) > 1
         return cluster.records(TOPIC)
 
 

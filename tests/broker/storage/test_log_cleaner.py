@@ -14,7 +14,7 @@ from asyncgroup.wire import messages as m
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import append
 from tests.broker.client import Client, connect
-from tests.broker.internals import controller_of
+from tests.broker.internals import controller_of, log_of, node_of, topic_of
 from tests.broker.storage.test_retention import HOUR, START, fill, offsets, virtually
 
 COMPACT = {"cleanup.policy": "compact"}
@@ -25,8 +25,8 @@ def put(
 ) -> None:
     """Append a record in its own batch, `age` ms older than the cluster's present time."""
     builder = BatchBuilder()
-    builder.append(cluster.nodes[1].clock() - age, key, value)
-    append(cluster.partition("t", index).log, builder.build(), 0)
+    builder.append(node_of(cluster, 1).clock() - age, key, value)
+    append(log_of(cluster, "t", index), builder.build(), 0)
 
 
 @virtually
@@ -86,11 +86,11 @@ async def test_max_compaction_lag():
         await asyncio.sleep(200)
         assert offsets(cluster, "t") == [0, 1, 2]
         put(cluster, b"k")
-        assert len(cluster.partition("t", 0).log.segments) == 2
+        assert len(log_of(cluster, "t", 0).segments) == 2
         await asyncio.sleep(16)
         assert offsets(cluster, "t") == [2, 3]
         put(cluster, b"k")
-        cluster.partition("t", 0).log.roll()
+        log_of(cluster, "t", 0).roll()
         await asyncio.sleep(50)
         assert offsets(cluster, "t") == [2, 3, 4], "not overdue yet"
         await asyncio.sleep(30)
@@ -110,7 +110,7 @@ async def test_the_filthiest_log_is_cleaned_first_and_each_in_its_own_step(monke
         cluster.create_topic("t", 3, configs={**COMPACT, "min.cleanable.dirty.ratio": "0.1"})
         for index, dirty in enumerate((1, 5, 3)):
             put(cluster, b"k", index=index)
-            log = cluster.partition("t", index).log
+            log = log_of(cluster, "t", index)
             log.compact(START, HOUR)
             for _ in range(dirty):
                 put(cluster, b"k", index=index)
@@ -169,7 +169,7 @@ async def test_retention_of_compacted_logs():
         fill(cluster, "t", 0, key=b"new")
         await asyncio.sleep(16)
         assert offsets(cluster, "t") == [1]
-        assert cluster.partition("t", 0).log.start_offset == 1
+        assert cluster.partition("t", 0).log_start_offset == 1
 
 
 @virtually
@@ -187,7 +187,7 @@ async def test_an_unreadable_log_is_skipped_and_a_full_disk_is_retried(monkeypat
         for index in range(2):
             for _ in range(2):
                 put(cluster, b"k", index=index)
-                cluster.partition("t", index).log.roll()
+                log_of(cluster, "t", index).roll()
         await asyncio.sleep(46)
         assert sorted(tries) == [0, 1, 1, 1]
         assert caplog.text.count("t-0 cannot be cleaned") == 1
@@ -203,10 +203,10 @@ async def test_compaction_can_be_enabled_and_disabled():
         await asyncio.sleep(60)
         assert offsets(cluster, "t") == [0, 1, 2]
         controller = controller_of(cluster)
-        controller.configure_topic(cluster.topic("t"), COMPACT)
+        controller.configure_topic(topic_of(cluster, "t"), COMPACT)
         await asyncio.sleep(16)
         assert offsets(cluster, "t") == [1, 2]
-        controller.configure_topic(cluster.topic("t"), {})
+        controller.configure_topic(topic_of(cluster, "t"), {})
         fill(cluster, "t", 0, 0, 0)
         await asyncio.sleep(60)
         assert offsets(cluster, "t") == [1, 2, 3, 4, 5]
@@ -216,7 +216,7 @@ async def test_compaction_can_be_enabled_and_disabled():
 async def test_a_cluster_on_disk_cleans_internal_topics(tmp_path):
     async with EmbeddedCluster(start_time=START, data_dir=tmp_path) as cluster:
         controller_of(cluster).offsets_topic()
-        log = cluster.partition("__consumer_offsets", 0).log
+        log = log_of(cluster, "__consumer_offsets", 0)
         for _ in range(3):
             builder = BatchBuilder()
             builder.append(START, b"k", b"v")

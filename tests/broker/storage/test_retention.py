@@ -22,7 +22,7 @@ from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import append, batch
 from tests.broker.client import connect
 from tests.broker.harness import FakeTimers
-from tests.broker.internals import controller_of, transactions_of
+from tests.broker.internals import controller_of, log_of, topic_of, transactions_of
 from tests.broker.requests import fetch, partitions_of
 from tests.broker.transactional import Writer
 
@@ -36,7 +36,7 @@ def virtually(function):
 
 def fill(cluster: EmbeddedCluster, topic: str, *ages: int, key: bytes = b"k") -> None:
     """Append a record of each age (ms before START), each in its own segment."""
-    log = cluster.partition(topic, 0).log
+    log = log_of(cluster, topic, 0)
     for number, age in enumerate(ages):
         builder = BatchBuilder()
         builder.append(START - age, key, b"%d" % number)
@@ -62,7 +62,7 @@ async def test_old_records_are_deleted(tmp_path):
             assert offsets(cluster, "t") == [2]
             await asyncio.sleep(3600)
             assert offsets(cluster, "t") == []
-            assert cluster.partition("t", 0).log.start_offset == 3
+            assert cluster.partition("t", 0).log_start_offset == 3
 
 
 @virtually
@@ -109,7 +109,7 @@ async def test_settings_can_be_changed_later():
         cluster.create_topic("t")
         fill(cluster, "t", HOUR)
         controller = controller_of(cluster)
-        controller.configure_topic(cluster.topic("t"), {"retention.ms": "1000"})
+        controller.configure_topic(topic_of(cluster, "t"), {"retention.ms": "1000"})
         await asyncio.sleep(11)
         assert offsets(cluster, "t") == []
 
@@ -125,7 +125,7 @@ async def test_a_parked_fetch_is_answered_when_its_offset_is_deleted():
         cluster.apply_retention()
         await asyncio.sleep(1)
         assert not pending.done()
-        cluster.topic("t").configure({"retention.ms": "1"})
+        topic_of(cluster, "t").configure({"retention.ms": "1"})
         cluster.apply_retention()
         answer = partitions_of(await pending)
         assert answer[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -141,7 +141,7 @@ async def test_retention_goes_on_after_a_storage_error(monkeypatch):
         def broken(*_):
             raise KafkaStorageError("no")
 
-        monkeypatch.setattr(cluster.partition("one", 0).log, "delete_old_segments", broken)
+        monkeypatch.setattr(log_of(cluster, "one", 0), "delete_old_segments", broken)
         await asyncio.sleep(400)
         assert offsets(cluster, "one") == [0]
         assert offsets(cluster, "two") == []
@@ -154,7 +154,7 @@ async def test_compaction_goes_on_after_a_corrupt_batch():
         for name in ("one", "two"):
             cluster.create_topic(name, configs=configs)
             fill(cluster, name, 0, 0, 0)
-        log = cluster.partition("one", 0).log
+        log = log_of(cluster, "one", 0)
         log.segments.batch_index.batches[0].chunk.data[61] = 0x7F  # the length of the first record
         await asyncio.sleep(400)
         assert log.size == 3 * log.segments.batch_index.batches[0].size
@@ -168,7 +168,7 @@ async def test_unreplicated_records_are_not_deleted():
         fill(cluster, "t", HOUR, HOUR)
         cluster.hold_followers("t", 0)
         fill(cluster, "t", HOUR, HOUR)
-        log = cluster.partition("t", 0).log
+        log = log_of(cluster, "t", 0)
         assert log.delete_old_segments(START, 1000, -1) == 2
         assert (log.start_offset, log.high_watermark, log.end_offset) == (2, 2, 4)
         assert log.delete_old_segments(START, -1, 0) == 0
@@ -245,7 +245,7 @@ def test_commits_succeed_if_compaction_fails(monkeypatch):
 def compacted(cluster: EmbeddedCluster) -> list[int]:
     """Make a compacted log with gaps, empty batches, markers and an aborted end; return the offsets left."""
     cluster.create_topic("t")
-    log = cluster.partition("t", 0).log
+    log = log_of(cluster, "t", 0)
     writer = Writer(log, 1)
     for number in range(5):
         append(
@@ -269,7 +269,7 @@ def compacted(cluster: EmbeddedCluster) -> list[int]:
 async def test_clients_skip_gaps(tmp_path, on_disk):
     async with EmbeddedCluster(data_dir=tmp_path if on_disk else None) as cluster:
         wanted = compacted(cluster)
-        end = cluster.partition("t", 0).log.end_offset
+        end = cluster.partition("t", 0).log_end_offset
         assert wanted == [14]
         fill(cluster, "t", 0)
         servers = cluster.bootstrap_servers

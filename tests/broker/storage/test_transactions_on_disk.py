@@ -22,7 +22,7 @@ from asyncgroup.wire import messages as m
 from asyncgroup.wire.control import ControlType
 from tests.broker.batches import append
 from tests.broker.client import connect
-from tests.broker.internals import transactions_of
+from tests.broker.internals import log_of, node_of, partition_of, transactions_of
 from tests.broker.offsets_requests import T0, fetched, find
 from tests.broker.requests import produce
 from tests.broker.transactional import (
@@ -52,7 +52,7 @@ def broken(*_):
 async def test_aborted_and_open_transactions_survive_a_restart(tmp_path):
     async with on_disk(tmp_path) as cluster:
         cluster.create_topic("t")
-        log = cluster.partition("t", 0).log
+        log = log_of(cluster, "t", 0)
         one, two = Writer(log, 1), Writer(log, 2)
         one.write(b"aborted")
         one.abort()
@@ -60,7 +60,7 @@ async def test_aborted_and_open_transactions_survive_a_restart(tmp_path):
         one.write(b"committed")
         one.commit()
     async with on_disk(tmp_path) as cluster:
-        log = cluster.partition("t", 0).log
+        log = log_of(cluster, "t", 0)
         assert (log.last_stable_offset, log.end_offset) == (2, 5)
         assert log.aborted_transactions(0, log.read(0, 1 << 20)) == [(1, 0, 1)]
         log.append_marker(ControlType.COMMIT, 2, 0, 0)
@@ -72,18 +72,18 @@ async def test_markers_of_a_prepared_transaction_are_written_after_a_restart(tmp
     async with on_disk(tmp_path, 2) as cluster:
         cluster.create_topic("t", 1, 1)
         cluster.move_leader("t", 0, 2)
-        cluster.partition("t", 0).replicas[:] = [2]
+        partition_of(cluster, "t", 0).replicas[:] = [2]
         coordinator = transactions_of(cluster)
         producer = ProducerIdAndEpoch(coordinator.init_producer_id("tx", 60.0).producer.id, 0)
         assert not coordinator.add_partitions("tx", producer, [TopicPartition("t", 0)])
-        append(cluster.partition("t", 0).log, transactional(b"v", producer_id=producer.id), 0)
+        append(log_of(cluster, "t", 0), transactional(b"v", producer_id=producer.id), 0)
         await cluster.stop_node(2)
         assert not coordinator.end("tx", producer, commit=True).error
-        assert cluster.transactions["tx"].state is TransactionState.PREPARE_COMMIT
-        assert cluster.partition("t", 0).log.last_stable_offset == 0
+        assert cluster.transactions["tx"].state == "PrepareCommit"
+        assert cluster.partition("t", 0).last_stable_offset == 0
     async with on_disk(tmp_path, 2) as cluster:
-        assert cluster.transactions["tx"].state is TransactionState.COMPLETE_COMMIT
-        log = cluster.partition("t", 0).log
+        assert cluster.transactions["tx"].state == "CompleteCommit"
+        log = log_of(cluster, "t", 0)
         assert (log.last_stable_offset, log.end_offset) == (2, 2)
         assert log.aborted_transactions(0, log.read(0, 1 << 20)) == []
 
@@ -114,7 +114,7 @@ async def test_clients_never_reach_a_node_before_the_restart_is_complete(tmp_pat
                     assert (answer.producer_id, answer.producer_epoch) == (initialized[tx].producer.id, 1)
                 else:
                     assert answer.error_code == ErrorCode.NOT_COORDINATOR
-        assert {one.producer.epoch for one in back.transactions.values()} == {1}
+        assert {one.producer_epoch for one in back.transactions.values()} == {1}
 
 
 def test_every_field_of_a_transaction_round_trips():
@@ -157,12 +157,12 @@ async def test_an_open_transaction_times_out_after_a_restart(tmp_path):
         coordinator = transactions_of(cluster)
         producer = coordinator.init_producer_id("tx", 60.0).producer
         coordinator.add_partitions("tx", producer, [TopicPartition("t", 0)])
-        append(cluster.partition("t", 0).log, transactional(b"v", producer_id=producer.id), 0)
+        append(log_of(cluster, "t", 0), transactional(b"v", producer_id=producer.id), 0)
     async with on_disk(tmp_path) as cluster:
-        assert cluster.transactions["tx"].state is TransactionState.ONGOING
+        assert cluster.transactions["tx"].state == "Ongoing"
         await asyncio.sleep(61)
-        assert cluster.transactions["tx"].state is TransactionState.COMPLETE_ABORT
-        assert cluster.partition("t", 0).log.last_stable_offset == 2
+        assert cluster.transactions["tx"].state == "CompleteAbort"
+        assert cluster.partition("t", 0).last_stable_offset == 2
 
 
 @virtually
@@ -172,15 +172,15 @@ async def test_markers_are_retried_after_a_storage_error(tmp_path, monkeypatch):
         coordinator = transactions_of(cluster)
         producer = coordinator.init_producer_id("tx", 60.0).producer
         coordinator.add_partitions("tx", producer, [TopicPartition("t", 0)])
-        append(cluster.partition("t", 0).log, transactional(b"v", producer_id=producer.id), 0)
+        append(log_of(cluster, "t", 0), transactional(b"v", producer_id=producer.id), 0)
         with monkeypatch.context() as patch:
             patch.setattr(FileSegment, "append", broken)
             assert not coordinator.end("tx", producer, commit=True).error
             await asyncio.sleep(5)
-            assert cluster.partition("t", 0).log.last_stable_offset == 0
+            assert cluster.partition("t", 0).last_stable_offset == 0
         await asyncio.sleep(2)
-        assert cluster.partition("t", 0).log.last_stable_offset == 2
-        assert cluster.transactions["tx"].state is TransactionState.COMPLETE_COMMIT
+        assert cluster.partition("t", 0).last_stable_offset == 2
+        assert cluster.transactions["tx"].state == "CompleteCommit"
 
 
 @virtually
@@ -206,7 +206,7 @@ async def test_changes_of_a_transaction_that_cannot_be_saved_are_undone(tmp_path
             again = await client.ask(m.InitProducerIdRequest("tx", 60_000))
             assert again.error_code == refused
             await asyncio.sleep(70)
-        found = cluster.transactions["tx"]
+        found = transactions_of(cluster).transactions["tx"]
         assert (found.state, list(found.partitions)) == (TransactionState.ONGOING, [TopicPartition("t", 0)])
         assert found.producer == producer
         await asyncio.sleep(1)
@@ -239,13 +239,13 @@ async def test_offsets_of_an_open_transaction_stay_pending_over_a_restart(tmp_pa
         producer = await pending_offsets(cluster, client)
     async with on_disk(tmp_path) as cluster, connect(cluster) as client:
         assert await fetched(client) == {}
-        assert list(cluster.nodes[1].coordinator.unstable_partitions("g")) == [T0]
-        assert cluster.transactions["tx"].state is TransactionState.ONGOING
+        assert list(node_of(cluster, 1).coordinator.unstable_partitions("g")) == [T0]
+        assert cluster.transactions["tx"].state == "Ongoing"
         assert (await end_transaction(client, producer, 5, commit=commits)).error_code == 0
         assert await fetched(client) == ({T0: 7} if commits else {})
     async with on_disk(tmp_path) as cluster, connect(cluster) as client:
         assert await fetched(client) == ({T0: 7} if commits else {})
-        assert cluster.partition("t", 0).log.last_stable_offset == 2
+        assert cluster.partition("t", 0).last_stable_offset == 2
 
 
 @virtually
@@ -256,12 +256,12 @@ async def test_offsets_of_a_prepared_transaction_are_committed_after_a_restart(t
         producer = await pending_offsets(cluster, client)
         transactions_of(cluster)._completion._write_markers = lambda *_: None
         assert (await end_transaction(client, producer, 5)).error_code == 0
-        assert cluster.transactions["tx"].state is TransactionState.PREPARE_COMMIT
-        assert cluster.partition("t", 0).log.last_stable_offset == 0
+        assert cluster.transactions["tx"].state == "PrepareCommit"
+        assert cluster.partition("t", 0).last_stable_offset == 0
     async with on_disk(tmp_path) as cluster, connect(cluster) as client:
-        assert cluster.transactions["tx"].state is TransactionState.COMPLETE_COMMIT
+        assert cluster.transactions["tx"].state == "CompleteCommit"
         assert await fetched(client) == {T0: 7}
-        assert cluster.partition("t", 0).log.last_stable_offset == 2
+        assert cluster.partition("t", 0).last_stable_offset == 2
         again = await init_producer(client)
         assert (again.id, again.epoch) == (producer.id, producer.epoch + 2)
 
@@ -274,7 +274,7 @@ async def test_the_timeout_of_an_open_transaction_includes_the_time_of_a_restart
         await pending_offsets(cluster, client)
     for start_time, left in ((1_035_000, 30), (2_000_000, 0)):
         async with on_disk(tmp_path, start_time=start_time) as cluster:
-            found = cluster.transactions["tx"]
+            found = transactions_of(cluster).transactions["tx"]
             if left:
                 await asyncio.sleep(left - 1)
                 assert found.state is TransactionState.ONGOING

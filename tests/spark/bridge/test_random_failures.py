@@ -124,7 +124,7 @@ async def test_every_record_is_stored_once(
 
     members = [asyncio.create_task(run_members()) for _ in range(3)]
     await failures.write(virtual_kafka)
-    ends_of_logs = {n: virtual_kafka.partition("numbers", n).log.end_offset for n in range(PARTITIONS)}
+    ends_of_logs = {n: virtual_kafka.partition("numbers", n).log_end_offset for n in range(PARTITIONS)}
     while committed(virtual_kafka) != ends_of_logs:
         await asyncio.sleep(0.5)
     end.set()

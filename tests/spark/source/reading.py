@@ -16,7 +16,7 @@ from asyncgroup.spark.source.settings import Earliest, ReadSettings, Subscribe, 
 from asyncgroup.spark.source.worker_cluster import WorkerCluster
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import append
-from tests.broker.internals import controller_of
+from tests.broker.internals import complete_delayed_operations, controller_of, partition_of
 
 TOPIC = "orders"
 TIME = 1_700_000_000_000
@@ -55,12 +55,12 @@ def fill(
     **how: Any,
 ) -> None:
     """Append records in batches of `per_batch`."""
-    place = cluster.partition(topic, partition)
+    place = partition_of(cluster, topic, partition)
     first = place.log.end_offset
     for base in range(first, first + count, per_batch):
         data = batch(base, min(per_batch, first + count - base), **how)
         append(place.log, data, place.leader_epoch)
-    cluster.nodes[place.leader].complete_delayed_operations(place)
+    complete_delayed_operations(cluster, place)
 
 
 def part(start: int, end: int, partition: int = 0, topic: str = TOPIC) -> OffsetRange:

@@ -12,7 +12,7 @@ from asyncgroup.errors import BrokerError, CorruptRecordsError, ErrorCode
 from asyncgroup.spark.source.errors import DataLossError, SourceError
 from asyncgroup.wire.records import BatchBuilder, iter_batch_headers
 from tests.broker.batches import append
-from tests.broker.internals import controller_of
+from tests.broker.internals import controller_of, log_of, partition_of
 from tests.spark.source.reading import TOPIC, by_partition, fill, now, part, topic_ids, worker
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual(max_virtual_time=86_400)]
@@ -21,7 +21,7 @@ LOSS = r"\[KAFKA_DATA_LOSS\.COULD_NOT_READ_OFFSET_RANGE\]"
 
 
 def delete_before(brokers: EmbeddedCluster, offset: int) -> None:
-    brokers.partition(TOPIC, 0).log.delete_records(offset)
+    log_of(brokers, TOPIC, 0).delete_records(offset)
 
 
 async def test_the_log_starts_after_the_start_of_the_range(
@@ -284,7 +284,7 @@ async def test_a_corrupt_batch(brokers: EmbeddedCluster) -> None:
 
 
 async def test_a_timestamp_out_of_range(brokers: EmbeddedCluster) -> None:
-    place = brokers.partition(TOPIC, 0)
+    place = partition_of(brokers, TOPIC, 0)
     builder = BatchBuilder()
     for time in (1, 1 << 61):
         assert builder.append(time, None, b"v")

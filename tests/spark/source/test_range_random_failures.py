@@ -11,6 +11,7 @@ import pytest
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.testing import VirtualTimeLoop
+from tests.broker.internals import log_of
 from tests.broker.transactional import Writer
 from tests.spark.source.reading import TOPIC, by_partition, fill, part, worker
 
@@ -28,7 +29,7 @@ def write(cluster: EmbeddedCluster, rng: random.Random) -> dict[int, list[int]]:
     """Write logs of many kinds; return the offsets of committed records by partition."""
     committed: dict[int, list[int]] = {}
     for number in range(PARTITIONS):
-        log = cluster.partition(TOPIC, number).log
+        log = log_of(cluster, TOPIC, number)
         writers = [Writer(log, 10 + which) for which in range(2)]
         mine = committed[number] = []
         for _ in range(rng.randrange(3, 25)):
@@ -85,7 +86,7 @@ def some_ranges(cluster: EmbeddedCluster, rng: random.Random) -> list[OffsetRang
     """Return ranges of all partitions, some split in two."""
     found = []
     for number in rng.sample(range(PARTITIONS), PARTITIONS):
-        end = cluster.partition(TOPIC, number).log.end_offset
+        end = cluster.partition(TOPIC, number).log_end_offset
         start, middle, stop = sorted(rng.randrange(end + 1) for _ in range(3))
         found += (
             [part(start, stop, number)]

@@ -8,6 +8,7 @@ import pytest
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.spark.source.workers import read_ranges
+from tests.broker.internals import complete_delayed_operations, log_of, partition_of
 from tests.broker.transactional import Writer
 from tests.spark.source.reading import TOPIC, by_partition, fetches, fill, now, part, settings, worker
 
@@ -57,7 +58,7 @@ async def test_gaps_of_compaction_and_markers_at_the_ends(brokers: EmbeddedClust
     brokers.compact(TOPIC)
     left = [record.offset for record in brokers.records(TOPIC, 0)]
     assert len(left) < 20
-    writer = Writer(brokers.partition(TOPIC, 0).log, 77)
+    writer = Writer(log_of(brokers, TOPIC, 0), 77)
     for _ in range(3):
         writer.write(b"a", b"b")
         writer.commit()
@@ -69,7 +70,7 @@ async def test_gaps_of_compaction_and_markers_at_the_ends(brokers: EmbeddedClust
 
 
 async def test_transactions(brokers: EmbeddedCluster) -> None:
-    log = brokers.partition(TOPIC, 0).log
+    log = log_of(brokers, TOPIC, 0)
     first, second = Writer(log, 1), Writer(log, 2)
     first.write(b"0", b"1")
     second.write(b"2")
@@ -88,14 +89,14 @@ async def test_transactions(brokers: EmbeddedCluster) -> None:
 
 
 async def test_an_open_transaction_is_waited_for(brokers: EmbeddedCluster) -> None:
-    writer = Writer(brokers.partition(TOPIC, 0).log, 1)
+    writer = Writer(log_of(brokers, TOPIC, 0), 1)
     fill(brokers, 3)
     writer.write(b"open")
 
     async def commit_later() -> None:
         await asyncio.sleep(20)
         writer.commit()
-        brokers.nodes[1].complete_delayed_operations(brokers.partition(TOPIC, 0))
+        complete_delayed_operations(brokers, partition_of(brokers, TOPIC, 0))
 
     committing = asyncio.create_task(commit_later())
     async with worker(brokers, config={"isolation_level": "read_committed"}) as one:

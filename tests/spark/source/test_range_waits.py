@@ -9,6 +9,7 @@ import pytest
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.spark.source.errors import DataLossError, SourceError
 from asyncgroup.spark.source.worker_cluster import MAX_IDLE_TOPICS
+from tests.broker.internals import log_of
 from tests.broker.transactional import Writer
 from tests.spark.source.reading import TOPIC, by_partition, fill, now, part, worker
 
@@ -47,7 +48,7 @@ async def test_a_truncated_leader_is_detected_soon(brokers: EmbeddedCluster) -> 
 @pytest.mark.parametrize("fail", [True, False])
 async def test_records_of_an_open_transaction_are_not_lost(brokers: EmbeddedCluster, fail: bool) -> None:
     """A range planned with read_uncommitted, a query restarted with read_committed, a transaction that stays open."""
-    writer = Writer(brokers.partition(TOPIC, 0).log, 1)
+    writer = Writer(log_of(brokers, TOPIC, 0), 1)
     fill(brokers, 3)
     writer.write(b"open")
     fill(brokers, 3)
