@@ -361,7 +361,7 @@ class EmbeddedCluster:
         node = self._state.nodes.get(node_id)
         group = None if node is None else node.coordinator.groups.get(group_id)
         return view_group(
-            group_id, node_id, group, {} if node is None else node.coordinator.offsets(group_id)
+            group_id, node_id, group, {} if node is None else node.coordinator.offsets.committed(group_id)
         )
 
     @property

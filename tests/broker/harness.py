@@ -195,20 +195,21 @@ class Harness:
         request = CommitRequest(
             group_id=GROUP, offsets={key: OffsetAndMetadata(offset, metadata=metadata)}, **fields
         )
-        commit = self.coordinator.commit_transactional if "producer_id" in fields else self.coordinator.commit
+        offsets = self.coordinator.offsets
+        commit = offsets.commit_transactional if "producer_id" in fields else offsets.commit
         commit(request, lambda result: answers.append(result[key] if isinstance(result, dict) else result))
         return answers
 
     def delete(self, group: str = GROUP) -> list[ErrorCode]:
         """Send DeleteGroups for one group; the error is appended to the returned list."""
         answers: list[ErrorCode] = []
-        self.coordinator.delete(group, answers.append)
+        self.coordinator.offsets.delete_group(group, answers.append)
         return answers
 
     def delete_offsets(self, *places: TopicPartition) -> list:
         """Send OffsetDelete; the response is appended to the returned list."""
         answers: list = []
-        self.coordinator.delete_offsets(GROUP, places, answers.append)
+        self.coordinator.offsets.delete(GROUP, places, answers.append)
         return answers
 
     def stable(self, count: int, **fields) -> list[str]:

@@ -63,7 +63,7 @@ class Transactions:
         )
         answers: list[object] = []
         node = node_of(self._cluster, self._cluster.coordinator(group_id))
-        node.coordinator.commit_transactional(request, answers.append)
+        node.coordinator.offsets.commit_transactional(request, answers.append)
         assert answers == [{tp: E.NONE}]
 
     def end(self, *, commit: bool) -> None:

@@ -130,9 +130,9 @@ def _hasty_answers() -> Patched:
     """Commits are answered before they are written."""
     write = OffsetStore.write_offsets
 
-    def hasty(self: OffsetStore, group_id: str, offsets: Any, done: Any) -> None:
+    def hasty(self: OffsetStore, group_id: str, offsets: Any, done: Any, *producer: Any) -> None:
         done(ErrorCode.NONE)
-        write(self, group_id, offsets, lambda _error: None)
+        write(self, group_id, offsets, lambda _error: None, *producer)
 
     return patch.object(OffsetStore, "write_offsets", hasty)
 

@@ -10,6 +10,7 @@ from asyncgroup import TopicPartition
 from asyncgroup.broker import EmbeddedCluster, Exchange, GroupView, History
 from asyncgroup.broker.groups import checks
 from asyncgroup.broker.groups.coordinator import GroupCoordinator
+from asyncgroup.broker.groups.offsets import GroupOffsets
 from asyncgroup.error_codes import ErrorCode
 from tests.broker.internals import log_of, node_of, nodes_of
 from tests.simulate.oracle import ClaimLog, Oracle
@@ -67,10 +68,10 @@ class BrokerObserver:
     @contextmanager
     def observing(self) -> Iterator[None]:
         """Observe commits during the block."""
-        original = GroupCoordinator.commit
+        original = GroupOffsets.commit
         observer = self
 
-        def commit(self: GroupCoordinator, request: Any, reply: Any, *rest: Any, **more: Any) -> Any:
+        def commit(self: GroupOffsets, request: Any, reply: Any, *rest: Any, **more: Any) -> Any:
             owners = observer._commit_requested(self, request)
 
             def answered(result: Any, *rest: Any, **more: Any) -> Any:
@@ -79,11 +80,11 @@ class BrokerObserver:
 
             return original(self, request, answered, *rest, **more)
 
-        GroupCoordinator.commit = commit  # type: ignore[method-assign]
+        GroupOffsets.commit = commit  # type: ignore[method-assign]
         try:
             yield
         finally:
-            GroupCoordinator.commit = original  # type: ignore[method-assign]
+            GroupOffsets.commit = original  # type: ignore[method-assign]
             self._cluster = None
 
     # --- the group ------------------------------------------------------------------------------------------------
@@ -146,7 +147,7 @@ class BrokerObserver:
                     "one coordinator", f"{len(coordinators)} nodes answer for the group {group_id}"
                 )
             for coordinator in coordinators:
-                kept = coordinator.offsets(group_id)
+                kept = coordinator.offsets.committed(group_id)
                 for tp in oracle.partitions:
                     oracle.check_remembered_commit(
                         tp, kept[tp].offset if tp in kept else -1, may_be_unanswered=self.may_be_unanswered
@@ -167,7 +168,7 @@ class BrokerObserver:
 
     # --- commits --------------------------------------------------------------------------------------------------
 
-    def _commit_requested(self, coordinator: GroupCoordinator, request: Any) -> Mapping[TopicPartition, str]:
+    def _commit_requested(self, offsets: GroupOffsets, request: Any) -> Mapping[TopicPartition, str]:
         """Record a commit request, which may take effect without a response; return the partitions' current owners.
 
         The request is judged by the owners at this moment.
@@ -178,7 +179,7 @@ class BrokerObserver:
                 oracle.at(tp).unanswered.add(commit.offset)
         if request.group_id != GROUP:
             return dict.fromkeys(request.offsets, "")
-        return self.view().assignment if GROUP in coordinator.groups else {}
+        return self.view().assignment if offsets._groups.get(GROUP) is not None else {}
 
     def _committed(self, request: Any, result: Any, owners: Mapping[TopicPartition, str]) -> None:
         oracle = self.oracles.get(request.group_id)

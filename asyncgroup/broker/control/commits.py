@@ -26,7 +26,7 @@ def commit_offsets(state: ClusterState, group_id: str, offsets: Mapping[tuple[st
     if node is None:
         raise UsageError(f"no node coordinates group {group_id!r}")
     outcomes: list[ErrorCode | dict[TopicPartition, ErrorCode]] = []
-    node.coordinator.commit(CommitRequest(group_id=group_id, offsets=committed), outcomes.append)
+    node.coordinator.offsets.commit(CommitRequest(group_id=group_id, offsets=committed), outcomes.append)
     if outcomes and isinstance(outcomes[0], ErrorCode) and outcomes[0]:
         group = node.coordinator.groups.get(group_id)
         members = 0 if group is None else len(group.members)

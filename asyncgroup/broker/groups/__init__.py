@@ -4,7 +4,7 @@
 - `joining`, `leaving`, `rebalance`: move a `group` through its `state`s; `member` and `protocols` are its parts, `groups`
   holds all groups.
 - `offsets`, `expiry`: offset commits, deletion and expiration.
-- `offset_store`, `offsets_writer`, `records`: write groups and offsets to `__consumer_offsets`; `replayed` and
-  `pending_offsets` are the state read back from it.
+- `offset_store`, `records`: write groups and offsets to `__consumer_offsets`; `loaded_partition`, `replayed` and
+  `pending_offsets` are its content in memory.
 - `interfaces`: its configuration, and what it needs from the broker; `offsets_topic` implements the latter.
 """

@@ -1,14 +1,14 @@
 """The group coordinator of one node, with one method per API (Kafka's `GroupCoordinatorService`).
 
 A coordinator serves the groups whose partition of `__consumer_offsets` its node leads. `load` and `unload` are called
-when the leader changes: everything in the store survives this, a rebalance in progress does not, as in Kafka. The
-methods for offsets delegate to `GroupOffsets`.
+when the leader changes: everything in the store survives this, a rebalance in progress does not, as in Kafka. The APIs
+for offsets are methods of its `offsets`.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from asyncgroup.broker.clock import Clock
 from asyncgroup.broker.groups.checks import check_heartbeat, check_sync
@@ -21,14 +21,11 @@ from asyncgroup.broker.groups.offset_store import OffsetStore
 from asyncgroup.broker.groups.offsets import GroupOffsets
 from asyncgroup.broker.groups.rebalance import Rebalance, sync_result
 from asyncgroup.broker.groups.requests import (
-    CommitReply,
-    CommitRequest,
     JoinReply,
     JoinRequest,
     JoinResult,
     LeaveResult,
     LeavingMember,
-    OffsetAndMetadata,
     SyncReply,
     SyncRequest,
     SyncResult,
@@ -36,7 +33,6 @@ from asyncgroup.broker.groups.requests import (
 from asyncgroup.broker.groups.state import ClassicGroupState
 from asyncgroup.broker.timers import Timers
 from asyncgroup.error_codes import ErrorCode
-from asyncgroup.model import TopicPartition
 
 __all__ = ["GroupCoordinator"]
 
@@ -67,7 +63,8 @@ class GroupCoordinator:
         self._rebalance = Rebalance(config, timers, store)
         self._joining = Joining(self._rebalance, rng)
         self._leaving = Leaving(self._rebalance)
-        self._offsets = GroupOffsets(self._groups, self._rebalance)
+        self.offsets = GroupOffsets(self._groups, self._rebalance, self.error_for)
+        """Handles the requests for offsets."""
         self._expiry_scheduled = False
 
     def __repr__(self) -> str:
@@ -215,45 +212,9 @@ class GroupCoordinator:
 
     # -- offsets ---------------------------------------------------------------------------------------------
 
-    def commit(self, request: CommitRequest, reply: CommitReply) -> None:
-        """Handle OffsetCommit."""
-        if error := self.error_for(request.group_id):
-            reply(error)
-        else:
-            self._offsets.commit(request, reply)
-
-    def commit_transactional(self, request: CommitRequest, reply: CommitReply) -> None:
-        """Handle TxnOffsetCommit."""
-        if error := self.error_for(request.group_id):
-            reply(error)
-        else:
-            self._offsets.commit_transactional(request, reply)
-
     def end_transaction(self, producer_id: int, partition: int, *, commit: bool) -> None:
         """Commit or drop the producer's pending offsets in `partition`, where its transaction marker was appended."""
         self._store.end_transaction(producer_id, partition, commit=commit)
-
-    def offsets(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """Return the committed offsets of a group, empty if it is unknown. Call `error_for` first."""
-        return self._offsets.committed(group_id)
-
-    def unstable_partitions(self, group_id: str) -> Collection[TopicPartition]:
-        """Return the partitions for which the group has offsets in an open transaction (KIP-447)."""
-        return self._offsets.unstable_partitions(group_id)
-
-    def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition], reply: CommitReply) -> None:
-        """Handle OffsetDelete."""
-        if error := self.error_for(group_id or None):
-            reply(error)
-        else:
-            self._offsets.delete(group_id, partitions, reply)
-
-    def delete(self, group_id: str, done: WriteCallback) -> None:
-        """Handle DeleteGroups for one group."""
-        if error := self.error_for(group_id):
-            done(error)
-        else:
-            self._offsets.delete_group(group_id, done)
 
     def remove_topic(self, topic: str) -> None:
         """Remove the offsets of a deleted topic."""
@@ -269,7 +230,7 @@ class GroupCoordinator:
     def _expire(self) -> None:
         self._expiry_scheduled = False
         try:
-            self._offsets.expire()
+            self.offsets.expire()
         finally:
             if self.groups:
                 self._schedule_expiry()

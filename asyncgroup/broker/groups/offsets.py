@@ -6,7 +6,7 @@ The request side of Kafka's `OffsetMetadataManager`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from asyncgroup.broker.groups.checks import check_commit, check_delete, check_offset_delete
 from asyncgroup.broker.groups.expiry import expired_offsets
@@ -32,18 +32,21 @@ _GROUP_ID_NOT_FOUND_VERSION = 9
 
 
 class GroupOffsets:
-    """Handles requests for offsets; its caller has checked that this node coordinates the group."""
+    """Handles requests for offsets. `error_for` returns why this node cannot serve a group, or NONE."""
 
-    def __init__(self, groups: Groups, rebalance: Rebalance) -> None:
+    def __init__(
+        self, groups: Groups, rebalance: Rebalance, error_for: Callable[[str | None], ErrorCode]
+    ) -> None:
         self._groups = groups
         self._rebalance = rebalance
+        self._error_for = error_for
         self._config = rebalance.config
         self._store = rebalance.store
 
     # -- reading ---------------------------------------------------------------------------------------------
 
     def committed(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """Return the committed offsets of a group, empty if it is unknown."""
+        """Return the committed offsets of a group, empty if it is unknown. Check first that this node serves it."""
         group = self._groups.get(group_id)
         return {} if group is None or group.state is ClassicGroupState.DEAD else self._store.offsets(group_id)
 
@@ -55,6 +58,9 @@ class GroupOffsets:
 
     def commit(self, request: CommitRequest, reply: CommitReply) -> None:
         """Handle OffsetCommit. A valid commit restarts the member's session timer."""
+        if error := self._error_for(request.group_id):
+            reply(error)
+            return
         group = self._groups.get(request.group_id)
         if group is None and request.generation_id >= 0:
             has_error = request.api_version >= _GROUP_ID_NOT_FOUND_VERSION
@@ -71,6 +77,9 @@ class GroupOffsets:
 
     def commit_transactional(self, request: CommitRequest, reply: CommitReply) -> None:
         """Handle TxnOffsetCommit: the offsets take effect when the producer's transaction is committed."""
+        if error := self._error_for(request.group_id):
+            reply(error)
+            return
         group = self._groups.get(request.group_id)
         if group is None and request.generation_id >= 0:
             reply(ErrorCode.ILLEGAL_GENERATION)
@@ -99,7 +108,7 @@ class GroupOffsets:
             self._store.write_offsets(request.group_id, accepted, written)
         else:
             producer = (request.producer_id, request.producer_epoch)
-            self._store.write_pending_offsets(request.group_id, producer, accepted, written)
+            self._store.write_offsets(request.group_id, accepted, written, producer)
 
     def _discard_if_unused(self, group: ClassicGroup) -> None:
         """Remove a group that was created for a commit that failed, if no other commit is stored or pending."""
@@ -129,6 +138,9 @@ class GroupOffsets:
 
     def delete(self, group_id: str, partitions: Iterable[TopicPartition], reply: CommitReply) -> None:
         """Handle OffsetDelete (KIP-496): only for topics that no member subscribes to."""
+        if error := self._error_for(group_id or None):
+            reply(error)
+            return
         group = self._groups.get(group_id)
         error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else check_offset_delete(group)
         if error or group is None:
@@ -144,7 +156,9 @@ class GroupOffsets:
     def delete_group(self, group_id: str, done: WriteCallback) -> None:
         """Handle DeleteGroups: delete a group without members, and its offsets."""
         group = self._groups.get(group_id)
-        if group is None:
+        if error := self._error_for(group_id):
+            done(error)
+        elif group is None:
             done(ErrorCode.GROUP_ID_NOT_FOUND)
         elif error := check_delete(group):
             done(error)

@@ -33,7 +33,7 @@ def handle(
             )
 
     for group_id in wanted:
-        node.coordinator.delete(group_id, functools.partial(deleted, group_id))
+        node.coordinator.offsets.delete_group(group_id, functools.partial(deleted, group_id))
     if not wanted:
         future.set_result(m.DeleteGroupsResponse())
     return future

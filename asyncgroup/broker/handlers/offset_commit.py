@@ -56,7 +56,7 @@ def handle(
     def reply(outcome: ErrorCode | dict[TopicPartition, ErrorCode]) -> None:
         complete_future(future, lambda: answer(outcome))
 
-    node.coordinator.commit(
+    node.coordinator.offsets.commit(
         CommitRequest(
             group_id=request.group_id,
             generation_id=request.generation_id_or_member_epoch,

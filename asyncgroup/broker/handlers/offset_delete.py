@@ -48,7 +48,7 @@ def handle(
         else:
             complete_future(future, lambda: Response(error_code=outcome))
 
-    node.coordinator.delete_offsets(request.group_id, partitions, reply)
+    node.coordinator.offsets.delete(request.group_id, partitions, reply)
     return future
 
 

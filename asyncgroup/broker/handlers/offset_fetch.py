@@ -87,8 +87,10 @@ def _answer(
     error = errors.get(request.group_id) or node.coordinator.error_for(request.group_id)
     if error:
         return error_response(context, request, error)
-    offsets = node.coordinator.offsets(request.group_id)
-    unstable = node.coordinator.unstable_partitions(request.group_id) if request.require_stable else ()
+    offsets = node.coordinator.offsets.committed(request.group_id)
+    unstable = (
+        node.coordinator.offsets.unstable_partitions(request.group_id) if request.require_stable else ()
+    )
     if request.topics is None:
         topics = _all_topics(node, context, offsets)
     else:
@@ -141,8 +143,8 @@ def _group(
     response = m.OffsetFetchResponse
     if error := error or node.coordinator.error_for(group.group_id):
         return response.OffsetFetchResponseGroup(group_id=group.group_id, error_code=error)
-    offsets = node.coordinator.offsets(group.group_id)
-    unstable = node.coordinator.unstable_partitions(group.group_id) if require_stable else ()
+    offsets = node.coordinator.offsets.committed(group.group_id)
+    unstable = node.coordinator.offsets.unstable_partitions(group.group_id) if require_stable else ()
     if group.topics is None:
         topics = _all_topics(node, context, offsets)
     elif context.api_version >= 10:

@@ -42,7 +42,7 @@ def handle(
         results = outcome if isinstance(outcome, dict) else dict.fromkeys(offsets, outcome)
         complete_future(future, lambda: _response(request, results | errors))
 
-    node.coordinator.commit_transactional(
+    node.coordinator.offsets.commit_transactional(
         CommitRequest(
             group_id=request.group_id,
             generation_id=request.generation_id,

@@ -336,7 +336,7 @@ def test_a_dead_group_returns_coordinator_not_available():
     assert harness.heartbeat(one) == error
     assert harness.leave(one) == [error]
     assert harness.commit(member_id=one, generation_id=1) == error
-    assert harness.coordinator.offsets("g") == {}
+    assert harness.coordinator.offsets.committed("g") == {}
     assert harness.delete() == [ErrorCode.GROUP_ID_NOT_FOUND]
     harness.advance(1000.0)  # its timers have no effect
     assert one in harness.group.members

@@ -18,7 +18,7 @@ def test_a_consumer_with_manual_assignment_commits_with_generation_minus_one():
     harness = Harness()
     assert harness.commit(7, metadata="m") == ErrorCode.NONE
     assert harness.group.is_simple
-    committed = harness.coordinator.offsets(GROUP)[T0]
+    committed = harness.coordinator.offsets.committed(GROUP)[T0]
     assert (committed.offset, committed.metadata, committed.leader_epoch) == (7, "m", -1)
 
 
@@ -45,7 +45,7 @@ def test_commits_to_a_stable_group(fields, error):
     (one,) = harness.stable(1)
     fields = {**fields, "member_id": one if fields["member_id"] == "one" else fields["member_id"]}
     assert harness.commit(5, **fields) == error
-    assert (T0 in harness.coordinator.offsets(GROUP)) == (error == ErrorCode.NONE)
+    assert (T0 in harness.coordinator.offsets.committed(GROUP)) == (error == ErrorCode.NONE)
 
 
 def test_commits_during_a_rebalance():
@@ -60,7 +60,7 @@ def test_commits_during_a_rebalance():
     assert harness.commit(2, member_id=two, generation_id=2) == ErrorCode.REBALANCE_IN_PROGRESS
     harness.sync_all([one, two])
     assert harness.commit(2, member_id=two, generation_id=2) == ErrorCode.NONE
-    assert harness.coordinator.offsets(GROUP)[T0].offset == 2
+    assert harness.coordinator.offsets.committed(GROUP)[T0].offset == 2
 
 
 def test_an_empty_group_accepts_commits_of_non_members():
@@ -74,7 +74,7 @@ def test_an_empty_group_accepts_commits_of_non_members():
 def test_metadata_is_limited_by_offset_metadata_max_size():
     harness = Harness(offset_metadata_max_size=4)
     assert harness.commit(1, metadata="12345") == ErrorCode.OFFSET_METADATA_TOO_LARGE
-    assert T0 not in harness.coordinator.offsets(GROUP)
+    assert T0 not in harness.coordinator.offsets.committed(GROUP)
     assert harness.commit(1, metadata="1234") == ErrorCode.NONE
 
 
@@ -87,7 +87,7 @@ def test_deleting_a_group():
     harness.leave(one)
     assert harness.delete() == [ErrorCode.NONE]
     assert harness.coordinator.groups == {}
-    assert harness.coordinator.offsets(GROUP) == {}
+    assert harness.coordinator.offsets.committed(GROUP) == {}
     assert harness.timers.keys == set()
     move(harness)
     assert harness.coordinator.groups == {}
@@ -97,11 +97,11 @@ def test_the_offsets_of_a_deleted_topic_are_removed():
     harness = Harness()
     harness.commit(3)
     harness.coordinator.remove_topic("other")
-    assert T0 in harness.coordinator.offsets(GROUP)
+    assert T0 in harness.coordinator.offsets.committed(GROUP)
     harness.coordinator.remove_topic("t")
-    assert harness.coordinator.offsets(GROUP) == {}
+    assert harness.coordinator.offsets.committed(GROUP) == {}
     move(harness)
-    assert harness.coordinator.offsets(GROUP) == {}
+    assert harness.coordinator.offsets.committed(GROUP) == {}
 
 
 # -- another coordinator -------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def test_a_stable_group_survives_with_members_assignments_and_offsets():
     assert (group.protocol_type, group.protocol_name) == ("consumer", "range")
     assert harness.heartbeat(one) == ErrorCode.NONE
     assert harness.sync(two)[0].assignment == b"1"
-    assert harness.coordinator.offsets(GROUP)[T0].offset == 42
+    assert harness.coordinator.offsets.committed(GROUP)[T0].offset == 42
     harness.advance(9.9)  # the move restarts the session timers
     assert harness.heartbeat(two) == ErrorCode.NONE
     assert harness.leave(one) == [0]
@@ -178,7 +178,7 @@ def test_an_empty_group_survives():
     harness.commit(5)
     move(harness)
     assert (harness.group.state, harness.group.generation_id) == (ClassicGroupState.EMPTY, 2)
-    assert harness.coordinator.offsets(GROUP)[T0].offset == 5
+    assert harness.coordinator.offsets.committed(GROUP)[T0].offset == 5
 
 
 def test_offsets_of_a_simple_group_survive():
@@ -186,7 +186,7 @@ def test_offsets_of_a_simple_group_survive():
     harness.commit(5)
     move(harness)
     assert harness.group.is_simple
-    assert harness.coordinator.offsets(GROUP)[T0].offset == 5
+    assert harness.coordinator.offsets.committed(GROUP)[T0].offset == 5
 
 
 def test_a_static_member_survives_and_can_be_replaced():

@@ -68,10 +68,10 @@ def test_a_commit_is_answered_only_after_it_is_written():
     harness = Harness(offsets_append_delay=1.0)
     answers = harness.send_commit(5)
     assert answers == []
-    assert harness.coordinator.offsets(GROUP) == {}
+    assert harness.coordinator.offsets.committed(GROUP) == {}
     harness.advance(1.0)
     assert answers == [ErrorCode.NONE]
-    assert harness.coordinator.offsets(GROUP)[T0].offset == 5
+    assert harness.coordinator.offsets.committed(GROUP)[T0].offset == 5
 
 
 def test_a_failed_commit_creates_no_group():
@@ -83,7 +83,7 @@ def test_a_failed_commit_creates_no_group():
     assert harness.commit(6) == ErrorCode.NONE
     harness.log.refuses = ErrorCode.KAFKA_STORAGE_ERROR
     assert harness.commit(7) == ErrorCode.NOT_COORDINATOR
-    assert harness.coordinator.offsets(GROUP)[T0].offset == 6
+    assert harness.coordinator.offsets.committed(GROUP)[T0].offset == 6
 
 
 def test_a_group_whose_first_write_fails_is_removed():
@@ -105,7 +105,7 @@ def test_a_commit_that_is_pending_when_the_partition_moves_is_rejected_and_lost(
     assert answers == [ErrorCode.NOT_COORDINATOR]
     harness.advance(10.0)
     assert answers == [ErrorCode.NOT_COORDINATOR]
-    assert harness.coordinator.offsets(GROUP)[T0].offset == 1
+    assert harness.coordinator.offsets.committed(GROUP)[T0].offset == 1
 
 
 def test_writes_that_are_pending_when_the_node_crashes_are_lost_and_not_answered():
@@ -123,7 +123,7 @@ def test_delayed_appends_keep_their_order():
     for offset in range(1, 6):
         harness.send_commit(offset)
     harness.advance(1.0)
-    assert harness.coordinator.offsets(GROUP)[T0].offset == 5
+    assert harness.coordinator.offsets.committed(GROUP)[T0].offset == 5
     assert [record.offset for record in harness.log.log.records()] == [0, 1, 2, 3, 4]
 
 
@@ -136,9 +136,9 @@ def test_a_group_that_is_deleted_while_a_commit_is_pending():
     last = harness.send_commit(3, partition=2)
     harness.advance(1.0)
     assert first == deleted == last == [ErrorCode.NONE]
-    assert set(harness.coordinator.offsets(GROUP)) == {TopicPartition("t", 2)}
+    assert set(harness.coordinator.offsets.committed(GROUP)) == {TopicPartition("t", 2)}
     harness.move()
-    assert set(harness.coordinator.offsets(GROUP)) == {TopicPartition("t", 2)}
+    assert set(harness.coordinator.offsets.committed(GROUP)) == {TopicPartition("t", 2)}
 
 
 # -- loading ---------------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def test_a_loading_coordinator_answers_with_load_in_progress():
     assert coordinator.heartbeat(GROUP, one, 1) is ErrorCode.NONE  # as in Kafka
     harness.advance(2.0)
     assert harness.heartbeat(one) is ErrorCode.NONE
-    assert coordinator.offsets(GROUP)[T0].offset == 4
+    assert coordinator.offsets.committed(GROUP)[T0].offset == 4
 
 
 def test_a_partition_that_moves_away_while_it_is_being_loaded():
@@ -201,7 +201,7 @@ def test_a_commit_that_is_pending_when_its_transaction_ends_is_rejected():
     harness.log.end_transaction(harness.coordinator, 7, commit=True)
     harness.advance(1.0)
     assert (late, other) == ([ErrorCode.INVALID_TXN_STATE], [ErrorCode.NONE])
-    assert set(harness.coordinator.offsets(GROUP)) == {TopicPartition("t", 1)}
+    assert set(harness.coordinator.offsets.committed(GROUP)) == {TopicPartition("t", 1)}
 
 
 def test_a_member_that_joins_while_the_group_is_being_deleted_stays():
@@ -213,7 +213,7 @@ def test_a_member_that_joins_while_the_group_is_being_deleted_stays():
     harness.advance(5.0)
     assert deleted == [ErrorCode.NONE]
     assert set(harness.group.static_members) == {"i"}
-    assert harness.coordinator.offsets(GROUP) == {}
+    assert harness.coordinator.offsets.committed(GROUP) == {}
 
 
 def test_reprs():
@@ -222,4 +222,4 @@ def test_reprs():
     assert repr(harness.coordinator) == "<GroupCoordinator partitions=1 groups=1>"
     assert repr(harness.store) == "<OffsetStore 1 partitions>"
     assert repr(harness.coordinator._groups) == "<Groups 1>"
-    assert repr(harness.store._partitions[0]) == "<ReplayedPartition 0 1 groups, 1 offsets>"
+    assert repr(harness.store._partitions[0].replayed) == "<ReplayedPartition 0 1 groups, 1 offsets>"

@@ -145,7 +145,7 @@ def test_offsets_and_groups_expire_after_a_week():
     harness = Harness()
     harness.commit(3)
     harness.advance(WEEK - 1)
-    assert T in harness.coordinator.offsets(GROUP)
+    assert T in harness.coordinator.offsets.committed(GROUP)
     harness.advance(601)
     assert harness.coordinator.groups == {}
     assert [tombstone for _, tombstone in written(harness)] == [False, True, True]
@@ -160,7 +160,7 @@ def test_a_new_commit_restarts_the_retention():
     harness.advance(WEEK - 1)
     harness.commit(4)
     harness.advance(WEEK - 1)
-    assert harness.coordinator.offsets(GROUP)[T].offset == 4
+    assert harness.coordinator.offsets.committed(GROUP)[T].offset == 4
 
 
 def test_retention_and_check_interval_can_be_set():
@@ -180,10 +180,10 @@ def test_offsets_of_a_topic_without_subscribers_expire_in_a_live_group():
     harness.commit(1, member_id=one, generation_id=1)
     harness.commit(2, topic="u", member_id=one, generation_id=1)
     harness.advance(WEEK + 600)
-    assert set(harness.coordinator.offsets(GROUP)) == {T}
+    assert set(harness.coordinator.offsets.committed(GROUP)) == {T}
     assert harness.group.state is ClassicGroupState.STABLE
     harness.move()
-    assert set(harness.coordinator.offsets(GROUP)) == {T}
+    assert set(harness.coordinator.offsets.committed(GROUP)) == {T}
 
 
 def test_the_retention_of_an_empty_group_survives_a_move():
@@ -195,7 +195,7 @@ def test_the_retention_of_an_empty_group_survives_a_move():
     harness.advance(DAY)
     harness.move()
     harness.advance(WEEK - DAY - 1)
-    assert T in harness.coordinator.offsets(GROUP)
+    assert T in harness.coordinator.offsets.committed(GROUP)
     harness.advance(601)
     assert harness.coordinator.groups == {}
 
@@ -214,7 +214,7 @@ def test_a_group_with_an_open_transaction_does_not_expire():
     harness.commit(2, producer_id=7, producer_epoch=0)
     harness.advance(2 * WEEK)
     assert set(harness.store.unstable_partitions(GROUP)) == {T}
-    assert harness.coordinator.offsets(GROUP)[T].offset == 1
+    assert harness.coordinator.offsets.committed(GROUP)[T].offset == 1
     harness.log.end_transaction(harness.coordinator, 7, commit=False)
     harness.advance(600)
     assert harness.coordinator.groups == {}
@@ -245,7 +245,7 @@ def release(harness: Harness) -> None:
 
 
 def kept(harness: Harness) -> dict[TopicPartition, int]:
-    return {tp: kept.offset for tp, kept in harness.coordinator.offsets(GROUP).items()}
+    return {tp: kept.offset for tp, kept in harness.coordinator.offsets.committed(GROUP).items()}
 
 
 @pytest.mark.parametrize("producer", [{}, {"producer_id": 7, "producer_epoch": 0}])
@@ -352,9 +352,9 @@ def test_offset_delete():
     harness.commit(1)
     harness.commit(2, topic="u")
     assert harness.delete_offsets(T, TopicPartition("t", 5)) == [{T: 0, TopicPartition("t", 5): 0}]
-    assert set(harness.coordinator.offsets(GROUP)) == {U}
+    assert set(harness.coordinator.offsets.committed(GROUP)) == {U}
     harness.move()
-    assert set(harness.coordinator.offsets(GROUP)) == {U}
+    assert set(harness.coordinator.offsets.committed(GROUP)) == {U}
 
 
 def test_offset_delete_keeps_the_offsets_of_subscribed_topics():
@@ -363,7 +363,7 @@ def test_offset_delete_keeps_the_offsets_of_subscribed_topics():
     harness.commit(1, member_id=one, generation_id=1)
     harness.commit(1, topic="u", member_id=one, generation_id=1)
     assert harness.delete_offsets(T, U) == [{T: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, U: 0}]
-    assert set(harness.coordinator.offsets(GROUP)) == {T}
+    assert set(harness.coordinator.offsets.committed(GROUP)) == {T}
     harness.leave(one)
     assert harness.delete_offsets(T) == [{T: 0}]
 
@@ -379,4 +379,4 @@ def test_offset_delete_includes_offsets_in_an_open_transaction():
     harness.commit(2, producer_id=7, producer_epoch=0)
     assert harness.delete_offsets(T) == [{T: 0}]
     harness.log.end_transaction(harness.coordinator, 7, commit=True)
-    assert harness.coordinator.offsets(GROUP) == {}
+    assert harness.coordinator.offsets.committed(GROUP) == {}

@@ -10,7 +10,7 @@ import asyncio
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster, OffsetAndMetadata
-from asyncgroup.broker.groups.offsets_writer import COMMIT_TIMEOUT
+from asyncgroup.broker.groups.offset_store import COMMIT_TIMEOUT
 from asyncgroup.broker.groups.state import ClassicGroupState
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
@@ -42,7 +42,7 @@ def release(harness: Harness) -> None:
 
 
 def offsets(harness: Harness) -> dict[TopicPartition, int]:
-    return {tp: kept.offset for tp, kept in harness.coordinator.offsets(GROUP).items()}
+    return {tp: kept.offset for tp, kept in harness.coordinator.offsets.committed(GROUP).items()}
 
 
 def after_writes(harness: Harness) -> list[ErrorCode]:
@@ -112,7 +112,7 @@ def test_a_marker_takes_effect_after_the_commits_before_it(committed):
     release(harness)
     assert (answers, later) == ([ErrorCode.NONE], [ErrorCode.NONE])
     assert offsets(harness) == ({T0: 5} if committed else {})
-    assert set(harness.coordinator.unstable_partitions(GROUP)) == {T1}
+    assert set(harness.coordinator.offsets.unstable_partitions(GROUP)) == {T1}
 
 
 def test_deletions_include_unreplicated_commits():
@@ -178,7 +178,7 @@ def test_an_empty_write_is_answered_after_earlier_writes():
     answers = harness.send_commit(1, metadata="m" * 5000)
     waiting = after_writes(harness)
     assert answers == waiting == []
-    assert repr(harness.store._writer) == "<OffsetsWriter 0 queued, 3 not replicated>"
+    assert repr(harness.store._partitions[0]) == "<LoadedPartition 0 0 queued, 3 not replicated>"
     harness.advance(COMMIT_TIMEOUT)
     assert waiting == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     release(harness)

@@ -66,7 +66,7 @@ class Store(RuleBasedStateMachine):
     def commit_inside(self, group, partitions, producer):
         number = self.count_request()
         offsets = {tp: OffsetAndMetadata(number) for tp in partitions}
-        self.store.write_pending_offsets(group, (producer, 0), offsets, self.done)
+        self.store.write_offsets(group, offsets, self.done, (producer, 0))
         self.pending.setdefault(producer, {}).update({(group, tp): (number, number) for tp in partitions})
 
     @rule(producer=producers, commit=st.booleans())

@@ -239,7 +239,7 @@ async def test_offsets_of_an_open_transaction_stay_pending_over_a_restart(tmp_pa
         producer = await pending_offsets(cluster, client)
     async with on_disk(tmp_path) as cluster, connect(cluster) as client:
         assert await fetched(client) == {}
-        assert list(node_of(cluster, 1).coordinator.unstable_partitions("g")) == [T0]
+        assert list(node_of(cluster, 1).coordinator.offsets.unstable_partitions("g")) == [T0]
         assert cluster.transactions["tx"].state == "Ongoing"
         assert (await end_transaction(client, producer, 5, commit=commits)).error_code == 0
         assert await fetched(client) == ({T0: 7} if commits else {})

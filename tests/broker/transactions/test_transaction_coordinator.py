@@ -372,7 +372,7 @@ def test_offsets_take_effect_when_the_transaction_is_committed(harness):
     def commit(offset: int, commit: bool) -> None:
         harness.add(producer, harness.coordinator.offsets_topic_partition("g"))
         pending = {T0: OffsetAndMetadata(offset)}
-        harness.store.write_pending_offsets("g", producer, pending, lambda _error: None)
+        harness.store.write_offsets("g", pending, lambda _error: None, producer)
         assert set(harness.store.unstable_partitions("g")) == {T0}
         assert not harness.store.unstable_partitions("other")
         harness.coordinator.end(NAME, producer, commit=commit)
@@ -389,11 +389,11 @@ def test_a_later_commit_wins_over_a_pending_one(harness):
     offsets_partition = harness.controller.coordinators.offsets_partition("g")
     for producer_id, offset in ((1, 5), (2, 6)):
         pending = {T0: OffsetAndMetadata(offset)}
-        store.write_pending_offsets("g", (producer_id, 0), pending, lambda _error: None)
+        store.write_offsets("g", pending, lambda _error: None, (producer_id, 0))
     store.end_transaction(2, offsets_partition, commit=True)
     store.end_transaction(1, offsets_partition, commit=True)  # its commit was written first
     assert store.offsets("g")[T0].offset == 6
-    store.write_pending_offsets("g", (1, 0), {T0: OffsetAndMetadata(7)}, lambda _error: None)
+    store.write_offsets("g", {T0: OffsetAndMetadata(7)}, lambda _error: None, (1, 0))
     store.write_offsets("g", {T0: OffsetAndMetadata(3)}, lambda _error: None)
     store.end_transaction(1, (offsets_partition + 1) % 50, commit=True)
     assert set(store.unstable_partitions("g")) == {T0}  # another partition's marker
@@ -404,7 +404,7 @@ def test_a_later_commit_wins_over_a_pending_one(harness):
 def test_pending_offsets_are_removed_with_their_group_and_topic(harness):
     store, offsets_partition = harness.store, harness.controller.coordinators.offsets_partition("g")
     pending = {T0: OffsetAndMetadata(1), TopicPartition("u", 0): OffsetAndMetadata(2)}
-    store.write_pending_offsets("g", (1, 0), pending, lambda _error: None)
+    store.write_offsets("g", pending, lambda _error: None, (1, 0))
     assert [group.group_id for group in store.load(offsets_partition)] == ["g"]
     store.remove_topic("t")
     assert set(store.unstable_partitions("g")) == {TopicPartition("u", 0)}
