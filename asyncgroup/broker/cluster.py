@@ -33,6 +33,7 @@ from asyncgroup.broker.control.views import (
     view_topic,
     view_transaction,
 )
+from asyncgroup.broker.log.record_reader import read_records
 from asyncgroup.broker.metadata.topics import Partition, Topic
 from asyncgroup.broker.node import Node
 from asyncgroup.errors import ConfigError, UsageError
@@ -243,7 +244,7 @@ class EmbeddedCluster:
         partitions = (
             self._topic(topic).partitions if partition is None else [self._partition(topic, partition)]
         )
-        return [record for each in partitions for record in each.log.records()]
+        return [record for each in partitions for record in read_records(each.log)]
 
     def produce(
         self,

@@ -11,6 +11,12 @@ from hypothesis import strategies as st
 from asyncgroup.broker.log.file_segments import FileStore
 from asyncgroup.broker.log.open_files import OpenFiles
 from asyncgroup.broker.log.partition_log import PartitionLog
+from asyncgroup.broker.log.record_reader import (
+    decode_stored_batch,
+    find_timestamp,
+    latest_timestamp,
+    read_records,
+)
 from asyncgroup.broker.log.recovery import recover
 from asyncgroup.wire.control import ControlType, read_control_type
 from asyncgroup.wire.records import BatchBuilder, decode_batch, iter_batch_headers
@@ -193,7 +199,7 @@ class Driver:
     # -- checks --------------------------------------------------------------------------------------------------
 
     def visible(self) -> set[int]:
-        return {record.offset for record in self.log.records()}
+        return {record.offset for record in read_records(self.log)}
 
     def table(self) -> dict[bytes, bytes | None]:
         """Return the newest committed value of each key."""
@@ -203,7 +209,7 @@ class Driver:
         log = self.log
         assert log.end_offset == self.end
         expected = [(one.offset, one.key, one.value) for one in self.model if one.state != "aborted"]
-        found = [(r.offset, r.key, r.value) for r in log.records()]
+        found = [(r.offset, r.key, r.value) for r in read_records(log)]
         everything = {(one.offset, one.key, one.value) for one in self.model}
         assert set(found) <= everything
         assert found == sorted(found, key=lambda one: one[0])
@@ -223,13 +229,13 @@ class Driver:
         every = [
             record
             for batch in log.segments.batch_index.batches
-            for record in log._decode(batch, markers=True)
+            for record in decode_stored_batch(log, batch, markers=True)
         ]
         there = [record for record in every if record.offset >= log.start_offset]
         for wanted in {0, NOW, NOW + 3000, *(record.timestamp + 1 for record in there[::5])}:
-            assert log.find_timestamp(wanted) == next((r for r in there if r.timestamp >= wanted), None)
+            assert find_timestamp(log, wanted) == next((r for r in there if r.timestamp >= wanted), None)
         newest = max((record.timestamp for record in there), default=None)
-        assert log.latest_timestamp() == next((r for r in there if r.timestamp == newest), None)
+        assert latest_timestamp(log) == next((r for r in there if r.timestamp == newest), None)
 
     def read_committed(self, limit: int) -> list[tuple[int, bytes | None, bytes | None]]:
         """Read the log as a read_committed client does (KIP-98)."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from asyncgroup.broker.log.record_reader import read_records
 from asyncgroup.broker.metadata.controller import Controller
 from asyncgroup.broker.storage.data_directory import DataDirectory
 from asyncgroup.broker.storage.restore import restore_controller, restored_transactions
@@ -55,10 +56,10 @@ class StoredCluster:
             for partition in topic.partitions:
                 log = partition.log
                 if name == "compacted":
-                    table = {r.key: r.value for r in log.records()}
+                    table = {r.key: r.value for r in read_records(log)}
                     records.append(({k: v for k, v in table.items() if v is not None}, log.end_offset))
                 else:
-                    values = [(r.offset, r.value) for r in log.records()]
+                    values = [(r.offset, r.value) for r in read_records(log)]
                     records.append((values, log.start_offset, log.end_offset, log.last_stable_offset))
             seen[name] = (dict(topic.configs), records)
         for one in restored_transactions(self.data):

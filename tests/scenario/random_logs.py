@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.broker.log.record_reader import read_records
 from asyncgroup.broker.metadata.topics import Partition
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.control import ControlType
@@ -166,7 +167,7 @@ class RandomLogs:
             assert header is not None
             for offset in range(header.base_offset, header.next_offset):
                 producers[offset] = header.producer_id if header.is_transactional else -1
-        for record in log.records():
+        for record in read_records(log):
             assert record.value is not None
             yield record.offset, record.value, producers[record.offset]
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from asyncgroup.broker.errors import KafkaStorageError, PartitionError
 from asyncgroup.broker.handlers.registry import register
+from asyncgroup.broker.log.record_reader import find_timestamp, latest_timestamp
 from asyncgroup.broker.metadata.topics import Partition
 from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.node import Node
@@ -126,7 +127,7 @@ def _look_up(partition: Partition, timestamp: int, *, committed: bool) -> tuple[
         return -1, log.start_offset, first
     if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
         return None
-    record = log.latest_timestamp() if timestamp == _MAX_TIMESTAMP else log.find_timestamp(timestamp)
+    record = latest_timestamp(log) if timestamp == _MAX_TIMESTAMP else find_timestamp(log, timestamp)
     if record is None or record.offset >= end:
         return None
     return record.timestamp, record.offset, record.leader_epoch

@@ -10,7 +10,7 @@ log end offset, unless a test holds the followers back. Records of a transaction
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from asyncgroup.broker.errors import PartitionError
@@ -21,10 +21,9 @@ from asyncgroup.broker.log.producer_state import AbortedTransaction, ProducerSta
 from asyncgroup.broker.log.segment_cleaner import LogToClean, SegmentCleaner
 from asyncgroup.broker.log.segments import Segment, StoredBatch
 from asyncgroup.error_codes import ErrorCode
-from asyncgroup.model import Record
 from asyncgroup.wire.control import ControlType, control_batch, read_control_type
 from asyncgroup.wire.primitives import Buffer
-from asyncgroup.wire.records import BatchHeader, read_batch, read_batch_header
+from asyncgroup.wire.records import BatchHeader, read_batch_header
 
 __all__ = ["HIGH_WATERMARK", "LogAppendInfo", "PartitionLog", "RecoveredBatch"]
 
@@ -376,50 +375,6 @@ class PartitionLog:
         last_offset = index.last_offsets[index.find_byte(index.find(offset), len(data))]
         start = bisect_left(self._aborted, offset, key=lambda aborted: aborted.last_offset)
         return [aborted for aborted in self._aborted[start:] if aborted.first_offset <= last_offset]
-
-    # -- decoded ---------------------------------------------------------------------------------------------
-
-    def records(self, offset: int = 0) -> Iterator[Record]:
-        """Decode all records from `offset` on, including those of open and aborted transactions, without markers."""
-        first = max(offset, self.start_offset)
-        index = self.segments.batch_index
-        for batch in index.batches[index.find(first) :]:
-            yield from (record for record in self._decode(batch) if record.offset >= first)
-
-    def _decode(self, batch: StoredBatch, *, markers: bool = False) -> Iterable[Record]:
-        """Decode a batch lazily: a compressed one may hold millions of records."""
-        data = batch.bytes()
-        header = read_batch_header(data)
-        assert header is not None
-        if not header.record_count or (header.is_control and not markers):
-            return ()
-        return read_batch(self.topic, self.partition, data, header)
-
-    def find_timestamp(self, timestamp: int) -> Record | None:
-        """Return the first record with this timestamp (ms) or a later one; markers count as records, as in Kafka."""
-        index = self.segments.batch_index
-        number = index.timestamps.first_at_least(timestamp)
-        while number is not None:
-            for record in self._decode(index.batches[number], markers=True):
-                if record.timestamp >= timestamp and record.offset >= self.start_offset:
-                    return record
-            # Compaction emptied the batch, or that record is before the log start offset: try the next batch.
-            number = index.timestamps.first_at_least(timestamp, number + 1)
-        return None
-
-    def latest_timestamp(self) -> Record | None:
-        """Return the first record, markers included, with the largest timestamp (KIP-734)."""
-        newest: Record | None = None
-        index = self.segments.batch_index
-        for number in index.timestamps.latest_first():
-            batch = index.batches[number]
-            if newest is not None and batch.max_timestamp <= newest.timestamp:
-                break
-            for record in self._decode(batch, markers=True):
-                later = newest is None or record.timestamp > newest.timestamp
-                if later and record.offset >= self.start_offset:
-                    newest = record
-        return newest
 
     # -- leader epochs ---------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from asyncgroup.broker.groups.state import ClassicGroupState
+from asyncgroup.broker.log.record_reader import read_records
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from tests.broker.harness import GROUP, Harness
@@ -124,7 +125,7 @@ def test_delayed_appends_keep_their_order():
         harness.send_commit(offset)
     harness.advance(1.0)
     assert harness.coordinator.offsets.committed(GROUP)[T0].offset == 5
-    assert [record.offset for record in harness.log.log.records()] == [0, 1, 2, 3, 4]
+    assert [record.offset for record in read_records(harness.log.log)] == [0, 1, 2, 3, 4]
 
 
 def test_a_group_that_is_deleted_while_a_commit_is_pending():

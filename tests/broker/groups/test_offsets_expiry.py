@@ -9,6 +9,7 @@ from asyncgroup.broker.groups.group import ClassicGroup
 from asyncgroup.broker.groups.member import GroupMember
 from asyncgroup.broker.groups.requests import OffsetAndMetadata
 from asyncgroup.broker.groups.state import ClassicGroupState
+from asyncgroup.broker.log.record_reader import read_records
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -137,7 +138,7 @@ def test_a_rebalancing_group_keeps_the_subscribed_topics_of_its_generation():
 
 def written(harness: Harness) -> list[tuple[bytes, bool]]:
     """Return the records of the log: key, and whether it is a tombstone."""
-    records = list(harness.log.log.records())
+    records = list(read_records(harness.log.log))
     return [(bytes(r.key or b""), r.value is None) for r in records]
 
 

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from asyncgroup.broker.errors import AppendError, PartitionError
+from asyncgroup.broker.log import record_reader
 from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.broker.log.producer_state import ProducerStateManager
+from asyncgroup.broker.log.record_reader import find_timestamp, latest_timestamp, read_records
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.records import read_batch_header
 from tests.broker.batches import append, batch, offsets, sequenced, with_crc
@@ -32,8 +34,8 @@ def test_offsets_count_records():
     assert append(log, batch(b"a", b"b", b"c"), 0) == (0, 2, False, 1000)
     assert append(log, batch(b"d"), 0) == (3, 3, False, 1000)
     assert (log.start_offset, log.end_offset, log.high_watermark) == (0, 4, 4)
-    assert [(r.offset, r.value) for r in log.records()] == [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")]
-    assert [r.offset for r in log.records(2)] == [2, 3]
+    assert [(r.offset, r.value) for r in read_records(log)] == [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")]
+    assert [r.offset for r in read_records(log, 2)] == [2, 3]
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -45,8 +47,8 @@ def test_batches_keep_their_codec(codec):
     assert header is not None
     assert header.size == len(data)
     assert header.leader_epoch == 3
-    assert [r.value for r in log.records()] == [b"abc" * 100] * 5
-    assert {r.leader_epoch for r in log.records()} == {3}
+    assert [r.value for r in read_records(log)] == [b"abc" * 100] * 5
+    assert {r.leader_epoch for r in read_records(log)} == {3}
 
 
 @pytest.mark.parametrize(
@@ -153,7 +155,7 @@ def test_consecutive_reads_return_every_record_once(sizes, limit):
         values = [b"%d-%d-" % (number, i) + b"z" * size for i in range(count)]
         append(log, batch(*values), 0)
         expected += values
-    assert [r.value for r in log.records()] == expected
+    assert [r.value for r in read_records(log)] == expected
     position, found = 0, []
     while position < log.end_offset:
         data = log.read(position, limit, at_least_one=True)
@@ -172,16 +174,17 @@ def test_consecutive_reads_return_every_record_once(sizes, limit):
 
 def test_looking_up_timestamps():
     log = PartitionLog("t", 0)
-    assert log.find_timestamp(0) is None
-    assert log.latest_timestamp() is None
+    assert find_timestamp(log, 0) is None
+    assert latest_timestamp(log) is None
     append(log, batch(b"a", b"b", b"c", timestamp=100, step=10), 0)  # 100, 110, 120
     append(log, batch(b"d", b"e", timestamp=90, step=60), 0)  # 90, 150
     append(log, batch(b"f", timestamp=150), 0)
     found = {
-        wanted: getattr(log.find_timestamp(wanted), "offset", None) for wanted in (0, 100, 101, 120, 121, 151)
+        wanted: getattr(find_timestamp(log, wanted), "offset", None)
+        for wanted in (0, 100, 101, 120, 121, 151)
     }
     assert found == {0: 0, 100: 0, 101: 1, 120: 2, 121: 4, 151: None}
-    latest = log.latest_timestamp()
+    latest = latest_timestamp(log)
     assert latest is not None
     assert (latest.offset, latest.timestamp) == (4, 150)
 
@@ -205,13 +208,15 @@ def test_a_timestamp_lookup_does_not_visit_every_batch(monkeypatch):
             return super().__getitem__(place)
 
     monkeypatch.setattr(log.segments.batch_index, "batches", Watched(log.segments.batch_index.batches))
-    decode = log._decode
+    decode = record_reader.decode_stored_batch
     monkeypatch.setattr(
-        log, "_decode", lambda one, **kw: decoded.append(one.base_offset) or decode(one, **kw)
+        record_reader,
+        "decode_stored_batch",
+        lambda log, one, **kw: decoded.append(one.base_offset) or decode(log, one, **kw),
     )
     for wanted, offset in ((0, 0), (6, 7), (2000, 2000), (2999, 2999), (3000, None)):
-        assert getattr(log.find_timestamp(wanted), "offset", None) == offset
-    assert log.latest_timestamp().offset == 2999
+        assert getattr(find_timestamp(log, wanted), "offset", None) == offset
+    assert latest_timestamp(log).offset == 2999
     assert decoded == [0, 7, 2000, 2999, 2999]
     assert looked_at < 20
 
@@ -319,7 +324,7 @@ def test_an_unknown_producer_may_start_with_any_sequence_number():
     log = PartitionLog("t", 0)
     append(log, sequenced(17, producer_id=8), 0)
     append(log, sequenced(18, producer_id=8), 0)
-    assert [record.offset for record in log.records()] == [0, 1]
+    assert [record.offset for record in read_records(log)] == [0, 1]
 
 
 def test_epochs_of_a_producer():

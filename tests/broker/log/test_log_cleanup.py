@@ -8,6 +8,7 @@ import pytest
 
 from asyncgroup.broker.errors import AppendError, KafkaStorageError, PartitionError
 from asyncgroup.broker.log.partition_log import PartitionLog
+from asyncgroup.broker.log.record_reader import find_timestamp, latest_timestamp, read_records
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.compacted_batches import delete_horizon
 from asyncgroup.wire.records import crc_is_valid, iter_batch_headers
@@ -19,7 +20,7 @@ DAY = 86_400_000
 
 
 def contents(log: PartitionLog) -> list[tuple[int, bytes | None, bytes | None]]:
-    return [(record.offset, record.key, record.value) for record in log.records()]
+    return [(record.offset, record.key, record.value) for record in read_records(log)]
 
 
 def headers(log: PartitionLog):
@@ -40,7 +41,7 @@ def test_records_are_deleted_up_to_an_offset():
         append(log, batch(b"a", b"b"), 0)
     assert log.delete_records(3) == 3
     assert (log.start_offset, log.end_offset) == (3, 8)
-    assert [record.offset for record in log.records()] == [3, 4, 5, 6, 7]
+    assert [record.offset for record in read_records(log)] == [3, 4, 5, 6, 7]
     assert offsets(log.read(3, LIMIT)) == [(2, 3), (4, 5), (6, 7)], "whole batches are returned"
     with pytest.raises(PartitionError):
         log.check_offset(2)
@@ -66,11 +67,11 @@ def test_timestamps_and_epochs_begin_where_the_log_does():
     log.start_epoch(3)
     append(log, batch(b"c", timestamp=100), 3)
     log.delete_records(1)
-    found = log.find_timestamp(0)
+    found = find_timestamp(log, 0)
     assert found is not None
     assert (found.offset, log.first_epoch(), log.epochs) == (1, 0, [(0, 1), (3, 2)])
     log.delete_records(2)
-    latest = log.latest_timestamp()
+    latest = latest_timestamp(log)
     assert latest is not None
     assert (latest.offset, log.epochs) == (2, [(3, 2)])
 
@@ -157,8 +158,8 @@ def test_compaction_keeps_the_last_record_of_each_key(codec):
     log.compact(DAY, DAY)
     assert contents(log) == [(1, b"b", b"2"), (3, b"a", b"4"), (5, b"c", b"5"), (6, b"d", b"6")]
     assert offsets(log.read(0, LIMIT)) == [(0, 2), (3, 5), (6, 6)], "batches keep their offsets"
-    assert [list(record.headers) for record in log.records()] == [[("h", b"x")]] * 4
-    assert [record.timestamp for record in log.records()] == [1001, 1000, 1002, 1000]
+    assert [list(record.headers) for record in read_records(log)] == [[("h", b"x")]] * 4
+    assert [record.timestamp for record in read_records(log)] == [1001, 1000, 1002, 1000]
     assert {header.codec for header in headers(log)} == {headers(log)[0].codec}
     assert log.end_offset == 7
     assert append(log, batch(b"x"), 0).base_offset == 7
@@ -174,7 +175,7 @@ def test_reading_over_a_gap():
         log.check_offset(offset)
         assert offsets(log.read(offset, LIMIT)) == [(4, 4), (5, 5)]
         assert log.bytes_from(offset) == log.size
-    found = log.find_timestamp(0)
+    found = find_timestamp(log, 0)
     assert found is not None
     assert found.offset == 4
 
@@ -207,7 +208,7 @@ def test_a_tombstone_is_kept_until_its_delete_horizon():
     log.compact(now, 5000)
     assert contents(log) == [(1, b"a", None), (2, b"b", b"2")]
     assert [delete_horizon(header) for header in headers(log)] == [now + 5000]
-    assert [record.timestamp for record in log.records()] == [10**6, 10**6 + 1], (
+    assert [record.timestamp for record in read_records(log)] == [10**6, 10**6 + 1], (
         "the records' timestamps, not the delete horizon"
     )
     log.compact(now + 4999, 5000)
@@ -366,7 +367,7 @@ def test_truncation_does_not_go_before_the_log_start():
     log.truncate(2)
     assert (log.start_offset, log.end_offset, log.size) == (1, 1, 0)
     assert append(log, batch(b"d"), 0).base_offset == 1
-    assert [record.value for record in log.records()] == [b"d"]
+    assert [record.value for record in read_records(log)] == [b"d"]
 
 
 def test_truncation_recomputes_segment_sizes():

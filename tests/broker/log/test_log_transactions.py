@@ -6,6 +6,7 @@ import pytest
 
 from asyncgroup.broker.errors import AppendError
 from asyncgroup.broker.log.partition_log import PartitionLog
+from asyncgroup.broker.log.record_reader import read_records
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.control import ControlType, read_control_type
 from asyncgroup.wire.records import iter_batch_headers
@@ -62,7 +63,7 @@ def test_a_marker_is_a_control_batch_that_clients_can_read(log):
     assert (header.base_offset, header.record_count, header.producer_id) == (1, 1, 7)
     assert (header.producer_epoch, header.base_sequence) == (0, -1)
     assert read_control_type(data, header) is ControlType.ABORT
-    assert [record.value for record in log.records()] == [b"a"]
+    assert [record.value for record in read_records(log)] == [b"a"]
 
 
 def test_aborted_transactions_that_overlap_a_read(log):

@@ -15,6 +15,7 @@ from asyncgroup.broker.errors import KafkaStorageError
 from asyncgroup.broker.groups.offset_store import OffsetStore
 from asyncgroup.broker.groups.offsets_topic import OffsetsTopic
 from asyncgroup.broker.groups.requests import OffsetAndMetadata
+from asyncgroup.broker.log.record_reader import read_records
 from asyncgroup.broker.metadata.controller import Controller
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
@@ -261,7 +262,7 @@ def compacted(cluster: EmbeddedCluster) -> list[int]:
     writer.write(b"aborted")
     writer.abort()
     log.compact(2000, 1000)
-    return [record.offset for record in log.records()]
+    return [record.offset for record in read_records(log)]
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
