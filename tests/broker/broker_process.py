@@ -56,9 +56,9 @@ class BrokerProcess:
 
     def _tear(self, rng: random.Random) -> None:
         for number in range(PARTITIONS):
-            (partition,) = self.directory.glob(f"topics/{TOPIC}.*/{number}")
-            if rng.random() < 0.7:
-                with max(partition.glob("*.log")).open("ab") as file:
+            found = list(self.directory.glob(f"topics/{TOPIC}.*/{number}/*.log"))
+            if found and rng.random() < 0.7:  # the broker may have been killed before its first append
+                with max(found).open("ab") as file:
                     data = batch(rng.randbytes(200))
                     file.write(data[: rng.randrange(1, len(data))])
         if rng.random() < 0.7:
