@@ -30,6 +30,7 @@ from asyncgroup.errors import (
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.loading import load_client
 
 __all__ = ["Cluster", "as_cluster"]
 
@@ -74,6 +75,7 @@ class Cluster(NetworkClient):
     # --- open and close -----------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
+        load_client()
         await self._tasks.start()
         try:
             await self._resolve_bootstrap()

@@ -20,7 +20,7 @@ from asyncgroup.wire import messages
 from asyncgroup.wire.compiling import MAX_STRING
 from asyncgroup.wire.decoder import decoder_source
 from asyncgroup.wire.encoder import encoder_source
-from asyncgroup.wire.message import Message
+from asyncgroup.wire.message import NO_UUID, Message
 from asyncgroup.wire.primitives import Buffer, packer, read_uuid, read_uvarint, skip_tags, unpacker, uvarint
 from asyncgroup.wire.schema import MessageSpec, message_spec
 
@@ -88,7 +88,7 @@ def _compiled(function: str, source: Callable[[MessageSpec, int], str], name: st
     if version not in spec.versions:
         raise UnsupportedVersionError(f"{name}: version {version} is not in {spec.versions}")
     cls = getattr(messages, name)
-    namespace = {**_NAMES, "NO_UUID": messages.NO_UUID, name: cls, f"C_{name}": cls}
+    namespace = {**_NAMES, "NO_UUID": NO_UUID, name: cls, f"C_{name}": cls}
     namespace.update((f"C_{inner}", getattr(cls, inner)) for inner in spec.structs)
     exec(compile(source(spec, version), f"<{function} {name} v{version}>", "exec"), namespace)  # noqa: S102  our own text
     return namespace[function]

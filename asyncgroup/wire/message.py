@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from typing import ClassVar, Final, Generic, TypeVar, cast
+from uuid import UUID
 
-__all__ = ["Message", "Request", "copy_message"]
+__all__ = ["NO_UUID", "Message", "Request", "copy_message"]
+
+NO_UUID: Final = UUID(int=0)
+"""The topic id of a topic without one, and the default of every field of type UUID."""
 
 _SECRET: Final = frozenset({"auth_bytes", "salted_password"})
 """Fields with passwords or equivalent secrets: the repr shows only their length."""

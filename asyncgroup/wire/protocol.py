@@ -8,6 +8,7 @@ the client id in a request header is never a compact string.
 from __future__ import annotations
 
 import struct
+from functools import cached_property
 from typing import Any, Final, NamedTuple, TypeVar
 
 from asyncgroup.errors import DecodeError, UnsupportedVersionError
@@ -15,7 +16,7 @@ from asyncgroup.wire import messages
 from asyncgroup.wire.codec import decode, decode_from, write_pieces
 from asyncgroup.wire.message import Message
 from asyncgroup.wire.primitives import Buffer, skip_tags
-from asyncgroup.wire.schema import NO_VERSIONS, VersionRange, message_spec
+from asyncgroup.wire.schema import NO_VERSIONS, VersionRange, parse_head
 from asyncgroup.wire.tables import TABLES
 
 __all__ = [
@@ -42,30 +43,42 @@ _NEVER: Final = _INT16_MAX + 1  # above every version
 R = TypeVar("R", bound=Message)
 
 
-class Api(NamedTuple):
-    """One API: its key, Kafka's name, its request and response classes, and its stable versions.
+class Api:
+    """One API: its key, Kafka's name, and its stable versions; `request` and `response` are its message classes.
 
     Versions from `flexible_from` on are flexible (KIP-482); if none is, `flexible_from` is above all versions.
     """
 
-    key: int
-    name: str
-    request: type[Message]
-    response: type[Message]
-    versions: VersionRange
-    flexible_from: int
+    def __init__(self, key: int, name: str, versions: VersionRange, flexible_from: int) -> None:
+        self.key = key
+        self.name = name
+        self.versions = versions
+        self.flexible_from = flexible_from
+
+    def __repr__(self) -> str:
+        return f"<Api {self.name} ({self.key}), versions {self.versions}>"
+
+    @cached_property
+    def request(self) -> type[Message]:
+        """The class of its requests; its module is imported on first use."""
+        found: type[Message] = getattr(messages, f"{self.name}Request")
+        return found
+
+    @cached_property
+    def response(self) -> type[Message]:
+        """The class of its responses."""
+        found: type[Message] = getattr(messages, f"{self.name}Response")
+        return found
 
 
 def _apis() -> dict[int, Api]:
     found = {}
-    for name in TABLES:
+    for name, table in TABLES.items():
         if name.endswith("Request"):
-            spec, api = message_spec(name), name.removesuffix("Request")
-            request, response = getattr(messages, name), getattr(messages, f"{api}Response")
-            found[spec.api_key] = Api(
-                *(spec.api_key, api, request, response, spec.stable_versions),
-                _NEVER if spec.flexible == NO_VERSIONS else spec.flexible.low,
-            )
+            head = parse_head(table)
+            flexible_from = _NEVER if head.flexible == NO_VERSIONS else head.flexible.low
+            api = Api(head.api_key, name.removesuffix("Request"), head.stable_versions, flexible_from)
+            found[head.api_key] = api
     return found
 
 

@@ -1,8 +1,7 @@
-"""Record batches: read, check and build them, with aiokafka's compiled record code.
+"""Record batches: read, check and build them, with aiokafka's compiled record code (`compiled.py`).
 
-This is the only module that imports aiokafka; a contract test lists every symbol used here. The header layout is that of
-`DefaultRecordBatch.java` (magic 2); `legacy.py` reads the older message sets. Compressed records are decompressed here, up
-to a limit, because aiokafka's reader has none.
+The header layout is that of `DefaultRecordBatch.java` (magic 2); `legacy.py` reads the older message sets. Compressed
+records are decompressed here, up to a limit, because aiokafka's reader has none.
 """
 
 from __future__ import annotations
@@ -11,13 +10,8 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from aiokafka.errors import UnsupportedCodecError
-from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
-from aiokafka.record.util import calc_crc32c
-
 from asyncgroup.errors import AsyncGroupError, ConfigError, CorruptRecordsError, UnsupportedVersionError
 from asyncgroup.model import Header, Record
-from asyncgroup.wire.checksum import fast_crc32c
 from asyncgroup.wire.decompression import CODECS, MAX_DECOMPRESSED, decompress, may_exceed
 from asyncgroup.wire.legacy import MIN_SIZE, read_message_set
 from asyncgroup.wire.primitives import Buffer
@@ -166,9 +160,9 @@ def crc_is_valid(batch: Buffer) -> bool:
 
 
 def _crc_matches(batch: Buffer, crc: int) -> bool:
-    if fast_crc32c is None:
-        return bool(DefaultRecordBatch(batch).validate_crc())
-    return fast_crc32c(memoryview(batch)[_CRC_FROM:]) == crc
+    from asyncgroup.wire.compiled import crc32c
+
+    return crc32c(memoryview(batch)[_CRC_FROM:]) == crc
 
 
 def check_batch(
@@ -242,6 +236,8 @@ def raw_records(
     Each record is an object with `offset`, `timestamp`, `key`, `value` and `headers`. Errors of the decompressors and of
     the reader are raised as they are, possibly in the middle of the iteration: see `translate_error`.
     """
+    from asyncgroup.wire.compiled import DefaultRecordBatch
+
     plain = _uncompressed(batch, header, limit) if header.codec else batch
     return iter(DefaultRecordBatch(plain)), len(plain)
 
@@ -286,6 +282,8 @@ def _location(topic: str, partition: int, header: BatchHeader) -> str:
 
 def translate_error(error: Exception, topic: str, partition: int, header: BatchHeader) -> AsyncGroupError:
     """Return the error to raise for an error while reading a batch, with topic, partition and offset."""
+    from asyncgroup.wire.compiled import UnsupportedCodecError
+
     place = _location(topic, partition, header)
     if isinstance(error, UnsupportedCodecError):
         return UnsupportedVersionError(f"{place}: {error}")
@@ -314,7 +312,10 @@ def assign_offsets(batch: bytearray, base_offset: int, leader_epoch: int, start:
 
 def update_crc(batch: bytearray) -> None:
     """Recompute the CRC-32C of a complete batch of magic 2; `batch` is exactly its bytes."""
-    _CRC.pack_into(batch, _CRC_POSITION, calc_crc32c(bytes(batch[_CRC_FROM:])))
+    from asyncgroup.wire.compiled import crc32c
+
+    with memoryview(batch) as view, view[_CRC_FROM:] as covered:
+        _CRC.pack_into(batch, _CRC_POSITION, crc32c(covered))
 
 
 class BatchBuilder:
@@ -338,6 +339,8 @@ class BatchBuilder:
     ) -> None:
         if codec not in CODECS:
             raise ConfigError("codec", codec, f"one of {', '.join(CODECS)}")
+        from asyncgroup.wire.compiled import DefaultRecordBatchBuilder
+
         self._builder = DefaultRecordBatchBuilder(
             2, CODECS[codec], int(transactional), producer_id, producer_epoch, base_sequence, size_limit
         )
@@ -370,6 +373,8 @@ class BatchBuilder:
 
         Raises UnsupportedVersionError if the library of the codec is not installed.
         """
+        from asyncgroup.wire.compiled import UnsupportedCodecError
+
         try:
             return bytes(self._builder.build())
         except UnsupportedCodecError as error:

@@ -22,8 +22,10 @@ __all__ = [
     "FieldSpec",
     "MessageSpec",
     "StructSpec",
+    "TableHead",
     "VersionRange",
     "message_spec",
+    "parse_head",
     "parse_table",
     "snake_case",
 ]
@@ -110,6 +112,21 @@ class StructSpec:
     fields: list[FieldSpec] = field(default_factory=list)
 
 
+class TableHead(NamedTuple):
+    """The head line of a table, see `MessageSpec`."""
+
+    kind: str
+    api_key: int
+    versions: VersionRange
+    flexible: VersionRange
+    latest_unstable: bool
+
+    @property
+    def stable_versions(self) -> VersionRange:
+        """The versions that a released broker supports: all except an unstable latest version."""
+        return VersionRange(self.versions.low, self.versions.high - self.latest_unstable)
+
+
 @dataclass(slots=True)
 class MessageSpec:
     """A message: `kind` is `request`, `response`, `header`, `data`, `coordinator-key` or `coordinator-value`."""
@@ -122,11 +139,6 @@ class MessageSpec:
     latest_unstable: bool
     top: StructSpec
     structs: dict[str, StructSpec]
-
-    @property
-    def stable_versions(self) -> VersionRange:
-        """The versions that a released broker supports: all except an unstable latest version."""
-        return VersionRange(self.versions.low, self.versions.high - self.latest_unstable)
 
     def flexible_versions(self, field: FieldSpec) -> VersionRange:
         """Return the versions in which the length of `field` is compact (KIP-482)."""
@@ -168,10 +180,19 @@ def _options(words: Iterator[str]) -> Iterator[tuple[str, str]]:
             yield word, next(words)
 
 
+def parse_head(table: str) -> TableHead:
+    """Parse only the head line of a table."""
+    line = table.lstrip("\n").split("\n", 1)[0]
+    kind, api_key, versions, _, flexible, *more = line.split(" ")
+    return TableHead(
+        kind, int(api_key), VersionRange.parse(versions), VersionRange.parse(flexible), "unstable" in more
+    )
+
+
 def parse_table(name: str, text: str) -> MessageSpec:
     """Parse the table of message `name`."""
-    head, *lines = text.strip("\n").splitlines()
-    kind, api_key, versions, _, flexible, *more = head.split(" ")
+    head = parse_head(text)
+    _, *lines = text.strip("\n").splitlines()
     top = StructSpec(name)
     structs: dict[str, StructSpec] = {}
     stack: list[StructSpec] = [top]
@@ -189,11 +210,11 @@ def parse_table(name: str, text: str) -> MessageSpec:
             stack.append(structs.setdefault(spec.element, StructSpec(spec.element)))
     return MessageSpec(
         name=name,
-        kind=kind,
-        api_key=int(api_key),
-        versions=VersionRange.parse(versions),
-        flexible=VersionRange.parse(flexible),
-        latest_unstable="unstable" in more,
+        kind=head.kind,
+        api_key=head.api_key,
+        versions=head.versions,
+        flexible=head.flexible,
+        latest_unstable=head.latest_unstable,
         top=top,
         structs=structs,
     )

@@ -11,8 +11,7 @@ from hypothesis import given, strategies as st
 from asyncgroup.columns import RecordColumns
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.model import Record
-from asyncgroup.wire import records as wire
-from asyncgroup.wire.checksum import fast_crc32c
+from asyncgroup.wire import compiled, records as wire
 from asyncgroup.wire.columnar import is_dense, read_columns
 from asyncgroup.wire.records import (
     CODECS,
@@ -131,9 +130,9 @@ def test_the_size_is_the_decompressed_size() -> None:
         read_columns("t", 3, data, header_of(data), columns, limit=5_000)
 
 
-@pytest.mark.parametrize("fast", [fast_crc32c, None])
-def test_crc_with_and_without_the_package_crc32c(monkeypatch: pytest.MonkeyPatch, fast: object) -> None:
-    monkeypatch.setattr(wire, "fast_crc32c", fast)
+@pytest.mark.parametrize("crc32c", [compiled.crc32c, compiled.calc_crc32c])
+def test_crc_with_and_without_the_package_crc32c(monkeypatch: pytest.MonkeyPatch, crc32c: object) -> None:
+    monkeypatch.setattr(compiled, "crc32c", crc32c)
     for form in (bytes, bytearray, memoryview):
         assert crc_is_valid(form(batch(7, count=3)))
         assert not crc_is_valid(form(corrupt(batch(7, count=3))))
@@ -143,6 +142,6 @@ def test_crc_with_and_without_the_package_crc32c(monkeypatch: pytest.MonkeyPatch
 
 def test_the_package_crc32c_is_used_if_installed() -> None:
     pytest.importorskip("crc32c")
-    assert fast_crc32c is not None
-    assert fast_crc32c(b"123456789") == 0xE3069283  # the check value of CRC-32C
+    assert compiled.crc32c is not compiled.calc_crc32c
+    assert compiled.crc32c(b"123456789") == 0xE3069283  # the check value of CRC-32C
     assert struct.calcsize(">I") == 4

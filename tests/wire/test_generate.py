@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -10,28 +11,32 @@ import pytest
 from asyncgroup.wire import generate as generator, messages, tables
 from asyncgroup.wire.classes import classes_source
 from asyncgroup.wire.decoder import decoder_source
-from asyncgroup.wire.generate import APIS, DATA, generate, table_text
+from asyncgroup.wire.generate import APIS, DATA, generate, message_files, table_text
 from asyncgroup.wire.schema import parse_table
 from tests.wire.kafka_files import kafka_jar
 
 
-@pytest.mark.parametrize("module", [messages, tables])
-def test_the_generated_files_are_up_to_date(module):
-    made = generate([kafka_jar("kafka-clients"), kafka_jar("kafka-group-coordinator")])
-    path = Path(module.__file__)
-    assert made[path.name] == path.read_text(encoding="utf-8")
+WIRE = Path(tables.__file__).parent
+
+
+def generated_files() -> dict[str, str]:
+    paths = [WIRE / "tables.py", *(WIRE / "messages").glob("*.py")]
+    return {path.relative_to(WIRE).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+
+
+def test_the_generated_files_are_up_to_date():
+    assert generate([kafka_jar("kafka-clients"), kafka_jar("kafka-group-coordinator")]) == generated_files()
 
 
 def test_the_classes_match_the_tables():
-    """Without jars: neither of the two generated files was edited alone."""
-    specs = [parse_table(name, text) for name, text in tables.TABLES.items()]
-    assert classes_source(specs) == Path(messages.__file__).read_text(encoding="utf-8")
+    """Without jars: neither the tables nor the classes were edited alone."""
+    assert message_files(tables.TABLES) == {k: v for k, v in generated_files().items() if k != "tables.py"}
 
 
 def test_every_message_is_generated():
-    wanted = {f"{api}{kind}" for api in APIS for kind in ("Request", "Response")} | set(DATA)
+    wanted = {f"{api}{kind}" for api in APIS for kind in ("Request", "Response")} | set(chain(*DATA.values()))
     assert set(tables.TABLES) == wanted
-    assert set(messages.__all__) == wanted | {"NO_UUID"}
+    assert set(messages.__all__) == wanted | {"NO_UUID", "load"}
 
 
 SPECIFICATION = {
@@ -81,10 +86,10 @@ def test_specifications_are_read_from_directories(tmp_path, monkeypatch):
         text = "// a licence\n" + json.dumps(spec, indent=2).replace("\n", "\n  // a remark\n", 1)
         (folder / f"{spec['name']}.json").write_text(text)
     monkeypatch.setattr(generator, "APIS", ["Foo"])
-    monkeypatch.setattr(generator, "DATA", [])
+    monkeypatch.setattr(generator, "DATA", {})
     made = generate([tmp_path])
     assert f'"FooRequest": """\n{TABLE}""",' in made["tables.py"]
-    assert 'class FooRequest(Request["FooResponse"]):' in made["messages.py"]
+    assert 'class FooRequest(Request["FooResponse"]):' in made["messages/foo.py"]
 
 
 def test_a_missing_specification_is_an_error(tmp_path):
@@ -93,11 +98,11 @@ def test_a_missing_specification_is_an_error(tmp_path):
 
 
 def test_main_writes_the_files_into_its_own_directory(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(generator, "generate", lambda sources: {"tables.py": f"{len(list(sources))}\n"})
+    monkeypatch.setattr(generator, "generate", lambda sources: {"messages/foo.py": f"{len(list(sources))}\n"})
     monkeypatch.setattr(generator, "__file__", str(tmp_path / "generate.py"))
     assert generator.main(["one.jar", "two.jar"]) == 0
-    assert (tmp_path / "tables.py").read_text() == "2\n"
-    assert "tables.py: 1 lines" in capsys.readouterr().out
+    assert (tmp_path / "messages" / "foo.py").read_text() == "2\n"
+    assert "messages/foo.py: 1 lines" in capsys.readouterr().out
 
 
 def test_main_without_arguments_prints_the_usage(capsys):
@@ -109,7 +114,7 @@ class TestClasses:
     """Features of specifications that Kafka's current ones do not use."""
 
     def source(self, *fields: str) -> str:
-        return classes_source([parse_table("Foo", "\n".join(["data -1 0-1 flexible none", *fields]))])
+        return classes_source("Foo", [parse_table("Foo", "\n".join(["data -1 0-1 flexible none", *fields]))])
 
     def test_defaults(self):
         source = self.source(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from asyncgroup.wire.compiling import min_struct_size
-from asyncgroup.wire.schema import FieldSpec, VersionRange, message_spec, parse_table, snake_case
+from asyncgroup.wire.schema import FieldSpec, VersionRange, message_spec, parse_head, parse_table, snake_case
 
 TABLE = """
 request 7 0-3 flexible 2+ unstable
@@ -56,7 +56,15 @@ def test_names(name, attribute):
 def test_parsing():
     spec = parse_table("FooRequest", TABLE)
     assert (spec.name, spec.kind, spec.api_key) == ("FooRequest", "request", 7)
-    assert (str(spec.versions), str(spec.stable_versions), str(spec.flexible)) == ("0-3", "0-2", "2+")
+    assert (str(spec.versions), str(spec.flexible)) == ("0-3", "2+")
+    head = parse_head(TABLE)
+    assert (head.kind, head.api_key, head.versions, head.flexible) == (
+        spec.kind,
+        spec.api_key,
+        spec.versions,
+        spec.flexible,
+    )
+    assert str(head.stable_versions) == "0-2"
     timeout, names, rack, parts, old, again = spec.top.fields
     assert timeout == FieldSpec("TimeoutMs", "int32", VersionRange.parse("0+"), default="-1", ignorable=True)
     assert (names.is_array, names.element, names.is_nullable, names.default) == (True, "string", True, "null")
