@@ -10,8 +10,9 @@ of this package, and pytest imports it also in test suites that don't use it.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from asyncgroup.lazy_names import lazy_names as _lazy_names  # `lazy_names` is the module
 
 if TYPE_CHECKING:
     from asyncgroup.cluster import Cluster
@@ -231,17 +232,7 @@ _MODULES = frozenset(
 
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
-
-    def __getattr__(name: str) -> object:
-        value: object
-        if name in _HOMES:
-            value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-        elif name in _MODULES:
-            value = importlib.import_module(f"{__name__}.{name}")
-        else:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        globals()[name] = value
-        return value
+    __getattr__ = _lazy_names(__name__, _HOMES, _MODULES)
 
 
 def __dir__() -> list[str]:

@@ -6,11 +6,10 @@ otherwise. An invalid value raises ConfigError, which names the key, the value a
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 from asyncgroup.checks import (
     BACKOFF,
@@ -28,9 +27,12 @@ from asyncgroup.checks import (
     one_of,
 )
 from asyncgroup.errors import ConfigError
-from asyncgroup.properties import FromProperties, from_properties, is_secret
-from asyncgroup.security import HIDDEN, Security
-from asyncgroup.suggestions import suggest_key
+
+if TYPE_CHECKING:
+    import socket
+
+    from asyncgroup.properties import FromProperties
+    from asyncgroup.security import Security
 
 __all__ = [
     "AutoOffsetReset",
@@ -43,7 +45,7 @@ __all__ = [
 AutoOffsetReset: TypeAlias = Literal["earliest", "latest", "error"] | timedelta
 """Where to start without a valid offset; a timedelta means the first record not older than that (KIP-1106)."""
 
-Connector: TypeAlias = Callable[[str, int], Awaitable[socket.socket]]
+Connector: TypeAlias = "Callable[[str, int], Awaitable[socket.socket]]"
 """Opens a TCP connection to a host and port, for example through a proxy (python-socks), and returns its socket."""
 
 KIB = 1024
@@ -51,6 +53,14 @@ MIB = 1024 * KIB
 
 MAX_SECONDS = 3600.0
 """The longest duration that most keys allow, in seconds: a larger number was almost certainly meant as milliseconds."""
+
+
+def _none_or_security(value: object) -> bool:
+    if value is None:
+        return True
+    from asyncgroup.security import Security
+
+    return isinstance(value, Security)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,10 +144,7 @@ class ClientConfig:
             "None or an async function (host, port) -> socket",
         ),
         "client_dns_lookup": one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
-        "security": (
-            (lambda value: value is None or isinstance(value, Security)),
-            "None or an asyncgroup.security.Security",
-        ),
+        "security": (_none_or_security, "None or an asyncgroup.security.Security"),
     }
 
     def __new__(cls, *_: Any, **keys: Any) -> Self:
@@ -145,6 +152,11 @@ class ClientConfig:
         known = [field.name for field in fields(cls)]
         for key, value in keys.items():
             if key not in known:
+                # imported here, because their tables of names are needed only for an error
+                from asyncgroup.properties import is_secret
+                from asyncgroup.secret import HIDDEN
+                from asyncgroup.suggestions import suggest_key
+
                 allowed = suggest_key(cls.__name__, key, value, {**_keys(), cls.__name__: known})
                 raise ConfigError(key, HIDDEN if is_secret(key) else value, allowed)
         return super().__new__(cls)
@@ -188,6 +200,8 @@ class ClientConfig:
         Kafka clients have and that has no effect here is logged as a warning. Raises ConfigError for an unknown
         property, an invalid value, and properties that contradict each other.
         """
+        from asyncgroup.properties import from_properties
+
         return from_properties(cls, properties, keys, _keys())
 
     @classmethod

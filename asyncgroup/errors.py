@@ -42,13 +42,11 @@ AsyncGroupError
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from asyncgroup.error_codes import ErrorCode, error_name, is_retriable
 from asyncgroup.escaping import MAX_TEXT_LENGTH, printable
-
-if TYPE_CHECKING:
-    from asyncgroup.model import TopicPartition
+from asyncgroup.topic_partition import TopicPartition
 
 __all__ = [
     "AssignmentError",

@@ -8,11 +8,12 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, overload
 
-from asyncgroup.columns import Columnar, RecordColumns
-from asyncgroup.escaping import printable
+from asyncgroup.topic_partition import TopicPartition, by_topic
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from asyncgroup.columns import RecordColumns
 
 __all__ = ["Batch", "Header", "Record", "RecordMetadata", "TopicPartition", "add_records", "by_topic"]
 
@@ -20,24 +21,6 @@ Header: TypeAlias = tuple[str, bytes | None]
 """A record header: key and value."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class TopicPartition(NamedTuple):
-    """A partition of a topic; sorts by topic, then by number."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{printable(self.topic)}-{self.partition}"
-
-
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Group partitions: topic → partition numbers, in the given order."""
-    found: dict[str, list[int]] = {}
-    for tp in partitions:
-        found.setdefault(tp.topic, []).append(tp.partition)
-    return found
 
 
 class RecordMetadata(NamedTuple):
@@ -154,6 +137,8 @@ class Batch(Sequence[Record]):
 
     def add_to(self, columns: RecordColumns) -> None:
         """Append the records to columns; for a fetched batch this creates no Record objects."""
+        from asyncgroup.columns import Columnar
+
         if isinstance(self._records, Columnar):
             self._records.add_to(columns)
         else:
@@ -166,6 +151,8 @@ class Batch(Sequence[Record]):
         UsageError for more than 2 GiB of keys, values or headers, and CorruptRecordsError for invalid content in a
         record batch whose checksum is correct, and for a timestamp that overflows 64-bit microseconds.
         """
+        from asyncgroup.columns import RecordColumns
+
         columns = RecordColumns(include_headers=include_headers)
         self.add_to(columns)
         return columns.to_arrow()

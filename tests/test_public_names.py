@@ -213,7 +213,7 @@ def test_names_are_imported_when_they_are_first_used() -> None:
     """`import asyncgroup` must be cheap, because every pytest run of the environment imports it for the plugin."""
     code = (
         "import asyncgroup, sys; own = lambda: {n for n in sys.modules if n.startswith('asyncgroup')}; "
-        "assert own() == {'asyncgroup'}, own(); "
+        "assert own() <= {'asyncgroup', 'asyncgroup.lazy_names'}, own(); "
         "assert {*asyncgroup.__all__, 'errors'} <= {*dir(asyncgroup)}; "
         "assert asyncgroup.errors.UsageError.__name__ == 'UsageError'; "
         "assert 'asyncgroup.group' not in own(); "

@@ -25,6 +25,22 @@ Where to find what sarama's Client (`client.go`) offers:
 | LeastLoadedBroker | `await request_any(…)` asks it, and the next one after 1 s without an answer |
 """
 
-from asyncgroup.cluster.cluster import Cluster, as_cluster
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncgroup.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from asyncgroup.cluster.cluster import Cluster, as_cluster
 
 __all__ = ["Cluster", "as_cluster"]
+
+_HOMES = {
+    "Cluster": "cluster",
+    "as_cluster": "cluster",
+}
+"""The module of each public name."""
+
+if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
+    __getattr__ = lazy_names(__name__, _HOMES)

@@ -22,9 +22,27 @@ The modules:
 - `offset_lookups` implements the offset lookups of `consumer`.
 """
 
-from asyncgroup.consumer.consumer import Consumer
-from asyncgroup.consumer.interceptors import Interceptor
-from asyncgroup.consumer.offset_lookups import OffsetAndTimestamp
-from asyncgroup.consumer.partition_consumer import PartitionConsumer
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncgroup.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from asyncgroup.consumer.consumer import Consumer
+    from asyncgroup.consumer.interceptors import Interceptor
+    from asyncgroup.consumer.offset_lookups import OffsetAndTimestamp
+    from asyncgroup.consumer.partition_consumer import PartitionConsumer
 
 __all__ = ["Consumer", "Interceptor", "OffsetAndTimestamp", "PartitionConsumer"]
+
+_HOMES = {
+    "Consumer": "consumer",
+    "Interceptor": "interceptors",
+    "OffsetAndTimestamp": "offset_lookups",
+    "PartitionConsumer": "partition_consumer",
+}
+"""The module of each public name."""
+
+if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
+    __getattr__ = lazy_names(__name__, _HOMES)

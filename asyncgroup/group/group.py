@@ -1,12 +1,10 @@
-"""ConsumerGroup: one member of a consumer group."""
+"""The engine of a ConsumerGroup: everything behind the public object of `consumer_group.py`."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
 from itertools import count
-from types import TracebackType
-from typing import Self
 
 from asyncgroup.checks import check_group_id
 from asyncgroup.cluster import Cluster, as_cluster
@@ -35,29 +33,21 @@ from asyncgroup.lifecycle import wait_shielded
 from asyncgroup.model import Batch, Record, TopicPartition
 from asyncgroup.offsets import GROUP_LANE
 
-__all__ = ["ConsumerGroup"]
+__all__ = ["GroupEngine"]
 
 _MEMBER_NUMBERS = count(1)
 
 
-class ConsumerGroup:
-    """One member of the consumer group `group_id`.
-
-        async with ConsumerGroup("localhost:9092", "orders") as group:
-            await group.run("orders", handler)
-
-    A Cluster may be passed instead of addresses; it stays open. Raises ConfigError for an invalid group id or
-    configuration; entering raises NoBrokersError if no bootstrap server responds.
-    """
+class GroupEngine:
+    """One member of a group: its life, its subscription, and access to its session; see `ConsumerGroup`."""
 
     def __init__(
         self,
         bootstrap_servers: str | Iterable[str] | Cluster,
         group_id: str,
-        config: ConsumerConfig | None = None,
-        *,
-        hooks: Iterable[object] = (),
-        interceptors: Iterable[Interceptor] = (),
+        config: ConsumerConfig | None,
+        hooks: Iterable[object],
+        interceptors: Iterable[Interceptor],
     ) -> None:
         self.group_id = check_group_id(group_id)
         self.config = ConsumerConfig.of(config)
@@ -98,40 +88,16 @@ class ConsumerGroup:
 
     # --- life ---------------------------------------------------------------------------------------------------
 
-    async def __aenter__(self) -> Self:
+    async def open(self) -> None:
+        """Open the cluster if it is the group's own."""
         self._check_loop()
         if self._owns_cluster:
             await self.cluster.__aenter__()
         self.cluster.acquire_lane(GROUP_LANE)
         self._holds_lane = True
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     async def aclose(self, *, leave: bool | None = None, at_heartbeat: bool = False) -> None:
-        """End the session, commit the marks, leave the group, and close. Safe to call twice.
-
-        All of this is limited to `close_timeout` seconds. Handlers are cancelled once, a fifth of that time (at most
-        5 s) before the deadline; the rest is reserved for `cleanup`, the last commit and the LeaveGroup. A handler
-        that swallows its cancellation is waited for without a limit, since it may be in a critical section; it is
-        named in the log, and the phases after it still have a minimum of time each.
-
-        The last commit and the LeaveGroup are retried while there is time, also if connections are refused.
-
-        `leave` says whether to send LeaveGroup. By default a dynamic member leaves, and a static member stays until its
-        session times out, so that it can come back (KIP-345). True makes a static member leave (sarama's
-        RemoveMemberFromConsumerGroup), False lets a dynamic one stay (KIP-1092). The first call decides.
-
-        With `at_heartbeat` the member consumes until just before the group's next heartbeat, up to `heartbeat_interval`
-        longer. The other members learn at that heartbeat that it left, so its partitions are idle only for a moment
-        instead of up to an interval. Members that synced together send their heartbeats at the same time.
-
-        If a handler calls it, or a task that the handler started, it only ends the session and returns, since waiting
-        for the handler to end could deadlock. Leaving and closing remain for the task that entered the group.
-        """
+        """See `ConsumerGroup.aclose`."""
         self._check_loop()
         if not self._close_requested:
             self._close_requested, self._leaves = True, leave
@@ -190,18 +156,12 @@ class ConsumerGroup:
 
     @property
     def session(self) -> Session | None:
-        """The current session, or None."""
+        """See `ConsumerGroup.session`."""
         run = self._member.session_run
         return run.session if run is not None else None
 
     async def consume(self, topics: Topics, handler: HandlerLike) -> None:
-        """Run one session: join, consume, and return when it ends, for example in a rebalance, as sarama's `Consume`.
-
-        The next call may have other topics. A concurrent second call waits for the first; `aclose()` makes both return.
-        Raises the handler's exception itself; ConfigError for no topics, an invalid name or handler; BrokerError for an
-        unknown topic or if the group rejects the member; TransportError when no broker responds; ClosedError if the
-        group is already closed.
-        """
+        """See `ConsumerGroup.consume`."""
         subscription, handling = Subscription(topics), as_handler(handler)
         self._check_caller()
         self._check_no_records()
@@ -215,13 +175,7 @@ class ConsumerGroup:
             raise run.causes.failure
 
     async def run(self, topics: Topics, handler: HandlerLike) -> None:
-        """Run one session after another, until cancelled or until the group closes; then it returns.
-
-        It rejoins at once after a rebalance, with backoff after a lost membership or a failed join. Raises what is not
-        retriable: the handler's exception, an unknown topic, a fenced instance id, missing authorization. A topic
-        subscribed by name that is deleted is left out, so that the others continue, and is consumed again once it
-        exists again; after `session_timeout` without it, UNKNOWN_TOPIC_OR_PARTITION is raised.
-        """
+        """See `ConsumerGroup.run`."""
         subscription, handling = Subscription(topics), as_handler(handler)
         self._check_caller()
         self._check_no_records()
@@ -241,19 +195,7 @@ class ConsumerGroup:
             )
 
     def records(self, topics: Topics) -> Records:
-        """Return an iterator over the records of all partitions, instead of a handler:
-
-            async for record in group.records("orders"):
-                ...
-                group.mark(record)
-
-        It joins and rejoins as `run()` does; see `Records` for the order of the partitions, for revocations and for the
-        end. In contrast to one task per claim, a slow record delays all partitions.
-
-        The same topics return the same iterator until it is closed, so that a second loop continues at the next record.
-        Raises ConfigError for no topics or an invalid name, UsageError for other topics while an iterator is open,
-        ClosedError.
-        """
+        """See `ConsumerGroup.records`."""
         subscription = Subscription(topics)
         self._check_caller()
         self._check_open()
@@ -266,21 +208,11 @@ class ConsumerGroup:
     # --- marks --------------------------------------------------------------------------------------------------
 
     def mark(self, done: Record | Batch, metadata: str = "") -> None:
-        """Mark everything up to and including this record or batch as done in its partition, to be committed.
-
-        As `Claim.mark`, for code without a claim, such as a loop over `records()`. If the claim that returned the
-        record has ended, the mark is dropped and reported as MarkDropped by `errors()` and in the log. Raises
-        ConfigError if `done` is neither a Record nor a Batch, and for invalid metadata.
-        """
+        """See `ConsumerGroup.mark`."""
         self._marks.mark(self.session, done, metadata)
 
     async def commit(self) -> None:
-        """Commit all marks now, as `Session.commit`.
-
-        Raises CommitFailedError with the partitions that failed, including those with a mark dropped since the last
-        call. Without `auto_commit`, marks that are not committed before their partition is revoked are lost, and their
-        records are delivered again.
-        """
+        """See `ConsumerGroup.commit`."""
         await self._marks.commit(self.session)
 
     # --- topics -------------------------------------------------------------------------------------------------
@@ -291,15 +223,7 @@ class ConsumerGroup:
         return self._subscriptions[-1] if self._subscriptions else None
 
     def set_topics(self, topics: Topics) -> None:
-        """Change the topics of a running `run()`, or of `consume()`, which then returns.
-
-        The session ends with the cause TopicsChanged, as in a rebalance: handlers end, their marks are committed, and
-        the member rejoins at once with the same member id. A join in progress is completed first. The same topics
-        change nothing. If several calls of `run()` or `consume()` wait, the newest one is changed. `run()` raises the
-        error of an unknown topic.
-
-        Raises ConfigError for no topics or an invalid name, UsageError if neither runs, ClosedError.
-        """
+        """See `ConsumerGroup.set_topics`."""
         check_topics(topics)
         self._check_open()
         if self._subscription is None:
@@ -312,22 +236,22 @@ class ConsumerGroup:
     # --- pauses, errors, health ---------------------------------------------------------------------------------
 
     def pause(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Pause these partitions before their next record. One that is not assigned now is paused once it is."""
+        """See `ConsumerGroup.pause`."""
         self._pauses.add(partitions)
         self._apply_pauses()
 
     def resume(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Resume these partitions."""
+        """See `ConsumerGroup.resume`."""
         self._pauses.discard(partitions)
         self._apply_pauses()
 
     def pause_all(self) -> None:
-        """Pause all partitions that are assigned now."""
+        """See `ConsumerGroup.pause_all`."""
         if self.session is not None:
             self.pause(claim.tp for claim in self.session.claims)
 
     def resume_all(self) -> None:
-        """Resume all partitions, also those that are not assigned now."""
+        """See `ConsumerGroup.resume_all`."""
         self._pauses.clear()
         self._apply_pauses()
 
@@ -336,18 +260,10 @@ class ConsumerGroup:
             self._pauses.apply(self.session.claims)
 
     def errors(self) -> ErrorReader:
-        """Return a new async iterator of the errors that are retried or recovered from.
-
-        Each reader buffers up to `error_buffer` errors; beyond that the oldest are dropped and counted. A slow reader
-        never delays the group.
-        """
+        """See `ConsumerGroup.errors`."""
         return self._errors.reader()
 
     def health(self) -> Health:
-        """Return the current health of this member: state, claims, what it waits for, and problems in words.
-
-        It sends no request and never waits, so that a probe can call it at any time, also before entering and after
-        closing, but only in the group's event loop.
-        """
+        """See `ConsumerGroup.health`."""
         names = self._subscription.names if self._subscription is not None else ()
         return self._member.health(names, self._loop.time() if self._loop is not None else 0.0)

@@ -7,7 +7,7 @@ import logging
 import signal
 
 from asyncgroup.errors import UsageError
-from asyncgroup.group.group import ConsumerGroup
+from asyncgroup.group.consumer_group import ConsumerGroup
 from asyncgroup.group.handler import HandlerLike
 from asyncgroup.group.topics import Topics
 from asyncgroup.lifecycle import wait_shielded

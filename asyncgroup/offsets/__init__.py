@@ -5,9 +5,16 @@ time (`single_flight`). Requests and the table of error codes are in `commit_pla
 offsets, and `manager` offers all of this without a group membership.
 """
 
-from asyncgroup.offsets.committer import GROUP_LANE, Committer
-from asyncgroup.offsets.manager import OffsetManager
-from asyncgroup.offsets.partition_offsets import CommittedOffset, MemberIdentity, PartitionOffsets
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncgroup.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from asyncgroup.offsets.committer import GROUP_LANE, Committer
+    from asyncgroup.offsets.manager import OffsetManager
+    from asyncgroup.offsets.partition_offsets import CommittedOffset, MemberIdentity, PartitionOffsets
 
 __all__ = [
     "GROUP_LANE",
@@ -17,3 +24,16 @@ __all__ = [
     "OffsetManager",
     "PartitionOffsets",
 ]
+
+_HOMES = {
+    "GROUP_LANE": "committer",
+    "CommittedOffset": "partition_offsets",
+    "Committer": "committer",
+    "MemberIdentity": "partition_offsets",
+    "OffsetManager": "manager",
+    "PartitionOffsets": "partition_offsets",
+}
+"""The module of each public name."""
+
+if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
+    __getattr__ = lazy_names(__name__, _HOMES)

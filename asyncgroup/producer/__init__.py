@@ -6,6 +6,21 @@ batches of one leader in one request (`requests`) and acts on each partition's e
 `delivery_tracker` counts the lost records of `enqueue`, which have no future, until `flush` reports them.
 """
 
-from asyncgroup.producer.producer import Producer
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncgroup.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from asyncgroup.producer.producer import Producer
 
 __all__ = ["Producer"]
+
+_HOMES = {
+    "Producer": "producer",
+}
+"""The module of each public name."""
+
+if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
+    __getattr__ = lazy_names(__name__, _HOMES)

@@ -21,7 +21,7 @@ __all__ = [
     "topic_ids",
 ]
 
-PartitionProduceResponse: TypeAlias = m.ProduceResponse.PartitionProduceResponse
+PartitionProduceResponse: TypeAlias = "m.ProduceResponse.PartitionProduceResponse"
 
 BY_TOPIC_ID: Final = 13
 """The first version that identifies topics by id instead of by name (KIP-516)."""

@@ -183,7 +183,9 @@ class Sender:
         if self._acks == 0:
             await self._cluster.send_oneway(node, m.ProduceRequest, build, lane=PRODUCE_LANE, highest=highest)
             return {
-                encoded.batch.tp: PartitionProduceResponse(encoded.batch.tp.partition, base_offset=-1)
+                encoded.batch.tp: m.ProduceResponse.PartitionProduceResponse(
+                    encoded.batch.tp.partition, base_offset=-1
+                )
                 for encoded in encoded_batches
             }
         response = await self._cluster.request_versioned(

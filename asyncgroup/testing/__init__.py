@@ -23,8 +23,9 @@ network can also be used on their own:
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from asyncgroup.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from asyncgroup.testing.errors import (
@@ -76,13 +77,7 @@ _HOMES = {
 
 
 if not TYPE_CHECKING:  # type checkers would take any name for an existing one if they saw __getattr__
-
-    def __getattr__(name: str) -> object:
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value: object = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-        globals()[name] = value
-        return value
+    __getattr__ = lazy_names(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -143,7 +143,7 @@ class TestSync:
 @pytest.mark.kafka
 def test_a_marker_of_their_own():
     ours = sorted(name for name in sys.modules if name.startswith("asyncgroup"))
-    assert ours == ["asyncgroup", "asyncgroup.testing", "asyncgroup.testing.pytest_context",
+    assert ours == ["asyncgroup", "asyncgroup.lazy_names", "asyncgroup.testing", "asyncgroup.testing.pytest_context",
                     "asyncgroup.testing.pytest_fixtures", "asyncgroup.testing.pytest_plugin"]
     assert "aiokafka" not in sys.modules
 """

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from asyncgroup.columns import RecordColumns
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.model import Record
-from asyncgroup.wire import compiled, records as wire
+from asyncgroup.wire import compiled
 from asyncgroup.wire.columnar import is_dense, read_columns
 from asyncgroup.wire.records import (
     CODECS,

@@ -15,7 +15,6 @@ from asyncgroup.wire.generate import APIS, DATA, generate, message_files, table_
 from asyncgroup.wire.schema import parse_table
 from tests.wire.kafka_files import kafka_jar
 
-
 WIRE = Path(tables.__file__).parent
 
 

@@ -32,6 +32,7 @@ from asyncgroup.broker.timers import LoopTimers
 from asyncgroup.broker.transactions.coordinator import TransactionCoordinator
 from asyncgroup.broker.transactions.markers import MarkerWriter, TransactionMarker
 from asyncgroup.errors import UsageError
+from asyncgroup.wire.loading import load_compiled
 
 __all__ = ["ClusterRuntime"]
 
@@ -96,6 +97,7 @@ class ClusterRuntime:
         if self._entered:
             raise UsageError("an EmbeddedCluster can be entered only once; create a new one")
         _check_asyncio()
+        load_compiled()
         self._entered = True
         state = self.state
         state.clock = WallClock(asyncio.get_running_loop().time, self.options.start_time)

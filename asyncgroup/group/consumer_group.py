@@ -1,0 +1,190 @@
+"""ConsumerGroup: one member of a consumer group.
+
+Importing this module loads little: the engine (`group.py`) is imported when a ConsumerGroup is created.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from asyncgroup.cluster import Cluster
+    from asyncgroup.config import ConsumerConfig
+    from asyncgroup.consumer.error_stream import ErrorReader
+    from asyncgroup.consumer.interceptors import Interceptor
+    from asyncgroup.group.handler import HandlerLike
+    from asyncgroup.group.health import Health
+    from asyncgroup.group.records import Records
+    from asyncgroup.group.session import Session
+    from asyncgroup.group.topics import Topics
+    from asyncgroup.model import Batch, Record, TopicPartition
+
+__all__ = ["ConsumerGroup"]
+
+
+class ConsumerGroup:
+    """One member of the consumer group `group_id`.
+
+        async with ConsumerGroup("localhost:9092", "orders") as group:
+            await group.run("orders", handler)
+
+    A Cluster may be passed instead of addresses; it stays open. Raises ConfigError for an invalid group id or
+    configuration; entering raises NoBrokersError if no bootstrap server responds.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Iterable[str] | Cluster,
+        group_id: str,
+        config: ConsumerConfig | None = None,
+        *,
+        hooks: Iterable[object] = (),
+        interceptors: Iterable[Interceptor] = (),
+    ) -> None:
+        from asyncgroup.group.group import GroupEngine
+
+        self._engine = GroupEngine(bootstrap_servers, group_id, config, hooks, interceptors)
+        self.group_id = self._engine.group_id
+        self.config = self._engine.config
+        self.cluster = self._engine.cluster
+
+    def __repr__(self) -> str:
+        return repr(self._engine)
+
+    async def __aenter__(self) -> Self:
+        await self._engine.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._engine.aclose()
+
+    async def aclose(self, *, leave: bool | None = None, at_heartbeat: bool = False) -> None:
+        """End the session, commit the marks, leave the group, and close. Safe to call twice.
+
+        All of this is limited to `close_timeout` seconds. Handlers are cancelled once, a fifth of that time (at most
+        5 s) before the deadline; the rest is reserved for `cleanup`, the last commit and the LeaveGroup. A handler
+        that swallows its cancellation is waited for without a limit, since it may be in a critical section; it is
+        named in the log, and the phases after it still have a minimum of time each.
+
+        The last commit and the LeaveGroup are retried while there is time, also if connections are refused.
+
+        `leave` says whether to send LeaveGroup. By default a dynamic member leaves, and a static member stays until its
+        session times out, so that it can come back (KIP-345). True makes a static member leave (sarama's
+        RemoveMemberFromConsumerGroup), False lets a dynamic one stay (KIP-1092). The first call decides.
+
+        With `at_heartbeat` the member consumes until just before the group's next heartbeat, up to `heartbeat_interval`
+        longer. The other members learn at that heartbeat that it left, so its partitions are idle only for a moment
+        instead of up to an interval. Members that synced together send their heartbeats at the same time.
+
+        If a handler calls it, or a task that the handler started, it only ends the session and returns, since waiting
+        for the handler to end could deadlock. Leaving and closing remain for the task that entered the group.
+        """
+        await self._engine.aclose(leave=leave, at_heartbeat=at_heartbeat)
+
+    @property
+    def session(self) -> Session | None:
+        """The current session, or None."""
+        return self._engine.session
+
+    async def consume(self, topics: Topics, handler: HandlerLike) -> None:
+        """Run one session: join, consume, and return when it ends, for example in a rebalance, as sarama's `Consume`.
+
+        The next call may have other topics. A concurrent second call waits for the first; `aclose()` makes both return.
+        Raises the handler's exception itself; ConfigError for no topics, an invalid name or handler; BrokerError for an
+        unknown topic or if the group rejects the member; TransportError when no broker responds; ClosedError if the
+        group is already closed.
+        """
+        await self._engine.consume(topics, handler)
+
+    async def run(self, topics: Topics, handler: HandlerLike) -> None:
+        """Run one session after another, until cancelled or until the group closes; then it returns.
+
+        It rejoins at once after a rebalance, with backoff after a lost membership or a failed join. Raises what is not
+        retriable: the handler's exception, an unknown topic, a fenced instance id, missing authorization. A topic
+        subscribed by name that is deleted is left out, so that the others continue, and is consumed again once it
+        exists again; after `session_timeout` without it, UNKNOWN_TOPIC_OR_PARTITION is raised.
+        """
+        await self._engine.run(topics, handler)
+
+    def records(self, topics: Topics) -> Records:
+        """Return an iterator over the records of all partitions, instead of a handler:
+
+            async for record in group.records("orders"):
+                ...
+                group.mark(record)
+
+        It joins and rejoins as `run()` does; see `Records` for the order of the partitions, for revocations and for the
+        end. In contrast to one task per claim, a slow record delays all partitions.
+
+        The same topics return the same iterator until it is closed, so that a second loop continues at the next record.
+        Raises ConfigError for no topics or an invalid name, UsageError for other topics while an iterator is open,
+        ClosedError.
+        """
+        return self._engine.records(topics)
+
+    def mark(self, done: Record | Batch, metadata: str = "") -> None:
+        """Mark everything up to and including this record or batch as done in its partition, to be committed.
+
+        As `Claim.mark`, for code without a claim, such as a loop over `records()`. If the claim that returned the
+        record has ended, the mark is dropped and reported as MarkDropped by `errors()` and in the log. Raises
+        ConfigError if `done` is neither a Record nor a Batch, and for invalid metadata.
+        """
+        self._engine.mark(done, metadata)
+
+    async def commit(self) -> None:
+        """Commit all marks now, as `Session.commit`.
+
+        Raises CommitFailedError with the partitions that failed, including those with a mark dropped since the last
+        call. Without `auto_commit`, marks that are not committed before their partition is revoked are lost, and their
+        records are delivered again.
+        """
+        await self._engine.commit()
+
+    def set_topics(self, topics: Topics) -> None:
+        """Change the topics of a running `run()`, or of `consume()`, which then returns.
+
+        The session ends with the cause TopicsChanged, as in a rebalance: handlers end, their marks are committed, and
+        the member rejoins at once with the same member id. A join in progress is completed first. The same topics
+        change nothing. If several calls of `run()` or `consume()` wait, the newest one is changed. `run()` raises the
+        error of an unknown topic.
+
+        Raises ConfigError for no topics or an invalid name, UsageError if neither runs, ClosedError.
+        """
+        self._engine.set_topics(topics)
+
+    def pause(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+        """Pause these partitions before their next record. One that is not assigned now is paused once it is."""
+        self._engine.pause(partitions)
+
+    def resume(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+        """Resume these partitions."""
+        self._engine.resume(partitions)
+
+    def pause_all(self) -> None:
+        """Pause all partitions that are assigned now."""
+        self._engine.pause_all()
+
+    def resume_all(self) -> None:
+        """Resume all partitions, also those that are not assigned now."""
+        self._engine.resume_all()
+
+    def errors(self) -> ErrorReader:
+        """Return a new async iterator of the errors that are retried or recovered from.
+
+        Each reader buffers up to `error_buffer` errors; beyond that the oldest are dropped and counted. A slow reader
+        never delays the group.
+        """
+        return self._engine.errors()
+
+    def health(self) -> Health:
+        """Return the current health of this member: state, claims, what it waits for, and problems in words.
+
+        It sends no request and never waits, so that a probe can call it at any time, also before entering and after
+        closing, but only in the group's event loop.
+        """
+        return self._engine.health()

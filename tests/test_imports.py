@@ -1,0 +1,116 @@
+"""What importing, creating and entering a client loads, and how long the import takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import asyncgroup
+from asyncgroup.wire.loading import CLIENT_MODULES
+from asyncgroup.wire.messages import _HOMES
+
+PACKAGE = Path(asyncgroup.__file__).parent
+IMPORT = "from asyncgroup import ConsumerConfig, ConsumerGroup, Handler"
+LOADED = {
+    "asyncgroup",
+    "asyncgroup.checks",
+    "asyncgroup.config",
+    "asyncgroup.error_codes",
+    "asyncgroup.errors",
+    "asyncgroup.escaping",
+    "asyncgroup.group",
+    "asyncgroup.group.consumer_group",
+    "asyncgroup.group.handler",
+    "asyncgroup.lazy_names",
+    "asyncgroup.model",
+    "asyncgroup.topic_partition",
+}
+"""All that the import loads. Another module here costs every program that imports asyncgroup: is it needed that early?"""
+
+CREATE = f"{IMPORT}\ngroup = ConsumerGroup('127.0.0.1:1', 'g', ConsumerConfig(connect_timeout=0.2))"
+ENTER = f"""{CREATE}
+import asyncio
+
+async def main():
+    try:
+        await group.__aenter__()
+    except Exception as error:
+        assert type(error).__name__ == "NoBrokersError", error
+    else:
+        raise AssertionError("a broker listens on port 1")
+
+asyncio.run(main())"""
+
+
+def modules_after(code: str) -> set[str]:
+    """Return the modules that a new process has loaded after running `code`."""
+    show = "import json, sys; print(json.dumps(sorted(sys.modules)))"
+    command = [sys.executable, "-c", f"{code}\n{show}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, cwd=PACKAGE.parent)
+    return set(json.loads(done.stdout))
+
+
+def message_modules(names: set[str]) -> set[str]:
+    prefix = "asyncgroup.wire.messages."
+    return {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
+
+
+def test_importing_loads_only_what_the_names_need() -> None:
+    loaded = modules_after(IMPORT)
+    assert {name for name in loaded if name.split(".")[0] == "asyncgroup"} == LOADED
+    assert not loaded & {"aiokafka", "anyio", "asyncio", "cramjam", "pyarrow", "ssl"}
+
+
+@pytest.mark.parametrize("name", ["Claim", "Cluster", "Consumer", "OffsetManager", "Producer", "Session"])
+def test_importing_a_client_loads_neither_aiokafka_nor_messages(name: str) -> None:
+    loaded = modules_after(f"from asyncgroup import {name}")
+    assert "aiokafka" not in loaded
+    assert not message_modules(loaded)
+
+
+def test_creating_a_client_loads_neither_aiokafka_nor_messages() -> None:
+    loaded = modules_after(CREATE)
+    assert "asyncgroup.group.group" in loaded
+    assert "aiokafka" not in loaded
+    assert not message_modules(loaded)
+
+
+def test_entering_a_client_loads_what_its_traffic_needs() -> None:
+    loaded = modules_after(ENTER)
+    assert {"aiokafka", "asyncgroup.wire.compiled"} <= loaded
+    assert message_modules(loaded) == set(CLIENT_MODULES)
+
+
+def test_the_messages_of_clients_are_those_that_entering_loads() -> None:
+    """A message that is missing in the list would be imported in the middle of traffic."""
+    used = set()
+    for room in ("cluster", "consumer", "group", "offsets", "producer"):
+        for path in (PACKAGE / room).rglob("*.py"):
+            used |= set(re.findall(r"\bm\.([A-Z]\w+)", path.read_text(encoding="utf-8")))
+    assert {_HOMES[name] for name in used - {"NO_UUID"}} == set(CLIENT_MODULES)
+
+
+def seconds(code: str) -> tuple[float, float]:
+    """Return the CPU time (user and system) and the wall time of a new process that runs `code`."""
+    start = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=PACKAGE.parent)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return usage.ru_utime + usage.ru_stime, time.perf_counter() - start
+
+
+def test_importing_takes_no_longer_than_importing_aiokafka() -> None:
+    """The best of several runs in turn, so that other load on the machine affects both alike."""
+    runs = [(seconds(IMPORT), seconds("import aiokafka")) for _ in range(7)]
+    for index, kind in enumerate(("CPU", "wall")):
+        ours = min(mine[index] for mine, _ in runs)
+        theirs = min(other[index] for _, other in runs)
+        assert ours <= theirs, f"{kind}: {ours:.3f} s, aiokafka takes {theirs:.3f} s"
