@@ -9,6 +9,7 @@ from typing import Final
 from uuid import uuid4
 
 from asyncgroup import BrokerError, Cluster, TopicPartition
+from asyncgroup.cluster import client_of
 from asyncgroup.offsets import OffsetManager
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.records import BatchBuilder
@@ -111,14 +112,14 @@ class Topic:
         async def write() -> None:
             leader = await self._cluster.leader(TopicPartition(self.name, number))
             lane = f"load-{number}"
-            response = await self._cluster.request(leader, request, lane=lane, highest=BY_NAME)
+            response = await client_of(self._cluster).request(leader, request, lane=lane, highest=BY_NAME)
             _check(response.responses[0].partition_responses[0].error_code, f"{self.name}-{number}")
 
         await self._retried(write)
 
     async def _retried(self, attempt: Callable[[], Awaitable[object]]) -> None:
         """Retry retriable errors: a new topic has no leaders and coordinators at first."""
-        backoff = self._cluster.backoff()
+        backoff = client_of(self._cluster).backoff()
         while True:
             try:
                 await attempt()

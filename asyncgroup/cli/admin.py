@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import Cluster, client_of
 from asyncgroup.errors import BrokerError, ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -22,6 +22,7 @@ class Admin:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._client = client_of(cluster)
 
     async def create_topic(self, name: str, partitions: int) -> None:
         """Create a topic, and wait until the metadata has a leader for every partition."""
@@ -44,7 +45,7 @@ class Admin:
             return m.DeleteTopicsRequest(topic_names=[name], timeout_ms=TIMEOUT_MS)
 
         controller = await self._controller()
-        response = await self._cluster.request_versioned(controller, m.DeleteTopicsRequest, build)
+        response = await self._client.request_versioned(controller, m.DeleteTopicsRequest, build)
         for result in response.responses:
             if result.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 _check(result.error_code, f"deleting topic {name!r}", result.error_message)

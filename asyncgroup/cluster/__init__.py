@@ -1,7 +1,7 @@
 """Client side of one Kafka cluster: connections, metadata, partition leaders, coordinators, backoff.
 
-- `cluster`: the public `Cluster`. It refreshes the metadata (`metadata`: an immutable view and a pure merge);
-  concurrent refreshes are shared (`single_flight`).
+- `cluster`: the public `Cluster`, over `client`, which composes the next three.
+- `metadata_updater`: tracked topics, refreshes and lookups (`metadata`: an immutable view and a pure merge).
 - `network_client`: sends a request to a given node, or to the least-loaded node (`hedged_requests`).
 - `coordinators`: looks up, caches and sends requests to group and transaction coordinators.
 - `connection_pool`: one connection per (broker, purpose). `connecting` makes one: `transport` opens the socket and TLS,
@@ -32,13 +32,16 @@ from typing import TYPE_CHECKING
 from asyncgroup.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from asyncgroup.cluster.cluster import Cluster, as_cluster
+    from asyncgroup.cluster.client import ClusterClient
+    from asyncgroup.cluster.cluster import Cluster, as_cluster, client_of
 
-__all__ = ["Cluster", "as_cluster"]
+__all__ = ["Cluster", "ClusterClient", "as_cluster", "client_of"]
 
 _HOMES = {
     "Cluster": "cluster",
+    "ClusterClient": "client",
     "as_cluster": "cluster",
+    "client_of": "cluster",
 }
 """The module of each public name."""
 

@@ -5,42 +5,28 @@ A Cluster owns all connections and the metadata; consumers, groups and producers
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import random
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Final, Self
+from typing import Self, TypeVar
 
-from asyncgroup.checks import check_topic
+from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.coordinators import CoordinatorClient
-from asyncgroup.cluster.metadata import BrokerInfo, ClusterView, TopicInfo, merge
-from asyncgroup.cluster.network_client import NetworkClient
-from asyncgroup.cluster.single_flight import SingleFlightRefresh
+from asyncgroup.cluster.metadata import ClusterView, TopicInfo
+from asyncgroup.cluster.network_client import RequestBuilder
 from asyncgroup.config import ClientConfig
-from asyncgroup.errors import (
-    AsyncGroupError,
-    BrokerError,
-    ConfigError,
-    ErrorCode,
-    NoBrokersError,
-    RequestTimedOut,
-)
+from asyncgroup.errors import ConfigError
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
-from asyncgroup.wire import messages as m
-from asyncgroup.wire.loading import load_client
+from asyncgroup.wire.message import Message, Request
 
-__all__ = ["Cluster", "as_cluster"]
+__all__ = ["Cluster", "as_cluster", "client_of"]
 
-_log = logging.getLogger("asyncgroup.cluster")
-
-IDLE_CHECK_SECONDS: Final = 60.0
-"""Longest interval between two checks for idle connections."""
+R = TypeVar("R", bound=Message)
 
 
-class Cluster(NetworkClient):
+class Cluster:
     """A connection to one Kafka cluster, shared by consumers, groups and producers.
 
         async with Cluster("localhost:9092") as cluster:
@@ -57,82 +43,54 @@ class Cluster(NetworkClient):
         hooks: Iterable[object] | Hooks = (),
         rng: random.Random | None = None,
     ) -> None:
-        super().__init__(bootstrap_servers, config, hooks=hooks, rng=rng)
-        self._topics: dict[str, int] = {}
-        """Tracked topics, each with the number of `track` calls that are not undone yet."""
-        self._updated = asyncio.Event()
-        """Set at the next metadata refresh, then replaced by a new event."""
-        self._refresh = SingleFlightRefresh(self._tasks, self._refresh_once)
-        self.coordinators = CoordinatorClient(self, self.refresh)
+        self._client = ClusterClient(bootstrap_servers, config, hooks=hooks, rng=rng)
+        self.config = self._client.config
+        self.hooks = self._client.hooks
 
     def __repr__(self) -> str:
-        state = "open" if self._tasks.is_open else "closed"
-        servers = ",".join(str(address) for address in self._bootstrap)
-        return (
-            f"<Cluster {servers}: {state}, {len(self.view.brokers)} brokers, {len(self.view.topics)} topics>"
-        )
-
-    # --- open and close -----------------------------------------------------------------------------------------
+        return repr(self._client)
 
     async def __aenter__(self) -> Self:
-        load_client()
-        await self._tasks.start()
-        try:
-            await self._resolve_bootstrap()
-            await self.refresh()
-        except BaseException:
-            await self.aclose()
-            raise
-        self._tasks.spawn(self._maintain)
+        await self._client.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.aclose()
+        await self._client.aclose()
 
     async def aclose(self) -> None:
         """Close every connection; in-flight requests fail with ConnectionLost. Safe to call twice."""
-        self._pool.close()
-        try:
-            await self._tasks.stop()
-        finally:
-            await self._hedged.aclose()
-            await self._pool.aclose()
+        await self._client.aclose()
 
-    async def _maintain(self) -> None:
-        """Refresh the metadata every `metadata_refresh_interval` seconds and close idle connections."""
-        interval = self.config.metadata_refresh_interval
-        turn = min(interval or IDLE_CHECK_SECONDS, self.config.connections_max_idle, IDLE_CHECK_SECONDS)
-        time = asyncio.get_running_loop().time
-        while True:
-            due = self.view.updated_at + interval if interval else float("inf")
-            await asyncio.sleep(min(turn, max(due - time(), 0.0)))
-            self._pool.close_idle()
-            if time() >= due:
-                try:
-                    await self.refresh()
-                except AsyncGroupError as error:
-                    _log.warning("metadata refresh failed: %s", error)
-                    await asyncio.sleep(turn)
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can be sent."""
+        return self._client.is_open
+
+    @property
+    def view(self) -> ClusterView:
+        """The metadata of the last refresh: brokers, tracked topics, partitions."""
+        return self._client.view
+
+    @property
+    def coordinators(self) -> CoordinatorClient:
+        """Lookups of group and transaction coordinators, and requests to them."""
+        return self._client.coordinators
 
     # --- metadata -----------------------------------------------------------------------------------------------
 
     def track(self, topics: Iterable[str]) -> None:
         """Include these topics in every metadata refresh until `untrack`; calls are counted."""
-        for topic in topics:
-            self._topics[topic] = self._topics.get(topic, 0) + 1
+        self._client.track(topics)
 
     def untrack(self, topics: Iterable[str]) -> None:
         """Undo one `track` call."""
-        for topic in topics:
-            self._topics[topic] = self._topics.get(topic, 1) - 1
-            if self._topics[topic] <= 0:
-                del self._topics[topic]
+        self._client.untrack(topics)
 
-    async def wait_updated(self) -> None:
-        """Wait for the next metadata refresh."""
-        await self._updated.wait()
+    def tracking(self, topics: Iterable[str]) -> AbstractContextManager[None]:
+        """Include these topics in every metadata refresh during a `with` block."""
+        return self._client.tracking(topics)
 
     async def refresh(self) -> None:
         """Request the metadata of the tracked topics; concurrent calls share a request.
@@ -141,74 +99,15 @@ class Cluster(NetworkClient):
         event that made the caller ask. Raises NoBrokersError, AuthenticationError, BrokerError, RequestTimedOut (after
         `metadata_timeout`), ClosedError.
         """
-        await self._refresh()
+        await self._client.refresh()
 
-    async def _refresh_once(self) -> None:
-        requested = None if self.config.metadata_full else sorted(self._topics)
-        response = await self._fetch_metadata(requested)
-        if requested is None:
-            response.topics += await self._missing_topics(response)
-        self.view = merge(self.view, response, requested, asyncio.get_running_loop().time())
-        self._pool.close_nodes_except(set(self.view.brokers))
-        self._updated.set()
-        self._updated = asyncio.Event()
-        self.hooks.emit("on_metadata", self.view.cluster_id, len(self.view.brokers), len(self.view.topics))
-
-    async def _missing_topics(
-        self, response: m.MetadataResponse
-    ) -> list[m.MetadataResponse.MetadataResponseTopic]:
-        """Request by name the tracked topics that a response for all topics lacks: only a named topic is auto-created."""
-        missing = self._topics.keys() - {topic.name for topic in response.topics}
-        return list((await self._fetch_metadata(sorted(missing))).topics) if missing else []
-
-    async def _fetch_metadata(self, requested: list[str] | None) -> m.MetadataResponse:
-        """Return a metadata response without an error; `requested` is None for all topics."""
-        async with self._metadata_limit("metadata"):
-            return await self._request_metadata(requested)
-
-    @asynccontextmanager
-    async def _metadata_limit(self, what: str) -> AsyncIterator[None]:
-        """Limit the body to `metadata_timeout` seconds; raises RequestTimedOut."""
-        limit = self.config.metadata_timeout
-        try:
-            async with asyncio.timeout(limit) as scope:
-                yield
-        except TimeoutError:
-            if not scope.expired():
-                raise
-            raise RequestTimedOut(f"{what}: no answer within metadata_timeout={limit!r} s") from None
-
-    async def _request_metadata(self, requested: list[str] | None) -> m.MetadataResponse:
-        def build(version: int) -> m.MetadataRequest:
-            return self._metadata_request(requested, version)
-
-        response = await self.request_any(m.MetadataRequest, build)
-        if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
-            # KIP-1102: the known brokers may belong to another cluster by now; only the bootstrap addresses are valid
-            response = await self._hedged_request(m.MetadataRequest, build, self._by_load(self._bootstrap))
-        if response.error_code:
-            raise BrokerError(response.error_code, "metadata")
-        if not response.brokers:
-            raise NoBrokersError("the metadata response lists no brokers (is the cluster still starting?)")
-        return response
-
-    def _metadata_request(self, requested: list[str] | None, version: int) -> m.MetadataRequest:
-        topics = None
-        if requested is not None or version == 0:  # in version 0 an empty list requests all topics
-            topics = [m.MetadataRequest.MetadataRequestTopic(name=name) for name in requested or ()]
-        allow = self.config.allow_auto_topic_creation or version < 4
-        return m.MetadataRequest(topics=topics, allow_auto_topic_creation=allow)
-
-    def update_leader(
-        self, tp: TopicPartition, leader: int, epoch: int, brokers: Iterable[BrokerInfo] = ()
-    ) -> None:
-        """Apply a newer leader that a Fetch or Produce response named (KIP-951); ignored if it is not newer."""
-        self.view = self.view.with_leader(tp, leader, epoch, brokers)
+    async def wait_updated(self) -> None:
+        """Wait for the next metadata refresh."""
+        await self._client.wait_updated()
 
     async def all_topics(self) -> dict[str, TopicInfo]:
         """Request and return every topic of the cluster; `view` is not changed."""
-        response = await self._fetch_metadata(None)
-        return dict(merge(ClusterView(), response, None, asyncio.get_running_loop().time()).topics)
+        return await self._client.all_topics()
 
     async def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         """Return these topics from `view`, or look them up; single partitions may still be without a leader.
@@ -216,69 +115,45 @@ class Cluster(NetworkClient):
         Raises ConfigError for an invalid name, BrokerError for a topic that is still unknown or unavailable after
         `metadata_retry_max` retries or whose error is not retriable, RequestTimedOut after `metadata_timeout`.
         """
-        wanted = [check_topic(name) for name in ([names] if isinstance(names, str) else names)]
-        self.track(wanted)
-        try:
-            async with self._metadata_limit(f"topics {', '.join(wanted)}"):
-                await self._find_topics(wanted)
-            return {name: self.view.topics[name] for name in wanted}
-        finally:
-            self.untrack(wanted)
-
-    async def _find_topics(self, wanted: list[str]) -> None:
-        backoff = self.metadata_backoff()
-        if self._first_error(wanted) is not None:
-            await self.refresh()
-        while (problem := self._first_error(wanted)) is not None:
-            if backoff.failures >= self.config.metadata_retry_max or not problem.retriable:
-                raise problem
-            await asyncio.sleep(backoff.next())
-            await self.refresh()
-
-    def _first_error(self, names: Iterable[str]) -> BrokerError | None:
-        for name in names:
-            topic = self.view.topics.get(name)
-            if topic is None:
-                return BrokerError(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r}", "it does not exist"
-                )
-            if topic.error_code:
-                return BrokerError(topic.error_code, f"topic {name!r}")
-            if not topic.partitions:
-                return BrokerError(
-                    ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name!r}", "it has no partitions yet"
-                )
-        return None
+        return await self._client.topics(names)
 
     async def partitions(self, topic: str) -> list[int]:
         """Return the partition numbers of a topic, in order; raises as `topics` does."""
-        return (await self.topics([topic]))[topic].numbers
+        return await self._client.partitions(topic)
 
     async def leader(self, tp: TopicPartition) -> int:
         """Return the node id of a partition's leader, looked up if unknown.
 
         Raises as `topics` does, and BrokerError if there is no leader after `metadata_retry_max` retries.
         """
-        self.track([tp.topic])
-        try:
-            async with self._metadata_limit(f"leader of {tp}"):
-                return await self._find_leader(tp)
-        finally:
-            self.untrack([tp.topic])
+        return await self._client.leader(tp)
 
-    async def _find_leader(self, tp: TopicPartition) -> int:
-        backoff = self.metadata_backoff()
-        while (leader := self.view.leader(tp)) < 0:
-            topic = (await self.topics([tp.topic]))[tp.topic]
-            if (leader := self.view.leader(tp)) >= 0:
-                break
-            known = tp.partition in topic.partitions
-            if backoff.failures >= self.config.metadata_retry_max:
-                code = ErrorCode.LEADER_NOT_AVAILABLE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                raise BrokerError(code, f"partition {tp}", None if known else "it does not exist")
-            await asyncio.sleep(backoff.next())
-            await self.refresh()
-        return leader
+    # --- requests -----------------------------------------------------------------------------------------------
+
+    async def request(
+        self, node_id: int, message: Request[R], *, timeout: float | None = None, highest: int | None = None
+    ) -> R:
+        """Send a request to a node in the newest version that both sides support (at most `highest`).
+
+        `timeout` (seconds, default `request_timeout`) starts when the request is sent; connecting has its own limit.
+        Raises TransportError and ProtocolError; the caller checks the error codes in the response.
+        """
+        return await self._client.request(node_id, message, timeout=timeout, highest=highest)
+
+    async def request_any(
+        self, cls: type[Request[R]], build: RequestBuilder[R], *, last: int | None = None
+    ) -> R:
+        """Send a request to the least-loaded node, and to the next one on failure or after 1 s without a response.
+
+        `build(version)` makes the request. The broker `last` is asked after all others. Raises NoBrokersError with the
+        error of every node, ClosedError.
+        """
+        return await self._client.request_any(cls, build, last=last)
+
+
+def client_of(cluster: Cluster) -> ClusterClient:
+    """Return what the other rooms of this package use a Cluster by; its methods are no part of the public object."""
+    return cluster._client
 
 
 def as_cluster(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any, TypeAlias, TypeVar
 
 from asyncgroup.checks import parse_servers
@@ -15,12 +15,13 @@ from asyncgroup.cluster.backoff import Backoff
 from asyncgroup.cluster.connection import Address, Connection
 from asyncgroup.cluster.connection_pool import CONTROL, ConnectionPool
 from asyncgroup.cluster.hedged_requests import HedgedRequests
-from asyncgroup.cluster.metadata import ClusterView
+from asyncgroup.cluster.metadata import BrokerInfo, ClusterView
 from asyncgroup.cluster.transport import canonical_names
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import ClosedError, NoBrokersError, UnsupportedVersionError
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import BackgroundTasks
+from asyncgroup.model import TopicPartition
 from asyncgroup.wire.message import Message, Request
 
 __all__ = ["NetworkClient", "RequestBuilder"]
@@ -77,7 +78,7 @@ class NetworkClient:
             config.retry_backoff, config.retry_backoff_max, self.random, config.metadata_retry_backoff
         )
 
-    async def _resolve_bootstrap(self) -> None:
+    async def resolve_bootstrap(self) -> None:
         """Replace the bootstrap hosts by canonical names if `client_dns_lookup` asks for it (KIP-235)."""
         if self.config.client_dns_lookup != "resolve_canonical_bootstrap_servers_only":
             return
@@ -89,6 +90,51 @@ class NetworkClient:
         ]
         unique = dict.fromkeys(places)
         self._bootstrap = [Address(-1 - index, host, port) for index, (host, port) in enumerate(unique)]
+
+    def __repr__(self) -> str:
+        state = "open" if self._tasks.is_open else "closed"
+        servers = ",".join(str(address) for address in self._bootstrap)
+        return (
+            f"<Cluster {servers}: {state}, {len(self.view.brokers)} brokers, {len(self.view.topics)} topics>"
+        )
+
+    # --- open and close -----------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Make requests possible; no connection is opened yet. Raises ClosedError on a second call."""
+        await self._tasks.start()
+
+    def spawn(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a coroutine function until `aclose`."""
+        self._tasks.spawn(function)
+
+    def close(self) -> None:
+        """Close every connection now; in-flight requests fail with ConnectionLost."""
+        self._pool.close()
+
+    async def aclose(self) -> None:
+        """Close every connection, and wait until all tasks have ended. Safe to call twice."""
+        self.close()
+        try:
+            await self._tasks.stop()
+        finally:
+            await self._hedged.aclose()
+            await self._pool.aclose()
+
+    def close_idle(self) -> None:
+        """Close connections without a request for `connections_max_idle` seconds."""
+        self._pool.close_idle()
+
+    def set_view(self, view: ClusterView) -> None:
+        """Use newer metadata, and close the connections to nodes that left the cluster."""
+        self.view = view
+        self._pool.close_nodes_except(set(view.brokers))
+
+    def update_leader(
+        self, tp: TopicPartition, leader: int, epoch: int, brokers: Iterable[BrokerInfo] = ()
+    ) -> None:
+        """Apply a newer leader that a Fetch or Produce response named (KIP-951); ignored if it is not newer."""
+        self.view = self.view.with_leader(tp, leader, epoch, brokers)
 
     # --- requests -----------------------------------------------------------------------------------------------
 
@@ -231,6 +277,10 @@ class NetworkClient:
         further = [node for node in self._bootstrap if (node.host, node.port) not in places]
         nodes = [*self._by_load(known), *self._by_load(further)]
         return await self._hedged_request(cls, build, sorted(nodes, key=lambda node: node.node_id == last))
+
+    async def request_bootstrap(self, cls: type[Request[R]], build: RequestBuilder[R]) -> R:
+        """Like `request_any`, but ask only the bootstrap addresses (KIP-1102)."""
+        return await self._hedged_request(cls, build, self._by_load(self._bootstrap))
 
     async def _hedged_request(
         self, cls: type[Request[R]], build: RequestBuilder[R], nodes: Iterable[Address]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.metadata import BrokerInfo
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_plan import FETCH_ACTIONS, FetchAction
@@ -77,7 +77,7 @@ class FetchResponseHandler:
     def __init__(
         self,
         node_id: int,
-        cluster: Cluster,
+        cluster: ClusterClient,
         config: ConsumerConfig,
         remove: Callable[[PartitionConsumer], bool],
         callbacks: FetchCallbacks,

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import Any, Final
 
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.answers import FetchCallbacks, FetchResponseHandler, lease_of
 from asyncgroup.consumer.budget import Budget
@@ -79,7 +79,7 @@ class BrokerFetcher:
     def __init__(
         self,
         session: FetchSession,
-        cluster: Cluster,
+        cluster: ClusterClient,
         config: ConsumerConfig,
         budget: Budget,
         callbacks: FetchCallbacks,

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from asyncgroup.checks import check_group_id
-from asyncgroup.cluster import Cluster, as_cluster
+from asyncgroup.cluster import Cluster, as_cluster, client_of
 from asyncgroup.cluster.connection_pool import CONTROL
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetchers import Fetchers
@@ -63,11 +63,12 @@ class Consumer:
     ) -> None:
         self.config = ConsumerConfig.of(config)
         self.cluster, self._owns_cluster = as_cluster(bootstrap_servers, self.config, hooks)
+        self._client = client_of(self.cluster)
         self._interceptors = Interceptors(interceptors)
         self._clock = clock
         self._tasks = BackgroundTasks("Consumer", self._on_bug)
         self._fetchers = Fetchers(
-            self.cluster,
+            self._client,
             self.config,
             self._tasks.spawn,
             lane_suffix=f"-consumer-{next(_NUMBERS)}",
@@ -140,7 +141,7 @@ class Consumer:
         parse_start(offset, self._clock)  # refuse a bad offset before the first request
         if partition not in await self.partitions(topic):
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {tp}", "it does not exist")
-        start = await find_start(self.cluster, tp, offset, self.config, self._clock)
+        start = await find_start(self._client, tp, offset, self.config, self._clock)
         self._check_free(tp)  # a concurrent call may have been faster
         consumer = PartitionConsumer(
             tp, start, self.config, self._fetchers.budget, self.cluster.hooks, self._interceptors
@@ -191,7 +192,7 @@ class Consumer:
         wanted = timestamps_of(times)
         partitions_of(wanted)
         self._check_open()
-        found = await look_up_offsets(self.cluster, wanted, self.config.isolation_level)
+        found = await look_up_offsets(self._client, wanted, self.config.isolation_level)
         return {tp: None if found[tp].offset < 0 else OffsetAndTimestamp(*found[tp]) for tp in wanted}
 
     async def committed(
@@ -207,11 +208,11 @@ class Consumer:
         self._check_open()
         if wanted == []:
             return {}
-        return await fetch_offsets(self.cluster, group_id, wanted, lane=CONTROL, require_stable=True)
+        return await fetch_offsets(self._client, group_id, wanted, lane=CONTROL, require_stable=True)
 
     async def _listed(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         self._check_open()
-        found = await look_up_offsets(self.cluster, wanted, self.config.isolation_level)
+        found = await look_up_offsets(self._client, wanted, self.config.isolation_level)
         return {tp: found[tp].offset for tp in wanted}
 
     def _check_open(self) -> None:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.answers import FetchCallbacks
 from asyncgroup.consumer.broker_fetcher import BrokerFetcher, lanes_of
@@ -57,7 +57,7 @@ class Fetchers:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterClient,
         config: ConsumerConfig,
         spawn: Spawn,
         on_error: Callable[[Exception], object] | None = None,

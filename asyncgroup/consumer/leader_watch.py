@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.backoff import JITTER, Backoff
 from asyncgroup.config import ClientConfig
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
@@ -62,7 +62,7 @@ class LeaderWatch:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterClient,
         config: ClientConfig,
         rng: random.Random,
         is_waiting: Callable[[PartitionConsumer], bool],

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, TransportError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -65,7 +65,7 @@ def is_retriable_error(error: BaseException) -> bool:
 
 
 async def list_offsets(
-    cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: Isolation = "read_uncommitted"
+    cluster: ClusterClient, wanted: Mapping[TopicPartition, int], isolation: Isolation = "read_uncommitted"
 ) -> dict[TopicPartition, int]:
     """Return each partition's offset at `EARLIEST`, `LATEST` or a timestamp (ms).
 
@@ -96,7 +96,7 @@ async def list_offsets(
 
 
 async def list_offsets_once(
-    cluster: Cluster,
+    cluster: ClusterClient,
     wanted: Mapping[TopicPartition, int],
     isolation: Isolation = "read_uncommitted",
     *,
@@ -118,7 +118,7 @@ async def list_offsets_once(
 
 
 async def _round(
-    cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: Isolation
+    cluster: ClusterClient, wanted: Mapping[TopicPartition, int], isolation: Isolation
 ) -> ListOffsetsResult:
     found = ListOffsetsResult({}, {})
     by_leader: dict[int, dict[TopicPartition, int]] = {}
@@ -137,7 +137,7 @@ async def _round(
 
 
 async def _ask(
-    cluster: Cluster, node_id: int, request: m.ListOffsetsRequest, found: ListOffsetsResult
+    cluster: ClusterClient, node_id: int, request: m.ListOffsetsRequest, found: ListOffsetsResult
 ) -> None:
     """Send a request to one leader and add the results of its partitions to `found`."""
     asked = {
@@ -160,7 +160,7 @@ async def _ask(
 
 
 def _request(
-    cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: Isolation
+    cluster: ClusterClient, wanted: Mapping[TopicPartition, int], isolation: Isolation
 ) -> m.ListOffsetsRequest:
     topics: dict[str, m.ListOffsetsRequest.ListOffsetsTopic] = {}
     for tp, timestamp in wanted.items():

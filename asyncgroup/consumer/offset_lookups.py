@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 from asyncgroup.checks import check_topic
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.consumer.list_offsets import Isolation, ListedOffset, is_retriable_error, list_offsets_once
 from asyncgroup.consumer.resets import parse_start, wall_clock
 from asyncgroup.errors import AsyncGroupError, BrokerError, ConfigError, ErrorCode, OffsetLookupError
@@ -75,7 +75,7 @@ def timestamps_of(
 
 
 async def look_up_offsets(
-    cluster: Cluster, wanted: Mapping[TopicPartition, int], isolation: Isolation
+    cluster: ClusterClient, wanted: Mapping[TopicPartition, int], isolation: Isolation
 ) -> dict[TopicPartition, ListedOffset]:
     """Look up each partition at `EARLIEST`, `LATEST` or a timestamp in ms; the offset is -1 without such a record.
 
@@ -86,8 +86,7 @@ async def look_up_offsets(
     final: dict[TopicPartition, AsyncGroupError] = {}  # errors that are not retriable
     left, backoff = dict(wanted), cluster.backoff()
     topics = sorted({tp.topic for tp in wanted})
-    cluster.track(topics)
-    try:
+    with cluster.tracking(topics):
         if any(cluster.view.leader(tp) < 0 for tp in left):
             await cluster.refresh()
         while left:
@@ -101,14 +100,12 @@ async def look_up_offsets(
             if left:
                 await asyncio.sleep(backoff.next())
                 await _refresh(cluster)
-    finally:
-        cluster.untrack(topics)
     if final:
         raise OffsetLookupError(final)
     return found
 
 
-def _problem(cluster: Cluster, tp: TopicPartition, error: AsyncGroupError) -> AsyncGroupError:
+def _problem(cluster: ClusterClient, tp: TopicPartition, error: AsyncGroupError) -> AsyncGroupError:
     """Return the error to report for a partition: without a leader, the metadata may show that it does not exist."""
     if cluster.view.leader(tp) >= 0:
         return error
@@ -120,7 +117,7 @@ def _problem(cluster: Cluster, tp: TopicPartition, error: AsyncGroupError) -> As
     return error
 
 
-async def _refresh(cluster: Cluster) -> None:
+async def _refresh(cluster: ClusterClient) -> None:
     try:
         await cluster.refresh()
     except AsyncGroupError as error:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from asyncgroup.checks import check_offset
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import AutoOffsetReset, ConsumerConfig
 from asyncgroup.consumer.list_offsets import EARLIEST, LATEST, list_offsets
 from asyncgroup.errors import ConfigError, OffsetOutOfRangeError
@@ -92,7 +92,7 @@ def out_of_range_error(
 
 
 async def find_start(
-    cluster: Cluster,
+    cluster: ClusterClient,
     tp: TopicPartition,
     where: StartOffset,
     config: ConsumerConfig,
@@ -140,7 +140,7 @@ def parse_start(where: Any, clock: MillisClock) -> Start:
 
 
 async def resolve_start_offsets(
-    cluster: Cluster,
+    cluster: ClusterClient,
     partitions: Iterable[TopicPartition],
     committed: Mapping[TopicPartition, int],
     config: ConsumerConfig,

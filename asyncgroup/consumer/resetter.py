@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Protocol
 
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.delay_queue import DelayQueue
 from asyncgroup.consumer.list_offsets import (
@@ -63,7 +63,7 @@ class OffsetResetter:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterClient,
         config: ConsumerConfig,
         listener: ResetListener,
         spawn: Callable[..., None],

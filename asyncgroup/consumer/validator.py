@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.consumer.answers import FetchResponseHandler
 from asyncgroup.consumer.fetch_plan import FetchAction
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
@@ -32,7 +32,7 @@ class PositionValidator:
     def __init__(
         self,
         node_id: int,
-        cluster: Cluster,
+        cluster: ClusterClient,
         handler: FetchResponseHandler,
         is_current: Callable[[PartitionConsumer, int], bool],
         on_done: Callable[[], None],

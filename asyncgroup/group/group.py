@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import count
 
 from asyncgroup.checks import check_group_id
-from asyncgroup.cluster import Cluster, as_cluster
+from asyncgroup.cluster import Cluster, as_cluster, client_of
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.broker_fetcher import lanes_of
 from asyncgroup.consumer.error_stream import ErrorReader, ErrorStream
@@ -52,17 +52,18 @@ class GroupEngine:
         self.group_id = check_group_id(group_id)
         self.config = ConsumerConfig.of(config)
         self.cluster, self._owns_cluster = as_cluster(bootstrap_servers, self.config, hooks)
+        self._client = client_of(self.cluster)
         # a long reconnect backoff could outlast the session while the coordinator is back already
-        self.cluster.limit_reconnect_backoff(RETRY_BACKOFF_SHARE * self.config.session_timeout)
+        self._client.limit_reconnect_backoff(RETRY_BACKOFF_SHARE * self.config.session_timeout)
         assignors = resolve_assignors(self.config.assignors)
         self._member_health = MemberHealth()
         self._membership = ClassicMembership(
-            self.cluster, self.group_id, self.config, assignors, self._member_health
+            self._client, self.group_id, self.config, assignors, self._member_health
         )
         self._errors = ErrorStream(self.config.error_buffer)
         self._pauses = PausedPartitions()
         self._context = GroupContext(
-            self.cluster,
+            self._client,
             self.group_id,
             self.config,
             self._errors,
@@ -93,7 +94,7 @@ class GroupEngine:
         self._check_loop()
         if self._owns_cluster:
             await self.cluster.__aenter__()
-        self.cluster.acquire_lane(GROUP_LANE)
+        self._client.acquire_lane(GROUP_LANE)
         self._holds_lane = True
 
     async def aclose(self, *, leave: bool | None = None, at_heartbeat: bool = False) -> None:
@@ -119,10 +120,10 @@ class GroupEngine:
         if self._records is not None:
             await self._records.wait_closed()
         self._errors.close()
-        self.cluster.retire_lanes({*lanes_of(self._context.lane_suffix), self._membership.lane})
+        self._client.retire_lanes({*lanes_of(self._context.lane_suffix), self._membership.lane})
         if self._holds_lane:
             self._holds_lane = False
-            self.cluster.release_lane(GROUP_LANE)
+            self._client.release_lane(GROUP_LANE)
         if self._owns_cluster:
             await self.cluster.aclose()
         self._member_health.transition_to(MemberState.CLOSED)

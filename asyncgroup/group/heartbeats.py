@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -86,7 +86,7 @@ class Heartbeats:
     from a coordinator once it is unknown, `AbstractCoordinator.markCoordinatorUnknown`.)
     """
 
-    def __init__(self, cluster: Cluster, group_id: str, config: ConsumerConfig) -> None:
+    def __init__(self, cluster: ClusterClient, group_id: str, config: ConsumerConfig) -> None:
         self._cluster = cluster
         self._group_id = group_id
         self._config = config

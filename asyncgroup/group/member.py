@@ -92,16 +92,10 @@ class Member:
         wanted = subscription.wanted
         names = subscription.names
         self._member_health.transition_to(MemberState.LOOKING_UP_TOPICS)
-        cluster.track(names)
-        try:
+        with cluster.tracking(names):
             resolved = await resolve_topics(cluster, subscription, context.known_topics)
-            cluster.track(resolved.existing)
-            try:
+            with cluster.tracking(resolved.existing):
                 joined = await self._membership.join(resolved.existing)
-            finally:
-                cluster.untrack(resolved.existing)
-        finally:
-            cluster.untrack(names)
         return _JoinedSubscription(joined, resolved, wanted)
 
     async def _run_session(

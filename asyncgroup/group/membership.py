@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import Final, NamedTuple, TypeVar
 
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.connection_pool import CONTROL
 from asyncgroup.cluster.coordinators import CoordinatorMoved
 from asyncgroup.config import ConsumerConfig
@@ -76,7 +76,7 @@ class ClassicMembership:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterClient,
         group_id: str,
         config: ConsumerConfig,
         assignors: list[Assignor],
@@ -264,8 +264,7 @@ class ClassicMembership:
         yet, and the assignment would revoke their partitions.
         """
         topics = sorted({topic for member in members for topic in member.topics})
-        self._cluster.track(topics)
-        try:
+        with self._cluster.tracking(topics):
             await self._cluster.refresh()
             partition_counts = self._cluster.view.partition_counts(topics)
             if any(not partition_counts.get(topic) for topic in topics):
@@ -275,8 +274,6 @@ class ClassicMembership:
                 partition_counts = {
                     topic: partition_counts.get(topic) or again.get(topic, 0) for topic in topics
                 }
-        finally:
-            self._cluster.untrack(topics)
         return dict.fromkeys(topics, 0) | partition_counts
 
     async def _counts_of_current_assignment(self, partition_counts: Mapping[str, int]) -> Mapping[str, int]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.budget import Budget
 from asyncgroup.consumer.error_stream import ErrorStream
@@ -30,7 +30,7 @@ StartOffsets: TypeAlias = Mapping[TopicPartition, CommittedOffset]
 class GroupContext(NamedTuple):
     """What the sessions of one group object share."""
 
-    cluster: Cluster
+    cluster: ClusterClient
     group_id: str
     config: ConsumerConfig
     errors: ErrorStream

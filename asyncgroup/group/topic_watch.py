@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from uuid import UUID
 
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.metadata import TopicInfo
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -25,7 +25,7 @@ OnChange = Callable[[SessionEnd], None]
 
 
 async def watch_partitions(
-    cluster: Cluster, partition_counts: Mapping[str, int], on_change: OnChange
+    cluster: ClusterClient, partition_counts: Mapping[str, int], on_change: OnChange
 ) -> None:
     """Compare each metadata refresh with the partition counts of the assignment; call `on_change` at a difference.
 
@@ -52,7 +52,7 @@ async def watch_partitions(
         await cluster.wait_updated()
 
 
-def _count(cluster: Cluster, topic: str) -> int | None:
+def _count(cluster: ClusterClient, topic: str) -> int | None:
     """Return the partition count of a topic: 0 if it does not exist, None if it is unknown now."""
     info = cluster.view.topics.get(topic)
     if info is None:
@@ -60,7 +60,7 @@ def _count(cluster: Cluster, topic: str) -> int | None:
     return None if info.error_code else len(info.partitions)
 
 
-async def _ensure_known(cluster: Cluster, partition_counts: Mapping[str, int]) -> None:
+async def _ensure_known(cluster: ClusterClient, partition_counts: Mapping[str, int]) -> None:
     """Refresh the metadata until it succeeds if a topic is missing from it.
 
     Topics of other members were tracked during the assignment and are tracked again now. A refresh in between, possibly
@@ -76,7 +76,7 @@ async def _ensure_known(cluster: Cluster, partition_counts: Mapping[str, int]) -
             return
 
 
-async def watch_topics(cluster: Cluster, ids: Mapping[str, UUID], on_change: OnChange) -> None:
+async def watch_topics(cluster: ClusterClient, ids: Mapping[str, UUID], on_change: OnChange) -> None:
     """Watch the member's own topics; call `on_change` when one is deleted, or recreated with another id.
 
     Every member does this, not only the leader, which may notice late if it owns no partition of the topic. A member
@@ -95,13 +95,13 @@ async def watch_topics(cluster: Cluster, ids: Mapping[str, UUID], on_change: OnC
         await cluster.wait_updated()
 
 
-async def _is_gone(cluster: Cluster, topic: str) -> bool:
+async def _is_gone(cluster: ClusterClient, topic: str) -> bool:
     """Whether the topic is missing from fresh metadata as well."""
     await _refresh_again(cluster)
     return topic not in cluster.view.topics
 
 
-async def _refresh_again(cluster: Cluster) -> None:
+async def _refresh_again(cluster: ClusterClient) -> None:
     """Refresh the metadata once more after a backoff: a broker that has just started may not know all topics yet."""
     backoff = cluster.backoff()
     while True:
@@ -114,7 +114,7 @@ async def _refresh_again(cluster: Cluster) -> None:
 
 
 async def watch_missing(
-    cluster: Cluster,
+    cluster: ClusterClient,
     missing: Mapping[str, float],
     timeout: float,
     on_change: OnChange,
@@ -144,7 +144,7 @@ async def watch_missing(
 
 
 async def watch_pattern(
-    cluster: Cluster, pattern: re.Pattern[str], matched: Collection[str], on_change: OnChange
+    cluster: ClusterClient, pattern: re.Pattern[str], matched: Collection[str], on_change: OnChange
 ) -> None:
     """Compare the cluster's topics with those that the pattern matched, every `metadata_refresh_interval` (0: never).
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from asyncgroup.checks import check_topic
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.errors import ConfigError
 from asyncgroup.group.known_topics import KnownTopics
 
@@ -79,7 +79,9 @@ class ResolvedTopics(NamedTuple):
         return [*self.existing, *self.missing]
 
 
-async def resolve_topics(cluster: Cluster, subscription: Subscription, known: KnownTopics) -> ResolvedTopics:
+async def resolve_topics(
+    cluster: ClusterClient, subscription: Subscription, known: KnownTopics
+) -> ResolvedTopics:
     """Return the topics to join with: every topic subscribed to by name, or those that the pattern matches now.
 
     A topic subscribed to by name must exist. If it existed before, it is left out until it exists again, so that the
@@ -100,13 +102,10 @@ async def resolve_topics(cluster: Cluster, subscription: Subscription, known: Kn
     return ResolvedTopics(there, None, {name: known.missing[name] for name in absent})
 
 
-async def _missing(cluster: Cluster, names: list[str]) -> list[str]:
+async def _missing(cluster: ClusterClient, names: list[str]) -> list[str]:
     """Return those that do not exist, also by fresh metadata."""
     if all(name in cluster.view.topics for name in names):
         return []
-    cluster.track(names)
-    try:
+    with cluster.tracking(names):
         await cluster.refresh()
-    finally:
-        cluster.untrack(names)
     return [name for name in names if name not in cluster.view.topics]

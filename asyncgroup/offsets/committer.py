@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from uuid import UUID
 from weakref import WeakSet
 
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.coordinators import CoordinatorMoved
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -37,7 +37,7 @@ from asyncgroup.offsets.commit_plan import (
 from asyncgroup.offsets.envelope import CommitMetadata, encode_metadata
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
 from asyncgroup.offsets.partition_offsets import CommittedOffset, MemberIdentity, PartitionOffsets
-from asyncgroup.offsets.single_flight import SingleFlight
+from asyncgroup.single_flight import SingleFlight
 from asyncgroup.wire import messages as m
 
 __all__ = ["GROUP_LANE", "Committer"]
@@ -58,7 +58,7 @@ MAX_PAUSE: Final = 1.0
 Offsets = dict[TopicPartition, CommittedOffset]
 Failures = dict[TopicPartition, AsyncGroupError]
 
-_retention_warned: WeakSet[Cluster] = WeakSet()
+_retention_warned: WeakSet[ClusterClient] = WeakSet()
 """Clusters for which the warning that `offset_retention` has no effect was logged."""
 
 
@@ -76,7 +76,7 @@ class Committer:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterClient,
         group_id: str,
         *,
         retry_max: int = 3,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.coordinators import CoordinatorMoved
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, MalformedResponse, TransportError
 from asyncgroup.model import TopicPartition, by_topic
@@ -34,7 +34,7 @@ _MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 async def fetch_offsets(
-    cluster: Cluster,
+    cluster: ClusterClient,
     group_id: str,
     partitions: Iterable[TopicPartition] | None,
     *,
@@ -52,7 +52,7 @@ async def fetch_offsets(
 
 
 async def fetch_offsets_and_ids(
-    cluster: Cluster,
+    cluster: ClusterClient,
     group_id: str,
     partitions: Iterable[TopicPartition] | None,
     *,
@@ -92,7 +92,7 @@ async def fetch_offsets_and_ids(
             await asyncio.sleep(backoff.next())
 
 
-async def _refresh(cluster: Cluster) -> None:
+async def _refresh(cluster: ClusterClient) -> None:
     """Refresh the metadata: the topic was deleted, or recreated with another id."""
     try:
         await cluster.refresh()
@@ -101,7 +101,11 @@ async def _refresh(cluster: Cluster) -> None:
 
 
 async def _ask(
-    cluster: Cluster, group_id: str, wanted: list[TopicPartition] | None, lane: str, require_stable: bool
+    cluster: ClusterClient,
+    group_id: str,
+    wanted: list[TopicPartition] | None,
+    lane: str,
+    require_stable: bool,
 ) -> dict[TopicPartition, tuple[CommittedOffset, UUID]]:
     topics = None if wanted is None else by_topic(wanted)
     known = cluster.view.topics

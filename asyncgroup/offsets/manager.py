@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from asyncgroup.checks import check_group_id, check_topic
-from asyncgroup.cluster import Cluster, as_cluster
+from asyncgroup.cluster import Cluster, as_cluster, client_of
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import BrokerError, ClosedError, CommitFailedError, ConfigError, ErrorCode
 from asyncgroup.lifecycle import BackgroundTasks, wait_shielded
@@ -54,9 +54,10 @@ class OffsetManager:
         self.group_id = check_group_id(group_id)
         self.config = ConsumerConfig.of(config)
         self.cluster, self._owns_cluster = as_cluster(bootstrap_servers, self.config, hooks)
+        self._client = client_of(self.cluster)
         self._tasks = BackgroundTasks(f"OffsetManager of group {group_id!r}")
         self._committer = Committer(
-            self.cluster,
+            self._client,
             group_id,
             retry_max=self.config.commit_retry_max,
             retention=self.config.offset_retention,
@@ -149,8 +150,7 @@ class OffsetManager:
         wanted = [TopicPartition(*tp) for tp in partitions]
         self._check_free(wanted)
         topics = sorted({check_topic(tp.topic) for tp in wanted})
-        self.cluster.track(topics)
-        try:
+        with self.cluster.tracking(topics):
             found = await self.cluster.topics(topics)
             for tp in wanted:
                 if tp.partition not in found[tp.topic].partitions:
@@ -162,8 +162,6 @@ class OffsetManager:
             managed = {tp: self._committer.manage(tp, *committed.get(tp, nothing)) for tp in wanted}
             self.cluster.track(tp.topic for tp in wanted)
             return managed
-        finally:
-            self.cluster.untrack(topics)
 
     def _check_free(self, wanted: list[TopicPartition]) -> None:
         self._check_open()
@@ -210,7 +208,7 @@ class OffsetManager:
         """
         wanted = [TopicPartition(*tp) for tp in partitions]
         return await fetch_offsets(
-            self.cluster, self.group_id, wanted, lane=GROUP_LANE, require_stable=require_stable
+            self._client, self.group_id, wanted, lane=GROUP_LANE, require_stable=require_stable
         )
 
     async def commit(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import Cluster, client_of
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import ClosedError, DeliveryFailedError, QueueFull
 from asyncgroup.hooks import Hooks
@@ -76,6 +76,7 @@ class Producer:
             if isinstance(bootstrap_servers, Cluster)
             else Cluster(bootstrap_servers, self.config, hooks=self._hooks, rng=rng)
         )
+        self._client = client_of(self.cluster)
         self._clock = clock
         self._max_size = self.config.max_request_size
         self._tasks = BackgroundTasks("Producer", self._on_failure)
@@ -83,13 +84,13 @@ class Producer:
         self._memory = BufferMemory(self._accumulator.reserve, self._accumulator.release)
         self._deliveries = DeliveryTracker()
         spawn = self._tasks.spawn
-        self._sender = Sender(self.cluster, self.config, self._accumulator, spawn, self._on_batch_done)
+        self._sender = Sender(self._client, self.config, self._accumulator, spawn, self._on_batch_done)
         self._router = Router(
-            self.cluster,
+            self._client,
             self.config,
             self._accumulator,
             spawn=spawn,
-            rng=rng or self.cluster.random,
+            rng=rng or self._client.random,
             on_lost=self._deliveries.add_lost,
             on_memory_freed=self._on_memory_freed,
             on_batch_ready=self._sender.wake,

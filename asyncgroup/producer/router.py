@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from asyncgroup.checks import check_topic
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import AsyncGroupError, RequestTimedOut, TransportError
 from asyncgroup.lifecycle import copy_error
@@ -32,7 +32,7 @@ class Router:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterClient,
         config: ProducerConfig,
         accumulator: RecordAccumulator,
         *,

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.backoff import Backoff
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import (
@@ -55,7 +55,7 @@ class Sender:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterClient,
         config: ProducerConfig,
         accumulator: RecordAccumulator,
         spawn: Callable[..., None],

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from rich.progress import Progress
 
 from asyncgroup import Cluster, TopicPartition
+from asyncgroup.cluster import client_of
 from asyncgroup.consumer.list_offsets import LATEST, list_offsets_once
 from benchmarks.spark.cases import (
     BRIDGE_CLIENTS,
@@ -211,7 +212,7 @@ class _TurnRunner:
             )
             partitions = [TopicPartition(topic.name, number) for number in range(PARTITIONS)]
             await self._cluster.refresh()
-            ends = await list_offsets_once(self._cluster, dict.fromkeys(partitions, LATEST))
+            ends = await list_offsets_once(client_of(self._cluster), dict.fromkeys(partitions, LATEST))
             for problem in ends.problems.values():
                 raise problem
             return {**figures, "rows": sum(ends.offsets.values())}

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.connecting import connect
 from asyncgroup.cluster.connection import Address, Connection
 from asyncgroup.config import ClientConfig
@@ -27,9 +27,9 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def cluster_of(scripted: ScriptedCluster, seed: int = 1, **config: Any) -> Cluster:
-    """Return a Cluster with a seeded random generator."""
-    return Cluster(scripted.servers, ClientConfig(**config), rng=random.Random(seed))
+def cluster_of(scripted: ScriptedCluster, seed: int = 1, **config: Any) -> ClusterClient:
+    """Return a ClusterClient with a seeded random generator."""
+    return ClusterClient(scripted.servers, ClientConfig(**config), rng=random.Random(seed))
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import Cluster, ClusterClient
 from asyncgroup.cluster.connecting import connect
 from asyncgroup.cluster.connection import Address
 from asyncgroup.cluster.transport import describe_connect_error
@@ -246,7 +246,7 @@ async def test_a_connector_opens_every_socket_and_resolves_the_name() -> None:
             return sock
 
         place = f"kafka.behind.a.proxy.invalid:{scripted[1].port}"
-        async with Cluster(place, ClientConfig(connector=through_a_proxy)) as cluster:
+        async with ClusterClient(place, ClientConfig(connector=through_a_proxy)) as cluster:
             await cluster.connection(1)
         assert asked == [
             ("kafka.behind.a.proxy.invalid", scripted[1].port),

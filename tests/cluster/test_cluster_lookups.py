@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import Cluster, ClusterClient
 from asyncgroup.errors import (
     BrokerError,
     ConnectionLost,
@@ -98,7 +98,7 @@ async def test_a_node_whose_connections_were_lost_is_asked_last() -> None:
         for _ in range(20):
             await cluster.refresh()
         assert isinstance(parked[1].exception(), ConnectionLost)
-        failed = [lane for lane in cluster._pool._lanes.values() if lane.backoff.failures]
+        failed = [lane for lane in cluster._network._pool._lanes.values() if lane.backoff.failures]
         assert failed == [], "no connect was attempted"
         for task in parked:
             task.cancel()
@@ -154,7 +154,7 @@ async def test_rebootstrap_when_every_known_node_is_gone(network: Network) -> No
 async def test_rebootstrap_at_rebootstrap_required(network: Network) -> None:
     """KIP-1102: error 129 means that the known brokers belong to another cluster."""
     async with ScriptedCluster(*HOSTS) as scripted:
-        async with Cluster("10.0.0.1:9092") as cluster:
+        async with ClusterClient("10.0.0.1:9092") as cluster:
             refused = m.MetadataResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
 
             def answer(call: Call) -> None:

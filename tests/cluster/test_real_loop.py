@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import Cluster, client_of
 from asyncgroup.cluster.connecting import connect
 from asyncgroup.cluster.connection import Address
 from asyncgroup.config import ClientConfig
@@ -27,7 +27,7 @@ async def test_requests_over_real_sockets() -> None:
             assert len(await asyncio.gather(*requests)) == 150
             await broker.stop_node(2)
             with pytest.raises(ConnectError, match="Connection refused"):
-                await cluster.request(2, m.ListGroupsRequest(), lane="new")
+                await client_of(cluster).request(2, m.ListGroupsRequest(), lane="new")
 
 
 async def test_a_large_response_over_real_sockets() -> None:

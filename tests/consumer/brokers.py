@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from asyncgroup.broker import EmbeddedCluster, Exchange
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetchers import Fetchers
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
@@ -43,7 +43,7 @@ def fill(
 class Client:
     """The fetchers of one client, with their own background tasks."""
 
-    def __init__(self, cluster: Cluster, config: ConsumerConfig, tasks: BackgroundTasks) -> None:
+    def __init__(self, cluster: ClusterClient, config: ConsumerConfig, tasks: BackgroundTasks) -> None:
         self.cluster, self.config = cluster, config
         self.errors: list[Exception] = []
         self.fetchers = Fetchers(cluster, config, tasks.spawn, self.errors.append)
@@ -68,7 +68,7 @@ async def client(
 ) -> AsyncIterator[Client]:
     """Run a client of `brokers` whose metadata has `topics`."""
     full = ConsumerConfig(client_id="reader", **config)
-    async with Cluster(brokers.bootstrap_servers, full) as cluster:
+    async with ClusterClient(brokers.bootstrap_servers, full) as cluster:
         cluster.random.seed(1)
         cluster.track(topics)
         await cluster.refresh()

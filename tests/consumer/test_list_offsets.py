@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.list_offsets import (
     EARLIEST,
@@ -38,8 +38,10 @@ async def brokers() -> AsyncIterator[EmbeddedCluster]:
 
 
 @contextlib.asynccontextmanager
-async def cluster_of(brokers: EmbeddedCluster, **config: Any) -> AsyncIterator[Cluster]:
-    async with Cluster(brokers.bootstrap_servers, ConsumerConfig(client_id="reader", **config)) as cluster:
+async def cluster_of(brokers: EmbeddedCluster, **config: Any) -> AsyncIterator[ClusterClient]:
+    async with ClusterClient(
+        brokers.bootstrap_servers, ConsumerConfig(client_id="reader", **config)
+    ) as cluster:
         yield cluster
 
 

@@ -10,7 +10,7 @@ import pytest_asyncio
 from hypothesis import given, strategies as st
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.list_offsets import EARLIEST, LATEST
 from asyncgroup.consumer.resets import (
@@ -131,7 +131,7 @@ TPS = [TopicPartition("orders", partition) for partition in range(200)]
 
 async def starts(brokers: EmbeddedCluster, committed: dict[TopicPartition, int], **more):
     config = ConsumerConfig(client_id="reader", **more.pop("config", {}))
-    async with Cluster(brokers.bootstrap_servers, config) as cluster:
+    async with ClusterClient(brokers.bootstrap_servers, config) as cluster:
         await cluster.topics(["orders"])
         return await resolve_start_offsets(cluster, TPS, committed, config, **more)
 

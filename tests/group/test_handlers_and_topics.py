@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -153,12 +154,14 @@ class Topics:
         self.tracked: list[str] = []
         self.view = ClusterView()
 
-    def track(self, names: Iterable[str]) -> None:
+    @contextmanager
+    def tracking(self, names: Iterable[str]) -> Iterator[None]:
         self.tracked += names
-
-    def untrack(self, names: Iterable[str]) -> None:
-        for name in names:
-            self.tracked.remove(name)
+        try:
+            yield
+        finally:
+            for name in names:
+                self.tracked.remove(name)
 
     async def refresh(self) -> None:
         found = await self.all_topics()

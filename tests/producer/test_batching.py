@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from asyncgroup.cluster import client_of
 from asyncgroup.errors import QueueFull
 from asyncgroup.producer.sender import PRODUCE_LANE
 from tests.producer.support import TOPIC, now, produced, stored, writing
@@ -64,7 +65,7 @@ async def test_one_request_in_flight_per_node_independent_of_other_nodes() -> No
         beside = next(p for p in range(1, 6) if leaders[p] == slow)
         second = asyncio.create_task(producer.send(TOPIC, b"y", partition=beside))
         await asyncio.sleep(1)
-        assert (await producer.cluster.connection(slow, PRODUCE_LANE)).in_flight == 1
+        assert (await client_of(producer.cluster).connection(slow, PRODUCE_LANE)).in_flight == 1
         await asyncio.gather(first, second)
 
 

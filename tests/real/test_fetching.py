@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from asyncgroup import Claim, Cluster, Consumer, ConsumerConfig, ConsumerGroup, Session, TopicPartition
+from asyncgroup.cluster import ClusterClient, client_of
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import BrokerError, ErrorCode, TopicRecreatedError, TransportError
 from asyncgroup.testing.apache_kafka import ApacheKafka
@@ -29,8 +30,9 @@ class FetchRecorder:
 
     def __init__(self, cluster: Cluster) -> None:
         self.exchanges: list[tuple[int, m.FetchRequest, m.FetchResponse | None]] = []
-        self._send = cluster.request_versioned
-        cluster.request_versioned = self._record  # type: ignore[method-assign,assignment]
+        client = client_of(cluster)
+        self._send = client.request_versioned
+        client.request_versioned = self._record  # type: ignore[assignment]
 
     async def _record(self, node_id: int, cls: Any, build: Any, **options: Any) -> Any:
         sent: list[Any] = []
@@ -240,7 +242,7 @@ async def next_record_time(consumer: PartitionConsumer) -> float:
     return asyncio.get_running_loop().time()
 
 
-async def produce_to_any(cluster: Cluster, tp: TopicPartition, nodes: set[int]) -> float:
+async def produce_to_any(cluster: ClusterClient, tp: TopicPartition, nodes: set[int]) -> float:
     """Try `nodes` until the new leader accepts a record; return the loop time of its acknowledgement."""
     builder = BatchBuilder()
     builder.append(0, None, b"after")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from asyncgroup import Cluster, Consumer, Producer
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig, ProducerConfig
 from asyncgroup.errors import UnsupportedVersionError
 from asyncgroup.testing.apache_kafka import ApacheKafka
@@ -33,7 +34,7 @@ async def test_story(story: Callable[[Environment], Awaitable[None]], kafka_39: 
 
 
 async def test_each_api_uses_the_newest_version_of_both(kafka_39: ApacheKafka) -> None:
-    async with Cluster(kafka_39.bootstrap_servers) as cluster:
+    async with ClusterClient(kafka_39.bootstrap_servers) as cluster:
         connection = await cluster.connection(1)
         newest = {
             m.FetchRequest: 17,

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
 
 from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Handler, Record, Session, TopicPartition
+from asyncgroup.cluster import client_of
 from asyncgroup.errors import SessionEnd
 from tests.stories.environment import Environment
 from tests.stories.virtual import GROUP_APIS, VirtualEnvironment, transcript
@@ -126,7 +127,7 @@ async def member(
     """Yield an open ConsumerGroup; its host is `10.2.0.1`, so tests can cut it off from the network."""
     full = ConsumerConfig(**env.config(name, **config))
     group = ConsumerGroup(env.bootstrap_servers, env.group_id, full, hooks=[env.bell, *hooks])
-    group.cluster.random.seed(name)
+    client_of(group.cluster).random.seed(name)
     with env.network.source("10.2.0.1"):
         async with group:
             yield group

@@ -13,7 +13,6 @@ from asyncgroup import Consumer, ConsumerConfig, OffsetManager, ProducerConfig
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.cluster import Cluster, connection_pool
 from asyncgroup.cluster.connection import Address, Connection
-from asyncgroup.cluster.single_flight import SingleFlightRefresh
 from asyncgroup.consumer.error_stream import ErrorStream
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -28,8 +27,8 @@ from asyncgroup.errors import (
     UnsupportedVersionError,
 )
 from asyncgroup.lifecycle import BackgroundTasks
-from asyncgroup.offsets.single_flight import SingleFlight
 from asyncgroup.producer import Producer
+from asyncgroup.single_flight import SingleFlight
 from asyncgroup.wire import messages as m
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
@@ -68,15 +67,13 @@ async def failing() -> None:
 
 
 async def test_of_a_refresh() -> None:
-    tasks = BackgroundTasks("test")
-    await tasks.start()
-    refresh = SingleFlightRefresh(tasks, failing)
+    refresh = SingleFlight("refreshes", failing)
     errors = await errors_of(refresh() for _ in range(3))
     assert_own(errors, BrokerError)
     assert isinstance(errors[2].__cause__, OSError)
     waiting = [asyncio.create_task(refresh()) for _ in range(3)]
     await asyncio.sleep(0.5)
-    await tasks.stop()
+    await refresh.aclose()
     assert_own(await errors_of(waiting), ClosedError)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_plan import FETCH_ACTIONS, FetchAction
 from asyncgroup.consumer.fetchers import Fetchers
@@ -74,7 +74,7 @@ class RandomRun:
     """One client with its readers, and random faults."""
 
     def __init__(
-        self, brokers: EmbeddedCluster, cluster: Cluster, tasks: BackgroundTasks, rng: random.Random
+        self, brokers: EmbeddedCluster, cluster: ClusterClient, tasks: BackgroundTasks, rng: random.Random
     ) -> None:
         self.brokers = brokers
         self.cluster = cluster
@@ -334,7 +334,7 @@ async def run_random(seed: int, steps: int) -> RandomRun:
     ) as brokers:
         brokers.create_topic("orders", 3)
         brokers.create_topic("clicks", 1)
-        async with Cluster(brokers.bootstrap_servers, config) as cluster:
+        async with ClusterClient(brokers.bootstrap_servers, config) as cluster:
             cluster.random.seed(seed)
             cluster.track(["orders", "clicks"])
             await cluster.refresh()

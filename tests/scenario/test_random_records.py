@@ -11,6 +11,7 @@ from contextlib import suppress
 import pytest
 
 from asyncgroup import ConsumerConfig, ConsumerGroup, Record, TopicPartition
+from asyncgroup.cluster import client_of
 from asyncgroup.errors import CommitFailedError, Rebalanced
 from tests.scenario.support import committed, orders
 from tests.stories.virtual import VirtualEnvironment
@@ -64,7 +65,7 @@ class HandledRecords:
             )
         )
         group = ConsumerGroup(self.env.bootstrap_servers, "g", config, hooks=[self])
-        group.cluster.random.seed(number)
+        client_of(group.cluster).random.seed(number)
         async with group:
             records = group.records("orders")
             left = self.rng.randint(10, 60)

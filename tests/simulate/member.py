@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from asyncgroup import ConsumerConfig, ConsumerGroup, Session, TopicPartition
+from asyncgroup.cluster import client_of
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
 from tests.simulate.handler import Injected, SimHandler
 from tests.simulate.oracle import ANY
@@ -114,7 +115,7 @@ class SimMember:
 
     async def _open(self) -> None:
         group = ConsumerGroup(self.world.bootstrap_servers, GROUP, self._config, hooks=[self])
-        group.cluster.random.seed(f"{self.world.plan.seed} {self.name} {self.rng.random()}")
+        client_of(group.cluster).random.seed(f"{self.world.plan.seed} {self.name} {self.rng.random()}")
         async with group:
             self.group = group
             try:

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from asyncgroup import ClientConfig, Cluster, TopicPartition
+from asyncgroup import ClientConfig, TopicPartition
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, TransportError
 from asyncgroup.group.join_requests import decode_assignment
 from asyncgroup.model import by_topic
@@ -32,7 +33,7 @@ class Admin:
     """Admin requests with retries of retriable errors, because a node may just have been killed."""
 
     def __init__(self, bootstrap_servers: str) -> None:
-        self.cluster = Cluster(bootstrap_servers, ClientConfig(client_id="admin"))
+        self.cluster = ClusterClient(bootstrap_servers, ClientConfig(client_id="admin"))
         self.cluster.random.seed(1)
 
     async def create_topic(self, name: str, partitions: int) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 from uuid import UUID
 
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.metadata import TopicInfo
 from asyncgroup.consumer.list_offsets import is_retriable_error, list_offsets_once
 from asyncgroup.errors import AsyncGroupError, BrokerError
@@ -64,7 +64,7 @@ class BrokerLookups:
         self.retries = RetryPolicy(settings, rng)
         pattern = settings.strategy.pattern if isinstance(settings.strategy, SubscribePattern) else None
         self._pattern = None if pattern is None else java_pattern(pattern)
-        self._cluster: Cluster | None = None
+        self._cluster: ClusterClient | None = None
         self._assigned: Assigned = {}
         self._metadata_valid_until = float("-inf")
         self._refresh_seconds = 0.0
@@ -75,7 +75,7 @@ class BrokerLookups:
         """The loop's time since when a partition's leader is missing or has not answered."""
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterClient:
         """The cluster; only after `open`."""
         assert self._cluster is not None
         return self._cluster
@@ -91,7 +91,7 @@ class BrokerLookups:
         config = replace(
             self._settings.config, allow_auto_topic_creation=False, metadata_full=self._pattern is not None
         )
-        cluster = Cluster(self._settings.bootstrap_servers, config)
+        cluster = ClusterClient(self._settings.bootstrap_servers, config)
         cluster.track(self._topics())
         await cluster.__aenter__()
         self._cluster = cluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
 from asyncgroup.escaping import MAX_TEXT_LENGTH, printable
 from asyncgroup.offsets import GROUP_LANE
@@ -18,7 +18,7 @@ Members: TypeAlias = list[str]
 _NO_GROUP: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID)
 
 
-async def group_members(cluster: Cluster, group_id: str) -> Members:
+async def group_members(cluster: ClusterClient, group_id: str) -> Members:
     """Return the members of a group of the classic or the consumer protocol; none if the group does not exist.
 
     Makes no retries. Raises BrokerError if the coordinator is not found or the group may not be described, TransportError.
@@ -37,7 +37,7 @@ async def group_members(cluster: Cluster, group_id: str) -> Members:
     return []
 
 
-async def _consumer_members(cluster: Cluster, group_id: str) -> Members:
+async def _consumer_members(cluster: ClusterClient, group_id: str) -> Members:
     request = m.ConsumerGroupDescribeRequest(group_ids=[group_id])
     try:
         response = await cluster.coordinators.request(group_id, request, lane=GROUP_LANE)
@@ -53,7 +53,7 @@ async def _consumer_members(cluster: Cluster, group_id: str) -> Members:
     return [_shown(member.client_id, member.client_host, member.member_id) for member in found.members]
 
 
-def _error(cluster: Cluster, group_id: str, code: int) -> BrokerError:
+def _error(cluster: ClusterClient, group_id: str, code: int) -> BrokerError:
     if code == ErrorCode.NOT_COORDINATOR:
         cluster.coordinators.mark_unknown(group_id)
     return BrokerError(code, f"members of group {group_id!r}")

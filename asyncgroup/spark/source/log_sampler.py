@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_plan import build_fetch_request
 from asyncgroup.consumer.fetch_session import TOPIC_ID_VERSION, PartitionData, sessionless_request
@@ -44,7 +44,9 @@ class LogSampler:
         self._sampled_at: dict[TopicPartition, float] = {}
         """The loop's time of each partition's last sample."""
 
-    async def sample(self, cluster: Cluster, start: Offsets, latest: Offsets, sizes: BytesPerOffset) -> None:
+    async def sample(
+        self, cluster: ClusterClient, start: Offsets, latest: Offsets, sizes: BytesPerOffset
+    ) -> None:
         """Update `sizes` for partitions that have new records and are due for a sample. Failures are only logged."""
         now = asyncio.get_running_loop().time()
         due = {
@@ -67,7 +69,10 @@ class LogSampler:
 
 
 async def _fetch(
-    cluster: Cluster, node_id: int, wanted: Mapping[TopicPartition, PartitionData], sizes: BytesPerOffset
+    cluster: ClusterClient,
+    node_id: int,
+    wanted: Mapping[TopicPartition, PartitionData],
+    sizes: BytesPerOffset,
 ) -> None:
     known = all(one.topic_id != m.NO_UUID for one in wanted.values())
     config = ConsumerConfig(

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.metadata import BrokerInfo, ClusterView
 from asyncgroup.consumer.fetch_plan import FETCH_ACTIONS, FetchAction
 from asyncgroup.consumer.list_offsets import EARLIEST, LATEST, is_retriable_error, list_offsets_once
@@ -48,7 +48,7 @@ class RangeAnswers:
     """Applies responses and failures to the ranges of one task; remembers the error that fails the task."""
 
     def __init__(
-        self, cluster: Cluster, *, poll_timeout: float, fail_on_data_loss: bool, servers: str = ""
+        self, cluster: ClusterClient, *, poll_timeout: float, fail_on_data_loss: bool, servers: str = ""
     ) -> None:
         self._cluster = cluster
         self._servers = servers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.consumer.validation import REPLICA_ID_VERSION, epoch_end_offsets
 from asyncgroup.errors import BrokerError, ErrorCode, UnsupportedVersionError
 from asyncgroup.model import TopicPartition
@@ -11,7 +11,7 @@ from asyncgroup.wire import messages as m
 __all__ = ["leaders_end"]
 
 
-async def leaders_end(cluster: Cluster, tp: TopicPartition) -> int | None:
+async def leaders_end(cluster: ClusterClient, tp: TopicPartition) -> int | None:
     """Return the end offset of the leader's current epoch (OffsetForLeaderEpoch, KIP-101), after a metadata refresh.
 
     While a new leader waits for its followers, the high watermark may be lower than offsets that were read already; after

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.columns import MalformedTimestamp
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.list_offsets import is_retriable_error
@@ -69,7 +69,7 @@ class RangeReader:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterClient,
         config: ConsumerConfig,
         progresses: Iterable[RangeProgress],
         *,

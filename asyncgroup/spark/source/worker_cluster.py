@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.consumer.list_offsets import is_retriable_error
 from asyncgroup.errors import AsyncGroupError, CorruptRecordsError
@@ -98,7 +98,7 @@ class WorkerCluster:
         self._settings = settings
         self._pickled_settings = _pickled_settings(settings)
         self._config = fetching_config(settings.config, settings.fetch_bytes)
-        self._cluster = Cluster(self._servers, self._config)
+        self._cluster = ClusterClient(self._servers, self._config)
         self._opening = asyncio.Lock()
         self._fetched_ahead = FetchedAhead()
         self._sizes: OrderedDict[TopicPartition, Sizes] = OrderedDict()
@@ -144,7 +144,7 @@ class WorkerCluster:
                     if time() >= deadline:
                         raise brokers_unreachable("Reading", self._servers, error) from error
                     await asyncio.sleep(min(backoff.next(), max(0.0, deadline - time())))
-                    self._cluster = Cluster(self._servers, self._config)
+                    self._cluster = ClusterClient(self._servers, self._config)
                     for topic in self._topics:
                         self._cluster.track([topic])
 

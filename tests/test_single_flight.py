@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from asyncgroup.errors import ClosedError
-from asyncgroup.offsets.single_flight import SingleFlight
+from asyncgroup.single_flight import SingleFlight
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 

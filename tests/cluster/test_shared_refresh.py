@@ -1,4 +1,4 @@
-"""SingleFlightRefresh: concurrent callers share one run, and runs never overlap."""
+"""SingleFlight as a cluster uses it: concurrent callers share one run, and runs never overlap."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from asyncgroup.cluster.single_flight import SingleFlightRefresh
 from asyncgroup.errors import ClosedError, NoBrokersError
-from asyncgroup.lifecycle import BackgroundTasks
+from asyncgroup.single_flight import SingleFlight
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
@@ -36,25 +35,24 @@ class Work:
 
 
 @asynccontextmanager
-async def single_flight(work: Work) -> AsyncIterator[tuple[SingleFlightRefresh, BackgroundTasks]]:
-    tasks = BackgroundTasks("Test")
-    await tasks.start()
+async def single_flight(work: Work) -> AsyncIterator[SingleFlight[None]]:
+    refresh = SingleFlight("refreshes", work)
     try:
-        yield SingleFlightRefresh(tasks, work), tasks
+        yield refresh
     finally:
-        await tasks.stop()
+        await refresh.aclose()
 
 
 async def test_concurrent_calls_share_a_run() -> None:
     work = Work()
-    async with single_flight(work) as (refresh, _):
+    async with single_flight(work) as refresh:
         await asyncio.gather(*(refresh() for _ in range(100)))
         assert work.runs == [0.0]
 
 
 async def test_calls_during_a_run_share_the_next_one() -> None:
     work = Work()
-    async with single_flight(work) as (refresh, _):
+    async with single_flight(work) as refresh:
         first = asyncio.create_task(refresh())
         await asyncio.sleep(0.5)
         later = [asyncio.create_task(refresh()) for _ in range(5)]
@@ -68,19 +66,19 @@ async def test_calls_during_a_run_share_the_next_one() -> None:
 
 async def test_each_run_has_its_own_result() -> None:
     work = Work(NoBrokersError("down"), None, ValueError("a bug"))
-    async with single_flight(work) as (refresh, tasks):
+    async with single_flight(work) as refresh:
         with pytest.raises(NoBrokersError):
             await refresh()
         await refresh()
         with pytest.raises(ValueError, match="a bug"):
             await refresh()
-        assert tasks.is_open, "a failed run does not stop the other tasks"
+        assert not refresh.is_closed, "a failed run does not prevent the next one"
         await refresh()
 
 
 async def test_a_cancelled_caller_does_not_stop_the_run_for_others() -> None:
     work = Work()
-    async with single_flight(work) as (refresh, _):
+    async with single_flight(work) as refresh:
         impatient, patient = asyncio.create_task(refresh()), asyncio.create_task(refresh())
         await asyncio.sleep(0.5)
         impatient.cancel()
@@ -90,7 +88,7 @@ async def test_a_cancelled_caller_does_not_stop_the_run_for_others() -> None:
 
 
 async def test_an_error_without_a_waiting_caller_is_not_logged_by_asyncio() -> None:
-    async with single_flight(Work(NoBrokersError("down"))) as (refresh, _):
+    async with single_flight(Work(NoBrokersError("down"))) as refresh:
         task = asyncio.create_task(refresh())
         await asyncio.sleep(0.5)
         task.cancel()
@@ -98,12 +96,12 @@ async def test_an_error_without_a_waiting_caller_is_not_logged_by_asyncio() -> N
 
 
 async def test_closing_raises_closed_error_in_all_callers() -> None:
-    async with single_flight(Work()) as (refresh, tasks):
+    async with single_flight(Work()) as refresh:
         under_way = asyncio.create_task(refresh())
         await asyncio.sleep(0.5)
         waiting = asyncio.create_task(refresh())
         await asyncio.sleep(0.1)
-        await tasks.stop()
+        await refresh.aclose()
         ends = await asyncio.gather(under_way, waiting, return_exceptions=True)
         assert [type(end) for end in ends] == [ClosedError, ClosedError]
         with pytest.raises(ClosedError):
@@ -111,9 +109,9 @@ async def test_closing_raises_closed_error_in_all_callers() -> None:
 
 
 async def test_closing_before_the_run_has_started() -> None:
-    async with single_flight(Work()) as (refresh, tasks):
+    async with single_flight(Work()) as refresh:
         caller = asyncio.create_task(refresh())
         await asyncio.sleep(0)
-        await tasks.stop()
+        await refresh.aclose()
         with pytest.raises(ClosedError):
             await caller

@@ -1,0 +1,196 @@
+"""Metadata of a cluster: the tracked topics, their refreshes, and lookups of topics and leaders (Java's `MetadataUpdater`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from asyncgroup.checks import check_topic
+from asyncgroup.cluster.metadata import ClusterView, TopicInfo, merge
+from asyncgroup.cluster.network_client import NetworkClient
+from asyncgroup.errors import BrokerError, ClosedError, ErrorCode, NoBrokersError, RequestTimedOut
+from asyncgroup.model import TopicPartition
+from asyncgroup.single_flight import SingleFlight
+from asyncgroup.wire import messages as m
+
+__all__ = ["MetadataUpdater"]
+
+
+class MetadataUpdater:
+    """Keeps `view` of a NetworkClient up to date for the tracked topics."""
+
+    def __init__(self, client: NetworkClient) -> None:
+        self._client = client
+        self._config = client.config
+        self._topics: dict[str, int] = {}
+        """Tracked topics, each with the number of `track` calls that are not undone yet."""
+        self._updated = asyncio.Event()
+        """Set at the next metadata refresh, then replaced by a new event."""
+        self._single_flight = SingleFlight("metadata refreshes", self._refresh_once)
+
+    def track(self, topics: Iterable[str]) -> None:
+        """Include these topics in every metadata refresh until `untrack`; calls are counted."""
+        for topic in topics:
+            self._topics[topic] = self._topics.get(topic, 0) + 1
+
+    def untrack(self, topics: Iterable[str]) -> None:
+        """Undo one `track` call."""
+        for topic in topics:
+            self._topics[topic] = self._topics.get(topic, 1) - 1
+            if self._topics[topic] <= 0:
+                del self._topics[topic]
+
+    @contextmanager
+    def tracking(self, topics: Iterable[str]) -> Iterator[None]:
+        """Include these topics in every metadata refresh during the block."""
+        tracked = list(topics)
+        self.track(tracked)
+        try:
+            yield
+        finally:
+            self.untrack(tracked)
+
+    async def wait_updated(self) -> None:
+        """Wait for the next metadata refresh."""
+        await self._updated.wait()
+
+    async def refresh(self) -> None:
+        """Request the metadata of the tracked topics; concurrent calls share a request.
+
+        A call during a refresh waits for the next one, because the response of the current one may be older than the
+        event that made the caller ask. Raises NoBrokersError, AuthenticationError, BrokerError, RequestTimedOut (after
+        `metadata_timeout`), ClosedError.
+        """
+        if not self._client.is_open:
+            raise ClosedError(f"{self._client!r} is not open")
+        await self._single_flight()
+
+    async def aclose(self) -> None:
+        """Cancel a refresh in progress; its callers get ClosedError."""
+        await self._single_flight.aclose()
+
+    async def _refresh_once(self) -> None:
+        requested = None if self._config.metadata_full else sorted(self._topics)
+        response = await self._fetch_metadata(requested)
+        if requested is None:
+            response.topics += await self._missing_topics(response)
+        view = merge(self._client.view, response, requested, asyncio.get_running_loop().time())
+        self._client.set_view(view)
+        self._updated.set()
+        self._updated = asyncio.Event()
+        self._client.hooks.emit("on_metadata", view.cluster_id, len(view.brokers), len(view.topics))
+
+    async def _missing_topics(
+        self, response: m.MetadataResponse
+    ) -> list[m.MetadataResponse.MetadataResponseTopic]:
+        """Request by name the tracked topics that a response for all topics lacks: only a named topic is auto-created."""
+        missing = self._topics.keys() - {topic.name for topic in response.topics}
+        return list((await self._fetch_metadata(sorted(missing))).topics) if missing else []
+
+    async def _fetch_metadata(self, requested: list[str] | None) -> m.MetadataResponse:
+        """Return a metadata response without an error; `requested` is None for all topics."""
+        async with self._metadata_limit("metadata"):
+            return await self._request_metadata(requested)
+
+    @asynccontextmanager
+    async def _metadata_limit(self, what: str) -> AsyncIterator[None]:
+        """Limit the body to `metadata_timeout` seconds; raises RequestTimedOut."""
+        limit = self._config.metadata_timeout
+        try:
+            async with asyncio.timeout(limit) as scope:
+                yield
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            raise RequestTimedOut(f"{what}: no answer within metadata_timeout={limit!r} s") from None
+
+    async def _request_metadata(self, requested: list[str] | None) -> m.MetadataResponse:
+        def build(version: int) -> m.MetadataRequest:
+            return self._metadata_request(requested, version)
+
+        response = await self._client.request_any(m.MetadataRequest, build)
+        if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+            # KIP-1102: the known brokers may belong to another cluster by now; only the bootstrap addresses are valid
+            response = await self._client.request_bootstrap(m.MetadataRequest, build)
+        if response.error_code:
+            raise BrokerError(response.error_code, "metadata")
+        if not response.brokers:
+            raise NoBrokersError("the metadata response lists no brokers (is the cluster still starting?)")
+        return response
+
+    def _metadata_request(self, requested: list[str] | None, version: int) -> m.MetadataRequest:
+        topics = None
+        if requested is not None or version == 0:  # in version 0 an empty list requests all topics
+            topics = [m.MetadataRequest.MetadataRequestTopic(name=name) for name in requested or ()]
+        allow = self._config.allow_auto_topic_creation or version < 4
+        return m.MetadataRequest(topics=topics, allow_auto_topic_creation=allow)
+
+    async def all_topics(self) -> dict[str, TopicInfo]:
+        """Request and return every topic of the cluster; `view` is not changed."""
+        response = await self._fetch_metadata(None)
+        return dict(merge(ClusterView(), response, None, asyncio.get_running_loop().time()).topics)
+
+    async def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        """Return these topics from `view`, or look them up; single partitions may still be without a leader.
+
+        Raises ConfigError for an invalid name, BrokerError for a topic that is still unknown or unavailable after
+        `metadata_retry_max` retries or whose error is not retriable, RequestTimedOut after `metadata_timeout`.
+        """
+        wanted = [check_topic(name) for name in ([names] if isinstance(names, str) else names)]
+        with self.tracking(wanted):
+            async with self._metadata_limit(f"topics {', '.join(wanted)}"):
+                await self._find_topics(wanted)
+            return {name: self._client.view.topics[name] for name in wanted}
+
+    async def _find_topics(self, wanted: list[str]) -> None:
+        backoff = self._client.metadata_backoff()
+        if self._first_error(wanted) is not None:
+            await self.refresh()
+        while (problem := self._first_error(wanted)) is not None:
+            if backoff.failures >= self._config.metadata_retry_max or not problem.retriable:
+                raise problem
+            await asyncio.sleep(backoff.next())
+            await self.refresh()
+
+    def _first_error(self, names: Iterable[str]) -> BrokerError | None:
+        for name in names:
+            topic = self._client.view.topics.get(name)
+            if topic is None:
+                return BrokerError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r}", "it does not exist"
+                )
+            if topic.error_code:
+                return BrokerError(topic.error_code, f"topic {name!r}")
+            if not topic.partitions:
+                return BrokerError(
+                    ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name!r}", "it has no partitions yet"
+                )
+        return None
+
+    async def partitions(self, topic: str) -> list[int]:
+        """Return the partition numbers of a topic, in order; raises as `topics` does."""
+        return (await self.topics([topic]))[topic].numbers
+
+    async def leader(self, tp: TopicPartition) -> int:
+        """Return the node id of a partition's leader, looked up if unknown.
+
+        Raises as `topics` does, and BrokerError if there is no leader after `metadata_retry_max` retries.
+        """
+        with self.tracking([tp.topic]):
+            async with self._metadata_limit(f"leader of {tp}"):
+                return await self._find_leader(tp)
+
+    async def _find_leader(self, tp: TopicPartition) -> int:
+        backoff = self._client.metadata_backoff()
+        while (leader := self._client.view.leader(tp)) < 0:
+            topic = (await self.topics([tp.topic]))[tp.topic]
+            if (leader := self._client.view.leader(tp)) >= 0:
+                break
+            known = tp.partition in topic.partitions
+            if backoff.failures >= self._config.metadata_retry_max:
+                code = ErrorCode.LEADER_NOT_AVAILABLE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                raise BrokerError(code, f"partition {tp}", None if known else "it does not exist")
+            await asyncio.sleep(backoff.next())
+            await self.refresh()
+        return leader

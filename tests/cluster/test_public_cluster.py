@@ -1,0 +1,67 @@
+"""The public Cluster: what a user may call, and that its client does it."""
+
+from __future__ import annotations
+
+import pytest
+
+from asyncgroup import ClientConfig, Cluster, TopicPartition
+from asyncgroup.cluster import client_of
+from asyncgroup.errors import ClosedError
+from asyncgroup.wire import messages as m
+from tests.cluster.scripted import ScriptedCluster
+from tests.cluster.support import HOSTS, LIST_GROUPS, answer_list_groups
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+
+MEMBERS = [
+    "aclose",
+    "all_topics",
+    "config",
+    "coordinators",
+    "hooks",
+    "is_open",
+    "leader",
+    "partitions",
+    "refresh",
+    "request",
+    "request_any",
+    "topics",
+    "track",
+    "tracking",
+    "untrack",
+    "view",
+    "wait_updated",
+]
+
+
+async def test_its_members_are_what_a_user_may_call() -> None:
+    cluster = Cluster("localhost:9092")
+    assert [name for name in dir(cluster) if not name.startswith("_")] == MEMBERS
+
+
+async def test_metadata_and_requests() -> None:
+    async with ScriptedCluster(*HOSTS) as scripted:
+        scripted.topics = {"orders": {0: (1, 0), 1: (2, 0)}}
+        scripted[1].script["ListGroups"] = answer_list_groups
+        cluster = Cluster(scripted.servers, ClientConfig())
+        assert repr(cluster) == repr(client_of(cluster))
+        async with cluster:
+            assert cluster.is_open
+            with cluster.tracking(["orders"]):
+                await cluster.refresh()
+                assert cluster.view.topics["orders"].numbers == [0, 1]
+                assert await cluster.partitions("orders") == [0, 1]
+                assert await cluster.leader(TopicPartition("orders", 1)) == 2
+            await cluster.refresh()
+            assert "orders" not in cluster.view.topics
+            assert sorted(await cluster.all_topics()) == ["orders"]
+            assert await cluster.request(1, LIST_GROUPS) == m.ListGroupsResponse()
+        assert not cluster.is_open
+
+
+async def test_entering_a_second_time_is_refused_and_leaves_it_open() -> None:
+    async with ScriptedCluster(*HOSTS) as scripted, Cluster(scripted.servers) as cluster:
+        with pytest.raises(ClosedError, match="already entered"):
+            await cluster.__aenter__()
+        assert cluster.is_open
+        await cluster.refresh()
