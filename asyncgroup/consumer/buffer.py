@@ -12,11 +12,11 @@ from typing import TypeAlias
 
 from asyncgroup.columns import RecordColumns
 from asyncgroup.consumer.aborted import AbortedTransactions, ListedTransaction
+from asyncgroup.consumer.columnar import read_columns
 from asyncgroup.consumer.decoding import is_slow
 from asyncgroup.consumer.lazy_records import LazyRecords, RawBatch
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.model import Record, TopicPartition, add_records
-from asyncgroup.wire.columnar import read_columns
 from asyncgroup.wire.primitives import Buffer
 from asyncgroup.wire.records import (
     LOG_OVERHEAD,

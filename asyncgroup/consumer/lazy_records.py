@@ -7,8 +7,8 @@ from itertools import chain
 from typing import NamedTuple, overload
 
 from asyncgroup.columns import RecordColumns
+from asyncgroup.consumer.columnar import read_columns
 from asyncgroup.model import Record, TopicPartition, add_records
-from asyncgroup.wire.columnar import read_columns
 from asyncgroup.wire.primitives import Buffer
 from asyncgroup.wire.records import MAX_DECOMPRESSED, BatchHeader, read_batch
 

@@ -24,3 +24,7 @@ _HOMES = {
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
     __getattr__ = lazy_names(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -2,10 +2,11 @@
 
 - `tables`, `messages`: schemas and message classes, generated from Kafka's message specifications by `generate`, with
   `classes` (source text of the classes) and `schema` (schemas as values).
+- `messages` is a package: each API has a module of its own, imported on first use; `loading` imports what traffic needs.
 - `codec`: encodes and decodes messages by functions that `encoder` and `decoder` compile for each (message, version) on
-  first use. `protocol`: request and response headers, the table of APIs. `versioned`: messages with a version prefix.
-- `records`: record batches (magic 2). `legacy`: message sets (magic 0 and 1). `control`: transaction markers.
-  `columnar`: records as columns. `compression`, `decompression`: codecs, with limits. `compacted_batches`: rewritten
-  batches for log compaction. `off_loop`: long computations on threads.
-- `scram`, `murmur2`, `checksum`: SCRAM arithmetic, the default partitioner's hash, CRC-32C.
+  first use. `protocol`: the client's frames, the table of APIs. `versioned`: messages with a version prefix.
+- `records`: record batches (magic 2), with the compiled code in `compiled`. `legacy`: message sets (magic 0 and 1).
+  `control`: transaction markers. `decompression`: codecs, with limits (`compressed_sizes`). `off_loop`: long
+  computations on threads.
+- `scram`, `murmur2`: SCRAM arithmetic, the default partitioner's hash.
 """

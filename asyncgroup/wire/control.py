@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
-from typing import Final
 
 from asyncgroup.errors import AsyncGroupError, CorruptRecordsError
 from asyncgroup.wire.primitives import Buffer
-from asyncgroup.wire.records import BatchBuilder, BatchHeader, check_batch, read_batch, update_crc
+from asyncgroup.wire.records import BatchHeader, check_batch, read_batch
 
-__all__ = ["ControlType", "control_batch", "read_control_type"]
+__all__ = ["KEY", "ControlType", "read_control_type"]
 
-_KEY = struct.Struct(">hh")
-_VALUE = struct.Struct(">hi")
-_VERSION: Final = 0
-_ATTRIBUTES_LOW: Final = 22  # position of the attributes' low byte in a batch
-_LOG_APPEND_TIME: Final = 0x08  # attribute bits
-_CONTROL: Final = 0x20
+KEY = struct.Struct(">hh")
+"""A marker's key: version and control type."""
 
 
 class ControlType(IntEnum):
@@ -29,26 +24,6 @@ class ControlType(IntEnum):
 
     ABORT = 0
     COMMIT = 1
-
-
-def control_batch(
-    control_type: ControlType,
-    producer_id: int,
-    producer_epoch: int,
-    *,
-    coordinator_epoch: int = 0,
-    timestamp: int = -1,
-    append_time: bool = False,
-) -> bytes:
-    """Return a marker with base offset 0; `timestamp` in ms, with timestamp type LogAppendTime if `append_time`."""
-    builder = BatchBuilder(
-        "none", 1 << 10, transactional=True, producer_id=producer_id, producer_epoch=producer_epoch
-    )
-    builder.append(timestamp, _KEY.pack(_VERSION, control_type), _VALUE.pack(_VERSION, coordinator_epoch))
-    batch = bytearray(builder.build())
-    batch[_ATTRIBUTES_LOW] |= _CONTROL | (_LOG_APPEND_TIME if append_time else 0)
-    update_crc(batch)
-    return bytes(batch)
 
 
 def read_control_type(batch: Buffer, header: BatchHeader, *, check_crc: bool = True) -> ControlType | None:
@@ -62,7 +37,7 @@ def read_control_type(batch: Buffer, header: BatchHeader, *, check_crc: bool = T
     try:
         check_batch("", -1, batch, header, check_crc)
         record = next(iter(read_batch("", -1, batch, header)))
-        _, control_type = _KEY.unpack_from(record.key or b"")
+        _, control_type = KEY.unpack_from(record.key or b"")
         return ControlType(control_type)
     except ValueError:
         return None  # snapshot and leader-change records of KRaft, and types of later versions

@@ -1,4 +1,6 @@
-"""Encode and decode request and response frames: size, header and message; and the table of APIs.
+"""Frames of the client: requests, headers and responses to bytes and back; and the table of APIs.
+
+The broker's half is in `broker/net/request_frames.py`.
 
 A frame is a size of four bytes, a header and a message (Kafka's protocol guide). Two exceptions to the rules of header
 versions: the ApiVersions response always has header version 0, so that clients of any version can read it (KIP-511), and
@@ -9,11 +11,11 @@ from __future__ import annotations
 
 import struct
 from functools import cached_property
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from asyncgroup.errors import DecodeError, UnsupportedVersionError
 from asyncgroup.wire import messages
-from asyncgroup.wire.codec import decode, decode_from, write_pieces
+from asyncgroup.wire.codec import decode, write_pieces
 from asyncgroup.wire.message import Message
 from asyncgroup.wire.primitives import Buffer, skip_tags
 from asyncgroup.wire.schema import NO_VERSIONS, VersionRange, parse_head
@@ -23,22 +25,24 @@ __all__ = [
     "APIS",
     "API_BY_NAME",
     "API_VERSIONS_KEY",
+    "INT16",
+    "INT32",
+    "REQUEST_HEADER",
     "Api",
-    "DecodedRequestHeader",
-    "decode_request_body",
-    "decode_request_header",
     "decode_response",
     "encode_request",
-    "encode_response",
     "read_correlation_id",
+    "with_size",
 ]
 
 API_VERSIONS_KEY: Final = 18
-_HEADER = struct.Struct(">hhi")
-_INT32 = struct.Struct(">i")
-_INT16 = struct.Struct(">h")
+REQUEST_HEADER = struct.Struct(">hhi")
+"""The fixed part of a request header: API key, version, correlation id."""
+
+INT32 = struct.Struct(">i")
+INT16 = struct.Struct(">h")
 _INT16_MAX = 0x7FFF
-_UNSUPPORTED_VERSION = _INT16.pack(35)
+_UNSUPPORTED_VERSION = INT16.pack(35)
 _NEVER: Final = _INT16_MAX + 1  # above every version
 R = TypeVar("R", bound=Message)
 
@@ -89,16 +93,6 @@ API_BY_NAME: Final[dict[str, Api]] = {api.name: api for api in APIS.values()}
 """All known APIs by Kafka's name, e.g. `Fetch`."""
 
 
-class DecodedRequestHeader(NamedTuple):
-    """The header of a received request; `body` is the position of the message, which follows the header."""
-
-    api_key: int
-    api_version: int
-    correlation_id: int
-    client_id: str | None
-    body: int
-
-
 def encode_request(message: Message, version: int, correlation_id: int, client_id: str | None) -> list[bytes]:
     """Return a request frame, as pieces to write in order, because large payloads are not copied.
 
@@ -109,65 +103,24 @@ def encode_request(message: Message, version: int, correlation_id: int, client_i
         raise UnsupportedVersionError(
             f"the client id has {len(name)} bytes, at most {_INT16_MAX} are allowed"
         )
-    name = _INT16.pack(-1 if client_id is None else len(name)) + name
+    name = INT16.pack(-1 if client_id is None else len(name)) + name
     tags = b"\x00" if version >= APIS[message.API_KEY].flexible_from else b""
-    pieces: list[bytes] = [b"", _HEADER.pack(message.API_KEY, version, correlation_id) + name + tags]
-    return _with_size(message, version, pieces)
+    pieces: list[bytes] = [b"", REQUEST_HEADER.pack(message.API_KEY, version, correlation_id) + name + tags]
+    return with_size(message, version, pieces)
 
 
-def encode_response(message: Message, version: int, correlation_id: int) -> list[bytes]:
-    """Return a response frame, as pieces to write in order."""
-    flexible = version >= APIS[message.API_KEY].flexible_from and message.API_KEY != API_VERSIONS_KEY
-    pieces: list[bytes] = [b"", _INT32.pack(correlation_id) + (b"\x00" if flexible else b"")]
-    return _with_size(message, version, pieces)
-
-
-def _with_size(message: Message, version: int, pieces: list[bytes]) -> list[bytes]:
+def with_size(message: Message, version: int, pieces: list[bytes]) -> list[bytes]:
+    """Append the message to `pieces`, put the size of all into the first, and return them."""
     write_pieces(message, version, pieces)
-    pieces[0] = _INT32.pack(sum(map(len, pieces)))
+    pieces[0] = INT32.pack(sum(map(len, pieces)))
     return pieces
-
-
-def decode_request_header(frame: Buffer) -> DecodedRequestHeader:
-    """Decode the header of a request frame (without its size).
-
-    For an unknown API only the first three fields are decoded: `client_id` is None and `body` the end of the frame. A
-    version newer than the known ones is assumed to have the newest header version. Raises DecodeError for malformed bytes.
-    """
-    try:
-        key, version, correlation_id = _HEADER.unpack_from(frame, 0)
-        api = APIS.get(key)
-        if api is None:
-            return DecodedRequestHeader(key, version, correlation_id, None, len(frame))
-        (length,) = _INT16.unpack_from(frame, 8)
-        position = 10 + max(length, 0)
-        client_id = None if length < 0 else str(frame[10:position], "utf-8")
-        if version >= api.flexible_from:
-            position = skip_tags(frame, position)
-    except (IndexError, struct.error) as error:
-        raise DecodeError("request header: truncated") from error
-    except (ValueError, DecodeError) as error:
-        raise DecodeError(f"request header: {error}") from error
-    if position > len(frame):
-        raise DecodeError("request header: truncated")
-    return DecodedRequestHeader(key, version, correlation_id, client_id, position)
-
-
-def decode_request_body(header: DecodedRequestHeader, frame: Buffer) -> Any:
-    """Decode the message after a header; raises DecodeError, and UnsupportedVersionError for an unknown API or version.
-
-    Bytes after the message are ignored, as Kafka does: librdkafka appends some to a Metadata request for all topics.
-    """
-    if header.api_key not in APIS:
-        raise UnsupportedVersionError(f"API key {header.api_key} is unknown")
-    return decode_from(APIS[header.api_key].request, header.api_version, frame, header.body)[0]
 
 
 def read_correlation_id(frame: Buffer) -> int:
     """Return the correlation id of a response frame (without its size); raises DecodeError if it is too short."""
     if len(frame) < 4:
         raise DecodeError(f"a response of {len(frame)} bytes is too short for its header")
-    correlation_id: int = _INT32.unpack_from(frame, 0)[0]
+    correlation_id: int = INT32.unpack_from(frame, 0)[0]
     return correlation_id
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from asyncgroup.broker.log.control_batches import control_batch
 from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.broker.log.record_reader import read_records
 from asyncgroup.config import ConsumerConfig
@@ -15,7 +16,7 @@ from asyncgroup.consumer.aborted import AbortedTransactions
 from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.control import ControlType, control_batch
+from asyncgroup.wire.control import ControlType
 from asyncgroup.wire.records import assign_offsets, read_batch_header, update_crc
 from tests.broker.batches import append, batch
 from tests.broker.transactional import Writer, transactional

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import uuid
 
+from asyncgroup.broker.log.control_batches import control_batch
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.control import ControlType, control_batch
+from asyncgroup.wire.control import ControlType
 from tests.broker.batches import batch
 from tests.interop.parity.compare import Difference, Explained, differences, unexplained
 from tests.interop.parity.plain import Names, paths, plain

@@ -6,11 +6,11 @@ import random
 from typing import Any, Final
 from uuid import UUID
 
+from asyncgroup.broker.net.request_frames import encode_response
 from asyncgroup.errors import DecodeError, UnsupportedVersionError
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import decode, encode
 from asyncgroup.wire.message import Message
-from asyncgroup.wire.protocol import encode_response
 from asyncgroup.wire.schema import FieldSpec, MessageSpec, StructSpec, message_spec
 
 RANGES: Final = {

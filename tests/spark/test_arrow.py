@@ -15,7 +15,7 @@ from asyncgroup.errors import CorruptRecordsError, UsageError
 from asyncgroup.model import Batch, Record, TopicPartition
 from asyncgroup.spark.arrow import MAX_ROWS, TARGET_BYTES, TARGET_ROWS, ArrowBatches
 from tests.consumer.support import TP, batch, legacy
-from tests.wire.test_columnar import batches
+from tests.consumer.test_columnar import batches
 
 pa = pytest.importorskip("pyarrow")
 

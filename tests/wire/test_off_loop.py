@@ -10,8 +10,8 @@ import warnings
 
 import pytest
 
+from asyncgroup.broker.log.compression import compress
 from asyncgroup.errors import CorruptRecordsError
-from asyncgroup.wire.compression import compress
 from asyncgroup.wire.decompression import CODECS, decompress
 from asyncgroup.wire.off_loop import LARGE_COMPRESSED, LARGE_DECOMPRESSED, run_off_loop, should_offload
 

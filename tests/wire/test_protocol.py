@@ -10,18 +10,20 @@ from hypothesis import given, strategies as st
 from kio.serial import entity_writer
 from kio.static.primitive import i16, i32
 
+from asyncgroup.broker.net.request_frames import (
+    DecodedRequestHeader,
+    decode_request_body,
+    decode_request_header,
+    encode_response,
+)
 from asyncgroup.errors import DecodeError, UnsupportedVersionError
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import decode, encode
 from asyncgroup.wire.protocol import (
     API_BY_NAME,
     APIS,
-    DecodedRequestHeader,
-    decode_request_body,
-    decode_request_header,
     decode_response,
     encode_request,
-    encode_response,
     read_correlation_id,
 )
 from asyncgroup.wire.schema import message_spec

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from asyncgroup.broker.log.compacted_batches import delete_horizon, empty_batch, rewrite_batch
 from asyncgroup.broker.log.producer_state import AbortedTransaction, LastRecord
 from asyncgroup.broker.log.segments import StoredBatch
 from asyncgroup.model import Record
-from asyncgroup.wire.compacted_batches import delete_horizon, empty_batch, rewrite_batch
 from asyncgroup.wire.control import ControlType, read_control_type
 from asyncgroup.wire.primitives import Buffer
 from asyncgroup.wire.records import BatchHeader, decode_batch, read_batch_header

@@ -15,13 +15,14 @@ from typing import Final, NamedTuple
 
 from asyncgroup.broker.errors import PartitionError
 from asyncgroup.broker.log.batch_validator import ValidBatch
+from asyncgroup.broker.log.control_batches import control_batch
 from asyncgroup.broker.log.leader_epochs import LeaderEpochs
 from asyncgroup.broker.log.log_segments import LogSegments
 from asyncgroup.broker.log.producer_state import AbortedTransaction, ProducerStateManager
 from asyncgroup.broker.log.segment_cleaner import LogToClean, SegmentCleaner
 from asyncgroup.broker.log.segments import Segment, StoredBatch
 from asyncgroup.error_codes import ErrorCode
-from asyncgroup.wire.control import ControlType, control_batch, read_control_type
+from asyncgroup.wire.control import ControlType, read_control_type
 from asyncgroup.wire.primitives import Buffer
 from asyncgroup.wire.records import BatchHeader, read_batch_header
 

@@ -20,19 +20,19 @@ from asyncgroup.broker.errors import CloseConnection
 from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.net.frames import FrameBuffer
 from asyncgroup.broker.net.listener import Listener
+from asyncgroup.broker.net.request_frames import (
+    DecodedRequestHeader,
+    decode_request_body,
+    decode_request_header,
+    encode_response,
+)
 from asyncgroup.broker.net.sasl import MAX_TOKEN_BYTES, Authenticator
 from asyncgroup.broker.net.service import ApiHandler, Call
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import DecodeError, ProtocolError
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.wire.message import Message
-from asyncgroup.wire.protocol import (
-    API_VERSIONS_KEY,
-    DecodedRequestHeader,
-    decode_request_body,
-    decode_request_header,
-    encode_response,
-)
+from asyncgroup.wire.protocol import API_VERSIONS_KEY
 
 __all__ = ["ServerConnection"]
 

@@ -7,10 +7,10 @@ import math
 import pytest
 
 from asyncgroup.broker.errors import AppendError, KafkaStorageError, PartitionError
+from asyncgroup.broker.log.compacted_batches import delete_horizon
 from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.broker.log.record_reader import find_timestamp, latest_timestamp, read_records
 from asyncgroup.error_codes import ErrorCode
-from asyncgroup.wire.compacted_batches import delete_horizon
 from asyncgroup.wire.records import crc_is_valid, iter_batch_headers
 from tests.broker.batches import append, batch, keyed, offsets, sequenced
 from tests.broker.transactional import Writer

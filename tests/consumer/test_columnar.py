@@ -9,10 +9,10 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hypothesis import given, strategies as st
 
 from asyncgroup.columns import RecordColumns
+from asyncgroup.consumer.columnar import is_dense, read_columns
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.model import Record
 from asyncgroup.wire import compiled
-from asyncgroup.wire.columnar import is_dense, read_columns
 from asyncgroup.wire.records import (
     CODECS,
     BatchHeader,

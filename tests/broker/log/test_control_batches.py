@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
+from asyncgroup.broker.log.control_batches import control_batch
 from asyncgroup.errors import CorruptRecordsError
-from asyncgroup.wire.control import ControlType, control_batch, read_control_type
+from asyncgroup.wire.control import ControlType, read_control_type
 from asyncgroup.wire.records import BatchBuilder, crc_is_valid, read_batch_header, update_crc
 
 KAFKA = bytes.fromhex(

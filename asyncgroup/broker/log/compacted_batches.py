@@ -11,8 +11,8 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
+from asyncgroup.broker.log.compression import compress
 from asyncgroup.model import Record
-from asyncgroup.wire.compression import compress
 from asyncgroup.wire.records import LOG_OVERHEAD, BatchHeader, update_crc
 
 __all__ = ["delete_horizon", "empty_batch", "rewrite_batch"]

@@ -1,0 +1,44 @@
+"""Write control batches: the COMMIT and ABORT markers that end a transaction in a partition (KIP-98).
+
+The format, and reading them, are in `wire/control.py`.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from asyncgroup.wire.control import KEY, ControlType
+from asyncgroup.wire.records import BatchBuilder, update_crc
+
+__all__ = ["control_batch"]
+
+_VALUE = struct.Struct(">hi")
+"""The value: version and coordinator epoch."""
+
+_VERSION: Final = 0
+_ATTRIBUTES_LOW: Final = 22
+"""Position of the attributes' low byte in a batch."""
+
+_LOG_APPEND_TIME: Final = 0x08
+_CONTROL: Final = 0x20
+
+
+def control_batch(
+    control_type: ControlType,
+    producer_id: int,
+    producer_epoch: int,
+    *,
+    coordinator_epoch: int = 0,
+    timestamp: int = -1,
+    append_time: bool = False,
+) -> bytes:
+    """Return a marker with base offset 0; `timestamp` in ms, with timestamp type LogAppendTime if `append_time`."""
+    builder = BatchBuilder(
+        "none", 1 << 10, transactional=True, producer_id=producer_id, producer_epoch=producer_epoch
+    )
+    builder.append(timestamp, KEY.pack(_VERSION, control_type), _VALUE.pack(_VERSION, coordinator_epoch))
+    batch = bytearray(builder.build())
+    batch[_ATTRIBUTES_LOW] |= _CONTROL | (_LOG_APPEND_TIME if append_time else 0)
+    update_crc(batch)
+    return bytes(batch)
