@@ -168,19 +168,19 @@ def _crc_matches(batch: Buffer, crc: int) -> bool:
 def check_batch(
     topic: str, partition: int, batch: Buffer, header: BatchHeader, check_crc: bool = True
 ) -> None:
-    """Check a batch of magic 2 before it is read: size, codec and, with `check_crc`, the CRC.
+    """Check a batch of magic 2 before it is read: size, CRC (with `check_crc`) and codec.
 
     Raises as `decode_batch` does.
     """
     if len(batch) != header.size:  # aiokafka's compiled reader trusts the size in the header
         text = f"the buffer has {len(batch)} bytes, the batch {header.size}"
         raise CorruptRecordsError(f"{_location(topic, partition, header)}: {text}")
-    if header.codec >= len(CODECS):
-        text = f"unknown compression codec {header.codec:#04x}"
-        raise UnsupportedVersionError(f"{_location(topic, partition, header)}: {text}")
     if check_crc and not _crc_matches(batch, header.crc):
         text = "the CRC of the batch does not match its bytes"
         raise CorruptRecordsError(f"{_location(topic, partition, header)}: {text}")
+    if header.codec >= len(CODECS):
+        text = f"unknown compression codec {header.codec:#04x}"
+        raise UnsupportedVersionError(f"{_location(topic, partition, header)}: {text}")
 
 
 def payload(batch: Buffer) -> memoryview:

@@ -190,7 +190,6 @@ class TestDamage:
     @pytest.mark.parametrize("codec", CODECS)
     def test_every_damaged_byte_is_detected_by_the_crc(self, codec):
         batch = built(codec)
-        header = read_batch_header(batch)
         for position in range(ATTRIBUTES, len(batch)):
             damaged = bytearray(batch)
             damaged[position] ^= 0x55
@@ -198,7 +197,7 @@ class TestDamage:
             with pytest.raises(
                 CorruptRecordsError, match="t-3 at offset 0: the CRC of the batch does not match its bytes"
             ):
-                decode_batch("t", 3, bytes(damaged), header)
+                decode_batch("t", 3, bytes(damaged), read_batch_header(damaged))
 
     def test_the_crc_check_can_be_skipped(self):
         batch = bytearray(built(records=[(TIME, None, b"value", ())]))
