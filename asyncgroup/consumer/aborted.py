@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from asyncgroup.wire.batch_view import BatchView
 from asyncgroup.wire.control import ControlType, read_control_type
-from asyncgroup.wire.primitives import Buffer
-from asyncgroup.wire.records import BatchHeader, crc_is_valid
 
 __all__ = ["AbortedTransactions", "ListedTransaction"]
 
@@ -41,22 +40,22 @@ class AbortedTransactions:
     def __repr__(self) -> str:
         return f"<AbortedTransactions {len(self._upcoming)} upcoming, {len(self._producers)} open>"
 
-    def is_aborted(self, header: BatchHeader, batch: Buffer) -> bool:
-        """Return whether the next batch belongs to an aborted transaction; `batch` holds the bytes of this batch only.
+    def is_aborted(self, batch: BatchView) -> bool:
+        """Return whether the next batch belongs to an aborted transaction.
 
         Raises CorruptRecordsError for a transaction marker that cannot be read although its checksum is right.
         """
-        producer_id = header.producer_id
+        producer_id = batch.producer_id
         if producer_id < 0:
             return False
-        while self._upcoming and self._upcoming[-1][0] <= header.last_offset:
+        while self._upcoming and self._upcoming[-1][0] <= batch.last_offset:
             self._producers.add(self._upcoming.pop()[1])
         if producer_id not in self._producers:
             return False
-        if self._check_crcs and not crc_is_valid(batch):
+        if self._check_crcs and not batch.crc_is_valid():
             return False  # the header cannot be trusted; reading the batch will raise the error
-        if header.is_control:
-            if read_control_type(batch, header, check_crc=False) is ControlType.ABORT:
+        if batch.is_control:
+            if read_control_type(batch, check_crc=False) is ControlType.ABORT:
                 self._producers.discard(producer_id)
             return False
-        return header.is_transactional
+        return batch.is_transactional

@@ -29,7 +29,7 @@ from asyncgroup.errors import AsyncGroupError, BrokerError, RequestTimedOut
 from asyncgroup.lifecycle import cancel_and_wait
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.records import truncated_batch_size
+from asyncgroup.wire.batch_view import truncated_batch_size
 
 __all__ = ["BrokerFetcher", "lanes_of"]
 

@@ -13,29 +13,17 @@ from typing import TypeAlias
 from asyncgroup.columns import RecordColumns
 from asyncgroup.consumer.aborted import AbortedTransactions, ListedTransaction
 from asyncgroup.consumer.columnar import read_columns
-from asyncgroup.consumer.decoding import is_slow
-from asyncgroup.consumer.lazy_records import LazyRecords, RawBatch
+from asyncgroup.consumer.lazy_records import LazyRecords, is_slow
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.model import Record, TopicPartition, add_records
+from asyncgroup.wire.batch_view import PREFIX_BYTES, BatchView, complete_bytes, iter_batches
 from asyncgroup.wire.primitives import Buffer
-from asyncgroup.wire.records import (
-    LOG_OVERHEAD,
-    MAX_DECOMPRESSED,
-    BatchHeader,
-    check_batch,
-    crc_is_valid,
-    decode_batch,
-    is_large_compressed,
-    iter_batch_headers,
-)
+from asyncgroup.wire.records import MAX_DECOMPRESSED, check_batch, decode_batch, is_large_compressed
 
 __all__ = ["OnSkip", "RecordBuffer"]
 
 OnSkip: TypeAlias = Callable[[CorruptRecordsError], None]
 """Called with the error of a batch that was skipped (`on_corrupt_batch="skip"`)."""
-
-_LOOK_BYTES = LOG_OVERHEAD + 5
-"""Bytes at the beginning of a batch that contain its length and magic."""
 
 
 class RecordBuffer:
@@ -94,7 +82,7 @@ class RecordBuffer:
         """As of the last fetch; no batch reaches beyond it."""
         self.batch_bytes = 0
         """Wire bytes of the batch added last: an estimate for the next ones."""
-        self._batches: deque[RawBatch] = deque()
+        self._batches: deque[BatchView] = deque()
         self.seek(offset, epoch)
 
     def __repr__(self) -> str:
@@ -103,7 +91,7 @@ class RecordBuffer:
     def seek(self, offset: int, epoch: int = -1) -> None:
         """Drop everything and continue at `offset`; `epoch` is the leader epoch of the record before it, -1 if unknown."""
         self._batches.clear()
-        self._ready: tuple[RawBatch, list[Record] | BaseException] | None = None
+        self._ready: tuple[BatchView, list[Record] | BaseException] | None = None
         """The front batch's records, or the error of decoding it, if a thread has decoded it."""
         self.framing_error: CorruptRecordsError | None = None
         self.fetched_epoch = epoch
@@ -146,9 +134,9 @@ class RecordBuffer:
             return self.decoded[-1].offset
         if not self._batches:
             return self.fetch_offset
-        header = self._batches[0].header
+        batch = self._batches[0]
         # a compressed message set (magic 0 or 1) has only its last offset in the header
-        return max(self._floor, header.base_offset) if header.magic >= 2 else self._floor
+        return max(self._floor, batch.base_offset) if batch.magic >= 2 else self._floor
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -170,27 +158,26 @@ class RecordBuffer:
             self.framing_error = CorruptRecordsError(f"partition {self._tp}: {error}")
 
     def _add_batches(self, view: memoryview, aborted: AbortedTransactions | None) -> None:
-        for header in iter_batch_headers(view):
-            self.batch_bytes, end = header.size, header.next_offset
-            data = view[header.start : header.start + header.size]
+        for batch in iter_batches(view):
+            self.batch_bytes, end = batch.size, batch.next_offset
             hidden = False
-            if header.magic >= 2:
-                if header.last_offset_delta < 0 or header.record_count < 0:
+            if batch.magic >= 2:
+                if batch.last_offset_delta < 0 or batch.record_count < 0:
                     # otherwise it would count as fetched before, and be fetched again and again
-                    raise CorruptRecordsError(f"batch at offset {header.base_offset}: impossible counts")
-                hidden = aborted is not None and aborted.is_aborted(header, data)
+                    raise CorruptRecordsError(f"batch at offset {batch.base_offset}: impossible counts")
+                hidden = aborted is not None and aborted.is_aborted(batch)
                 if end <= self.fetch_offset:
                     continue
                 # with a wrong checksum a data batch may look like a marker; it is kept, so that reading it raises
-                hidden = hidden or (header.is_control and (not self._check_crcs or crc_is_valid(data)))
+                hidden = hidden or (batch.is_control and (not self._check_crcs or batch.crc_is_valid()))
             if not hidden:
-                self._batches.append(RawBatch(header, data))
-                self.bytes += header.size
-                self._undecoded += header.record_count
+                self._batches.append(batch)
+                self.bytes += batch.size
+                self._undecoded += batch.record_count
                 self.records_end = max(self.records_end, end)
             if end > self.fetch_offset:
                 self.fetch_offset = end
-                self.fetched_epoch = header.leader_epoch if header.magic >= 2 else -1
+                self.fetched_epoch = batch.leader_epoch  # -1 in magic 0 and 1
 
     def pop(self) -> Record | None:
         """Return the next record of the front batch; None if it has no more (call `advance` then)."""
@@ -209,18 +196,18 @@ class RecordBuffer:
     # --- large batches ------------------------------------------------------------------------------------------
 
     @property
-    def large_front(self) -> RawBatch | None:
+    def large_front(self) -> BatchView | None:
         """The next batch to decode if it is large and no thread has decoded it yet, else None."""
         if self.decoded or not self._batches or (self._ready and self._ready[0] is self._batches[0]):
             return None
         batch = self._batches[0]
-        return batch if is_slow(*batch) else None
+        return batch if is_slow(batch) else None
 
-    def decode_call(self, batch: RawBatch) -> Callable[[], list[Record]]:
+    def decode_call(self, batch: BatchView) -> Callable[[], list[Record]]:
         """Return a function that decodes a batch; it may run in any thread, its result is for `set_decoded`."""
-        return partial(decode_batch, *self._tp, batch.data, batch.header, self._check_crcs, self._limit)
+        return partial(decode_batch, *self._tp, batch, self._check_crcs, self._limit)
 
-    def set_decoded(self, batch: RawBatch, outcome: list[Record] | BaseException) -> None:
+    def set_decoded(self, batch: BatchView, outcome: list[Record] | BaseException) -> None:
         """Store a batch's records, or the error of decoding it, until `advance`; ignored if it is not the front batch."""
         if self._batches and self._batches[0] is batch:
             self._ready = (batch, outcome)
@@ -245,17 +232,17 @@ class RecordBuffer:
         if not self._batches:
             self._raise_broken()
             return False
-        header = self._batches[0].header
+        batch = self._batches[0]
         try:
             records = self._decode_front()
         except CorruptRecordsError as error:
-            self._skip(header, error)
+            self._skip(batch, error)
             return True
         self._batches.popleft()
-        self._undecoded -= header.record_count
-        self._size = header.size
+        self._undecoded -= batch.record_count
+        self._size = batch.size
         self.batches_read += 1
-        end = max(header.next_offset, records[-1].offset + 1 if records else 0)
+        end = max(batch.next_offset, records[-1].offset + 1 if records else 0)
         # a fetch from the middle of a batch returns the whole batch: skip the records before the fetch offset
         if records and records[0].offset < self._floor:
             records = [record for record in records if record.offset >= self._floor]
@@ -274,20 +261,20 @@ class RecordBuffer:
         """
         if self.decoded or not self._batches:
             return self._read_decoded(columns, end)
-        header, data = self._batches[0]
-        if header.magic < 2:
+        batch = self._batches[0]
+        if batch.magic < 2:
             return self._floor < end and self.advance() and self._read_decoded(columns, end)
-        floor, batch_end = self._floor, header.next_offset
-        if max(floor, header.base_offset) >= end:
+        floor, batch_end = self._floor, batch.next_offset
+        if max(floor, batch.base_offset) >= end:
             return False
         try:
-            check_batch(*self._tp, data, header, self._check_crcs)
-            read_columns(*self._tp, data, header, columns, start=floor, end=end, limit=self._limit)
+            check_batch(*self._tp, batch, self._check_crcs)
+            read_columns(*self._tp, batch, columns, start=floor, end=end, limit=self._limit)
         except CorruptRecordsError as error:
-            self._skip(header, error)
+            self._skip(batch, error)
             return True
         if batch_end <= end:
-            self._drop_front(header)
+            self._drop_front(batch)
         if batch_end > floor:
             self._floor = min(batch_end, end)
         return True
@@ -307,36 +294,36 @@ class RecordBuffer:
 
     def copy_batches(self) -> None:
         """Copy the buffered batches out of the responses that they came in, so that those can be freed."""
-        self._batches = deque(RawBatch(header, bytes(data)) for header, data in self._batches)
+        self._batches = deque(batch.copy() for batch in self._batches)
 
     def _raise_broken(self) -> None:
         if self.framing_error is not None:
             error, self.framing_error = self.framing_error, None
             raise error
 
-    def _skip(self, header: BatchHeader, error: CorruptRecordsError) -> None:
+    def _skip(self, batch: BatchView, error: CorruptRecordsError) -> None:
         """Skip the front batch and report it; raise `error` instead without `on_skip`, or if the batch's end is unknown."""
-        if self._on_skip is None or not self._has_known_end(header):
+        if self._on_skip is None or not self._has_known_end(batch):
             raise error
-        self._drop_front(header)
-        first = max(self._floor, header.base_offset)
-        self._floor = max(self._floor, header.next_offset)
-        text = f"partition {self._tp}: offsets {first} to {header.last_offset} are skipped"
+        self._drop_front(batch)
+        first = max(self._floor, batch.base_offset)
+        self._floor = max(self._floor, batch.next_offset)
+        text = f"partition {self._tp}: offsets {first} to {batch.last_offset} are skipped"
         self._on_skip(CorruptRecordsError(f"{text}: {error}"))
 
-    def _has_known_end(self, header: BatchHeader) -> bool:
-        if header.magic < 2 or header.next_offset > self.high_water_mark:
+    def _has_known_end(self, batch: BatchView) -> bool:
+        if batch.magic < 2 or batch.next_offset > self.high_water_mark:
             return False
-        following = self._batches[1].header if len(self._batches) > 1 else None
-        if following is not None and following.magic >= 2 and following.base_offset >= header.next_offset:
+        following = self._batches[1] if len(self._batches) > 1 else None
+        if following is not None and following.magic >= 2 and following.base_offset >= batch.next_offset:
             return True
-        return header.record_count == header.last_offset_delta + 1
+        return batch.is_dense
 
-    def _drop_front(self, header: BatchHeader) -> None:
+    def _drop_front(self, batch: BatchView) -> None:
         """Remove the front batch as a whole: it was skipped, or is handed out undecoded."""
         self._batches.popleft()
-        self._undecoded -= header.record_count
-        self.bytes -= header.size
+        self._undecoded -= batch.record_count
+        self.bytes -= batch.size
         self.batches_read += 1
 
     def pop_records(self, max_records: int, max_bytes: int) -> LazyRecords:
@@ -350,11 +337,11 @@ class RecordBuffer:
         used = self._size
         while (room := max_records - len(taken)) > 0:
             if not self.decoded:
-                if not self._batches or (taken and used + self._batches[0].header.size > max_bytes):
+                if not self._batches or (taken and used + self._batches[0].size > max_bytes):
                     break
                 if self.large_front is not None:
                     break  # a thread has to decode it before the next call
-                used += self._batches[0].header.size
+                used += self._batches[0].size
                 try:
                     self._next_within(room, taken)
                 except Exception:
@@ -369,25 +356,24 @@ class RecordBuffer:
 
     def _next_within(self, room: int, taken: LazyRecords) -> None:
         """Hand the front batch out undecoded if all of its records are wanted, else decode it."""
-        header, data = self._batches[0]
+        batch = self._batches[0]
         # corruption may show only in decoding; after the batch has left the buffer it cannot be skipped any more
         must_decode = self.decode_eagerly or self._on_skip is not None or self._ready is not None
-        if must_decode or header.record_count > room or not self._is_ours_alone(header):
+        if must_decode or batch.record_count > room or not self._is_ours_alone(batch):
             self.advance()
             return
-        check_batch(*self._tp, data, header, self._check_crcs)
+        check_batch(*self._tp, batch, self._check_crcs)
         # a batch that may exceed the limit is decoded here, so that the error is raised by this call and not to the reader
-        if is_large_compressed(data, header, self._limit):
+        if is_large_compressed(batch, self._limit):
             self.advance()
             return
-        taken.add_batch(self._batches[0])
-        self._drop_front(header)
-        self._floor = header.next_offset
+        taken.add_batch(batch)
+        self._drop_front(batch)
+        self._floor = batch.next_offset
 
-    def _is_ours_alone(self, header: BatchHeader) -> bool:
+    def _is_ours_alone(self, batch: BatchView) -> bool:
         """Return whether every offset of a batch has a record, and none lies before the position."""
-        whole = header.magic >= 2 and header.record_count == header.last_offset_delta + 1
-        return whole and header.base_offset >= self._floor
+        return batch.magic >= 2 and batch.is_dense and batch.base_offset >= self._floor
 
     def _take_decoded(self, room: int, taken: LazyRecords) -> None:
         part = self.decoded[-room:]
@@ -404,11 +390,6 @@ def _kept(data: memoryview, *, zero_copy: bool) -> memoryview:
     A broker cuts the last batch off at the requested size (KIP-74). This incomplete batch is useless, but would stay in
     memory, uncounted, as long as the batches before it: where batches are large, almost as much again as those.
     """
-    end = 0
-    while len(data) - end >= _LOOK_BYTES:
-        size = LOG_OVERHEAD + int.from_bytes(data[end + 8 : end + 12], signed=True)
-        if size <= LOG_OVERHEAD or size > len(data) - end:
-            break
-        end += size
-    kept = data[: end + _LOOK_BYTES]  # enough of the rest to check that a batch begins there
+    end = complete_bytes(data)
+    kept = data[: end + PREFIX_BYTES]  # enough of the rest to check that a batch begins there
     return kept if zero_copy and len(data) - end <= end // 8 else memoryview(bytes(kept))

@@ -7,25 +7,19 @@ from itertools import islice
 from typing import Any, Final
 
 from asyncgroup.columns import RecordColumns
+from asyncgroup.wire.batch_view import BatchView
 from asyncgroup.wire.decompression import MAX_DECOMPRESSED
-from asyncgroup.wire.primitives import Buffer
-from asyncgroup.wire.records import BatchHeader, raw_records, translate_error
+from asyncgroup.wire.records import raw_records, translate_error
 
-__all__ = ["is_dense", "read_columns"]
+__all__ = ["read_columns"]
 
 _LAST: Final = 2**63 - 1
-
-
-def is_dense(header: BatchHeader) -> bool:
-    """Whether the batch has a record for every offset from its base offset to its last offset; compaction leaves gaps."""
-    return header.record_count == header.last_offset_delta + 1
 
 
 def read_columns(
     topic: str,
     partition: int,
-    batch: Buffer,
-    header: BatchHeader,
+    batch: BatchView,
     columns: RecordColumns,
     *,
     start: int = 0,
@@ -37,10 +31,10 @@ def read_columns(
     Raises as `decode_batch` does; then nothing is appended.
     """
     length = len(columns)
-    base, next_offset = header.base_offset, header.next_offset
+    base, next_offset = batch.base_offset, batch.next_offset
     try:
-        raws, size = raw_records(batch, header, limit)
-        if not is_dense(header):
+        raws, size = raw_records(batch, limit)
+        if not batch.is_dense:
             found = [raw for raw in raws if start <= raw.offset < end]
             offsets: range | list[int] = [raw.offset for raw in found]
             _append(found, columns)
@@ -52,9 +46,9 @@ def read_columns(
             _append(raws, columns)
     except Exception as error:  # decompressors raise errors without a common base class
         columns.truncate(length)
-        raise translate_error(error, topic, partition, header) from error
+        raise translate_error(error, topic, partition, batch) from error
     columns.size += size
-    columns.add_run(topic, partition, header.timestamp_type, offsets)
+    columns.add_run(topic, partition, batch.timestamp_type, offsets)
 
 
 def _append(raws: Iterable[Any], columns: RecordColumns) -> None:

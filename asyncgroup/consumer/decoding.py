@@ -4,41 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
 
-from asyncgroup.wire.decompression import CODECS, size_hint
+from asyncgroup.consumer.buffer import RecordBuffer
+from asyncgroup.model import Record
+from asyncgroup.wire.batch_view import BatchView
 from asyncgroup.wire.off_loop import run_off_loop
-from asyncgroup.wire.primitives import Buffer
-from asyncgroup.wire.records import BatchHeader, payload
 
-if TYPE_CHECKING:
-    from asyncgroup.consumer.buffer import RecordBuffer
-    from asyncgroup.consumer.lazy_records import RawBatch
-    from asyncgroup.model import Record
-
-__all__ = ["LARGE_BYTES", "LARGE_COUNT", "BatchDecoder", "is_slow"]
-
-LARGE_BYTES: Final = 2 << 20
-"""Decompressed bytes from which a batch is large. Up to there checking and decoding take about 10 ms, the time that a
-reader may hold the event loop; in larger ones the hop to a thread and back (about 0.1 ms) does not matter.
-"""
-
-LARGE_COUNT: Final = 50_000
-"""Records from which a batch is large: many small records take longer to decode than their bytes suggest."""
-
-_LARGE_LEGACY: Final = 1 << 12
-"""Compressed bytes from which a message set (magic 0 or 1) is large: its decompressed size is not determined."""
-
-
-def is_slow(header: BatchHeader, data: Buffer) -> bool:
-    """Return whether a batch takes so long to decode that a thread should do it."""
-    if header.record_count > LARGE_COUNT or header.size > LARGE_BYTES:
-        return True
-    if header.codec == CODECS["none"]:
-        return False
-    if header.magic < 2:
-        return header.size > _LARGE_LEGACY
-    return size_hint(header.codec, payload(data)) > LARGE_BYTES
+__all__ = ["BatchDecoder"]
 
 
 class BatchDecoder:
@@ -51,7 +23,7 @@ class BatchDecoder:
     def __init__(self, buffer: RecordBuffer, on_done: Callable[[], None]) -> None:
         self._buffer = buffer
         self._on_done = on_done
-        self._batch: RawBatch | None = None  # the batch that `_task` decodes
+        self._batch: BatchView | None = None  # the batch that `_task` decodes
         self._task: asyncio.Task[list[Record]] | None = None
 
     def __repr__(self) -> str:
@@ -72,7 +44,7 @@ class BatchDecoder:
             self._start(batch)
         return True
 
-    def _start(self, batch: RawBatch) -> None:
+    def _start(self, batch: BatchView) -> None:
         work = run_off_loop(self._buffer.decode_call(batch))
         self._batch = batch
         self._task = asyncio.get_running_loop().create_task(work, name=f"decode for {self._buffer}")

@@ -4,22 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import NamedTuple, overload
+from typing import Final, overload
 
 from asyncgroup.columns import RecordColumns
 from asyncgroup.consumer.columnar import read_columns
 from asyncgroup.model import Record, TopicPartition, add_records
-from asyncgroup.wire.primitives import Buffer
-from asyncgroup.wire.records import MAX_DECOMPRESSED, BatchHeader, read_batch
+from asyncgroup.wire.batch_view import BatchView
+from asyncgroup.wire.decompression import CODECS, size_hint
+from asyncgroup.wire.records import MAX_DECOMPRESSED, read_batch
 
-__all__ = ["LazyRecords", "RawBatch"]
+__all__ = ["LARGE_BYTES", "LARGE_COUNT", "LazyRecords", "is_slow"]
 
 
-class RawBatch(NamedTuple):
-    """One record batch in wire format, with its parsed header."""
+LARGE_BYTES: Final = 2 << 20
+"""Decompressed bytes from which a batch is large. Up to there checking and decoding take about 10 ms, the time that a
+reader may hold the event loop; in larger ones the hop to a thread and back (about 0.1 ms) does not matter.
+"""
 
-    header: BatchHeader
-    data: Buffer
+LARGE_COUNT: Final = 50_000
+"""Records from which a batch is large: many small records take longer to decode than their bytes suggest."""
+
+_LARGE_LEGACY: Final = 1 << 12
+"""Compressed bytes from which a message set (magic 0 or 1) is large: its decompressed size is not determined."""
+
+
+def is_slow(batch: BatchView) -> bool:
+    """Return whether a batch takes so long to decode that a thread should do it."""
+    if batch.record_count > LARGE_COUNT or batch.size > LARGE_BYTES:
+        return True
+    if batch.codec == CODECS["none"]:
+        return False
+    if batch.magic < 2:
+        return batch.size > _LARGE_LEGACY
+    return size_hint(batch.codec, batch.payload) > LARGE_BYTES
 
 
 class LazyRecords(Sequence[Record]):
@@ -38,17 +55,17 @@ class LazyRecords(Sequence[Record]):
     def __init__(self, tp: TopicPartition, limit: int = MAX_DECOMPRESSED) -> None:
         self._tp = tp
         self._limit = limit
-        self._parts: list[RawBatch | list[Record]] = []
+        self._parts: list[BatchView | list[Record]] = []
         self._count = 0
         self.on_unreadable: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
         return f"<LazyRecords {self._tp}: {self._count} records>"
 
-    def add_batch(self, batch: RawBatch) -> None:
+    def add_batch(self, batch: BatchView) -> None:
         """Append a record batch without gaps in its offsets that `check_batch` has accepted."""
         self._parts.append(batch)
-        self._count += batch.header.record_count
+        self._count += batch.record_count
 
     def add_records(self, records: list[Record]) -> None:
         """Append decoded records; at least one."""
@@ -59,21 +76,19 @@ class LazyRecords(Sequence[Record]):
     def first_offset(self) -> int:
         """The offset of the first record, taken from the header of an undecoded batch."""
         part = self._parts[0]
-        return part[0].offset if isinstance(part, list) else part.header.base_offset
+        return part[0].offset if isinstance(part, list) else part.base_offset
 
     @property
     def last_offset(self) -> int:
         """The offset of the last record, taken from the header of an undecoded batch."""
         part = self._parts[-1]
-        return part[-1].offset if isinstance(part, list) else part.header.last_offset
+        return part[-1].offset if isinstance(part, list) else part.last_offset
 
     @property
     def leader_epoch(self) -> int:
         """The leader epoch of the last record; -1 if unknown (message sets with magic 0 and 1 have none)."""
         part = self._parts[-1]
-        if isinstance(part, list):
-            return part[-1].leader_epoch
-        return part.header.leader_epoch if part.header.magic >= 2 else -1
+        return part[-1].leader_epoch if isinstance(part, list) else part.leader_epoch
 
     def __len__(self) -> int:
         return self._count
@@ -89,16 +104,16 @@ class LazyRecords(Sequence[Record]):
                 add_records(part, columns)
             else:
                 try:
-                    read_columns(*self._tp, part.data, part.header, columns, limit=self._limit)
+                    read_columns(*self._tp, part, columns, limit=self._limit)
                 except Exception:
                     if self.on_unreadable is not None:
                         self.on_unreadable()
                     raise
 
-    def _open(self, part: RawBatch | list[Record]) -> Iterator[Record] | list[Record]:
+    def _open(self, part: BatchView | list[Record]) -> Iterator[Record] | list[Record]:
         if isinstance(part, list):
             return part
-        return read_batch(*self._tp, part.data, part.header, self._limit, self.on_unreadable)
+        return read_batch(*self._tp, part, self._limit, self.on_unreadable)
 
     @overload
     def __getitem__(self, index: int) -> Record: ...

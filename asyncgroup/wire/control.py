@@ -10,8 +10,8 @@ import struct
 from enum import IntEnum
 
 from asyncgroup.errors import AsyncGroupError, CorruptRecordsError
-from asyncgroup.wire.primitives import Buffer
-from asyncgroup.wire.records import BatchHeader, check_batch, read_batch
+from asyncgroup.wire.batch_view import BatchView
+from asyncgroup.wire.records import check_batch, read_batch
 
 __all__ = ["KEY", "ControlType", "read_control_type"]
 
@@ -26,20 +26,20 @@ class ControlType(IntEnum):
     COMMIT = 1
 
 
-def read_control_type(batch: Buffer, header: BatchHeader, *, check_crc: bool = True) -> ControlType | None:
-    """Return the control type of a complete control batch (`batch` is exactly its bytes).
+def read_control_type(batch: BatchView, *, check_crc: bool = True) -> ControlType | None:
+    """Return the control type of a control batch.
 
     None for other control records, and for a batch without records after compaction. Raises CorruptRecordsError for
     malformed bytes.
     """
-    if header.record_count == 0:
+    if batch.record_count == 0:
         return None
     try:
-        check_batch("", -1, batch, header, check_crc)
-        record = next(iter(read_batch("", -1, batch, header)))
+        check_batch("", -1, batch, check_crc)
+        record = next(iter(read_batch("", -1, batch)))
         _, control_type = KEY.unpack_from(record.key or b"")
         return ControlType(control_type)
     except ValueError:
         return None  # snapshot and leader-change records of KRaft, and types of later versions
     except (AsyncGroupError, struct.error, StopIteration) as error:
-        raise CorruptRecordsError(f"control batch at offset {header.base_offset}: {error}") from error
+        raise CorruptRecordsError(f"control batch at offset {batch.base_offset}: {error}") from error

@@ -7,7 +7,8 @@ from typing import Any
 
 from asyncgroup.broker.log.batch_validator import check_batch
 from asyncgroup.broker.log.partition_log import LogAppendInfo, PartitionLog
-from asyncgroup.wire.records import BatchBuilder, iter_batch_headers
+from asyncgroup.wire.batch_view import iter_batches
+from asyncgroup.wire.records import BatchBuilder
 
 
 def batch(
@@ -50,7 +51,7 @@ def sequenced(first: int, count: int = 1, *, producer_id: int = 7, epoch: int = 
 
 def offsets(data) -> list[tuple[int, int]]:
     """Return the (first, last) offset of each batch."""
-    return [(header.base_offset, header.last_offset) for header in iter_batch_headers(bytes(data))]
+    return [(found.base_offset, found.last_offset) for found in iter_batches(bytes(data))]
 
 
 def with_crc(data: bytes, position: int, value: bytes) -> bytes:

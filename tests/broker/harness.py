@@ -22,8 +22,8 @@ from asyncgroup.broker.groups.requests import (
 from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
+from asyncgroup.wire.batch_view import iter_batches
 from asyncgroup.wire.control import ControlType
-from asyncgroup.wire.records import iter_batch_headers
 from tests.broker.batches import append
 
 GROUP = "g"
@@ -82,7 +82,7 @@ class OneLog:
         offset = self.log.start_offset
         while data := self.log.read(offset, 1 << 30, at_least_one=True):
             yield data
-            offset = max(header.next_offset for header in iter_batch_headers(data))
+            offset = max(batch.next_offset for batch in iter_batches(data))
 
     def append(self, _partition: int, batch: bytes) -> int:
         if self.refuses is not None:

@@ -18,8 +18,9 @@ from asyncgroup.broker.log.record_reader import (
     read_records,
 )
 from asyncgroup.broker.log.recovery import recover
+from asyncgroup.wire.batch_view import iter_batches
 from asyncgroup.wire.control import ControlType, read_control_type
-from asyncgroup.wire.records import BatchBuilder, decode_batch, iter_batch_headers
+from asyncgroup.wire.records import BatchBuilder, decode_batch
 from tests.broker.batches import append
 
 __all__ = ["NOW", "Driver", "FileLog", "MemoryLog", "operations"]
@@ -248,18 +249,17 @@ class Driver:
                 return found
             coming = sorted(log.aborted_transactions(position, data), key=lambda one: one.first_offset)
             aborting: set[int] = set()
-            for header in iter_batch_headers(data):
-                batch = memoryview(data)[header.start : header.start + header.size]
-                while coming and coming[0].first_offset <= header.last_offset:
+            for batch in iter_batches(data):
+                while coming and coming[0].first_offset <= batch.last_offset:
                     aborting.add(coming.pop(0).producer_id)
-                if header.is_control:
-                    if read_control_type(batch, header) is ControlType.ABORT:
-                        aborting.discard(header.producer_id)
-                elif header.record_count and not (header.is_transactional and header.producer_id in aborting):
-                    records = decode_batch("t", 0, batch, header)
+                if batch.is_control:
+                    if read_control_type(batch) is ControlType.ABORT:
+                        aborting.discard(batch.producer_id)
+                elif batch.record_count and not (batch.is_transactional and batch.producer_id in aborting):
+                    records = decode_batch("t", 0, batch)
                     found += [(r.offset, r.key, r.value) for r in records if r.offset >= position]
-                assert header.next_offset > position
-                position = header.next_offset
+                assert batch.next_offset > position
+                position = batch.next_offset
 
 
 def operations() -> st.SearchStrategy[Callable[[Driver], None]]:

@@ -15,7 +15,8 @@ from asyncgroup.consumer.budget import Budget
 from asyncgroup.consumer.partition_consumer import Interceptor, PartitionConsumer
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
-from asyncgroup.wire.records import CODECS, assign_offsets
+from asyncgroup.wire.batch_view import assign_offsets
+from asyncgroup.wire.records import CODECS
 
 TP = TopicPartition("orders", 3)
 CONTROL = 0x20

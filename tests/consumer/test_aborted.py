@@ -16,8 +16,8 @@ from asyncgroup.consumer.aborted import AbortedTransactions
 from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.batch_view import BatchView, assign_offsets, update_crc
 from asyncgroup.wire.control import ControlType
-from asyncgroup.wire.records import assign_offsets, read_batch_header, update_crc
 from tests.broker.batches import append, batch
 from tests.broker.transactional import Writer, transactional
 from tests.consumer.support import TP, make_consumer
@@ -163,19 +163,13 @@ def test_read_uncommitted_gets_all_records_but_no_markers(made):
     assert set(everything) <= set(gone)
 
 
-def header_of(data: bytes):
-    header = read_batch_header(data)
-    assert header is not None
-    return header
-
-
 def test_an_unreadable_marker_is_an_error():
     bad = bytearray(control_batch(ControlType.ABORT, 1, 0))
     bad[65] = 0x7E  # the length of its key
     update_crc(bad)
     aborted = AbortedTransactions([ListedTransaction(1, 0)], check_crcs=True)
     with pytest.raises(CorruptRecordsError, match="control batch at offset 0"):
-        aborted.is_aborted(header_of(bytes(bad)), bytes(bad))
+        aborted.is_aborted(BatchView(bytes(bad)))
 
 
 @pytest.mark.parametrize("check_crcs", [True, False])

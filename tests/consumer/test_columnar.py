@@ -9,18 +9,13 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hypothesis import given, strategies as st
 
 from asyncgroup.columns import RecordColumns
-from asyncgroup.consumer.columnar import is_dense, read_columns
+from asyncgroup.consumer.columnar import read_columns
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.model import Record
 from asyncgroup.wire import compiled
-from asyncgroup.wire.records import (
-    CODECS,
-    BatchHeader,
-    assign_offsets,
-    crc_is_valid,
-    decode_batch,
-    read_batch_header,
-)
+from asyncgroup.wire.batch_view import BatchView, assign_offsets, batch_at
+from asyncgroup.wire.primitives import Buffer
+from asyncgroup.wire.records import CODECS, decode_batch
 from tests.consumer.support import batch, corrupt
 from tests.wire.batches import log_append, with_valid_crc
 
@@ -47,10 +42,10 @@ def batches(draw: st.DrawFn) -> bytes:
     return bytes(data)
 
 
-def header_of(data: bytes) -> BatchHeader:
-    header = read_batch_header(data)
-    assert header is not None
-    return header
+def view_of(data: Buffer) -> BatchView:
+    found = batch_at(data)
+    assert found is not None
+    return found
 
 
 def rows_of(columns: RecordColumns) -> list[tuple[object, ...]]:
@@ -67,17 +62,17 @@ def rows_wanted(records: list[Record]) -> list[tuple[object, ...]]:
 
 @given(data=batches(), start=st.integers(-3, 40), length=st.integers(0, 40))
 def test_columns_match_the_records(data: bytes, start: int, length: int) -> None:
-    header = header_of(data)
-    first = header.base_offset + start
+    view = view_of(data)
+    first = view.base_offset + start
     whole, some, bare = (
         RecordColumns(include_headers=True),
         RecordColumns(include_headers=True),
         RecordColumns(),
     )
-    read_columns("t", 3, data, header, whole)
-    read_columns("t", 3, data, header, some, start=first, end=first + length)
-    read_columns("t", 3, data, header, bare, start=first, end=first + length)
-    records = decode_batch("t", 3, data, header)
+    read_columns("t", 3, view, whole)
+    read_columns("t", 3, view, some, start=first, end=first + length)
+    read_columns("t", 3, view, bare, start=first, end=first + length)
+    records = decode_batch("t", 3, view)
     assert rows_of(whole) == rows_wanted(records)
     wanted = [record for record in records if first <= record.offset < first + length]
     assert rows_of(some) == rows_wanted(wanted)
@@ -94,16 +89,16 @@ def test_offsets_without_gaps_are_a_range() -> None:
         batch(23, [23, 25]),
         batch(26, count=4),
     ):
-        read_columns("t", 3, data, header_of(data), columns)
+        read_columns("t", 3, view_of(data), columns)
     assert [run.offsets for run in columns.runs] == [range(5, 10), [20, 22, 23, 25], range(26, 30)]
     assert repr(columns) == "<RecordColumns: 13 records in 3 runs>"
     assert repr(columns.runs[0]) == "<RecordRun t-3: range(5, 10)>"
 
 
 def test_is_dense() -> None:
-    assert is_dense(header_of(batch(5, count=3)))
-    assert not is_dense(header_of(batch(5, [5, 7])))
-    assert not is_dense(header_of(batch(5, [5, 6], last=9)))
+    assert view_of(batch(5, count=3)).is_dense
+    assert not view_of(batch(5, [5, 7])).is_dense
+    assert not view_of(batch(5, [5, 6], last=9)).is_dense
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
@@ -113,9 +108,9 @@ def test_a_malformed_batch_appends_nothing(codec: str) -> None:
     data[-30:-20] = bytes(10)
     broken = with_valid_crc(bytes(data))
     columns = RecordColumns()
-    read_columns("t", 3, good := batch(0, count=3), header_of(good), columns)
+    read_columns("t", 3, view_of(batch(0, count=3)), columns)
     with pytest.raises(CorruptRecordsError, match="t-3 at offset 10"):
-        read_columns("t", 3, broken, header_of(broken), columns)
+        read_columns("t", 3, view_of(broken), columns)
     assert (len(columns), len(columns.keys), len(columns.values)) == (3, 3, 3)
     assert [run.offsets for run in columns.runs] == [range(3)]
 
@@ -123,21 +118,19 @@ def test_a_malformed_batch_appends_nothing(codec: str) -> None:
 def test_the_size_is_the_decompressed_size() -> None:
     data = batch(0, count=10, codec="gzip", value=bytes(10_000))
     columns = RecordColumns()
-    read_columns("t", 3, data, header_of(data), columns)
+    read_columns("t", 3, view_of(data), columns)
     assert len(data) < 5_000
     assert 100_000 < columns.size < 110_000
     with pytest.raises(CorruptRecordsError, match="more than the limit of 5000 bytes"):
-        read_columns("t", 3, data, header_of(data), columns, limit=5_000)
+        read_columns("t", 3, view_of(data), columns, limit=5_000)
 
 
 @pytest.mark.parametrize("crc32c", [compiled.crc32c, compiled.calc_crc32c])
 def test_crc_with_and_without_the_package_crc32c(monkeypatch: pytest.MonkeyPatch, crc32c: object) -> None:
     monkeypatch.setattr(compiled, "crc32c", crc32c)
     for form in (bytes, bytearray, memoryview):
-        assert crc_is_valid(form(batch(7, count=3)))
-        assert not crc_is_valid(form(corrupt(batch(7, count=3))))
-    assert not crc_is_valid(batch(7)[:40])
-    assert not crc_is_valid(b"")
+        assert view_of(form(batch(7, count=3))).crc_is_valid()
+        assert not view_of(form(corrupt(batch(7, count=3)))).crc_is_valid()
 
 
 def test_the_package_crc32c_is_used_if_installed() -> None:

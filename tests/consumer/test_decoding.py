@@ -11,11 +11,12 @@ import pytest
 
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer import buffer, decoding
-from asyncgroup.consumer.decoding import LARGE_BYTES, LARGE_COUNT, is_slow
+from asyncgroup.consumer.lazy_records import LARGE_BYTES, LARGE_COUNT, is_slow
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import CorruptRecordsError
+from asyncgroup.wire.batch_view import batch_at
 from asyncgroup.wire.off_loop import run_off_loop
-from asyncgroup.wire.records import CODECS, decode_batch, read_batch_header
+from asyncgroup.wire.records import CODECS, decode_batch
 from tests.consumer.support import batch, corrupt, feed, legacy, make_consumer
 
 pytestmark = pytest.mark.asyncio
@@ -200,9 +201,9 @@ async def test_a_reader_that_waits_for_a_thread_is_not_stalled() -> None:
 @pytest.mark.parametrize("codec", CODECS)
 async def test_which_batches_are_decoded_in_a_thread(codec: str) -> None:
     def looks_slow(data: bytes) -> bool:
-        header = read_batch_header(data)
-        assert header is not None
-        return is_slow(header, data)
+        view = batch_at(data)
+        assert view is not None
+        return is_slow(view)
 
     assert not looks_slow(batch(0, count=100, codec=codec, value=bytes(10_000)))
     assert not looks_slow(batch(0, count=1000, codec=codec, value=random.Random(1).randbytes(500)))
@@ -216,6 +217,6 @@ async def test_which_batches_are_decoded_in_a_thread(codec: str) -> None:
 async def test_a_compressed_message_set_is_judged_by_its_compressed_size() -> None:
     for count, slow in ((10, False), (100_000, True)):
         data = legacy(range(count), compressed=True)
-        header = read_batch_header(data)
-        assert header is not None
-        assert is_slow(header, data) is slow
+        view = batch_at(data)
+        assert view is not None
+        assert is_slow(view) is slow

@@ -13,7 +13,8 @@ from asyncgroup.config import ProducerConfig
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.batch import ProducerBatch, record_size
-from asyncgroup.wire.records import decode_batch, read_batch_header
+from asyncgroup.wire.batch_view import BatchView
+from asyncgroup.wire.records import decode_batch
 
 TPS = [TopicPartition("t", number) for number in range(4)]
 LEADER = {tp: tp.partition % 2 for tp in TPS}
@@ -45,10 +46,7 @@ def put(accumulator: RecordAccumulator, tp: TopicPartition, value: bytes) -> boo
 
 def values(batch: ProducerBatch) -> list[bytes | None]:
     data = batch.encoded()
-    header = read_batch_header(data)
-    assert header is not None
-    assert header.size == len(data)
-    return [record.value for record in decode_batch("t", 0, data, header)]
+    return [record.value for record in decode_batch("t", 0, BatchView(data))]
 
 
 @dataclass

@@ -20,7 +20,7 @@ from asyncgroup.broker.metadata.internal_topics import OFFSETS_PARTITIONS
 from asyncgroup.broker.metadata.java_hash import java_hash
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.records import iter_batch_headers
+from asyncgroup.wire.batch_view import iter_batches
 from tests.broker.client import Client, connect
 from tests.broker.requests import assigned
 from tests.real.support import RunningKafka
@@ -77,9 +77,9 @@ async def _read_partitions(client: Client) -> dict[int, Any]:
 async def append(leader: Client, place: int, data: bytes) -> None:
     """Append record batches to `__consumer_offsets`; the client's id must be `ADMIN`."""
     cls = m.ProduceRequest
-    for header in iter_batch_headers(data):
+    for found in iter_batches(data):
         # a producer's batch has base offset 0; the CRC does not include the base offset
-        batch = bytes(8) + data[header.start + 8 : header.start + header.size]
+        batch = bytes(8) + bytes(found.data[8:])
         topics = [cls.TopicProduceData(OFFSETS, partition_data=[cls.PartitionProduceData(place, batch)])]
         answer = await leader.ask(cls(acks=-1, timeout_ms=30_000, topic_data=topics), 9)
         assert answer.responses[0].partition_responses[0].error_code == 0
@@ -141,7 +141,7 @@ async def create_groups(life: SharedPartitionGroups) -> GroupsBefore:
     await life.ready("first")
     names = [life.name(of) for of in ("live", "empty", "gone", "simple")]
     live, empty, gone, simple = names
-    start = max((header.next_offset for header in iter_batch_headers(await life.log())), default=0)
+    start = max((batch.next_offset for batch in iter_batches(await life.log())), default=0)
     joined = await life.member(live)
     member = {"generation_id_or_member_epoch": 1, "member_id": joined.member_id}
     await life.commit(live, 3, **member)

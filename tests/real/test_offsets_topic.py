@@ -22,8 +22,9 @@ from asyncgroup.broker.groups.replayed import ReplayedPartition
 from asyncgroup.broker.groups.requests import GroupSnapshot
 from asyncgroup.broker.metadata.java_hash import java_hash
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.batch_view import iter_batches
 from asyncgroup.wire.control import read_control_type
-from asyncgroup.wire.records import decode_batch, iter_batch_headers
+from asyncgroup.wire.records import decode_batch
 from tests.broker.client import Client
 from tests.broker.requests import SUBSCRIPTION, assigned
 from tests.real.support import RunningKafka
@@ -166,7 +167,7 @@ class GroupsOnNode:
             if not got.records:
                 return data
             data += bytes(got.records)
-            offset = max(header.next_offset for header in iter_batch_headers(got.records))
+            offset = max(batch.next_offset for batch in iter_batches(got.records))
 
 
 @pytest_asyncio.fixture
@@ -224,14 +225,13 @@ async def replayed_partition(life: GroupsOnNode, mixed: str) -> ReplayedPartitio
 def _open_transactions(data: bytes, group: str) -> int:
     """Return the number of producers with offsets for the group and no marker after them."""
     found: set[int] = set()
-    for header in iter_batch_headers(data):
-        if header.is_control:
-            found.discard(header.producer_id)
-        elif header.is_transactional:
-            batch = data[header.start : header.start + header.size]
-            decoded = [decode_record(r.key, r.value) for r in decode_batch("", 0, batch, header)]
+    for batch in iter_batches(data):
+        if batch.is_control:
+            found.discard(batch.producer_id)
+        elif batch.is_transactional:
+            decoded = [decode_record(r.key, r.value) for r in decode_batch("", 0, batch)]
             if any(one is not None and one.group_id == group for one in decoded):
-                found.add(header.producer_id)
+                found.add(batch.producer_id)
     return len(found)
 
 
@@ -316,7 +316,7 @@ async def test_our_encoding_equals_kafkas(apache_kafka: RunningKafka, life: Grou
 
 async def test_the_same_requests_write_the_same_log(life: GroupsOnNode) -> None:
     """Compared batch by batch and field by field, without ids and times; the positions of markers may differ."""
-    before = max((header.next_offset for header in iter_batch_headers(await life.log())), default=0)
+    before = max((batch.next_offset for batch in iter_batches(await life.log())), default=0)
     await replayed_partition(life, (await create_groups(life))[-1])
     async with EmbeddedCluster() as cluster, connect_first_node(cluster) as client:
         cluster.create_topic(life.topic, 2)
@@ -334,21 +334,20 @@ def comparable_batches(data: bytes) -> list[dict[str, Any]]:
     """Return the batches of `create_groups` with ids numbered in order, the kind of each group, and without times."""
     ids: dict[Any, int] = {}
     found = []
-    for header in iter_batch_headers(data):
-        batch = data[header.start : header.start + header.size]
-        records = [] if header.is_control else decode_batch("", 0, batch, header)
+    for batch in iter_batches(data):
+        records = [] if batch.is_control else decode_batch("", 0, batch)
         decoded = [decode_record(record.key, record.value) for record in records]
-        producer = header.producer_id
-        if header.is_control and producer not in ids:
+        producer = batch.producer_id
+        if batch.is_control and producer not in ids:
             continue  # the marker of a transaction that an earlier test has left open
         found.append(
             {
                 "records": [_without_ids(one, ids) for one in decoded],
                 "producer": -1 if producer < 0 else ids.setdefault(producer, len(ids)),
-                "is_control": header.is_control,
-                "is_transactional": header.is_transactional,
-                "epoch": (header.producer_epoch, header.base_sequence, header.leader_epoch),
-                "marker": read_control_type(memoryview(batch), header) if header.is_control else None,
+                "is_control": batch.is_control,
+                "is_transactional": batch.is_transactional,
+                "epoch": (batch.producer_epoch, batch.base_sequence, batch.leader_epoch),
+                "marker": read_control_type(batch) if batch.is_control else None,
             }
         )
     return found

@@ -12,7 +12,7 @@ from asyncgroup.broker.log.record_reader import read_records
 from asyncgroup.broker.metadata.topics import Partition
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.control import ControlType
-from asyncgroup.wire.records import BatchBuilder, read_batch_header
+from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import append
 from tests.broker.internals import complete_delayed_operations, controller_of, partition_of
 
@@ -162,11 +162,10 @@ class RandomLogs:
         """Yield offset, value and producer id (-1 outside of transactions) of every record in the log."""
         log = self.partition_of(tp).log
         producers = {}
-        for batch in log.segments.batch_index.batches:
-            header = read_batch_header(batch.bytes())
-            assert header is not None
-            for offset in range(header.base_offset, header.next_offset):
-                producers[offset] = header.producer_id if header.is_transactional else -1
+        for stored in log.segments.batch_index.batches:
+            batch = stored.read()
+            for offset in range(batch.base_offset, batch.next_offset):
+                producers[offset] = batch.producer_id if batch.is_transactional else -1
         for record in read_records(log):
             assert record.value is not None
             yield record.offset, record.value, producers[record.offset]

@@ -22,7 +22,7 @@ from asyncgroup.broker.log.open_files import OpenFiles
 from asyncgroup.broker.log.partition_log import LogAppendInfo, PartitionLog
 from asyncgroup.broker.metadata.topics import INTERNAL_TOPICS, Partition
 from asyncgroup.error_codes import ErrorCode
-from asyncgroup.wire.records import iter_batch_headers
+from asyncgroup.wire.batch_view import iter_batches
 
 __all__ = ["BROKER_MUTANTS"]
 
@@ -203,9 +203,9 @@ def _skipped_batch() -> Patched:
 
     def skipping(self: PartitionLog, *args: Any, **options: Any) -> Any:
         data = memoryview(read(self, *args, **options))
-        headers = list(iter_batch_headers(data))
-        skips = len(headers) > 1 and self.topic not in INTERNAL_TOPICS and next(numbers) % 5 == 0
-        return data[headers[1].start :] if skips else data
+        batches = list(iter_batches(data))
+        skips = len(batches) > 1 and self.topic not in INTERNAL_TOPICS and next(numbers) % 5 == 0
+        return data[batches[0].size :] if skips else data
 
     return patch.object(PartitionLog, "read", skipping)
 

@@ -47,15 +47,13 @@ def taken(*data: bytes, offset: int = 0, most: int = 10_000) -> LazyRecords:
 
 def rebased(data: Sequence[bytes]) -> list[bytes]:
     """Give batches consecutive offsets, as in a log."""
-    from asyncgroup.wire.records import assign_offsets, read_batch_header
+    from asyncgroup.wire.batch_view import BatchView, assign_offsets
 
     found, offset = [], 7
     for one in data:
         changed = bytearray(one)
         assign_offsets(changed, offset, 3)
-        header = read_batch_header(changed)
-        assert header is not None
-        offset = header.next_offset
+        offset = BatchView(changed).next_offset
         found.append(bytes(changed))
     return found
 

@@ -14,7 +14,7 @@ from typing import Any
 from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.error_codes import ErrorCode as E, error_name
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.records import iter_batch_headers
+from asyncgroup.wire.batch_view import iter_batches
 from tests.broker.client import Client
 from tests.broker.transactional import add_partitions, partition_errors, transactional, txn_offset_commit
 
@@ -160,14 +160,14 @@ class TransactionRequests:
         batches: list[str] = []
         aborted: list[int] = []
         while part.records:
-            for header in iter_batch_headers(bytes(part.records)):
+            for batch in iter_batches(bytes(part.records)):
                 end = (
-                    f"{header.base_offset}!"
-                    if header.is_control
-                    else f"{header.base_offset}-{header.last_offset}"
+                    f"{batch.base_offset}!"
+                    if batch.is_control
+                    else f"{batch.base_offset}-{batch.last_offset}"
                 )
                 batches.append(end)
-                offset = header.next_offset
+                offset = batch.next_offset
             aborted += [one.first_offset for one in part.aborted_transactions or []]
             part = await self._read(isolation, offset)
         return batches, part.high_watermark, part.last_stable_offset, aborted

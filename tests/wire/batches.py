@@ -8,7 +8,8 @@ import zlib
 from aiokafka.record.util import calc_crc32c
 
 from asyncgroup.model import Record
-from asyncgroup.wire.records import decode_batch, iter_batch_headers
+from asyncgroup.wire.batch_view import iter_batches
+from asyncgroup.wire.records import decode_batch
 
 CRC, ATTRIBUTES, MAX_TIMESTAMP, COUNT = 17, 21, 35, 57
 LEGACY_CRC, LEGACY_MAGIC, LEGACY_ATTRIBUTES, LEGACY_TIMESTAMP = 12, 16, 17, 18
@@ -16,11 +17,7 @@ LEGACY_CRC, LEGACY_MAGIC, LEGACY_ATTRIBUTES, LEGACY_TIMESTAMP = 12, 16, 17, 18
 
 def records_of(data: bytes) -> list[Record]:
     """Return all records of the batches in `data`."""
-    return [
-        record
-        for header in iter_batch_headers(data)
-        for record in decode_batch("t", 3, data[header.start : header.start + header.size], header)
-    ]
+    return [record for batch in iter_batches(data) for record in decode_batch("t", 3, batch)]
 
 
 def with_valid_crc(batch: bytes) -> bytes:

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from asyncgroup.errors import CorruptRecordsError, UnsupportedVersionError
+from asyncgroup.wire.batch_view import BatchView
 from asyncgroup.wire.compressed_sizes import lz4_bound, zstd_bound
 from asyncgroup.wire.decompression import CODECS, decompress
-from asyncgroup.wire.records import BatchBuilder, decode_batch, read_batch_header
+from asyncgroup.wire.records import BatchBuilder, decode_batch
 from tests.memory import MEGABYTE, memory_under
 from tests.wire.batches import with_valid_crc
 
@@ -179,13 +180,12 @@ def test_the_error_gives_partition_offset_sizes_and_limit(codec):
     builder = BatchBuilder(codec, 4 * MEGABYTE)
     builder.append(0, b"k", bytes(2 * MEGABYTE))
     batch = builder.build()
-    header = read_batch_header(batch)
-    assert header is not None
+    view = BatchView(batch)
     size = len(batch) - 61
     match = rf"orders-3 at offset 0: {size} bytes of {codec} data decompress to more than the limit of 1000000 bytes"
     with pytest.raises(CorruptRecordsError, match=match):
-        decode_batch("orders", 3, batch, header, limit=1_000_000)
-    (record,) = decode_batch("orders", 3, batch, header, limit=2 * MEGABYTE + 100)
+        decode_batch("orders", 3, view, limit=1_000_000)
+    (record,) = decode_batch("orders", 3, view, limit=2 * MEGABYTE + 100)
     assert record.value == bytes(2 * MEGABYTE)
 
 
@@ -193,13 +193,12 @@ def test_a_decompression_bomb_in_a_message_set():
     value = gzip_bomb(64 * MEGABYTE)
     body = bytes([1, 1]) + struct.pack(">qii", 0, -1, len(value)) + value
     batch = struct.pack(">qiI", 0, len(body) + 4, zlib.crc32(body)) + body
-    header = read_batch_header(batch)
-    assert header is not None
+    view = BatchView(batch)
     with pytest.raises(
         CorruptRecordsError,
         match=r"t-0 at offset 0: .* bytes of gzip data decompress to more than the limit of 1048576",
     ):
-        decode_batch("t", 0, batch, header, limit=MEGABYTE)
+        decode_batch("t", 0, view, limit=MEGABYTE)
 
 
 def test_a_record_count_larger_than_the_data():
@@ -208,10 +207,9 @@ def test_a_record_count_larger_than_the_data():
     batch = bytearray(builder.build())
     struct.pack_into(">i", batch, 57, 2**31 - 1)
     batch = with_valid_crc(bytes(batch))
-    header = read_batch_header(batch)
-    assert header is not None
+    view = BatchView(batch)
     with pytest.raises(CorruptRecordsError, match="9 bytes cannot contain 2147483647 records"):
-        decode_batch("t", 0, batch, header)
+        decode_batch("t", 0, view)
 
 
 # --- malformed data ----------------------------------------------------------------------------------------------------------

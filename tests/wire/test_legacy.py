@@ -12,7 +12,8 @@ from hypothesis import given, strategies as st
 
 from asyncgroup.errors import CorruptRecordsError, UnsupportedVersionError
 from asyncgroup.model import Record
-from asyncgroup.wire.records import decode_batch, iter_batch_headers
+from asyncgroup.wire.batch_view import iter_batches
+from asyncgroup.wire.records import decode_batch
 from tests.wire.batches import LEGACY_ATTRIBUTES, LEGACY_TIMESTAMP, records_of, with_number
 
 TIME = 1_700_000_000_000
@@ -52,8 +53,8 @@ def test_a_brokers_wrapper_has_the_offset_of_its_last_message():
     inner = message(0) + message(1) + message(5)
     wrapper = message(1005, gzip_encode(inner), attributes=1)
     assert [r.offset for r in records_of(wrapper)] == [1000, 1001, 1005]
-    (header,) = iter_batch_headers(wrapper)
-    assert (header.base_offset, header.next_offset) == (1005, 1006)
+    (view,) = iter_batches(wrapper)
+    assert (view.base_offset, view.next_offset) == (1005, 1006)
 
 
 def test_inner_messages_of_magic_0_have_final_offsets():
@@ -101,8 +102,8 @@ def test_a_wrong_crc_outside_and_inside_a_wrapper():
     for batch in (bytes(damaged), message(7, gzip_encode(bytes(damaged)), attributes=1)):
         with pytest.raises(CorruptRecordsError, match="CRC of the message at offset 7"):
             records_of(batch)
-        (header,) = iter_batch_headers(batch)
-        assert len(decode_batch("t", 3, batch, header, check_crc=False)) == 1
+        (view,) = iter_batches(batch)
+        assert len(decode_batch("t", 3, view, check_crc=False)) == 1
 
 
 def test_an_unknown_codec():

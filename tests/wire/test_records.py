@@ -9,16 +9,17 @@ from hypothesis import given, settings, strategies as st
 
 from asyncgroup.errors import AsyncGroupError, ConfigError, CorruptRecordsError, UnsupportedVersionError
 from asyncgroup.model import Record
-from asyncgroup.wire.records import (
-    CODECS,
-    BatchBuilder,
-    BatchHeader,
+from asyncgroup.wire import compiled
+from asyncgroup.wire.batch_view import (
+    BatchView,
     assign_offsets,
-    crc_is_valid,
-    decode_batch,
-    iter_batch_headers,
-    read_batch_header,
+    batch_at,
+    complete_bytes,
+    is_transactional,
+    iter_batches,
+    stamped,
 )
+from asyncgroup.wire.records import CODECS, BatchBuilder, decode_batch
 from tests.memory import memory_under
 from tests.wire.batches import (
     ATTRIBUTES,
@@ -52,9 +53,15 @@ def built(codec="none", records=((TIME, b"k", b"v" * 100, ()),), **state) -> byt
     return builder.build()
 
 
+def view_of(data) -> BatchView:
+    """Return the batch at the beginning of `data`."""
+    batch = batch_at(data)
+    assert batch is not None
+    return batch
+
+
 def decoded(batch, **how) -> list[Record]:
-    header = read_batch_header(batch)
-    return decode_batch("t", 3, batch, header, **how)
+    return decode_batch("t", 3, view_of(batch), **how)
 
 
 @given(st.sampled_from(list(CODECS)), RECORDS)
@@ -79,7 +86,7 @@ def test_batches_written_by_kafka(golden):
         Record("t", 3, offset, timestamp, golden.timestamp_type, key, value, headers, -1)
         for (offset, key, value), timestamp in zip(content, times, strict=True)
     ]
-    found = list(iter_batch_headers(golden.data))
+    found = list(iter_batches(golden.data))
     assert {(h.magic, h.codec, h.timestamp_type) for h in found} == {
         (golden.magic, CODECS[golden.codec], golden.timestamp_type)
     }
@@ -91,7 +98,7 @@ class TestTimestamps:
     def test_log_append_time_is_taken_from_the_batch(self, created, appended):
         batch = log_append(built(records=[(created, None, b"v", ())] * 3), appended)
         assert [(r.timestamp, r.timestamp_type) for r in decoded(batch)] == [(appended, 1)] * 3
-        assert read_batch_header(batch).timestamp_type == 1
+        assert view_of(batch).timestamp_type == 1
 
     def test_a_first_record_without_timestamp_excludes_records_with_one(self):
         builder = BatchBuilder()
@@ -103,7 +110,7 @@ class TestTimestamps:
     def test_records_without_a_timestamp_after_one_with_a_timestamp(self):
         batch = built(records=[(TIME, None, b"v", ()), (-1, None, b"v", ()), (TIME - 5, None, b"v", ())])
         assert [r.timestamp for r in decoded(batch)] == [TIME, -1, TIME - 5]
-        assert read_batch_header(batch).max_timestamp == TIME
+        assert view_of(batch).max_timestamp == TIME
 
 
 class TestHeaders:
@@ -112,33 +119,61 @@ class TestHeaders:
             "gzip", [(TIME, None, b"v" * 90, ()), (TIME + 5, None, b"w", ())], transactional=True,
             producer_id=77, producer_epoch=6, base_sequence=50,
         )  # fmt: skip
-        header = read_batch_header(batch)
-        assert header == BatchHeader(
-            0, len(batch), 0, -1, 2, header.crc, 0x11, 1, TIME, TIME + 5, 77, 6, 50, 2
-        )
+        header = view_of(batch)
+        assert (header.data, header.size, header.base_offset) == (batch, len(batch), 0)
+        assert (header.leader_epoch, header.magic, header.attributes) == (-1, 2, 0x11)
+        assert header.crc == compiled.crc32c(batch[ATTRIBUTES:])
+        assert (header.last_offset_delta, header.base_timestamp, header.max_timestamp) == (1, TIME, TIME + 5)
+        assert (header.producer_id, header.producer_epoch, header.base_sequence) == (77, 6, 50)
+        assert (header.record_count, header.is_dense, header.delete_horizon) == (2, True, None)
+        assert repr(header) == f"<BatchView 0 to 1, {len(batch)} bytes, magic 2>"
         assert (header.last_offset, header.next_offset, header.codec) == (1, 2, 1)
         assert (header.is_transactional, header.is_control, header.timestamp_type) == (True, False, 0)
 
     def test_assign_offsets_keeps_the_crc_valid(self):
         batch = bytearray(built(records=[(TIME, None, b"v", ())] * 3))
         assign_offsets(batch, 1000, 7)
-        header = read_batch_header(batch)
+        header = view_of(batch)
         assert (header.base_offset, header.leader_epoch, header.last_offset) == (1000, 7, 1002)
-        assert crc_is_valid(batch)
+        assert header.crc_is_valid()
+        assert b"".join(stamped(built(records=[(TIME, None, b"v", ())] * 3), 1000, 7)) == batch
         assert [(r.offset, r.leader_epoch) for r in decoded(batch)] == [(1000, 7), (1001, 7), (1002, 7)]
 
     def test_assign_offsets_inside_a_buffer(self):
         one = built()
         buffer = bytearray(one + one)
         assign_offsets(buffer, 5, 1, len(one))
-        assert [h.base_offset for h in iter_batch_headers(buffer)] == [0, 5]
+        assert [batch.base_offset for batch in iter_batches(buffer)] == [0, 5]
 
     def test_an_incomplete_last_batch_is_ignored(self):
         """A broker truncates its response at the requested size (KIP-74)."""
         one = built()
         for size in range(len(one)):
-            assert [h.start for h in iter_batch_headers(one + one[:size])] == [0]
-        assert [h.start for h in iter_batch_headers(one + one)] == [0, len(one)]
+            assert [bytes(batch.data) for batch in iter_batches(one + one[:size])] == [one]
+            assert complete_bytes(one + one[:size]) == len(one)
+        assert [bytes(batch.data) for batch in iter_batches(one + one)] == [one, one]
+        assert complete_bytes(one + one) == 2 * len(one)
+
+    def test_a_view_without_records_and_a_copy(self):
+        one = built(producer_id=3, base_sequence=8)
+        for view in (view_of(memoryview(one + one)).header_only(), view_of(memoryview(one + one)).copy()):
+            assert (view.size, view.producer_id, view.base_sequence) == (len(one), 3, 8)
+            assert isinstance(view.data, bytes)
+        assert bytes(view.data) == one
+        with pytest.raises(CorruptRecordsError, match="the buffer has 61 bytes"):
+            decode_batch("t", 3, view_of(one).header_only())
+
+    def test_the_buffer_itself_is_the_data_if_it_is_one_batch(self):
+        one = built()
+        assert view_of(one).data is one
+        assert view_of(one + b".").data == one
+
+    def test_is_transactional_reads_the_first_batch_only(self):
+        one, other = built(), built(transactional=True, producer_id=1)
+        assert is_transactional(other + one)
+        assert not is_transactional(one + other)
+        assert not is_transactional(other[:-1])
+        assert not is_transactional(b"")
 
     @pytest.mark.parametrize(
         ("magic", "length"), [(2, 48), (2, 0), (2, -1), (1, 21), (0, 13), (3, 100), (255, 100)]
@@ -146,33 +181,33 @@ class TestHeaders:
     def test_invalid_lengths_and_magics(self, magic, length):
         data = struct.pack(">qiiB", 7, length, 0, magic) + b"\x00" * 100
         with pytest.raises(CorruptRecordsError, match=f"offset 7: invalid length {length} or magic {magic}"):
-            read_batch_header(data)
+            batch_at(data)
 
     @given(st.binary(max_size=100))
     def test_random_bytes(self, data):
         try:
-            headers = list(iter_batch_headers(data))
+            batches = list(iter_batches(data))
         except CorruptRecordsError:
             return
-        assert all(header.start + header.size <= len(data) for header in headers)
+        assert all(len(batch.data) == batch.size for batch in batches)
+        assert sum(batch.size for batch in batches) == complete_bytes(data) <= len(data)
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: memoryview(b".." + data)[2:]])
 @pytest.mark.parametrize("golden", GOLDEN[2::3], ids=lambda g: f"magic{g.magic}-{g.codec}")
 def test_every_buffer_type(kind, golden):
     data = kind(golden.data)
-    header = next(iter_batch_headers(data))
-    batch = data[: header.size]
-    records = decode_batch("t", 3, batch, header)
-    assert records == decode_batch("t", 3, bytes(batch), header)
+    batch = next(iter_batches(data))
+    records = decode_batch("t", 3, batch)
+    assert records == decode_batch("t", 3, batch.copy())
     assert all(isinstance(r.value, bytes | None) and isinstance(r.key, bytes | None) for r in records)
     if golden.magic == 2:
-        assert crc_is_valid(batch)
+        assert batch.crc_is_valid()
 
 
 def test_no_view_of_a_bytearray_is_kept():
     batch = bytearray(built())
-    assert crc_is_valid(batch)
+    assert view_of(batch).crc_is_valid()
     assert decoded(batch)
     batch += b"more"
 
@@ -180,10 +215,10 @@ def test_no_view_of_a_bytearray_is_kept():
 def test_control_batches_are_decoded_like_others():
     """A marker's key is its version and type; the consumer skips the batch (KIP-98)."""
     batch = with_attributes(built(records=[(TIME, b"\x00\x00\x00\x01", b"\x00" * 6, ())]), 0x30)
-    header = read_batch_header(batch)
-    assert header.is_control
-    assert header.is_transactional
-    assert decode_batch("t", 3, batch, header)[0].key == b"\x00\x00\x00\x01"
+    view = view_of(batch)
+    assert view.is_control
+    assert view.is_transactional
+    assert decode_batch("t", 3, view)[0].key == b"\x00\x00\x00\x01"
 
 
 class TestDamage:
@@ -193,11 +228,12 @@ class TestDamage:
         for position in range(ATTRIBUTES, len(batch)):
             damaged = bytearray(batch)
             damaged[position] ^= 0x55
-            assert not crc_is_valid(damaged)
+            view = view_of(bytes(damaged))
+            assert not view.crc_is_valid()
             with pytest.raises(
                 CorruptRecordsError, match="t-3 at offset 0: the CRC of the batch does not match its bytes"
             ):
-                decode_batch("t", 3, bytes(damaged), read_batch_header(damaged))
+                decode_batch("t", 3, view)
 
     def test_the_crc_check_can_be_skipped(self):
         batch = bytearray(built(records=[(TIME, None, b"value", ())]))
@@ -206,14 +242,14 @@ class TestDamage:
 
     @pytest.mark.parametrize("size", [0, 1, 20, 21, 60])
     def test_too_short_for_a_crc(self, size):
-        assert not crc_is_valid(built()[:size])
+        assert batch_at(built()[:size]) is None
 
-    @pytest.mark.parametrize("size", [0, 20, 60, 100])
+    @pytest.mark.parametrize("size", [61, 100])
     def test_a_size_that_differs_from_the_header(self, size):
         batch = built()
-        header = read_batch_header(batch)
+        assert batch_at(batch[:size]) is None
         with pytest.raises(CorruptRecordsError, match=f"the buffer has {size} bytes, the batch {len(batch)}"):
-            decode_batch("t", 3, batch[:size], header)
+            decode_batch("t", 3, BatchView(batch[:size]))
 
     @pytest.mark.parametrize("count", [-1, 0, 2, 1 << 30])
     def test_a_wrong_count(self, count):
@@ -247,15 +283,15 @@ class TestDamage:
     )
     def test_malformed_content_with_a_valid_crc(self, golden, changes):
         batch = golden.data
-        batch = batch[: next(iter_batch_headers(batch)).size]
+        batch = bytes(next(iter_batches(batch)).data)
         for place, inserted, removed in changes:
             at = LEGACY_MAGIC + place % (len(batch) - LEGACY_MAGIC)
             batch = batch[:at] + inserted + batch[at + removed :]
         batch = batch.ljust(61, b"\x00")
         try:
-            header = read_batch_header(with_valid_crc(batch))
-            if header is not None:
-                decode_batch("t", 3, with_valid_crc(batch), header)
+            view = batch_at(with_valid_crc(batch))
+            if view is not None:
+                decode_batch("t", 3, view)
         except AsyncGroupError:
             return
 

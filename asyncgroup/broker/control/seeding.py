@@ -9,8 +9,9 @@ from typing import Any, Final, TypeAlias
 from asyncgroup.broker.metadata.topics import Partition, Topic
 from asyncgroup.errors import ConfigError, UsageError
 from asyncgroup.model import Header, RecordMetadata
+from asyncgroup.wire.batch_view import BatchView
 from asyncgroup.wire.murmur2 import partition_for_key
-from asyncgroup.wire.records import BatchBuilder, read_batch_header
+from asyncgroup.wire.records import BatchBuilder
 
 __all__ = [
     "Content",
@@ -145,10 +146,7 @@ def append_records(
             taken = []
             while left and builder.append(stamp, left[-1][1], left[-1][2], headers):
                 taken.append(left.pop()[0])
-            data = builder.build()
-            header = read_batch_header(data)
-            assert header is not None
-            batch = log_of.validator.validate(data, header, now)
+            batch = log_of.validator.validate(BatchView(builder.build()), now)
             first = log_of.log.append(batch, log_of.leader_epoch).base_offset
             for index, number in enumerate(taken):
                 placed[number] = RecordMetadata(topic.name, place, first + index, stamp)

@@ -12,8 +12,8 @@ from asyncgroup.broker.metadata.controller import Controller
 from asyncgroup.broker.metadata.topics import OFFSETS_TOPIC, Partition
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import AsyncGroupError
+from asyncgroup.wire.batch_view import iter_batches
 from asyncgroup.wire.primitives import Buffer
-from asyncgroup.wire.records import iter_batch_headers
 
 __all__ = ["OffsetsTopic"]
 
@@ -67,7 +67,7 @@ class OffsetsTopic:
         while offset < kept.end_offset:
             data = kept.read(offset, _LOAD_BYTES, at_least_one=True)
             yield data
-            offset = max((header.next_offset for header in iter_batch_headers(data)), default=kept.end_offset)
+            offset = max((batch.next_offset for batch in iter_batches(data)), default=kept.end_offset)
 
     def append(self, partition: int, batch: bytes) -> int:
         """Append a record batch and return its base offset. Raise Refused, for instance NOT_LEADER_OR_FOLLOWER."""

@@ -20,9 +20,10 @@ from asyncgroup.broker.groups.records import (
 from asyncgroup.broker.groups.requests import GroupSnapshot, OffsetAndMetadata
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import TopicPartition
+from asyncgroup.wire.batch_view import BatchView, iter_batches
 from asyncgroup.wire.control import ControlType, read_control_type
 from asyncgroup.wire.primitives import Buffer
-from asyncgroup.wire.records import BatchHeader, decode_batch, iter_batch_headers
+from asyncgroup.wire.records import decode_batch
 
 __all__ = ["ReplayedPartition"]
 
@@ -62,25 +63,23 @@ class ReplayedPartition:
 
     def replay(self, data: Buffer) -> None:
         """Apply complete record batches of the log."""
-        view = memoryview(data)
-        for header in iter_batch_headers(data):
-            batch = view[header.start : header.start + header.size]
+        for batch in iter_batches(data):
             try:
-                self._replay_batch(batch, header)
+                self._replay_batch(batch)
             except AsyncGroupError:
                 # Kafka would not load the partition at all; here the rest of it is still used.
                 log.exception("__consumer_offsets-%d: skipped a batch that cannot be read", self.partition)
 
-    def _replay_batch(self, batch: memoryview, header: BatchHeader) -> None:
-        if header.is_control:
-            kind = read_control_type(batch, header)
+    def _replay_batch(self, batch: BatchView) -> None:
+        if batch.is_control:
+            kind = read_control_type(batch)
             if kind is not None:
-                self.end_transaction(header.producer_id, commit=kind is ControlType.COMMIT)
+                self.end_transaction(batch.producer_id, commit=kind is ControlType.COMMIT)
             return
-        for record in decode_batch("__consumer_offsets", self.partition, batch, header):
+        for record in decode_batch("__consumer_offsets", self.partition, batch):
             decoded = decode_record(record.key, record.value)
             if decoded is not None:
-                self.apply(record.offset, header.producer_id, decoded)
+                self.apply(record.offset, batch.producer_id, decoded)
 
     def apply_all(self, base_offset: int, producer_id: int, records: Iterable[CoordinatorRecord]) -> None:
         """Apply the records of one batch."""

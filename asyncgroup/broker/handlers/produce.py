@@ -29,9 +29,8 @@ from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.batch_view import BatchView
 from asyncgroup.wire.off_loop import run_off_loop
-from asyncgroup.wire.primitives import Buffer
-from asyncgroup.wire.records import BatchHeader
 
 VERSIONS = (3, 13)
 
@@ -100,8 +99,7 @@ class _Large(NamedTuple):
 
     produced: Produced
     validator: BatchValidator
-    records: Buffer
-    header: BatchHeader
+    batch: BatchView
 
 
 class _Checked(NamedTuple):
@@ -144,12 +142,12 @@ class _Produce:
             for produced in topic.partition_data:
                 try:
                     partition = _find(self._node, self._context, topic, produced.index)
-                    records, header = single_batch(self._context, produced.records)
+                    batch = single_batch(self._context, produced.records)
                     self._check_writable(partition)
                 except (AppendError, PartitionError):
                     continue
-                if partition.validator.takes_long(records, header, now):
-                    found.append(_Large(produced, partition.validator, records, header))
+                if partition.validator.takes_long(batch, now):
+                    found.append(_Large(produced, partition.validator, batch))
         return found
 
     async def handle_large(self, large: list[_Large]) -> object:
@@ -159,23 +157,21 @@ class _Produce:
         """
         # `History` removes the records from the request when its connection ends: keep them.
         self._records = {id(p): p.records for topic in self._request.topic_data for p in topic.partition_data}
-        for produced, validator, records, header in large:
+        for produced, validator, batch in large:
             try:
-                batch = await run_off_loop(validator.validate, records, header, self._node.clock())
+                valid = await run_off_loop(validator.validate, batch, self._node.clock())
             except AppendError as error:
                 self._checked[id(produced)] = _Checked(validator, error)
             else:
-                self._checked[id(produced)] = _Checked(validator, batch)
+                self._checked[id(produced)] = _Checked(validator, valid)
         answer = self.handle()
         return await answer if isinstance(answer, asyncio.Future) else answer
 
-    def _validate(
-        self, produced: Produced, partition: Partition, records: Buffer, header: BatchHeader
-    ) -> ValidBatch:
+    def _validate(self, produced: Produced, partition: Partition, batch: BatchView) -> ValidBatch:
         """Return the batch to append. Raise AppendError if it is invalid."""
         checked = self._checked.get(id(produced))
         if checked is None or checked.validator != partition.validator:
-            return partition.validator.validate(records, header, self._node.clock())
+            return partition.validator.validate(batch, self._node.clock())
         if isinstance(checked.outcome, AppendError):
             raise checked.outcome
         return checked.outcome
@@ -228,13 +224,13 @@ class _Produce:
         partition: Partition | None = None
         try:
             partition = _find(node, context, topic, produced.index)
-            records, header = single_batch(context, self._records.get(id(produced), produced.records))
+            batch = single_batch(context, self._records.get(id(produced), produced.records))
             self._check_writable(partition)
-            check_transaction(node, context, self._request.transactional_id, partition, header)
+            check_transaction(node, context, self._request.transactional_id, partition, batch)
             if self._request.acks == _ALL:
                 _check_replicas(node, partition)
-            batch = self._validate(produced, partition, records, header)
-            appended = partition.log.append(batch, partition.leader_epoch)
+            valid = self._validate(produced, partition, batch)
+            appended = partition.log.append(valid, partition.leader_epoch)
         except PartitionError as error:
             leader = error.leader if context.api_version >= 10 else None
             return _refused(produced.index, error.code, leader)

@@ -5,7 +5,6 @@ Kafka's `ProduceRequest`, `AddPartitionsToTxnManager` and `Partition.appendRecor
 
 from __future__ import annotations
 
-import struct
 from typing import Final
 
 from asyncgroup.broker.errors import AppendError
@@ -17,18 +16,13 @@ from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.records import CODECS, LOG_OVERHEAD, BatchHeader, read_batch_header
+from asyncgroup.wire.batch_view import BatchView, batch_at, is_transactional
+from asyncgroup.wire.records import CODECS
 
 __all__ = ["ProduceRequestError", "check_transaction", "has_min_isr", "has_transactions", "single_batch"]
 
 _ZSTD: Final = CODECS["zstd"]
-_TRANSACTIONAL: Final = 0x10
-_HEADER_SIZE: Final = 61
-_LENGTH = struct.Struct(">i")
-_LENGTH_AT: Final = 8
 _MAGIC: Final = 2
-_ATTRIBUTES_LOW: Final = 22
-"""Position of the low byte of a batch's attributes."""
 
 _KNOWS_ABORTABLE: Final = 11
 """The first version with TRANSACTION_ABORTABLE (KIP-890)."""
@@ -44,43 +38,34 @@ class ProduceRequestError(AppendError):
 def has_transactions(request: m.ProduceRequest) -> bool:
     """Return whether any complete batch in the request is flagged as transactional."""
     batches = (produced.records for topic in request.topic_data for produced in topic.partition_data)
-    return any(batch and _is_transactional(batch) for batch in batches)
+    return any(batch and is_transactional(batch) for batch in batches)
 
 
-def _is_transactional(batch: bytes | memoryview) -> bool:
-    if len(batch) < _HEADER_SIZE or not batch[_ATTRIBUTES_LOW] & _TRANSACTIONAL:
-        return False
-    (length,) = _LENGTH.unpack_from(batch, _LENGTH_AT)
-    return bool(length + LOG_OVERHEAD <= len(batch))
-
-
-def single_batch(
-    context: RequestContext, records: bytes | memoryview | None
-) -> tuple[bytes | memoryview, BatchHeader]:
-    """Return the one batch in `records` and its header, checked as in `ProduceRequest.validateRecords`.
+def single_batch(context: RequestContext, records: bytes | memoryview | None) -> BatchView:
+    """Return the one batch in `records`, checked as in `ProduceRequest.validateRecords`.
 
     An incomplete batch after it is cut off. Raise AppendError.
     """
     if not records:
         raise ProduceRequestError(ErrorCode.INVALID_RECORD, "a produce request must have a record batch")
     try:
-        header = read_batch_header(records)
-        if header is None or header.magic != _MAGIC:
+        batch = batch_at(records)
+        if batch is None or batch.magic != _MAGIC:
             raise ProduceRequestError(ErrorCode.INVALID_RECORD, "not a complete record batch of magic 2")
-        if header.size < len(records) and read_batch_header(records, header.size) is not None:
+        if batch.size < len(records) and batch_at(records, batch.size) is not None:
             raise ProduceRequestError(ErrorCode.INVALID_RECORD, "more than one record batch")
     except CorruptRecordsError as error:
         raise ProduceRequestError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-    if header.codec == _ZSTD and context.api_version < 7:
+    if batch.codec == _ZSTD and context.api_version < 7:
         raise ProduceRequestError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd requires version 7 of Produce"
         )
-    if header.base_offset:
+    if batch.base_offset:
         raise AppendError(
             ErrorCode.INVALID_RECORD,
-            f"the base offset of a produced batch must be 0, not {header.base_offset}",
+            f"the base offset of a produced batch must be 0, not {batch.base_offset}",
         )
-    return records if header.size == len(records) else memoryview(records)[: header.size], header
+    return batch
 
 
 def check_transaction(
@@ -88,22 +73,22 @@ def check_transaction(
     context: RequestContext,
     transactional_id: str | None,
     partition: Partition,
-    header: BatchHeader,
+    batch: BatchView,
 ) -> None:
     """Verify that a transactional batch belongs to an open transaction (KIP-890). Raise AppendError.
 
     It is refused outside a transaction or from a fenced producer. The transaction coordinator is not asked if the
     producer's transaction is already open in this partition.
     """
-    if not header.is_transactional:
+    if not batch.is_transactional:
         return
-    producer = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
+    producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
     producers = partition.log.producers
     if producers.is_open(*producer):
         return
     add_partition = context.api_version >= _ADDS_PARTITIONS
     try:
-        producers.record_verification(header, adds_partitions=add_partition)
+        producers.record_verification(batch, adds_partitions=add_partition)
     except AppendError as refused:
         raise ProduceRequestError(refused.code, str(refused)) from refused
     error = node.transactions.add_or_verify(

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from asyncgroup.broker.log.compacted_batches import delete_horizon, empty_batch, rewrite_batch
+from asyncgroup.broker.log.compacted_batches import empty_batch, rewrite_batch
 from asyncgroup.broker.log.producer_state import AbortedTransaction, LastRecord
 from asyncgroup.broker.log.segments import StoredBatch
 from asyncgroup.model import Record
+from asyncgroup.wire.batch_view import BatchView
 from asyncgroup.wire.control import ControlType, read_control_type
-from asyncgroup.wire.primitives import Buffer
-from asyncgroup.wire.records import BatchHeader, decode_batch, read_batch_header
+from asyncgroup.wire.records import decode_batch
 
 __all__ = ["Cleaner", "OffsetMap"]
 
@@ -32,21 +32,21 @@ class _CleanedTransactions:
         self.kept: list[AbortedTransaction] = []
         """Aborted transactions whose records were still in the log, in the order of their markers."""
 
-    def on_batch(self, header: BatchHeader) -> bool:
+    def on_batch(self, batch: BatchView) -> bool:
         """Read a batch of records; return whether its transaction was aborted."""
-        self._begin_up_to(header.last_offset)
-        if not header.is_transactional:
+        self._begin_up_to(batch.last_offset)
+        if not batch.is_transactional:
             return False
-        if header.producer_id in self._aborted:
-            self._with_records.add(header.producer_id)
+        if batch.producer_id in self._aborted:
+            self._with_records.add(batch.producer_id)
             return True
-        self._committed.add(header.producer_id)
+        self._committed.add(batch.producer_id)
         return False
 
-    def on_control_batch(self, header: BatchHeader, kind: ControlType | None) -> bool:
+    def on_control_batch(self, batch: BatchView, kind: ControlType | None) -> bool:
         """Read a control batch; return whether none of its transaction's records is left, so that it may be removed."""
-        self._begin_up_to(header.last_offset)
-        producer_id = header.producer_id
+        self._begin_up_to(batch.last_offset)
+        producer_id = batch.producer_id
         if kind is ControlType.COMMIT:
             had_records = producer_id in self._committed
             self._committed.discard(producer_id)
@@ -58,7 +58,7 @@ class _CleanedTransactions:
             self._with_records.discard(producer_id)
             self.kept.append(aborted)
             return False
-        return header.record_count == 0
+        return batch.record_count == 0
 
     def _begin_up_to(self, offset: int) -> None:
         while self._upcoming and self._upcoming[-1].first_offset <= offset:
@@ -72,13 +72,12 @@ class OffsetMap:
     def __init__(self, batches: Iterable[StoredBatch], aborted: Iterable[AbortedTransaction]) -> None:
         transactions = _CleanedTransactions(aborted)
         self._last: dict[bytes, int] = {}
-        for batch in batches:
-            data = batch.bytes()
-            header = _header(data)
-            if header.is_control:
-                transactions.on_control_batch(header, read_control_type(data, header, check_crc=False))
-            elif not transactions.on_batch(header):
-                for record in _records(data, header):
+        for stored in batches:
+            batch = stored.read()
+            if batch.is_control:
+                transactions.on_control_batch(batch, read_control_type(batch, check_crc=False))
+            elif not transactions.on_batch(batch):
+                for record in _records(batch):
                     if record.key is not None:
                         self._last[bytes(record.key)] = record.offset
 
@@ -116,57 +115,40 @@ class Cleaner:
         """The aborted transactions whose records are still in the log, in the order of their markers."""
         return sorted(self._transactions.kept, key=lambda one: one.last_offset)
 
-    def clean(self, batch: StoredBatch) -> tuple[BatchHeader, Buffer] | None:
+    def clean(self, stored: StoredBatch) -> BatchView | None:
         """Return what is left of the next batch, or None if it is removed."""
-        data = batch.bytes()
-        header = _header(data)
-        horizon = delete_horizon(header)
+        batch = stored.read()
+        horizon = batch.delete_horizon
         past_horizon = horizon is not None and horizon <= self._now
-        if header.is_control:
-            removable = self._transactions.on_control_batch(
-                header, read_control_type(data, header, check_crc=False)
-            )
-            kept = [] if removable and past_horizon else _records(data, header)
+        if batch.is_control:
+            removable = self._transactions.on_control_batch(batch, read_control_type(batch, check_crc=False))
+            kept = [] if removable and past_horizon else _records(batch)
         else:
             removable = False
-            records = [] if self._transactions.on_batch(header) else _records(data, header)
+            records = [] if self._transactions.on_batch(batch) else _records(batch)
             kept = [
                 one
                 for one in records
                 if self._keys.is_latest(one) and (one.value is not None or not past_horizon)
             ]
         if not kept:
-            return _parsed(empty_batch(header)) if self._stays_empty(header) else None
-        tombstones = not header.is_control and any(one.value is None for one in kept)
+            return BatchView(empty_batch(batch)) if self._stays_empty(batch) else None
+        tombstones = not batch.is_control and any(one.value is None for one in kept)
         if horizon is None and (removable or tombstones):
-            return _parsed(rewrite_batch(header, kept, self._now + self._delete_retention))
-        return (
-            (header, data)
-            if len(kept) == header.record_count
-            else _parsed(rewrite_batch(header, kept, horizon))
-        )
+            return BatchView(rewrite_batch(batch, kept, self._now + self._delete_retention))
+        return batch if len(kept) == batch.record_count else BatchView(rewrite_batch(batch, kept, horizon))
 
-    def _stays_empty(self, header: BatchHeader) -> bool:
+    def _stays_empty(self, batch: BatchView) -> bool:
         """Return whether a batch without records is kept: the last one, or the last of an active producer."""
-        if header.next_offset == self._upper_bound:
+        if batch.next_offset == self._upper_bound:
             return True
-        last = self._last_records.get(header.producer_id) if header.producer_id >= 0 else None
+        last = self._last_records.get(batch.producer_id) if batch.producer_id >= 0 else None
         if last is None:
             return False
         if last.offset is None:
-            return header.is_control and header.producer_epoch == last.epoch
-        return header.last_offset == last.offset
+            return batch.is_control and batch.producer_epoch == last.epoch
+        return batch.last_offset == last.offset
 
 
-def _header(data: Buffer) -> BatchHeader:
-    header = read_batch_header(data)
-    assert header is not None
-    return header
-
-
-def _parsed(data: bytes) -> tuple[BatchHeader, Buffer]:
-    return _header(data), data
-
-
-def _records(data: Buffer, header: BatchHeader) -> list[Record]:
-    return decode_batch("", -1, data, header, check_crc=False) if header.record_count else []
+def _records(batch: BatchView) -> list[Record]:
+    return decode_batch("", -1, batch, check_crc=False) if batch.record_count else []

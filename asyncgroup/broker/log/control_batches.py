@@ -8,8 +8,9 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from asyncgroup.wire.batch_view import CONTROL, LOG_APPEND_TIME, set_flags, update_crc
 from asyncgroup.wire.control import KEY, ControlType
-from asyncgroup.wire.records import BatchBuilder, update_crc
+from asyncgroup.wire.records import BatchBuilder
 
 __all__ = ["control_batch"]
 
@@ -17,11 +18,6 @@ _VALUE = struct.Struct(">hi")
 """The value: version and coordinator epoch."""
 
 _VERSION: Final = 0
-_ATTRIBUTES_LOW: Final = 22
-"""Position of the attributes' low byte in a batch."""
-
-_LOG_APPEND_TIME: Final = 0x08
-_CONTROL: Final = 0x20
 
 
 def control_batch(
@@ -39,6 +35,6 @@ def control_batch(
     )
     builder.append(timestamp, KEY.pack(_VERSION, control_type), _VALUE.pack(_VERSION, coordinator_epoch))
     batch = bytearray(builder.build())
-    batch[_ATTRIBUTES_LOW] |= _CONTROL | (_LOG_APPEND_TIME if append_time else 0)
+    set_flags(batch, CONTROL | (LOG_APPEND_TIME if append_time else 0))
     update_crc(batch)
     return bytes(batch)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -11,18 +10,14 @@ from typing import Final
 from asyncgroup.broker.errors import KafkaStorageError
 from asyncgroup.broker.log.open_files import OpenFiles
 from asyncgroup.broker.log.segments import Segment, StoredBatch, append_stamped
+from asyncgroup.wire.batch_view import BatchView, stamped
 from asyncgroup.wire.primitives import Buffer
-from asyncgroup.wire.records import BatchHeader
 
 __all__ = ["CLEANED_SUFFIX", "LOG_SUFFIX", "FileSegment", "FileStore", "segment_path"]
 
 LOG_SUFFIX: Final = ".log"
 CLEANED_SUFFIX: Final = ".cleaned"
 """Suffix of a file that compaction is writing; recovery deletes it after a crash."""
-
-_STAMPED = struct.Struct(">qii")
-_LENGTH = struct.Struct(">i")
-_LENGTH_AT: Final = 8
 
 
 def segment_path(directory: Path, base_offset: int) -> Path:
@@ -64,9 +59,7 @@ class FileSegment:
     def append(self, data: Buffer, base_offset: int, leader_epoch: int) -> tuple[FileSegment, int]:
         """See `Segment`. The batch is with the operating system when this returns, with fsync on the disk."""
         position = self.size
-        (length,) = _LENGTH.unpack_from(data, _LENGTH_AT)
-        stamped = _STAMPED.pack(base_offset, length, leader_epoch)
-        self._files.write(self.path, position, [stamped, memoryview(data)[_STAMPED.size :]])
+        self._files.write(self.path, position, stamped(data, base_offset, leader_epoch))
         self.size = position + len(data)
         return self, position
 
@@ -101,7 +94,7 @@ class FileStore:
             self._files.remove(segment_path(self.directory, segment.base_offset))
 
     def rewrite(
-        self, old: Sequence[Segment], batches: Iterable[tuple[BatchHeader, Buffer]]
+        self, old: Sequence[Segment], batches: Iterable[BatchView]
     ) -> tuple[FileSegment, list[tuple[StoredBatch, int]]]:
         """See `SegmentStore`. The first file is replaced atomically, then the others are deleted.
 
@@ -115,7 +108,7 @@ class FileStore:
         cleaned = FileSegment(self._files, path.with_suffix(CLEANED_SUFFIX), base_offset)
         self._files.create(cleaned.path)
         try:
-            written = [append_stamped(cleaned, header, data) for header, data in batches]
+            written = [append_stamped(cleaned, batch) for batch in batches]
             self._files.replace(cleaned.path, path)
         except (OSError, KafkaStorageError):
             self._files.remove(cleaned.path)

@@ -13,8 +13,7 @@ from typing import Final, overload
 from asyncgroup.broker.errors import KafkaStorageError
 from asyncgroup.broker.log.batch_index import BatchIndex
 from asyncgroup.broker.log.segments import MemoryStore, Segment, SegmentStore, StoredBatch, update_timestamps
-from asyncgroup.wire.primitives import Buffer
-from asyncgroup.wire.records import BatchHeader
+from asyncgroup.wire.batch_view import BatchView
 
 __all__ = ["LogSegments"]
 
@@ -66,26 +65,26 @@ class LogSegments(Sequence[Segment]):
 
     # -- at the end ------------------------------------------------------------------------------------------
 
-    def append(self, data: Buffer, header: BatchHeader, base_offset: int, leader_epoch: int) -> None:
+    def append(self, batch: BatchView, base_offset: int, leader_epoch: int) -> None:
         """Append a batch at `base_offset`, the log end offset. Raise KafkaStorageError."""
         with self.storage_errors():
-            segment = self._segment_for(header, base_offset)
-            chunk, position = segment.append(data, base_offset, leader_epoch)
-        update_timestamps(segment, header.max_timestamp)
+            segment = self._segment_for(batch, base_offset)
+            chunk, position = segment.append(batch.data, base_offset, leader_epoch)
+        update_timestamps(segment, batch.max_timestamp)
         self.batch_index.add(
-            StoredBatch(base_offset, header.max_timestamp, chunk, position, header.size),
-            base_offset + header.last_offset_delta,
+            StoredBatch(base_offset, batch.max_timestamp, chunk, position, batch.size),
+            base_offset + batch.last_offset_delta,
         )
 
-    def _segment_for(self, header: BatchHeader, end_offset: int) -> Segment:
+    def _segment_for(self, batch: BatchView, end_offset: int) -> Segment:
         """Return the segment to append the batch to: the active one, or a new one (`LogSegment.shouldRoll`)."""
         if not self._segments:
             return self._new_segment(end_offset)
         active = self._segments[-1]
         if not active.size:
             return active
-        age = header.max_timestamp - active.first_timestamp if active.first_timestamp >= 0 else 0
-        full = active.size + header.size > self.segment_bytes or age > self.segment_ms
+        age = batch.max_timestamp - active.first_timestamp if active.first_timestamp >= 0 else 0
+        full = active.size + batch.size > self.segment_bytes or age > self.segment_ms
         return self._new_segment(end_offset) if full else active
 
     def roll(self, end_offset: int) -> None:
@@ -153,7 +152,7 @@ class LogSegments(Sequence[Segment]):
         return groups
 
     def rewrite(
-        self, group: list[Segment], batches: Iterable[tuple[BatchHeader, Buffer]]
+        self, group: list[Segment], batches: Iterable[BatchView]
     ) -> tuple[Segment, list[tuple[StoredBatch, int]]]:
         """Replace a group by one segment with these batches; return it, and their new places and last offsets.
 

@@ -22,9 +22,8 @@ from asyncgroup.broker.log.producer_state import AbortedTransaction, ProducerSta
 from asyncgroup.broker.log.segment_cleaner import LogToClean, SegmentCleaner
 from asyncgroup.broker.log.segments import Segment, StoredBatch
 from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire.batch_view import BatchView
 from asyncgroup.wire.control import ControlType, read_control_type
-from asyncgroup.wire.primitives import Buffer
-from asyncgroup.wire.records import BatchHeader, read_batch_header
 
 __all__ = ["HIGH_WATERMARK", "LogAppendInfo", "PartitionLog", "RecoveredBatch"]
 
@@ -49,8 +48,9 @@ class LogAppendInfo(NamedTuple):
 class RecoveredBatch(NamedTuple):
     """A batch found in the segment files; `control_type` is that of a transaction marker, None for other batches."""
 
-    batch: StoredBatch
-    header: BatchHeader
+    stored: StoredBatch
+    header: BatchView
+    """The batch without its records."""
     control_type: ControlType | None
 
 
@@ -103,18 +103,17 @@ class PartitionLog:
         Whether a transactional batch belongs to an open transaction was verified by the transaction coordinator before,
         see `produce_checks.check_transaction`.
         """
-        data, header = batch
-        if header.producer_id >= 0 and by_coordinator:
-            self.producers.check_marker(header.producer_id, header.producer_epoch)
-        elif header.producer_id >= 0:
-            known = self.producers.check_append(header)
+        if batch.producer_id >= 0 and by_coordinator:
+            self.producers.check_marker(batch.producer_id, batch.producer_epoch)
+        elif batch.producer_id >= 0:
+            known = self.producers.check_append(batch)
             if known is not None:
                 return LogAppendInfo(known.base_offset, known.last_offset, True, known.timestamp)
         base_offset = self.end_offset
-        self._store(data, header, leader_epoch)
-        if header.producer_id >= 0:
-            self.producers.update(header, base_offset)
-        return LogAppendInfo(base_offset, self.end_offset - 1, False, header.max_timestamp)
+        self._store(batch, leader_epoch)
+        if batch.producer_id >= 0:
+            self.producers.update(batch, base_offset)
+        return LogAppendInfo(base_offset, self.end_offset - 1, False, batch.max_timestamp)
 
     def append_marker(
         self,
@@ -145,35 +144,34 @@ class PartitionLog:
             timestamp=timestamp,
             append_time=append_time,
         )
-        header = read_batch_header(data)
-        assert header is not None
+        batch = BatchView(data)
         offset = self.end_offset
-        self._store(data, header, leader_epoch)
-        self._transaction_ended(header, offset, control_type)
+        self._store(batch, leader_epoch)
+        self._transaction_ended(batch, offset, control_type)
         return LogAppendInfo(offset, offset, False, timestamp)
 
-    def _store(self, data: Buffer, header: BatchHeader, leader_epoch: int) -> None:
+    def _store(self, batch: BatchView, leader_epoch: int) -> None:
         base_offset = self.end_offset
-        self.segments.append(data, header, base_offset, leader_epoch)
+        self.segments.append(batch, base_offset, leader_epoch)
         self._epochs.assign(leader_epoch, base_offset)
-        self.end_offset = base_offset + header.last_offset_delta + 1
+        self.end_offset = base_offset + batch.last_offset_delta + 1
 
-    def _update_producers(self, header: BatchHeader, control_type: ControlType | None) -> None:
+    def _update_producers(self, batch: BatchView, control_type: ControlType | None) -> None:
         """Update the producer state from a batch found in the log."""
-        if header.producer_id < 0:
+        if batch.producer_id < 0:
             return
-        if not header.is_control:
-            self.producers.update(header, header.base_offset)
+        if not batch.is_control:
+            self.producers.update(batch, batch.base_offset)
         else:
-            self._transaction_ended(header, header.base_offset, control_type)
+            self._transaction_ended(batch, batch.base_offset, control_type)
 
-    def _transaction_ended(self, header: BatchHeader, offset: int, control_type: ControlType | None) -> None:
+    def _transaction_ended(self, batch: BatchView, offset: int, control_type: ControlType | None) -> None:
         aborted = self.producers.end_transaction(
-            header.producer_id,
-            header.producer_epoch,
+            batch.producer_id,
+            batch.producer_epoch,
             offset,
             committed=control_type is not ControlType.ABORT,
-            timestamp=header.max_timestamp,
+            timestamp=batch.max_timestamp,
         )
         if aborted is not None:
             self._aborted.append(aborted)
@@ -196,10 +194,10 @@ class PartitionLog:
         self.segments.restore(segments)
         self._epochs = LeaderEpochs(epochs)
         end_offset = max((segment.base_offset for segment in self.segments), default=0)
-        for batch, header, control_type in found:
+        for stored, header, control_type in found:
             end_offset = max(end_offset, header.next_offset)
             if header.next_offset > start_offset:
-                self.segments.batch_index.add(batch, header.last_offset)
+                self.segments.batch_index.add(stored, header.last_offset)
             self._update_producers(header, control_type)
             self._epochs.assign(header.leader_epoch, header.base_offset)
         self.producers.accept_any_sequence()
@@ -328,10 +326,10 @@ class PartitionLog:
         """Recompute the producer states and aborted transactions from the batches."""
         self.producers = ProducerStateManager()
         self._aborted = []
-        for batch in self.segments.batch_index.batches:
-            header = batch.header()
-            kind = read_control_type(batch.bytes(), header, check_crc=False) if header.is_control else None
-            self._update_producers(header, kind)
+        for stored in self.segments.batch_index.batches:
+            batch = stored.read()
+            kind = read_control_type(batch, check_crc=False) if batch.is_control else None
+            self._update_producers(batch, kind)
         self.producers.accept_any_sequence()
 
     # -- read ------------------------------------------------------------------------------------------------

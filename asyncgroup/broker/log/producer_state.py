@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from asyncgroup.broker.errors import AppendError
 from asyncgroup.broker.log.producer_state_entry import BatchMetadata, ProducerStateEntry
 from asyncgroup.error_codes import ErrorCode
-from asyncgroup.wire.records import BatchHeader
+from asyncgroup.wire.batch_view import BatchView
 
 __all__ = ["AbortedTransaction", "ActiveProducer", "LastRecord", "ProducerStateManager"]
 
@@ -88,7 +88,7 @@ class ProducerStateManager:
         """Return whether the producer has an open transaction in this partition, begun in this epoch."""
         return producer_id in self._open and self._producers[producer_id].epoch == producer_epoch
 
-    def record_verification(self, header: BatchHeader, *, adds_partitions: bool) -> None:
+    def record_verification(self, batch: BatchView, *, adds_partitions: bool) -> None:
         """Record a transactional batch whose transaction is not open here, before its coordinator is asked (KIP-890).
 
         After any answer of the coordinator, no batch with a higher sequence number may open the transaction from now
@@ -97,49 +97,49 @@ class ProducerStateManager:
 
         Raise AppendError(INVALID_PRODUCER_EPOCH) for an old epoch.
         """
-        self._check_epoch(header.producer_id, header.producer_epoch)
-        epoch, sequence = header.producer_epoch, header.base_sequence
+        self._check_epoch(batch.producer_id, batch.producer_epoch)
+        epoch, sequence = batch.producer_epoch, batch.base_sequence
         known = self._unverified.setdefault(
-            header.producer_id, _VerificationState(epoch, sequence, adds_partitions)
+            batch.producer_id, _VerificationState(epoch, sequence, adds_partitions)
         )
         if epoch > known.epoch or (epoch == known.epoch and sequence < known.lowest_sequence):
-            self._unverified[header.producer_id] = _VerificationState(epoch, sequence, known.adds_partitions)
+            self._unverified[batch.producer_id] = _VerificationState(epoch, sequence, known.adds_partitions)
 
-    def check_append(self, header: BatchHeader) -> BatchMetadata | None:
+    def check_append(self, batch: BatchView) -> BatchMetadata | None:
         """Check a batch before its append; return the batch in the log of which it is a duplicate, else None.
 
         Raise AppendError for an old epoch (INVALID_PRODUCER_EPOCH), a gap (OUT_OF_ORDER_SEQUENCE_NUMBER), or a
         non-transactional batch within a transaction (INVALID_TXN_STATE). An unknown producer may start with any
         sequence number, as its records may have been deleted (KIP-360).
         """
-        self._check_epoch(header.producer_id, header.producer_epoch)
-        producer = self._producers.get(header.producer_id)
-        if producer is not None and (known := producer.find(header)) is not None:
+        self._check_epoch(batch.producer_id, batch.producer_epoch)
+        producer = self._producers.get(batch.producer_id)
+        if producer is not None and (known := producer.find(batch)) is not None:
             return known
-        expected = self._expected(header, producer)
-        if header.base_sequence != expected:
+        expected = self._expected(batch, producer)
+        if batch.base_sequence != expected:
             raise AppendError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {header.producer_id} sent sequence number {header.base_sequence}; expected {expected}",
+                f"producer {batch.producer_id} sent sequence number {batch.base_sequence}; expected {expected}",
             )
-        if header.producer_id in self._open and not header.is_transactional:
+        if batch.producer_id in self._open and not batch.is_transactional:
             raise AppendError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"producer {header.producer_id} sent a non-transactional batch within its open transaction",
+                f"producer {batch.producer_id} sent a non-transactional batch within its open transaction",
             )
         return None
 
-    def _expected(self, header: BatchHeader, producer: ProducerStateEntry | None) -> int:
+    def _expected(self, batch: BatchView, producer: ProducerStateEntry | None) -> int:
         """Return the sequence number that a batch must have if it is not a duplicate."""
-        unverified = self._unverified.get(header.producer_id)
+        unverified = self._unverified.get(batch.producer_id)
         if unverified is not None:
             if unverified.adds_partitions and (producer is None or not producer.batches):
                 return 0
-            if header.base_sequence > unverified.lowest_sequence:
+            if batch.base_sequence > unverified.lowest_sequence:
                 return unverified.lowest_sequence
         if producer is None:
-            return header.base_sequence
-        return producer.expected(header)
+            return batch.base_sequence
+        return producer.expected(batch)
 
     def _check_epoch(self, producer_id: int, producer_epoch: int) -> None:
         producer = self._producers.get(producer_id)
@@ -149,13 +149,13 @@ class ProducerStateManager:
                 f"epoch {producer_epoch} of producer {producer_id} is older than its current epoch {producer.epoch}",
             )
 
-    def update(self, header: BatchHeader, base_offset: int) -> None:
+    def update(self, batch: BatchView, base_offset: int) -> None:
         """Add a batch that was appended at `base_offset`."""
-        self._in_epoch(header.producer_id, header.producer_epoch).add(header, base_offset)
-        if header.is_transactional:
-            if header.producer_id not in self._open:
-                self._begin(header.producer_id, base_offset)
-            self._unverified.pop(header.producer_id, None)
+        self._in_epoch(batch.producer_id, batch.producer_epoch).add(batch, base_offset)
+        if batch.is_transactional:
+            if batch.producer_id not in self._open:
+                self._begin(batch.producer_id, base_offset)
+            self._unverified.pop(batch.producer_id, None)
 
     def _begin(self, producer_id: int, first_offset: int) -> None:
         self._open[producer_id] = first_offset

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, NamedTuple
 
-from asyncgroup.wire.records import BatchHeader
+from asyncgroup.wire.batch_view import BatchView
 
 __all__ = ["NUM_BATCHES_TO_RETAIN", "BatchMetadata", "ProducerStateEntry"]
 
@@ -41,35 +41,35 @@ class ProducerStateEntry:
         self.timestamp = -1
         self.sequence_unknown = False
 
-    def find(self, header: BatchHeader) -> BatchMetadata | None:
+    def find(self, batch: BatchView) -> BatchMetadata | None:
         """Return the earlier batch of which this one is a duplicate, if it is among the last batches."""
-        if header.producer_epoch != self.epoch:
+        if batch.producer_epoch != self.epoch:
             return None
-        wanted = (header.base_sequence, _last_sequence(header))
+        wanted = (batch.base_sequence, _last_sequence(batch))
         return next((one for one in self.batches if (one.first_sequence, one.last_sequence) == wanted), None)
 
-    def expected(self, header: BatchHeader) -> int:
+    def expected(self, batch: BatchView) -> int:
         """Return the sequence number that the producer's next batch must have; a new epoch begins with 0."""
-        if header.producer_epoch > self.epoch:
+        if batch.producer_epoch > self.epoch:
             return 0
         if self.batches:
             return _next_sequence(self.batches[-1].last_sequence)
-        return header.base_sequence if self.sequence_unknown else 0
+        return batch.base_sequence if self.sequence_unknown else 0
 
-    def add(self, header: BatchHeader, base_offset: int) -> None:
+    def add(self, batch: BatchView, base_offset: int) -> None:
         """Add a batch that was appended at `base_offset`."""
-        last_offset = base_offset + header.last_offset_delta
+        last_offset = base_offset + batch.last_offset_delta
         self.batches.append(
             BatchMetadata(
-                header.base_sequence, _last_sequence(header), base_offset, last_offset, header.max_timestamp
+                batch.base_sequence, _last_sequence(batch), base_offset, last_offset, batch.max_timestamp
             )
         )
-        self.timestamp = header.max_timestamp
+        self.timestamp = batch.max_timestamp
 
 
-def _last_sequence(header: BatchHeader) -> int:
+def _last_sequence(batch: BatchView) -> int:
     """Return the batch's last sequence number; they wrap from 2**31 - 1 to 0."""
-    return (header.base_sequence + header.last_offset_delta) & _LAST_SEQUENCE
+    return (batch.base_sequence + batch.last_offset_delta) & _LAST_SEQUENCE
 
 
 def _next_sequence(sequence: int) -> int:

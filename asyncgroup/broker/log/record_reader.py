@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.broker.log.segments import StoredBatch
 from asyncgroup.model import Record
-from asyncgroup.wire.records import read_batch, read_batch_header
+from asyncgroup.wire.records import read_batch
 
 __all__ = ["decode_stored_batch", "find_timestamp", "latest_timestamp", "read_records"]
 
@@ -48,11 +48,9 @@ def latest_timestamp(log: PartitionLog) -> Record | None:
     return newest
 
 
-def decode_stored_batch(log: PartitionLog, batch: StoredBatch, *, markers: bool = False) -> Iterable[Record]:
+def decode_stored_batch(log: PartitionLog, stored: StoredBatch, *, markers: bool = False) -> Iterable[Record]:
     """Decode a batch lazily: a compressed one may hold millions of records."""
-    data = batch.bytes()
-    header = read_batch_header(data)
-    assert header is not None
-    if not header.record_count or (header.is_control and not markers):
+    batch = stored.read()
+    if not batch.record_count or (batch.is_control and not markers):
         return ()
-    return read_batch(log.topic, log.partition, data, header)
+    return read_batch(log.topic, log.partition, batch)

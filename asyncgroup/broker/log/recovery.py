@@ -19,15 +19,14 @@ from asyncgroup.broker.log.open_files import OpenFiles
 from asyncgroup.broker.log.partition_log import RecoveredBatch
 from asyncgroup.broker.log.segments import StoredBatch, update_timestamps
 from asyncgroup.errors import CorruptRecordsError
+from asyncgroup.wire.batch_view import MAGIC_AT, BatchView, batch_at
 from asyncgroup.wire.control import ControlType, read_control_type
-from asyncgroup.wire.records import BatchHeader, crc_is_valid, read_batch_header
 
 __all__ = ["RecoveredLog", "recover"]
 
 log = logging.getLogger(__name__)
 
 _WINDOW: Final = 1 << 20
-_MAGIC_AT: Final = 16
 _MOST_OFFSETS: Final = 1 << 31
 """Range of offsets in a segment (`LogSegment.canConvertToRelativeOffset`), to detect bad offsets: the CRC excludes
 them.
@@ -76,45 +75,42 @@ def recover(files: OpenFiles, directory: Path) -> RecoveredLog:
 def _read(files: OpenFiles, segment: FileSegment, batches: list[RecoveredBatch]) -> int:
     """Add the segment's valid batches to `batches` and set `segment.size` to their end; return their next offset."""
     end_offset = segment.base_offset
-    for header, data in _batches(files, segment.path):
-        kind = _control_type(header, data)
-        possible = (
-            end_offset <= header.base_offset <= header.last_offset < segment.base_offset + _MOST_OFFSETS
-        )
-        if not possible or not crc_is_valid(data):
+    for batch in _batches(files, segment.path):
+        kind = _control_type(batch)
+        possible = end_offset <= batch.base_offset <= batch.last_offset < segment.base_offset + _MOST_OFFSETS
+        if not possible or not batch.crc_is_valid():
             break
-        batch = StoredBatch(header.base_offset, header.max_timestamp, segment, segment.size, header.size)
-        batches.append(RecoveredBatch(batch, header, kind))
-        update_timestamps(segment, header.max_timestamp)
-        segment.size += header.size
-        end_offset = header.next_offset
+        stored = StoredBatch(batch.base_offset, batch.max_timestamp, segment, segment.size, batch.size)
+        batches.append(RecoveredBatch(stored, batch.header_only(), kind))
+        update_timestamps(segment, batch.max_timestamp)
+        segment.size += batch.size
+        end_offset = batch.next_offset
     return end_offset
 
 
-def _control_type(header: BatchHeader, data: memoryview) -> ControlType | None:
-    if not header.is_control:
+def _control_type(batch: BatchView) -> ControlType | None:
+    if not batch.is_control:
         return None
     try:
-        return read_control_type(data, header)
+        return read_control_type(batch)
     except CorruptRecordsError:
         return None
 
 
-def _batches(files: OpenFiles, path: Path) -> Iterator[tuple[BatchHeader, memoryview]]:
+def _batches(files: OpenFiles, path: Path) -> Iterator[BatchView]:
     """Yield the well-formed batches from the start of a file, reading it in windows; the CRC is not checked."""
     position = 0
     wanted = _WINDOW
     while window := files.read(path, position, wanted):
         start = 0
-        view = memoryview(window)
         try:
-            while (header := read_batch_header(window, start)) is not None and header.magic == 2:
-                yield header, view[start : start + header.size]
-                start += header.size
+            while (batch := batch_at(window, start)) is not None and batch.magic == 2:
+                yield batch
+                start += batch.size
         except CorruptRecordsError:
             return
         if start == 0:
-            if header is not None or len(window) < wanted:
+            if batch is not None or len(window) < wanted:
                 return
             wanted = min(2 * wanted, path.stat().st_size - position)
             if wanted == len(window):
@@ -146,14 +142,14 @@ def _cut(files: OpenFiles, segment: FileSegment, *, goes_on: bool) -> bool:
 
 def _holds_batch(data: bytes) -> bool:
     """Return whether there is a valid batch anywhere in these bytes."""
-    view, magic = memoryview(data), _MAGIC_AT
+    magic = MAGIC_AT
     while (magic := data.find(b"\2", magic)) >= 0:
-        start = magic - _MAGIC_AT
+        start = magic - MAGIC_AT
         magic += 1
         try:
-            header = read_batch_header(data, start)
+            batch = batch_at(data, start)
         except CorruptRecordsError:
             continue
-        if header is not None and crc_is_valid(view[start : start + header.size]):
+        if batch is not None and batch.crc_is_valid():
             return True
     return False

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from asyncgroup.wire.batch_view import BatchView, assign_offsets, batch_at
 from asyncgroup.wire.primitives import Buffer
-from asyncgroup.wire.records import BatchHeader, assign_offsets, read_batch_header
 
 __all__ = [
     "MemoryStore",
@@ -48,14 +48,14 @@ class StoredBatch(NamedTuple):
     size: int
 
     def bytes(self) -> memoryview | bytes:
-        """Read the batch."""
+        """Read the bytes of the batch."""
         return self.chunk.read(self.position, self.size)
 
-    def header(self) -> BatchHeader:
-        """Read the batch's header."""
-        header = read_batch_header(self.bytes())
-        assert header is not None
-        return header
+    def read(self) -> BatchView:
+        """Read the batch."""
+        batch = batch_at(self.bytes())
+        assert batch is not None
+        return batch
 
 
 class Segment(Protocol):
@@ -89,7 +89,7 @@ class SegmentStore(Protocol):
         """Delete segments, in this order."""
 
     def rewrite(
-        self, old: Sequence[Segment], batches: Iterable[tuple[BatchHeader, Buffer]]
+        self, old: Sequence[Segment], batches: Iterable[BatchView]
     ) -> tuple[Segment, list[tuple[StoredBatch, int]]]:
         """Replace adjacent segments by one with these batches, atomically with respect to crashes.
 
@@ -174,23 +174,23 @@ class MemoryStore:
         """Nothing to do: a chunk is freed with the last view of it."""
 
     def rewrite(
-        self, old: Sequence[Segment], batches: Iterable[tuple[BatchHeader, Buffer]]
+        self, old: Sequence[Segment], batches: Iterable[BatchView]
     ) -> tuple[MemorySegment, list[tuple[StoredBatch, int]]]:
         """See `SegmentStore`."""
         kept = list(batches)
-        most = sum(header.size for header, _ in kept)
+        most = sum(batch.size for batch in kept)
         segment = MemorySegment(
             old[0].base_offset, lambda least: MemoryChunk(max(min(most, _LARGEST_CHUNK), least))
         )
-        return segment, [append_stamped(segment, header, data) for header, data in kept]
+        return segment, [append_stamped(segment, batch) for batch in kept]
 
     def save_start_offset(self, start_offset: int) -> None:
         """Nothing to do."""
 
 
-def append_stamped(segment: Segment, header: BatchHeader, data: Buffer) -> tuple[StoredBatch, int]:
+def append_stamped(segment: Segment, batch: BatchView) -> tuple[StoredBatch, int]:
     """Append a batch with the offset and leader epoch that it already has; return its location and last offset."""
-    chunk, position = segment.append(data, header.base_offset, header.leader_epoch)
-    update_timestamps(segment, header.max_timestamp)
-    batch = StoredBatch(header.base_offset, header.max_timestamp, chunk, position, len(data))
-    return batch, header.last_offset
+    chunk, position = segment.append(batch.data, batch.base_offset, batch.leader_epoch)
+    update_timestamps(segment, batch.max_timestamp)
+    stored = StoredBatch(batch.base_offset, batch.max_timestamp, chunk, position, batch.size)
+    return stored, batch.last_offset

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Mapping
+from typing import Final, TypeAlias
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
@@ -16,8 +15,9 @@ from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.source.limits import BytesPerOffset
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.batch_view import batch_sizes
 
-__all__ = ["LogSampler", "batch_sizes"]
+__all__ = ["LogSampler"]
 
 Offsets: TypeAlias = Mapping[TopicPartition, int]
 
@@ -28,13 +28,6 @@ SAMPLE_BYTES: Final = 64 * 1024
 
 SAMPLE_INTERVAL: Final = 10.0
 """Seconds between two samples of a partition."""
-
-_HEADER: Final = struct.Struct(">qiibIhi")
-"""The beginning of a record batch (`DefaultRecordBatch`): base offset, length, leader epoch, magic, CRC, attributes, last
-offset delta. Messages of magic 0 and 1 have one offset each, and no last offset delta."""
-
-_UNCOUNTED: Final = 12
-"""Bytes of base offset and length, which the length does not include."""
 
 
 class LogSampler:
@@ -95,15 +88,3 @@ async def _fetch(
             if not data.error_code and data.records and tp in wanted:
                 for size, offsets in batch_sizes(data.records):
                     sizes.observe(tp, size, offsets)
-
-
-def batch_sizes(records: Any) -> Iterator[tuple[int, int]]:
-    """Yield bytes and offsets of each record batch whose header is in `records`, which may end inside a batch."""
-    view = memoryview(records)
-    at = 0
-    while at + _HEADER.size <= len(view):
-        _, length, _, magic, _, _, last = _HEADER.unpack_from(view, at)
-        if length <= 0:
-            return
-        yield _UNCOUNTED + length, last + 1 if magic >= 2 else 1
-        at += _UNCOUNTED + length

@@ -11,8 +11,8 @@ from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.consumer.fetch_position import FetchPosition
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
+from asyncgroup.wire.batch_view import batch_at
 from asyncgroup.wire.messages import NO_UUID
-from asyncgroup.wire.records import read_batch_header
 
 __all__ = ["Outcome", "RangeProgress", "Sizes"]
 
@@ -180,7 +180,7 @@ class RangeProgress:
         if brought:
             self._learn(len(data.records), brought)
         self.succeeded(now)
-        if data.log_start_offset > before and (first := read_batch_header(data.records)) is not None:
+        if data.log_start_offset > before and (first := batch_at(data.records)) is not None:
             # the gap is not due to compaction: the records were deleted since
             self.missing = (before, min(first.base_offset, data.log_start_offset, self.end))
             return Outcome.LOST if first.base_offset > before else Outcome.NEWS

@@ -10,7 +10,8 @@ import pytest
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.records import BatchBuilder, iter_batch_headers
+from asyncgroup.wire.batch_view import iter_batches
+from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import batch, sequenced, with_crc
 from tests.broker.client import Client, connect
 from tests.broker.internals import log_of
@@ -99,7 +100,7 @@ async def test_log_append_time():
         assert (again.base_offset, again.log_append_time_ms) == (0, TODAY + 5000)
         records = cluster.records("t")
         assert [(r.timestamp, r.timestamp_type) for r in records] == [(TODAY + 5000, 1)] * 2
-        (header,) = iter_batch_headers(bytes((await read(client, cluster)).records))
+        (header,) = iter_batches(bytes((await read(client, cluster)).records))
         assert (header.timestamp_type, header.max_timestamp, header.base_sequence) == (1, TODAY + 5000, 0)
         (result,) = await put(client, cluster, with_crc(batch(b"a", timestamp=TODAY), 22, b"\x08"))
         assert result.error_code == ErrorCode.INVALID_TIMESTAMP
@@ -141,7 +142,7 @@ async def test_compression_type_of_a_topic(wanted, sent, stored):
         data = batch(b"a", b"b", codec=sent, step=5, producer_id=7, producer_epoch=2, base_sequence=3)
         (result,) = await put(client, cluster, data)
         assert result.error_code == 0
-        (header,) = iter_batch_headers(bytes((await read(client, cluster)).records))
+        (header,) = iter_batches(bytes((await read(client, cluster)).records))
         assert header.codec == stored
         assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 2, 3)
         assert [(r.value, r.timestamp) for r in cluster.records("t")] == [(b"a", 1000), (b"b", 1005)]
@@ -193,7 +194,7 @@ async def test_held_followers():
         assert (result.error_code, result.base_offset) == (ErrorCode.REQUEST_TIMED_OUT, 2)
         seen = await read(reader, cluster)
         assert (seen.high_watermark, seen.last_stable_offset) == (1, 1)
-        assert [h.base_offset for h in iter_batch_headers(bytes(seen.records))] == [0]
+        assert [h.base_offset for h in iter_batches(bytes(seen.records))] == [0]
         assert not (await read(reader, cluster, 1)).records
 
         waiting = asyncio.ensure_future(put(client, cluster, batch(b"d")))

@@ -11,7 +11,7 @@ from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.records import iter_batch_headers
+from asyncgroup.wire.batch_view import iter_batches
 from tests.broker.batches import append, batch, offsets
 from tests.broker.client import Client, connect
 from tests.broker.internals import log_of, node_of, transactions_of
@@ -307,7 +307,7 @@ async def test_markers_use_the_timestamp_type_of_their_topic():
         producer = await init_producer(client)
         await put(client, cluster, producer, b"a", version=12)
         await end_transaction(client, producer, 5)
-        headers = list(iter_batch_headers(bytes((await read(client, cluster)).records)))
+        headers = list(iter_batches(bytes((await read(client, cluster)).records)))
         assert [(one.is_control, one.timestamp_type, one.max_timestamp) for one in headers] == [
             (False, 1, 5000),
             (True, 1, 5000),

@@ -7,8 +7,9 @@ from hypothesis import given, strategies as st
 
 from asyncgroup.broker.log.control_batches import control_batch
 from asyncgroup.errors import CorruptRecordsError
+from asyncgroup.wire.batch_view import BatchView, update_crc
 from asyncgroup.wire.control import ControlType, read_control_type
-from asyncgroup.wire.records import BatchBuilder, crc_is_valid, read_batch_header, update_crc
+from asyncgroup.wire.records import BatchBuilder
 
 KAFKA = bytes.fromhex(
     "000000000000000000000042ffffffff026b9cbe2f0030000000000000000000000005000000000000000500000000000000070003"
@@ -33,13 +34,12 @@ def test_markers_round_trip(control_type, producer_id, epoch, coordinator_epoch,
     data = control_batch(
         control_type, producer_id, epoch, coordinator_epoch=coordinator_epoch, timestamp=timestamp
     )
-    header = read_batch_header(data)
-    assert header is not None
-    assert crc_is_valid(data)
+    header = BatchView(data)
+    assert header.crc_is_valid()
     assert (header.size, header.is_control, header.is_transactional) == (len(data), True, True)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (producer_id, epoch, -1)
     assert (header.base_timestamp, header.record_count) == (timestamp, 1)
-    assert read_control_type(data, header) is control_type
+    assert read_control_type(header) is control_type
 
 
 def made(key: bytes | None, *, records: int = 1) -> bytes:
@@ -53,9 +53,7 @@ def made(key: bytes | None, *, records: int = 1) -> bytes:
 
 
 def read(data: bytes, *, check_crc: bool = True) -> ControlType | None:
-    header = read_batch_header(data)
-    assert header is not None
-    return read_control_type(data, header, check_crc=check_crc)
+    return read_control_type(BatchView(data), check_crc=check_crc)
 
 
 def test_other_control_records_have_no_control_type():

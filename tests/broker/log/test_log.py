@@ -15,8 +15,9 @@ from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.broker.log.producer_state import ProducerStateManager
 from asyncgroup.broker.log.record_reader import find_timestamp, latest_timestamp, read_records
 from asyncgroup.error_codes import ErrorCode
-from asyncgroup.wire.records import read_batch_header
+from asyncgroup.wire.batch_view import BatchView, batch_at
 from tests.broker.batches import append, batch, offsets, sequenced, with_crc
+from tests.broker.transactional import transactional
 
 
 def log_with(*counts: int) -> PartitionLog:
@@ -43,10 +44,10 @@ def test_batches_keep_their_codec(codec):
     log = PartitionLog("t", 0)
     data = batch(*[b"abc" * 100] * 5, codec=codec)
     append(log, data, 3)
-    header = read_batch_header(log.read(0, 1 << 20))
-    assert header is not None
-    assert header.size == len(data)
-    assert header.leader_epoch == 3
+    found = batch_at(log.read(0, 1 << 20))
+    assert found is not None
+    assert found.size == len(data)
+    assert found.leader_epoch == 3
     assert [r.value for r in read_records(log)] == [b"abc" * 100] * 5
     assert {r.leader_epoch for r in read_records(log)} == {3}
 
@@ -221,13 +222,18 @@ def test_a_timestamp_lookup_does_not_visit_every_batch(monkeypatch):
     assert looked_at < 20
 
 
+def in_transaction(producer_id: int) -> BatchView:
+    """A batch of one record in a transaction of this producer."""
+    return BatchView(transactional(b"v", producer_id=producer_id))
+
+
 def test_the_cost_of_the_last_stable_offset_does_not_depend_on_the_order_of_transactions():
     """Ending transactions in the order in which they began costs no more than in reverse order."""
 
     def drain(order) -> float:
         states = ProducerStateManager()
         for producer_id in range(40_000):
-            states.update(HEADER._replace(producer_id=producer_id), producer_id)
+            states.update(in_transaction(producer_id), producer_id)
         began = time.perf_counter()
         for number, producer_id in enumerate(order, 1):
             states.end_transaction(producer_id, 0, 40_000 + number, committed=True)
@@ -235,21 +241,19 @@ def test_the_cost_of_the_last_stable_offset_does_not_depend_on_the_order_of_tran
         assert states.first_unstable_offset is None
         return time.perf_counter() - began
 
-    HEADER = read_batch_header(sequenced(0))._replace(attributes=16, producer_epoch=0)
-    assert HEADER.is_transactional
+    assert in_transaction(0).is_transactional
     assert drain(range(40_000)) < 6 * drain(range(39_999, -1, -1))
 
 
 def test_ended_transactions_take_no_memory_while_an_older_one_is_open():
-    header = read_batch_header(sequenced(0))._replace(attributes=16, producer_epoch=0)
     states = ProducerStateManager()
-    states.update(header._replace(producer_id=1), 0)
+    states.update(in_transaction(1), 0)
     for number in range(1, 1000):
-        states.update(header._replace(producer_id=2), 2 * number)
+        states.update(in_transaction(2), 2 * number)
         assert states.first_unstable_offset == 0
         states.end_transaction(2, 0, 2 * number + 1, committed=True)
     assert len(states._begun) < 100
-    states.update(header._replace(producer_id=3), 3000)
+    states.update(in_transaction(3), 3000)
     states.end_transaction(1, 0, 4000, committed=True)
     assert states.first_unstable_offset == 3000
 

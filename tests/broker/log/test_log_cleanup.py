@@ -7,11 +7,10 @@ import math
 import pytest
 
 from asyncgroup.broker.errors import AppendError, KafkaStorageError, PartitionError
-from asyncgroup.broker.log.compacted_batches import delete_horizon
 from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.broker.log.record_reader import find_timestamp, latest_timestamp, read_records
 from asyncgroup.error_codes import ErrorCode
-from asyncgroup.wire.records import crc_is_valid, iter_batch_headers
+from asyncgroup.wire.batch_view import iter_batches
 from tests.broker.batches import append, batch, keyed, offsets, sequenced
 from tests.broker.transactional import Writer
 
@@ -26,8 +25,8 @@ def contents(log: PartitionLog) -> list[tuple[int, bytes | None, bytes | None]]:
 def headers(log: PartitionLog):
     position, found = log.start_offset, []
     while data := log.read(position, LIMIT, at_least_one=True):
-        assert all(crc_is_valid(bytes(data)[h.start : h.start + h.size]) for h in iter_batch_headers(data))
-        found += list(iter_batch_headers(bytes(data)))
+        assert all(one.crc_is_valid() for one in iter_batches(data))
+        found += list(iter_batches(bytes(data)))
         position = found[-1].next_offset
     return found
 
@@ -207,7 +206,7 @@ def test_a_tombstone_is_kept_until_its_delete_horizon():
     now = 10**7
     log.compact(now, 5000)
     assert contents(log) == [(1, b"a", None), (2, b"b", b"2")]
-    assert [delete_horizon(header) for header in headers(log)] == [now + 5000]
+    assert [header.delete_horizon for header in headers(log)] == [now + 5000]
     assert [record.timestamp for record in read_records(log)] == [10**6, 10**6 + 1], (
         "the records' timestamps, not the delete horizon"
     )

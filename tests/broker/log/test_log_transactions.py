@@ -8,8 +8,8 @@ from asyncgroup.broker.errors import AppendError
 from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.broker.log.record_reader import read_records
 from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire.batch_view import iter_batches
 from asyncgroup.wire.control import ControlType, read_control_type
-from asyncgroup.wire.records import iter_batch_headers
 from tests.broker.batches import append, batch, offsets, sequenced
 from tests.broker.transactional import Writer, transactional
 
@@ -57,12 +57,12 @@ def test_a_marker_is_a_control_batch_that_clients_can_read(log):
     writer.write(b"a")
     assert writer.abort() == 1
     data = log.read(1, LIMIT)
-    (header,) = iter_batch_headers(data)
-    assert header.is_control
-    assert header.is_transactional
-    assert (header.base_offset, header.record_count, header.producer_id) == (1, 1, 7)
-    assert (header.producer_epoch, header.base_sequence) == (0, -1)
-    assert read_control_type(data, header) is ControlType.ABORT
+    (marker,) = iter_batches(data)
+    assert marker.is_control
+    assert marker.is_transactional
+    assert (marker.base_offset, marker.record_count, marker.producer_id) == (1, 1, 7)
+    assert (marker.producer_epoch, marker.base_sequence) == (0, -1)
+    assert read_control_type(marker) is ControlType.ABORT
     assert [record.value for record in read_records(log)] == [b"a"]
 
 

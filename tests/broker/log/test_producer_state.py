@@ -7,22 +7,16 @@ import pytest
 from asyncgroup.broker.errors import AppendError
 from asyncgroup.broker.log.producer_state import ProducerStateManager
 from asyncgroup.error_codes import ErrorCode
-from asyncgroup.wire.records import BatchHeader, read_batch_header
+from asyncgroup.wire.batch_view import BatchView
 from tests.broker.batches import sequenced
 from tests.broker.transactional import transactional
 
 GAP = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def header(data: bytes) -> BatchHeader:
-    found = read_batch_header(data)
-    assert found is not None
-    return found
-
-
-def inside(sequence: int, epoch: int = 0) -> BatchHeader:
+def inside(sequence: int, epoch: int = 0) -> BatchView:
     """A batch of one record in a transaction of producer 7."""
-    return header(transactional(b"v", producer_id=7, epoch=epoch, sequence=sequence))
+    return BatchView(transactional(b"v", producer_id=7, epoch=epoch, sequence=sequence))
 
 
 class States:
@@ -32,7 +26,7 @@ class States:
         self.producers = ProducerStateManager()
         self.offset = 0
 
-    def append(self, batch: BatchHeader) -> ErrorCode:
+    def append(self, batch: BatchView) -> ErrorCode:
         """Append a batch if it is valid; return the error code."""
         try:
             self.producers.check_append(batch)
@@ -116,14 +110,14 @@ def test_after_a_reload_any_first_sequence_number_is_accepted(marked_before: boo
 def test_non_transactional_batches_are_checked_too() -> None:
     states = States()
     states.producers.record_verification(inside(1), adds_partitions=False)
-    assert states.append(header(sequenced(2))) == GAP
-    assert states.append(header(sequenced(1))) == 0
+    assert states.append(BatchView(sequenced(2))) == GAP
+    assert states.append(BatchView(sequenced(1))) == 0
 
 
 def test_the_coordinator_epoch_of_the_last_marker_is_kept_over_epochs() -> None:
     states = States()
     states.mark(0)
-    states.append(header(sequenced(0, epoch=1)))
+    states.append(BatchView(sequenced(0, epoch=1)))
     (active,) = states.producers.active_producers()
     assert (active.epoch, active.last_sequence, active.coordinator_epoch) == (1, 0, 0)
 

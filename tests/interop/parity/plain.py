@@ -8,10 +8,11 @@ from typing import Any, Final
 from uuid import UUID
 
 from asyncgroup.error_codes import ErrorCode
+from asyncgroup.wire.batch_view import BatchView, iter_batches
 from asyncgroup.wire.control import read_control_type
 from asyncgroup.wire.message import Message
 from asyncgroup.wire.messages import NO_UUID
-from asyncgroup.wire.records import BatchHeader, decode_batch, iter_batch_headers
+from asyncgroup.wire.records import decode_batch
 
 __all__ = ["GONE", "REPLACED", "TYPED_IDS_FROM", "Names", "paths", "plain"]
 
@@ -119,21 +120,18 @@ def plain(value: object, names: Names, field: str = "") -> Any:
 
 def _records(data: bytes, names: Names) -> tuple[dict[str, Any], ...]:
     """Return batches with their records, as one value, without the timestamps of transaction markers."""
-    return tuple(
-        _batch(data[header.start : header.start + header.size], header, names)
-        for header in iter_batch_headers(data)
-    )
+    return tuple(_batch(batch, names) for batch in iter_batches(data))
 
 
-def _batch(data: bytes, header: BatchHeader, names: Names) -> dict[str, Any]:
+def _batch(batch: BatchView, names: Names) -> dict[str, Any]:
     kept = ("base_offset", "leader_epoch", "magic", "attributes", "last_offset_delta", "producer_epoch")
-    found: dict[str, Any] = {name: getattr(header, name) for name in (*kept, "base_sequence", "record_count")}
-    found["producer_id"] = _producer_id(names, header.producer_id)
-    if header.is_control:
-        return found | {"control": str(read_control_type(data, header))}
-    stamped = header.timestamp_type == 1
-    found["timestamps"] = "<time>" if stamped else (header.base_timestamp, header.max_timestamp)
-    found["records"] = [(r.offset, r.key, r.value, r.headers) for r in decode_batch("", 0, data, header)]
+    found: dict[str, Any] = {name: getattr(batch, name) for name in (*kept, "base_sequence", "record_count")}
+    found["producer_id"] = _producer_id(names, batch.producer_id)
+    if batch.is_control:
+        return found | {"control": str(read_control_type(batch))}
+    stamped = batch.timestamp_type == 1
+    found["timestamps"] = "<time>" if stamped else (batch.base_timestamp, batch.max_timestamp)
+    found["records"] = [(r.offset, r.key, r.value, r.headers) for r in decode_batch("", 0, batch)]
     return found
 
 

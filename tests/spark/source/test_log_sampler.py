@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncgroup.spark.source.log_sampler import batch_sizes
+from asyncgroup.wire.batch_view import batch_sizes
 from asyncgroup.wire.records import BatchBuilder
 
 

@@ -10,7 +10,8 @@ import pytest
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import BrokerError, CorruptRecordsError, ErrorCode
 from asyncgroup.spark.source.errors import DataLossError, SourceError
-from asyncgroup.wire.records import BatchBuilder, iter_batch_headers
+from asyncgroup.wire.batch_view import iter_batches
+from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import append
 from tests.broker.internals import controller_of, log_of, partition_of
 from tests.spark.source.reading import TOPIC, by_partition, fill, now, part, topic_ids, worker
@@ -213,8 +214,8 @@ async def test_records_deleted_between_the_lookup_and_the_fetch_response(brokers
             for data in topic.partitions:
                 if data.records:
                     data.log_start_offset = 30
-                    starts = [header.start for header in iter_batch_headers(data.records)]
-                    data.records = bytes(data.records)[starts[3] :]
+                    batches = list(iter_batches(data.records))
+                    data.records = b"".join(bytes(one.data) for one in batches[3:])
 
     async def read(*, fail: bool) -> list[int]:
         brokers.faults.on("Fetch").mutate(jump)

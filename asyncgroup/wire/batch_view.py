@@ -1,0 +1,352 @@
+"""Record batches in wire format: their headers read, their bytes not copied.
+
+The layout is that of `DefaultRecordBatch.java` (magic 2). All knowledge of where a batch's fields are is in this file;
+`records.py` reads and builds the records of a batch.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from asyncgroup.errors import CorruptRecordsError
+from asyncgroup.wire.legacy import MIN_SIZE
+from asyncgroup.wire.primitives import Buffer
+
+__all__ = [
+    "CODEC_MASK",
+    "CONTROL",
+    "DELETE_HORIZON",
+    "HEADER_SIZE",
+    "LOG_APPEND_TIME",
+    "LOG_OVERHEAD",
+    "MAGIC_AT",
+    "MIN_RECORD_SIZE",
+    "PREFIX_BYTES",
+    "BatchView",
+    "assign_offsets",
+    "batch_at",
+    "batch_sizes",
+    "complete_bytes",
+    "is_transactional",
+    "iter_batches",
+    "pack_batch",
+    "put_plain_header",
+    "set_append_time",
+    "set_flags",
+    "stamped",
+    "truncated_batch_size",
+    "update_crc",
+]
+
+LOG_OVERHEAD: Final = 12
+"""Bytes of a batch that its length field does not include: base offset and length (`Records.LOG_OVERHEAD`)."""
+
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER_SIZE: Final = _HEADER.size
+"""Bytes before the records of a batch of magic 2 (`DefaultRecordBatch.RECORDS_OFFSET`)."""
+
+MIN_RECORD_SIZE: Final = 7
+"""Bytes of a record without key, value and headers: a length and six numbers."""
+
+CODEC_MASK: Final = 0x07
+"""The attributes' bits for the compression codec; the flags follow."""
+LOG_APPEND_TIME: Final = 0x08
+"""The timestamp type: set by the broker, otherwise CreateTime."""
+_TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+"""A transaction marker or another control record (KIP-98)."""
+DELETE_HORIZON: Final = 0x40
+"""The base timestamp is a delete horizon (KIP-534)."""
+
+_PREFIX: Final = struct.Struct(">qi")
+PREFIX_BYTES: Final = LOG_OVERHEAD + 5
+"""Bytes at the beginning of a batch that contain its length and magic."""
+_MIN_LENGTH: Final = {**MIN_SIZE, 2: HEADER_SIZE - LOG_OVERHEAD}
+_SAMPLED: Final = struct.Struct(">qiibIhi")
+"""The header up to the last offset delta."""
+_STAMPED: Final = struct.Struct(">qii")
+"""Base offset, length and leader epoch."""
+_LENGTH: Final = struct.Struct(">i")
+_LENGTH_AT: Final = 8
+
+_BASE_OFFSET: Final = struct.Struct(">q")
+_LEADER_EPOCH: Final = struct.Struct(">i")
+MAGIC_AT: Final = 16
+"""Position of the magic byte, in all versions."""
+_CRC: Final = struct.Struct(">I")
+_CRC_AT: Final = 17
+_ATTRIBUTES: Final = struct.Struct(">h")
+_ATTRIBUTES_AT: Final = 21
+"""The CRC covers everything from there on."""
+_MAX_TIMESTAMP: Final = struct.Struct(">q")
+_MAX_TIMESTAMP_AT: Final = 35
+
+
+class BatchView:
+    """A complete record batch: the fields of its header, and its bytes. `batch_at` and `iter_batches` create it.
+
+    It shows the header as it was when it was created. `data` may be a view of a larger buffer, which it keeps in memory.
+
+    For magic 0 and 1, where a "batch" is one message, only `base_offset`, `magic`, `size`, `codec` and `timestamp_type`
+    are valid; the `base_offset` of a compressed message is the offset of its last inner message.
+    """
+
+    __slots__ = (
+        "attributes",
+        "base_offset",
+        "base_sequence",
+        "base_timestamp",
+        "crc",
+        "data",
+        "last_offset_delta",
+        "leader_epoch",
+        "magic",
+        "max_timestamp",
+        "producer_epoch",
+        "producer_id",
+        "record_count",
+        "size",
+    )
+
+    data: Buffer
+    size: int
+    base_offset: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    def __init__(self, data: Buffer) -> None:
+        self.data = data
+        if data[MAGIC_AT] >= 2:
+            (
+                self.base_offset,
+                length,
+                self.leader_epoch,
+                self.magic,
+                self.crc,
+                self.attributes,
+                self.last_offset_delta,
+                self.base_timestamp,
+                self.max_timestamp,
+                self.producer_id,
+                self.producer_epoch,
+                self.base_sequence,
+                self.record_count,
+            ) = _HEADER.unpack_from(data)
+        else:
+            self.base_offset, length = _PREFIX.unpack_from(data)
+            self.magic = data[MAGIC_AT]
+            self.attributes = data[MAGIC_AT + 1] & 0x0F
+            self.crc = self.last_offset_delta = 0
+            self.leader_epoch = self.base_timestamp = self.max_timestamp = -1
+            self.producer_id = self.producer_epoch = self.base_sequence = -1
+            self.record_count = 1
+        self.size = LOG_OVERHEAD + length
+
+    def __repr__(self) -> str:
+        return f"<BatchView {self.base_offset} to {self.last_offset}, {self.size} bytes, magic {self.magic}>"
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last record."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether it is part of a transaction (KIP-98)."""
+        return bool(self.attributes & _TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it is a control batch, with a transaction marker instead of data records (KIP-98)."""
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def codec(self) -> int:
+        """The number of its compression codec, see `CODECS`."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def timestamp_type(self) -> int:
+        """0 for CreateTime (set by the producer), 1 for LogAppendTime (set by the broker)."""
+        return (self.attributes >> 3) & 1
+
+    @property
+    def delete_horizon(self) -> int | None:
+        """The time in ms from which on compaction may remove its tombstones or its marker (KIP-534); None without one."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON else None
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether it has a record for every offset from the base to the last offset; compaction leaves gaps."""
+        return self.record_count == self.last_offset_delta + 1
+
+    @property
+    def payload(self) -> memoryview:
+        """The bytes after the header of a batch of magic 2: the records, compressed or not."""
+        return memoryview(self.data)[HEADER_SIZE:]
+
+    def crc_is_valid(self) -> bool:
+        """Return whether the CRC-32C of a batch of magic 2 matches its bytes."""
+        from asyncgroup.wire.compiled import crc32c
+
+        return crc32c(memoryview(self.data)[_ATTRIBUTES_AT:]) == self.crc
+
+    def header_only(self) -> BatchView:
+        """Return the header of a batch of magic 2 without the records, so that they can be freed."""
+        return BatchView(bytes(memoryview(self.data)[:HEADER_SIZE]))
+
+    def copy(self) -> BatchView:
+        """Return the batch with a copy of its bytes, so that the buffer it was in can be freed."""
+        return BatchView(bytes(self.data))
+
+
+def batch_at(buffer: Buffer, start: int = 0) -> BatchView | None:
+    """Return the batch at `start`, or None if the buffer ends before the batch does.
+
+    Raises CorruptRecordsError for an invalid length or magic.
+    """
+    left = len(buffer) - start
+    if left < PREFIX_BYTES:
+        return None
+    base_offset, length = _PREFIX.unpack_from(buffer, start)
+    magic = buffer[start + MAGIC_AT]
+    if length < _MIN_LENGTH.get(magic, length + 1):
+        raise CorruptRecordsError(f"batch at offset {base_offset}: invalid length {length} or magic {magic}")
+    size = LOG_OVERHEAD + length
+    if left < size:
+        return None
+    return BatchView(buffer if size == len(buffer) else memoryview(buffer)[start : start + size])
+
+
+def iter_batches(buffer: Buffer) -> Iterator[BatchView]:
+    """Yield all complete batches in the buffer; an incomplete last batch is ignored (KIP-74). Raises as `batch_at`."""
+    start = 0
+    while (batch := batch_at(buffer, start)) is not None:
+        yield batch
+        start += batch.size
+
+
+def complete_bytes(buffer: Buffer) -> int:
+    """Return the size of all complete batches in the buffer together, by their lengths alone."""
+    end = 0
+    while len(buffer) - end >= PREFIX_BYTES:
+        (length,) = _LENGTH.unpack_from(buffer, end + _LENGTH_AT)
+        if length <= 0 or LOG_OVERHEAD + length > len(buffer) - end:
+            break
+        end += LOG_OVERHEAD + length
+    return end
+
+
+def truncated_batch_size(buffer: Buffer) -> int | None:
+    """Return the size of the first batch if the non-empty buffer ends before the batch does; None if it is complete.
+
+    0 if the buffer is too short to contain the size. Also None for an invalid length or magic.
+    """
+    try:
+        if batch_at(buffer) is not None:
+            return None
+    except CorruptRecordsError:
+        return None
+    return 0 if len(buffer) < PREFIX_BYTES else LOG_OVERHEAD + _PREFIX.unpack_from(buffer)[1]
+
+
+def batch_sizes(buffer: Buffer) -> Iterator[tuple[int, int]]:
+    """Yield bytes and offsets of each batch whose header is in the buffer, which may end inside a batch."""
+    start = 0
+    while start + _SAMPLED.size <= len(buffer):
+        _, length, _, magic, _, _, last_offset_delta = _SAMPLED.unpack_from(buffer, start)
+        if length <= 0:
+            return
+        yield LOG_OVERHEAD + length, last_offset_delta + 1 if magic >= 2 else 1
+        start += LOG_OVERHEAD + length
+
+
+def is_transactional(buffer: Buffer) -> bool:
+    """Return whether the buffer begins with a complete transactional batch; the rest of its header is not read."""
+    if len(buffer) < HEADER_SIZE or not buffer[_ATTRIBUTES_AT + 1] & _TRANSACTIONAL:
+        return False
+    return bool(LOG_OVERHEAD + _PREFIX.unpack_from(buffer)[1] <= len(buffer))
+
+
+# -- writing -------------------------------------------------------------------------------------------------
+
+
+def assign_offsets(batch: bytearray, base_offset: int, leader_epoch: int, start: int = 0) -> None:
+    """Write base offset and leader epoch into a batch in place, as a broker does on append; the CRC covers neither."""
+    _BASE_OFFSET.pack_into(batch, start, base_offset)
+    _LEADER_EPOCH.pack_into(batch, start + LOG_OVERHEAD, leader_epoch)
+
+
+def stamped(batch: Buffer, base_offset: int, leader_epoch: int) -> list[Buffer]:
+    """Return the bytes of a batch in pieces, with another base offset and leader epoch; the CRC covers neither."""
+    (length,) = _LENGTH.unpack_from(batch, _LENGTH_AT)
+    return [_STAMPED.pack(base_offset, length, leader_epoch), memoryview(batch)[_STAMPED.size :]]
+
+
+def set_flags(batch: bytearray, flags: int) -> None:
+    """Add flags to the attributes of a batch of magic 2; `update_crc` has to follow."""
+    batch[_ATTRIBUTES_AT + 1] |= flags
+
+
+def set_append_time(batch: bytearray, time: int | None) -> None:
+    """Set the timestamp type to LogAppendTime with `time` in ms, or for None to CreateTime; `update_crc` has to follow."""
+    if time is None:
+        batch[_ATTRIBUTES_AT + 1] &= ~LOG_APPEND_TIME
+    else:
+        batch[_ATTRIBUTES_AT + 1] |= LOG_APPEND_TIME
+        _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, time)
+
+
+def update_crc(batch: bytearray) -> None:
+    """Recompute the CRC-32C of a complete batch of magic 2; `batch` is exactly its bytes."""
+    from asyncgroup.wire.compiled import crc32c
+
+    with memoryview(batch) as view, view[_ATTRIBUTES_AT:] as covered:
+        _CRC.pack_into(batch, _CRC_AT, crc32c(covered))
+
+
+def pack_batch(
+    like: BatchView, *, attributes: int, base_timestamp: int, max_timestamp: int, count: int, payload: bytes
+) -> bytes:
+    """Return a batch with the offsets, leader epoch and producer of another one, and with other records."""
+    header = _HEADER.pack(
+        like.base_offset,
+        HEADER_SIZE - LOG_OVERHEAD + len(payload),
+        like.leader_epoch,
+        like.magic,
+        0,
+        attributes,
+        like.last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        like.producer_id,
+        like.producer_epoch,
+        like.base_sequence,
+        count,
+    )
+    batch = bytearray(header + payload)
+    update_crc(batch)
+    return bytes(batch)
+
+
+def put_plain_header(out: bytearray, batch: BatchView) -> None:
+    """Write the batch's header in front of its decompressed records; the CRC is not updated."""
+    out[:HEADER_SIZE] = batch.data[:HEADER_SIZE]
+    _LENGTH.pack_into(out, _LENGTH_AT, len(out) - LOG_OVERHEAD)
+    _ATTRIBUTES.pack_into(out, _ATTRIBUTES_AT, batch.attributes & ~CODEC_MASK)
