@@ -22,7 +22,7 @@ import pytest_asyncio
 from hypothesis import settings
 
 from asyncgroup.testing import Network, VirtualTimeLoop, current_network
-from asyncgroup.testing.errors import describe_tasks
+from asyncgroup.testing.virtual.errors import describe_tasks
 from tests.apache_kafka import (
     apache_kafka,
     apache_kafka_3,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import pytest
 
 from asyncgroup.java import JavaNotFound, require_java
-from asyncgroup.testing.kafka_jars import KafkaJarsUnavailable
+from asyncgroup.testing.apache.jars import KafkaJarsUnavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

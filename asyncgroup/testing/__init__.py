@@ -19,6 +19,9 @@ network can also be used on their own:
     run_virtual(story())
 
 `asyncgroup.testing.apache_kafka` starts a real Apache Kafka. Each name is imported on first use.
+
+Three rooms: `virtual` (the loop and its network), `kit` (what the fixtures do), `apache` (the launcher). The files beside them
+are what users import: `pytest_plugin`, `kafka_server` with its faults and history, `apache_kafka`.
 """
 
 from __future__ import annotations
@@ -28,19 +31,19 @@ from typing import TYPE_CHECKING
 from asyncgroup.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from asyncgroup.testing.errors import (
+    from asyncgroup.testing.kafka_server import KafkaServer
+    from asyncgroup.testing.kit.clusters import VirtualKafka
+    from asyncgroup.testing.virtual.connection import Link
+    from asyncgroup.testing.virtual.errors import (
         VirtualDeadlock,
         VirtualLivelock,
         VirtualTimeError,
         VirtualTimeLimit,
     )
-    from asyncgroup.testing.kafka_server import KafkaServer
-    from asyncgroup.testing.link import Link
-    from asyncgroup.testing.loop import VirtualTimeLoop, current_network, run_virtual
-    from asyncgroup.testing.network import Network
-    from asyncgroup.testing.pytest_support import VirtualKafka
-    from asyncgroup.testing.server import VirtualServer
-    from asyncgroup.testing.transport import VirtualTransport
+    from asyncgroup.testing.virtual.loop import VirtualTimeLoop, current_network, run_virtual
+    from asyncgroup.testing.virtual.network import Network
+    from asyncgroup.testing.virtual.server import VirtualServer
+    from asyncgroup.testing.virtual.transport import VirtualTransport
 
 __all__ = [
     "KafkaServer",
@@ -60,18 +63,18 @@ __all__ = [
 
 _HOMES = {
     "KafkaServer": "kafka_server",
-    "Link": "link",
-    "Network": "network",
-    "VirtualDeadlock": "errors",
-    "VirtualKafka": "pytest_support",
-    "VirtualLivelock": "errors",
-    "VirtualServer": "server",
-    "VirtualTimeError": "errors",
-    "VirtualTimeLimit": "errors",
-    "VirtualTimeLoop": "loop",
-    "VirtualTransport": "transport",
-    "current_network": "loop",
-    "run_virtual": "loop",
+    "Link": "virtual.connection",
+    "Network": "virtual.network",
+    "VirtualDeadlock": "virtual.errors",
+    "VirtualKafka": "kit.clusters",
+    "VirtualLivelock": "virtual.errors",
+    "VirtualServer": "virtual.server",
+    "VirtualTimeError": "virtual.errors",
+    "VirtualTimeLimit": "virtual.errors",
+    "VirtualTimeLoop": "virtual.loop",
+    "VirtualTransport": "virtual.transport",
+    "current_network": "virtual.loop",
+    "run_virtual": "virtual.loop",
 }
 """The module that defines each public name."""
 

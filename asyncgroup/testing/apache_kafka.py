@@ -21,11 +21,11 @@ from typing import Final, Self
 
 from asyncgroup.errors import AsyncGroupError, ConfigError, UsageError
 from asyncgroup.java import require_java
-from asyncgroup.testing.apache_cluster import ApacheCluster
-from asyncgroup.testing.class_archive import ClassArchive
-from asyncgroup.testing.kafka_jars import KAFKA_VERSION, KafkaJarsUnavailable, kafka_jars
-from asyncgroup.testing.kafka_node import KafkaNode, KafkaStartError, PortInUse
-from asyncgroup.testing.kafka_properties import HOST, Value, check_listeners, check_overrides
+from asyncgroup.testing.apache.class_archive import ClassArchive
+from asyncgroup.testing.apache.cluster import ApacheCluster
+from asyncgroup.testing.apache.jars import KAFKA_VERSION, KafkaJarsUnavailable, kafka_jars
+from asyncgroup.testing.apache.node import KafkaNode, KafkaStartError, PortInUse
+from asyncgroup.testing.apache.properties import HOST, Value, check_listeners, check_overrides
 
 __all__ = [
     "KAFKA_VERSION",
@@ -141,7 +141,7 @@ class ApacheKafka:
 
         If there is no class archive yet, one node is shut down cleanly within 15 s instead: it writes an archive of
         Kafka's classes to the user's cache, with which later clusters start twice as fast
-        (`asyncgroup.testing.class_archive`).
+        (`asyncgroup.testing.apache.class_archive`).
         """
         cluster, self._cluster = self._cluster, None
         if cluster is not None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from asyncgroup.testing.pytest_context import ItemContext, SessionContext, without_traceback
+from asyncgroup.testing.kit.contexts import ItemContext, SessionContext, without_traceback
 
 if TYPE_CHECKING:
     import asyncio
@@ -44,7 +44,7 @@ _MARKER = (
 @pytest.fixture
 def kafka_server(request: pytest.FixtureRequest) -> Iterator[KafkaServer]:
     """A Kafka cluster in a thread of its own, for blocking clients (confluent-kafka, Java, Spark)."""
-    from asyncgroup.testing.pytest_support import running_server
+    from asyncgroup.testing.kit.clusters import running_server
 
     with without_traceback(), running_server(ItemContext(request.node)) as server:
         yield server
@@ -61,7 +61,7 @@ def session_kafka_server(
     kafka_session_options: Mapping[str, Any], request: pytest.FixtureRequest
 ) -> Iterator[KafkaServer]:
     """A Kafka cluster in a thread of its own that all tests of a session share, for blocking and asyncio clients."""
-    from asyncgroup.testing.pytest_support import running_server
+    from asyncgroup.testing.kit.clusters import running_server
 
     with (
         without_traceback(),
@@ -76,13 +76,13 @@ def session_kafka_server(
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, and the async fixtures with the decorator of the suite's async plugin."""
     config.addinivalue_line("markers", _MARKER)
-    from asyncgroup.testing import pytest_fixtures
+    from asyncgroup.testing.kit import fixtures
 
     plugins = config.pluginmanager
     decorate = _async_fixture(plugins)
     holder = ModuleType("asyncgroup_fixtures")
-    for name in pytest_fixtures.__all__:
-        setattr(holder, name, decorate(getattr(pytest_fixtures, name)))
+    for name in fixtures.__all__:
+        setattr(holder, name, decorate(getattr(fixtures, name)))
     plugins.register(holder, "asyncgroup_fixtures")
     if plugins.hasplugin("anyio") and not plugins.hasplugin("asyncio"):
         plugins.register(_OnlyAnyio(), "asyncgroup_only_anyio")
@@ -128,7 +128,7 @@ class _OnlyAnyio:
     ) -> Generator[None, object, object]:
         function = fixturedef.func
         if (
-            getattr(function, "__module__", None) != "asyncgroup.testing.pytest_fixtures"
+            getattr(function, "__module__", None) != "asyncgroup.testing.kit.fixtures"
             or "anyio_backend" in request.fixturenames
         ):
             return (yield)
@@ -148,8 +148,8 @@ class _VirtualLoop:
 
 
 def _new_virtual_loop(max_virtual_time: Any) -> asyncio.AbstractEventLoop:
-    from asyncgroup.testing.loop import VirtualTimeLoop
-    from asyncgroup.testing.marker_options import is_duration
+    from asyncgroup.testing.kit.marker_options import is_duration
+    from asyncgroup.testing.virtual.loop import VirtualTimeLoop
 
     # the fixture reports a wrong value
     return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 
-from asyncgroup.testing.kafka_properties import HOST
+from asyncgroup.testing.apache.properties import HOST
 
 __all__ = ["ReservedPorts"]
 

@@ -2,7 +2,7 @@
 
 pyspark ships Apache Ivy, but not these four jars (10 MB). They are downloaded once per user, without their dependencies:
 some of those are not available, and pyspark contains all that are needed. The environment variables of
-`asyncgroup.testing.kafka_jars` apply here, too.
+`asyncgroup.testing.apache.jars` apply here, too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from asyncgroup.java import require_java, user_cache
-from asyncgroup.testing.kafka_jars import KafkaJarsUnavailable, _ivy_command, _ivy_jar, _locked
+from asyncgroup.testing.apache.jars import KafkaJarsUnavailable, _ivy_command, _ivy_jar, _locked
 
 __all__ = ["SPARK_KAFKA_VERSION", "spark_kafka_jars"]
 

@@ -8,7 +8,7 @@ from typing import Self, TypeAlias
 
 import pytest
 
-from asyncgroup.testing.errors import describe_tasks
+from asyncgroup.testing.virtual.errors import describe_tasks
 
 __all__ = ["ConcurrentStories", "Story", "selected"]
 

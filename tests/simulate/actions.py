@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from asyncgroup.broker import Fault as BrokerFault
 from asyncgroup.error_codes import ErrorCode
-from asyncgroup.testing.network_conditions import NetworkFault, patterns_of
+from asyncgroup.testing.virtual.conditions import NetworkFault, patterns_of
 from tests.broker.internals import controller_of, offsets_partition_of
 from tests.simulate.conditions import NetworkDisturbance
 from tests.simulate.handler import Disturbances

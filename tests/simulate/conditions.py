@@ -6,9 +6,10 @@ import random
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from asyncgroup.testing import Link, Network
-from asyncgroup.testing.addresses import Address
-from asyncgroup.testing.network_conditions import NetworkConditions, NetworkFault
+from asyncgroup.testing import Network
+from asyncgroup.testing.virtual.addresses import Address
+from asyncgroup.testing.virtual.conditions import NetworkConditions, NetworkFault
+from asyncgroup.testing.virtual.network import stack_of
 
 __all__ = ["LATENCY_PROFILES", "DisturbedConditions", "NetworkDisturbance", "SimulatedNetwork"]
 
@@ -48,6 +49,8 @@ class DisturbedConditions(NetworkConditions):
 
     def __init__(self, rng: random.Random, latency_profile: str) -> None:
         super().__init__()
+        self.severed: set[tuple[Address, Address]] = set()
+        """The ends of half-open connections, (client, server)."""
         self._rng = rng
         self._draw = LATENCY_PROFILES[latency_profile]
         self.disturbances: list[NetworkDisturbance] = []
@@ -64,15 +67,20 @@ class DisturbedConditions(NetworkConditions):
             if disturbance.fault is not None and disturbance.affects(one, other)
         }
 
-    def latency_between(self, one: Address, other: Address, default: float) -> float:
+    def is_blackholed(self, one: Address, other: Address) -> bool:
+        return (one, other) in self.severed or super().is_blackholed(one, other)
+
+    def latency_between(self, one: Address, other: Address) -> float:
         if not self.is_on:
-            return default
+            return self.latency
         slow = [
             disturbance.latency
             for disturbance in self.disturbances
             if disturbance.latency and disturbance.affects(one, other)
         ]
-        return default + self._draw(self._rng) + (max(slow) * self._rng.uniform(0.5, 1.5) if slow else 0.0)
+        return (
+            self.latency + self._draw(self._rng) + (max(slow) * self._rng.uniform(0.5, 1.5) if slow else 0.0)
+        )
 
     def describe(self) -> list[str]:
         return [disturbance.name for disturbance in self.disturbances]
@@ -82,9 +90,9 @@ class SimulatedNetwork(Network):
     """A network with `DisturbedConditions`; connections can also be made half-open or closed by the server."""
 
     def __init__(self, conditions: DisturbedConditions, chunk_size: int) -> None:
-        super().__init__(chunk_size=chunk_size)
-        self._conditions = self.conditions = conditions
-        self._severed: dict[Link, None] = {}
+        super().__init__()
+        self.conditions = stack_of(self).conditions = conditions
+        self.chunk_size = chunk_size
         self._forever: list[NetworkDisturbance] = []
 
     def begin(self, disturbance: NetworkDisturbance, *, forever: bool = False) -> None:
@@ -108,7 +116,9 @@ class SimulatedNetwork(Network):
         """Make the open connections of an address half-open for good, as after a host lost its power: they carry no more
         bytes, though both ends believe that they are open. Return their number."""
         links = self.connections(host, port)
-        self._severed.update(dict.fromkeys(links))
+        # the port of an ended connection may be used again
+        self.conditions.severed &= {(link.client, link.server) for link in self.connections()}
+        self.conditions.severed |= {(link.client, link.server) for link in links}
         return len(links)
 
     def close_connections(self, host: str, port: int | None = None) -> int:
@@ -117,13 +127,7 @@ class SimulatedNetwork(Network):
         """
         links = self.connections(host, port)
         for link in links:
-            if (end := link._ends()["server"]) is not None:
-                end.close()
+            for end in link.open_ends():
+                if end.get_extra_info("sockname")[:2] == link.server:
+                    end.close()
         return len(links)
-
-    def is_blackholed(self, link: Link) -> bool:
-        return link in self._severed or super().is_blackholed(link)
-
-    def forget(self, link: Link) -> None:
-        super().forget(link)
-        self._severed.pop(link, None)

@@ -16,7 +16,7 @@ from typing import Any
 
 from asyncgroup.error_codes import error_name
 from asyncgroup.testing import VirtualTimeLoop
-from asyncgroup.testing.errors import VirtualTimeError, describe_tasks
+from asyncgroup.testing.virtual.errors import VirtualTimeError, describe_tasks
 from tests.simulate.actions import perform
 from tests.simulate.conditions import DisturbedConditions, SimulatedNetwork
 from tests.simulate.ending import close_all, end_faults

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from asyncgroup import TopicPartition
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.testing.network import _source
+from asyncgroup.testing.virtual.tcp_stack import source_ip
 from tests.simulate.conditions import SimulatedNetwork
 from tests.simulate.disk import PowerCut, tear
 from tests.simulate.member import SimMember
@@ -94,7 +94,7 @@ class World:
         self.fail(Violation("no unhandled errors", f"{context.get('message')}: {context.get('exception')!r}"))
 
     def _on_log(self, text: str) -> str:
-        name = self._hosts.get(_source.get() or "", "log")
+        name = self._hosts.get(source_ip.get() or "", "log")
         whose = self.standalone if name == "reader" else self.members.get(name)
         if whose is not None:
             whose.on_log(text)

@@ -11,8 +11,8 @@ import pytest
 from asyncgroup.errors import UsageError
 from asyncgroup.java import Java
 from asyncgroup.testing import apache_kafka as module
+from asyncgroup.testing.apache.node import PortInUse
 from asyncgroup.testing.apache_kafka import ApacheKafka, KafkaStartError
-from asyncgroup.testing.kafka_node import PortInUse
 
 
 class FakeCluster:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from asyncgroup.java import Java
-from asyncgroup.testing import class_archive
+from asyncgroup.testing.apache import class_archive
+from asyncgroup.testing.apache.class_archive import MAX_ARCHIVES, ClassArchive
 from asyncgroup.testing.apache_kafka import ApacheKafka
-from asyncgroup.testing.class_archive import MAX_ARCHIVES, ClassArchive
 
 
 @pytest.fixture(autouse=True)

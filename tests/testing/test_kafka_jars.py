@@ -12,7 +12,7 @@ import pytest
 from asyncgroup.errors import ConfigError
 from asyncgroup.java import Java
 from asyncgroup.testing import kafka_jars as module
-from asyncgroup.testing.kafka_jars import KafkaJarsUnavailable, kafka_jars
+from asyncgroup.testing.apache.jars import KafkaJarsUnavailable, kafka_jars
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX only")
 

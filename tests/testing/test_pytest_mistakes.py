@@ -11,7 +11,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ConfigError, UsageError
 from asyncgroup.testing import KafkaServer
-from asyncgroup.testing.marker_options import MarkerOptions
+from asyncgroup.testing.kit.marker_options import MarkerOptions
 from tests.testing.suites import run_suite
 
 WITHOUT_PYTEST_ASYNCIO = """

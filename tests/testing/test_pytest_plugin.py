@@ -143,8 +143,9 @@ class TestSync:
 @pytest.mark.kafka
 def test_a_marker_of_their_own():
     ours = sorted(name for name in sys.modules if name.startswith("asyncgroup"))
-    assert ours == ["asyncgroup", "asyncgroup.lazy_names", "asyncgroup.testing", "asyncgroup.testing.pytest_context",
-                    "asyncgroup.testing.pytest_fixtures", "asyncgroup.testing.pytest_plugin"]
+    assert ours == ["asyncgroup", "asyncgroup.lazy_names", "asyncgroup.testing", "asyncgroup.testing.kit",
+                    "asyncgroup.testing.kit.contexts", "asyncgroup.testing.kit.fixtures",
+                    "asyncgroup.testing.pytest_plugin"]
     assert "aiokafka" not in sys.modules
 """
 

@@ -14,7 +14,7 @@ from asyncgroup import ConfigError, Consumer, ConsumerConfig, UsageError
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.control.folding import fold_repeats
 from asyncgroup.testing import KafkaServer
-from asyncgroup.testing.pytest_fixtures import kafka_cluster, virtual_kafka
+from asyncgroup.testing.kit.fixtures import kafka_cluster, virtual_kafka
 from tests.testing.suites import run_suite
 from tests.testing.test_pytest_plugin import outcomes
 

@@ -9,7 +9,7 @@ import pytest
 
 from asyncgroup.java import Java
 from asyncgroup.testing import spark_jars as module
-from asyncgroup.testing.kafka_jars import KafkaJarsUnavailable
+from asyncgroup.testing.apache.jars import KafkaJarsUnavailable
 from asyncgroup.testing.spark_jars import JARS, SPARK_KAFKA_VERSION, spark_kafka_jars
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX only")

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from asyncgroup.testing.class_archive import ClassArchive
-from asyncgroup.testing.kafka_node import KafkaNode, KafkaStartError
-from asyncgroup.testing.kafka_properties import Value, property_text, server_properties
+from asyncgroup.testing.apache.class_archive import ClassArchive
+from asyncgroup.testing.apache.node import KafkaNode, KafkaStartError
+from asyncgroup.testing.apache.properties import Value, property_text, server_properties
+from asyncgroup.testing.apache.watchdog import Watchdog
 from asyncgroup.testing.reserved_ports import ReservedPorts
 from asyncgroup.testing.time_limit import time_limit
-from asyncgroup.testing.watchdog import Watchdog
 
 __all__ = ["ApacheCluster"]
 

@@ -29,8 +29,8 @@ from rich.console import Console
 
 from asyncgroup.errors import AsyncGroupError, ConfigError
 from asyncgroup.java import Java, require_java, user_cache
+from asyncgroup.testing.apache.ivy import python_authorities, trust_store
 from asyncgroup.testing.time_limit import time_limit
-from asyncgroup.testing.trust_store import python_authorities, trust_store
 
 __all__ = ["KAFKA_VERSION", "OLD_KAFKA_VERSION", "KafkaJarsUnavailable", "kafka_jars"]
 

@@ -12,11 +12,8 @@ from asyncio import BufferedProtocol, Protocol
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from asyncgroup.testing.addresses import Address, socket_address
-from asyncgroup.testing.pipe import Pipe, Signal
-
-if TYPE_CHECKING:
-    from asyncgroup.testing.server import VirtualServer
+from asyncgroup.testing.virtual.addresses import Address, socket_address
+from asyncgroup.testing.virtual.connection import EndCallbacks, Pipe, Signal
 
 __all__ = ["VirtualTransport"]
 
@@ -25,7 +22,7 @@ _HIGH_WATER = 64 * 1024
 
 
 class VirtualTransport(asyncio.Transport):
-    """One end of a `Link`: a full asyncio transport for `Protocol` and `BufferedProtocol`.
+    """One end of a connection: a full asyncio transport for `Protocol` and `BufferedProtocol`.
 
     `get_extra_info` has "sockname" and "peername", both in the form that sockets return; "socket" is None.
     """
@@ -42,8 +39,8 @@ class VirtualTransport(asyncio.Transport):
         local: Address,
         remote: Address,
         *,
-        server: VirtualServer | None = None,
         waiter: asyncio.Future[None] | None = None,
+        on_lost: Callable[[VirtualTransport], None] | None = None,
     ) -> None:
         names = {"sockname": socket_address(local), "peername": socket_address(remote)}
         super().__init__({**names, "socket": None})
@@ -51,7 +48,7 @@ class VirtualTransport(asyncio.Transport):
         self._protocol = protocol
         self._inbound = inbound
         self._outbound = outbound
-        self._server = server
+        self._on_lost = on_lost  # called after connection_lost
         self._buffer = bytearray()  # written, but not sent: the window was full
         self._low_water = _HIGH_WATER // 4  # bytes
         self._high_water = _HIGH_WATER  # bytes
@@ -64,10 +61,9 @@ class VirtualTransport(asyncio.Transport):
         self._lost = False  # connection_lost is scheduled or was called
         self._pending_error: OSError | None = None  # a reset that the next write or resume_reading will raise
         self._flush: asyncio.Handle | None = None  # the scheduled `_write_buffered`
-        inbound.receiver = self
-        outbound.sender = self
-        if server is not None:
-            server.attach(self)
+        inbound.receiver = outbound.sender = EndCallbacks(
+            self, self._data_arrived, self._eof_arrived, self._reset_by_peer, self._window_opened, self._fail
+        )
         loop.call_soon(protocol.connection_made, self)
         loop.call_soon(self._start_reading)
         if waiter is not None:
@@ -104,7 +100,7 @@ class VirtualTransport(asyncio.Transport):
 
     def abort(self) -> None:
         """Close at once, discarding the write buffer."""
-        self.fail(None)
+        self._fail(None)
 
     # -- asyncio.ReadTransport ----------------------------------------------------------------------------------------
 
@@ -123,7 +119,7 @@ class VirtualTransport(asyncio.Transport):
             return
         self._paused = False
         if self._pending_error is not None and not self._eof_seen:
-            self.fail(self._pending_error)
+            self._fail(self._pending_error)
         self._inbound.schedule_delivery()
 
     # -- asyncio.WriteTransport ---------------------------------------------------------------------------------------
@@ -137,7 +133,7 @@ class VirtualTransport(asyncio.Transport):
         if not data or self._lost:
             return
         if self._pending_error is not None:
-            self.fail(self._pending_error)
+            self._fail(self._pending_error)
             return
         content = bytes(data)
         if not self._buffer:
@@ -183,7 +179,7 @@ class VirtualTransport(asyncio.Transport):
 
     # -- called by the pipes ------------------------------------------------------------------------------------------
 
-    def data_arrived(self, most: int) -> None:
+    def _data_arrived(self, most: int) -> None:
         """Pass one chunk of up to `most` of the bytes that have arrived to the protocol."""
         if isinstance(self._protocol, BufferedProtocol):
             self._fill_buffer(self._protocol, most)
@@ -191,7 +187,7 @@ class VirtualTransport(asyncio.Transport):
             data = self._inbound.read(most)
             self._call_protocol(cast(Protocol, self._protocol).data_received, "data_received", data)
 
-    def eof_arrived(self) -> None:
+    def _eof_arrived(self) -> None:
         """Handle the other end's end of file: close, unless the protocol wants to continue writing."""
         self._eof_seen = True
         # both kinds of stream protocol have eof_received
@@ -199,7 +195,7 @@ class VirtualTransport(asyncio.Transport):
         if not kept_open:
             self.close()
 
-    def reset_by_peer(self) -> None:
+    def _reset_by_peer(self) -> None:
         """Handle a reset: fail now if reading or if bytes are buffered, otherwise at the next write."""
         if self._lost:
             return
@@ -208,14 +204,14 @@ class VirtualTransport(asyncio.Transport):
         else:
             self._pending_error = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
         if self.is_reading() or self._buffer:
-            self.fail(self._pending_error)
+            self._fail(self._pending_error)
 
-    def window_opened(self) -> None:
+    def _window_opened(self) -> None:
         """Continue to send the buffer in the next iteration of the loop: the window is open again."""
         if self._buffer and self._flush is None and not self._lost:
             self._flush = self._loop.call_soon(self._write_buffered)
 
-    def fail(self, error: Exception | None) -> None:
+    def _fail(self, error: Exception | None) -> None:
         """Close at once: discard the write buffer and call `connection_lost(error)`."""
         self._closing = True
         self._buffer.clear()
@@ -253,7 +249,7 @@ class VirtualTransport(asyncio.Transport):
     def _fatal(self, error: BaseException, name: str) -> None:
         if not isinstance(error, OSError):
             self._report(f"Fatal error: protocol.{name}() call failed.", error)
-        self.fail(cast(Exception, error))
+        self._fail(cast(Exception, error))
 
     def _report(self, message: str, error: BaseException) -> None:
         context = {"message": message, "exception": error, "transport": self, "protocol": self._protocol}
@@ -303,9 +299,8 @@ class VirtualTransport(asyncio.Transport):
             self._protocol.connection_lost(error)
         finally:
             self._close_socket()
-            if self._server is not None:
-                self._server.detach(self)
-                self._server = None
+            if self._on_lost is not None:
+                self._on_lost(self)
 
     def _close_socket(self) -> None:
         if self._inbound.close():
@@ -313,7 +308,7 @@ class VirtualTransport(asyncio.Transport):
         elif not self._eof_sent:
             self._outbound.send(Signal.EOF)
         self._outbound.sender = None
-        self._inbound.link.end_closed()
+        self._inbound.connection.end_closed()
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

@@ -1,6 +1,6 @@
-"""The faults and latencies that a test has set for addresses of the in-memory network.
+"""How the in-memory network treats traffic: window, chunk size, latencies, and the faults that a test has set.
 
-Each is set for an address pattern: an ip with a port, or an ip with None for all of its ports. It applies to a
+A fault or a latency is set for an address pattern: an ip with a port, or an ip with None for all of its ports. It applies to a
 connection if **either** end matches the pattern.
 """
 
@@ -10,7 +10,7 @@ import enum
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from asyncgroup.testing.addresses import Address
+from asyncgroup.testing.virtual.addresses import Address
 
 __all__ = ["AddressPattern", "NetworkConditions", "NetworkFault", "patterns_of"]
 
@@ -27,9 +27,17 @@ class NetworkFault(enum.Enum):
 
 
 class NetworkConditions:
-    """At most one fault and one latency for each address pattern. Plain state, without I/O."""
+    """At most one fault and one latency for each address pattern. Plain state, without I/O.
 
-    def __init__(self) -> None:
+    `latency` applies where no other is set; `window` and `chunk_size` are described by `Network`.
+    """
+
+    def __init__(
+        self, *, latency: float = 0.0, window: int = 256 * 1024, chunk_size: int = 256 * 1024
+    ) -> None:
+        self.latency = latency  # seconds, in one direction
+        self.window = window  # bytes in transit in one direction
+        self.chunk_size = chunk_size  # bytes for one call of a protocol
         self._faults: dict[AddressPattern, NetworkFault] = {}
         self._latencies: dict[AddressPattern, float] = {}  # seconds, in one direction
 
@@ -65,12 +73,17 @@ class NetworkConditions:
         patterns = patterns_of(one, other)
         return {fault for pattern, fault in self._faults.items() if pattern in patterns}
 
-    def latency_between(self, one: Address, other: Address, default: float) -> float:
-        """Return the largest latency set for either address in seconds, or `default`."""
+    def is_blackholed(self, one: Address, other: Address) -> bool:
+        """True while a black hole stops delivery between these addresses."""
+        return any(fault is not NetworkFault.REFUSE for fault in self.faults_between(one, other))
+
+    def latency_between(self, one: Address, other: Address) -> float:
+        """Return the seconds in one direction: the largest set for either address, or `latency`."""
         if not self._latencies:
-            return default
+            return self.latency
         patterns = patterns_of(one, other)
-        return max((s for pattern, s in self._latencies.items() if pattern in patterns), default=default)
+        set_for_them = (seconds for pattern, seconds in self._latencies.items() if pattern in patterns)
+        return max(set_for_them, default=self.latency)
 
     def describe(self) -> list[str]:
         """Describe each fault in effect, for error messages."""

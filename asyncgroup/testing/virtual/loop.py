@@ -23,14 +23,21 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, TypeVarTuple
 
 from asyncgroup.errors import UsageError
-from asyncgroup.testing.clock import AutojumpSelector, OrderedDeadline
-from asyncgroup.testing.errors import VirtualDeadlock, VirtualLivelock, VirtualTimeLimit, describe_tasks
-from asyncgroup.testing.network import Network
-from asyncgroup.testing.network_loop import InMemoryNetworkLoop
-from asyncgroup.testing.ordered import OrderedFuture, OrderedTask
+from asyncgroup.testing.virtual.errors import (
+    VirtualDeadlock,
+    VirtualLivelock,
+    VirtualTimeLimit,
+    describe_tasks,
+)
+from asyncgroup.testing.virtual.network import Network
+from asyncgroup.testing.virtual.network_loop import InMemoryNetworkLoop
+from asyncgroup.testing.virtual.ordered import OrderedDeadline, OrderedFuture, OrderedTask
+
+if TYPE_CHECKING:
+    from _typeshed import FileDescriptorLike
 
 __all__ = ["VirtualTimeLoop", "current_network", "run_virtual"]
 
@@ -39,6 +46,36 @@ _Ts = TypeVarTuple("_Ts")
 
 _POLL_INTERVAL = 0.05
 """Real seconds between two checks whether real work is still under way: a thread may end without waking the loop."""
+
+
+class _Select(Protocol):
+    def __call__(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]: ...
+
+
+class _AutojumpSelector(selectors.BaseSelector):
+    """A selector whose `select` calls the loop's `_wait` instead of sleeping; all other methods use a real selector."""
+
+    def __init__(self, poller: selectors.BaseSelector, wait: _Select) -> None:
+        self._poller = poller
+        self._loop_wait = wait
+
+    def register(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> selectors.SelectorKey:
+        return self._poller.register(fileobj, events, data)
+
+    def unregister(self, fileobj: FileDescriptorLike) -> selectors.SelectorKey:
+        return self._poller.unregister(fileobj)
+
+    def modify(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> selectors.SelectorKey:
+        return self._poller.modify(fileobj, events, data)
+
+    def get_map(self) -> Any:
+        return self._poller.get_map()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        return self._loop_wait(timeout)
+
+    def close(self) -> None:
+        self._poller.close()
 
 
 class VirtualTimeLoop(InMemoryNetworkLoop):
@@ -75,7 +112,7 @@ class VirtualTimeLoop(InMemoryNetworkLoop):
         self._real_jobs: dict[object, str] = {}  # real work under way, with its description
         self._timers_made = 0
         self._poller = selectors.DefaultSelector()
-        super().__init__(AutojumpSelector(self._poller, self._wait), network)
+        super().__init__(_AutojumpSelector(self._poller, self._wait), network)
         self._own_descriptors = len(self._poller.get_map())  # the loop's own wake-up pipe
         self._waitables_made = 0  # futures and tasks; each hashes by its number
         self.set_task_factory(self._new_task)

@@ -17,7 +17,7 @@ _unknown_topic = pytest.StashKey[str]()
 
 
 class ItemContext:
-    """A pytest item as `asyncgroup.testing.pytest_support.TestContext`; its state is kept in the item's stash."""
+    """A pytest item as `asyncgroup.testing.kit.clusters.TestContext`; its state is kept in the item's stash."""
 
     def __init__(self, item: pytest.Item) -> None:
         self._item = item
@@ -95,7 +95,7 @@ class ItemContext:
 
 
 class SessionContext:
-    """A pytest session as `asyncgroup.testing.pytest_support.TestContext`, for a cluster that its tests share."""
+    """A pytest session as `asyncgroup.testing.kit.clusters.TestContext`, for a cluster that its tests share."""
 
     def __init__(self, session: pytest.Session, options: Mapping[str, Any] | None = None) -> None:
         self._session = session

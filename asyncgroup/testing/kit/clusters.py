@@ -14,9 +14,9 @@ from typing import Any, Final, Protocol
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import ClosedError, UsageError
 from asyncgroup.testing.kafka_server import KafkaServer
-from asyncgroup.testing.loop import current_network
-from asyncgroup.testing.marker_options import MarkerOptions
-from asyncgroup.testing.network import Network
+from asyncgroup.testing.kit.marker_options import MarkerOptions
+from asyncgroup.testing.virtual.loop import current_network
+from asyncgroup.testing.virtual.network import Network
 
 __all__ = ["TestContext", "VirtualKafka", "running_cluster", "running_server", "running_virtual_cluster"]
 

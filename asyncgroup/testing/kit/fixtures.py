@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from asyncgroup.testing.pytest_context import ItemContext, without_traceback
+from asyncgroup.testing.kit.contexts import ItemContext, without_traceback
 
 if TYPE_CHECKING:
     from asyncgroup.broker import EmbeddedCluster
-    from asyncgroup.testing.pytest_support import VirtualKafka
+    from asyncgroup.testing.kit.clusters import VirtualKafka
 
 __all__ = ["kafka_cluster", "virtual_kafka"]
 
 
 async def kafka_cluster(request: pytest.FixtureRequest) -> AsyncIterator[EmbeddedCluster]:
     """A Kafka cluster on the test's own event loop, with real sockets on free ports of 127.0.0.1."""
-    from asyncgroup.testing.pytest_support import running_cluster
+    from asyncgroup.testing.kit.clusters import running_cluster
 
     _check_loop(request)
     with without_traceback():
@@ -33,7 +33,7 @@ async def virtual_kafka(request: pytest.FixtureRequest) -> AsyncIterator[Virtual
 
     For clients that use the event loop's clock only, such as asyncgroup's own.
     """
-    from asyncgroup.testing.pytest_support import running_virtual_cluster
+    from asyncgroup.testing.kit.clusters import running_virtual_cluster
 
     _check_loop(request)
     with without_traceback():

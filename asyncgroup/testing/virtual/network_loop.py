@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
 from asyncgroup.errors import UsageError
-from asyncgroup.testing.addresses import AddressInfo
-from asyncgroup.testing.network import Network
-from asyncgroup.testing.server import VirtualServer
+from asyncgroup.testing.virtual.addresses import AddressInfo
+from asyncgroup.testing.virtual.network import Network, stack_of
+from asyncgroup.testing.virtual.server import VirtualServer
 
 __all__ = ["InMemoryNetworkLoop"]
 
@@ -31,8 +31,9 @@ class InMemoryNetworkLoop(asyncio.SelectorEventLoop):
     ) -> None:
         super().__init__(selector)
         self.network = network if network is not None else Network()
+        self._stack = stack_of(self.network)
         try:
-            self.network.attach(self)
+            self._stack.attach(self)
         except UsageError:
             super().close()
             raise
@@ -40,7 +41,7 @@ class InMemoryNetworkLoop(asyncio.SelectorEventLoop):
     def close(self) -> None:
         """Close the loop; connections and listeners that are still open in its network are dropped without a callback."""
         if not self.is_closed() and not self.is_running():
-            self.network.detach()
+            self._stack.detach()
         super().close()
 
     async def getaddrinfo(  # type: ignore[override]  # typeshed ties each family to its own form
@@ -55,7 +56,7 @@ class InMemoryNetworkLoop(asyncio.SelectorEventLoop):
     ) -> list[AddressInfo]:
         """Look `host` up in `network.hosts`; yields to the loop once. Raises `socket.gaierror` for an unknown name."""
         await asyncio.sleep(0)
-        return self.network.lookup(host, port, family=family, kind=type, flags=flags)
+        return self._stack.lookup(host, port, family=family, kind=type, flags=flags)
 
     async def create_connection(
         self,
@@ -74,11 +75,11 @@ class InMemoryNetworkLoop(asyncio.SelectorEventLoop):
         _refuse_options("create_connection", options, "proto", "interleave")
         infos = await self.getaddrinfo(host, port, family=family, flags=flags)
         targets = [(info[4][0], info[4][1]) for info in infos]
-        client, target = await self.network.connect_any(
+        client, target = await self._stack.connect_any(
             targets, local_addr, delay=happy_eyeballs_delay, all_errors=all_errors
         )
         waiter: asyncio.Future[None] = self.create_future()
-        transport, protocol = self.network.open(protocol_factory, client, target, waiter)
+        transport, protocol = self._stack.open(protocol_factory, client, target, waiter)
         try:
             await waiter
         except BaseException:
@@ -105,7 +106,7 @@ class InMemoryNetworkLoop(asyncio.SelectorEventLoop):
         )
         await asyncio.sleep(0)
         hosts = [host] if isinstance(host, str) or host is None else list(host)
-        server = self.network.bind(protocol_factory, hosts, port or 0, family=family)
+        server = self._stack.bind(protocol_factory, hosts, port or 0, family=family)
         if start_serving:
             await server.start_serving()
         return server

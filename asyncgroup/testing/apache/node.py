@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from asyncgroup.errors import AsyncGroupError, UsageError
-from asyncgroup.testing.kafka_probe import ProbeResult, probe
-from asyncgroup.testing.kafka_properties import HOST
-from asyncgroup.testing.watchdog import Watchdog
+from asyncgroup.testing.apache.probe import ProbeResult, probe
+from asyncgroup.testing.apache.properties import HOST
+from asyncgroup.testing.apache.watchdog import Watchdog
 
 __all__ = ["KafkaNode", "KafkaStartError", "PortInUse"]
 
