@@ -61,7 +61,7 @@ _no_kafka = pytest.StashKey[str]()
 def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """The Spark session, shared by all tests."""
     from asyncgroup.spark import local_session
-    from asyncgroup.testing.spark_jars import spark_kafka_jars
+    from asyncgroup.testing.apache.jars import spark_kafka_jars
 
     try:
         require_java("run Spark")

@@ -8,27 +8,21 @@ with KafkaServer(nodes=3) as kafka:
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack, overload
 
 from asyncgroup.broker import ClusterOptions, EmbeddedCluster, GroupView
 from asyncgroup.broker.control.options import ClusterKeywords
 from asyncgroup.broker.control.seeding import SeedRecord
-from asyncgroup.errors import ClosedError, ConfigError, UsageError
+from asyncgroup.errors import ConfigError
 from asyncgroup.model import Header, Record, RecordMetadata
-from asyncgroup.testing.adjustable_loop import AdjustableLoop
 from asyncgroup.testing.server_facades import ServerFaults, ServerHistory
+from asyncgroup.testing.server_thread import CALL_TIMEOUT, ServerThread
 
 __all__ = ["KafkaServer"]
 
 _T = TypeVar("_T")
-
-_CALL_TIMEOUT: Final = 60.0
-"""Seconds after which a call to the cluster's thread times out."""
 
 
 class KafkaServer:
@@ -43,38 +37,20 @@ class KafkaServer:
     """
 
     def __init__(self, nodes: int | ClusterOptions = 1, **options: Unpack[ClusterKeywords]) -> None:
-        self._cluster = EmbeddedCluster(nodes, **options)
-        self._cluster.faults.strict = True
-        self._thread = threading.Thread(target=self._run, name="kafka-server", daemon=True)
-        self._started: Future[None] = Future()  # done when the cluster runs, or its start has failed
-        self._stop_requested: Future[None] = Future()
-        self._result: Future[None] = Future()  # done when the thread ends, with its exception
-        self._call_lock = threading.Lock()
-        self._loop: AdjustableLoop | None = None
-        """The thread's loop while it accepts calls. It is set to None under the lock, so that a call scheduled under the
-        lock on a loop that is not None is certain to run."""
-        self._ignore_unused_faults = False
-        self.faults: Final = ServerFaults(self.call)
+        cluster = EmbeddedCluster(nodes, **options)
+        cluster.faults.strict = True
+        self._thread = ServerThread(cluster)
+        self.faults: Final = ServerFaults(self._thread.call)
         """Faults to inject: `kafka.faults.on(api="Fetch", node=1, error="NOT_LEADER_OR_FOLLOWER")`."""
-        self.history: Final = ServerHistory(self.call)
+        self.history: Final = ServerHistory(self._thread.call)
         """The requests and responses so far."""
 
     def __repr__(self) -> str:
-        state = "running" if self._loop is not None else "ended" if self._started.done() else "not started"
-        return f"<KafkaServer {state}: {self._cluster!r}>"
-
-    # -- start and stop --------------------------------------------------------------------------------------
+        return f"<KafkaServer {self._thread.state}: {self._thread.cluster!r}>"
 
     def __enter__(self) -> Self:
         """Start all nodes; raises what the cluster's start raises."""
-        if self._started.done():
-            raise UsageError("a KafkaServer can be entered only once; create a new one")
         self._thread.start()
-        try:
-            self._started.result(_CALL_TIMEOUT)
-        except BaseException:  # also an interrupt: __exit__ is not called if __enter__ fails
-            self._stop()
-            raise
         return self
 
     def __exit__(
@@ -83,46 +59,13 @@ class KafkaServer:
         """Stop all nodes and end the thread."""
         if exc is not None:
             self.ignore_unused_faults()
-        self._stop()
+        self._thread.stop()
         if exc is None:
-            self._result.result(0)  # raises what the thread raised; TimeoutError if it is stuck
-
-    def _stop(self) -> None:
-        if not self._stop_requested.done():
-            self._stop_requested.set_result(None)
-        self._thread.join(_CALL_TIMEOUT)
+            self._thread.raise_error()
 
     def ignore_unused_faults(self) -> None:
         """Do not raise UnusedFaults at the end, for a test that has failed: the error would hide the test's own."""
-        self._ignore_unused_faults = True
-
-    def _run(self) -> None:
-        with asyncio.Runner(loop_factory=AdjustableLoop) as runner:
-            try:
-                runner.run(self._serve())
-            except BaseException as error:  # noqa: BLE001  passed on to the thread that started this one
-                (self._result if self._started.done() else self._started).set_exception(error)
-            else:
-                self._result.set_result(None)
-
-    async def _serve(self) -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, AdjustableLoop)
-        try:
-            async with self._cluster:
-                self._loop = loop
-                self._started.set_result(None)
-                await asyncio.wrap_future(self._stop_requested)
-                with self._call_lock:
-                    self._loop = None
-                # calls scheduled just before start now; the end of the loop cancels them
-                await asyncio.sleep(0)
-                if self._ignore_unused_faults:
-                    self._cluster.faults.clear()
-        finally:
-            self._loop = None
-
-    # -- calls to the thread ---------------------------------------------------------------------------------
+        self._thread.ignores_unused_faults = True
 
     @overload
     def call(self, function: Callable[[EmbeddedCluster], Awaitable[_T]], *, timeout: float = ...) -> _T: ...
@@ -130,30 +73,12 @@ class KafkaServer:
     @overload
     def call(self, function: Callable[[EmbeddedCluster], _T], *, timeout: float = ...) -> _T: ...
 
-    def call(self, function: Callable[[EmbeddedCluster], Any], *, timeout: float = _CALL_TIMEOUT) -> Any:
+    def call(self, function: Callable[[EmbeddedCluster], Any], *, timeout: float = CALL_TIMEOUT) -> Any:
         """Call `function(cluster)` on the cluster's event loop, await the result if needed, and return it.
 
         Raises TimeoutError after `timeout` seconds, and cancels what is awaited; ClosedError if the server ends first.
         """
-        if threading.current_thread() is self._thread:
-            raise UsageError(
-                "a call from the KafkaServer's own thread would deadlock: call the cluster's methods there"
-            )
-
-        async def work() -> Any:
-            result = function(self._cluster)
-            return await result if isinstance(result, Awaitable) else result
-
-        with self._call_lock:
-            if self._loop is None:
-                raise ClosedError("the KafkaServer is not running: use it inside its `with` block")
-            future = asyncio.run_coroutine_threadsafe(work(), self._loop)
-        try:
-            return future.result(timeout)
-        except CancelledError:
-            raise ClosedError("the KafkaServer was stopped during this call") from None
-        finally:
-            future.cancel()  # after a timeout or an interrupt; otherwise it is done
+        return self._thread.call(function, timeout=timeout)
 
     def advance(self, seconds: float) -> None:
         """Set the broker's clock forward, as if its process had been suspended for `seconds`.
@@ -163,11 +88,7 @@ class KafkaServer:
         """
         if seconds < 0:
             raise ConfigError("seconds", seconds, "0 or more")
-        self.call(lambda _: self._advance(seconds))
-
-    def _advance(self, seconds: float) -> None:
-        assert self._loop is not None
-        self._loop.advance(seconds)
+        self._thread.advance(seconds)
 
     # -- nodes -----------------------------------------------------------------------------------------------
 

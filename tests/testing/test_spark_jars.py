@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from asyncgroup.java import Java
-from asyncgroup.testing import spark_jars as module
-from asyncgroup.testing.apache.jars import KafkaJarsUnavailable
-from asyncgroup.testing.spark_jars import JARS, SPARK_KAFKA_VERSION, spark_kafka_jars
+from asyncgroup.testing.apache import jars as module
+from asyncgroup.testing.apache.jars import SPARK_KAFKA_VERSION, KafkaJarsUnavailable, spark_kafka_jars
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX only")
 
-NAMES = [f"{name}-{revision}.jar" for _, name, revision in JARS]
+NAMES = [f"{name}-{revision}.jar" for _, name, revision in module._SPARK_JARS]
 FETCH = f'mkdir -p "$lib"; cd "$lib"; touch {" ".join(NAMES)}'
 
 
@@ -22,7 +21,7 @@ FETCH = f'mkdir -p "$lib"; cd "$lib"; touch {" ".join(NAMES)}'
 def java_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Use a shell script instead of Java; `$lib` is the directory in which Ivy should store the jars."""
     monkeypatch.setenv("ASYNCGROUP_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(module, "_ivy_jar", lambda: Path("/no/ivy.jar"))
+    monkeypatch.setattr(module, "ivy_jar", lambda: Path("/no/ivy.jar"))
 
     def put(script: str) -> None:
         executable = tmp_path / "java"

