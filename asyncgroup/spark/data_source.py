@@ -16,10 +16,9 @@ from pyspark.sql.types import StructType
 
 from asyncgroup.errors import ConfigError
 from asyncgroup.spark.schema import frame_schema
-from asyncgroup.spark.source.batch_reader import AsyncGroupReader
 from asyncgroup.spark.source.errors import OptionError
-from asyncgroup.spark.source.options import read_include_headers, read_settings
-from asyncgroup.spark.source.stream_reader import AsyncGroupStreamReader
+from asyncgroup.spark.source.options.parser import read_include_headers, read_settings
+from asyncgroup.spark.source.readers import AsyncGroupReader, AsyncGroupStreamReader
 from asyncgroup.spark.tracebacks import strip_traceback
 
 __all__ = ["AsyncGroupDataSource"]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from asyncgroup.spark.source import workers
 from asyncgroup.spark.source.errors import DataLossError
-from asyncgroup.spark.source.settings import ReadSettings
-from asyncgroup.spark.source.workers import read_ranges
+from asyncgroup.spark.source.executor import workers
+from asyncgroup.spark.source.executor.workers import read_ranges
+from asyncgroup.spark.source.options.settings import ReadSettings
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from tests.real.support import RunningKafka
 from tests.spark.source.reading import part, settings

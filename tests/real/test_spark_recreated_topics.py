@@ -12,9 +12,9 @@ import pytest
 from asyncgroup import TopicPartition
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.spark.ranges import OffsetRange
+from asyncgroup.spark.source.driver.progress import Offsets, StreamProgress
 from asyncgroup.spark.source.errors import DataLossError
-from asyncgroup.spark.source.progress import Offsets, StreamProgress
-from asyncgroup.spark.source.settings import Earliest, ReadSettings, Subscribe
+from asyncgroup.spark.source.options.settings import Earliest, ReadSettings, Subscribe
 from tests.real.spark_support import LIMIT, Kafka
 from tests.real.support import RunningKafka
 

@@ -13,7 +13,7 @@ import pytest
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.spark.data_source import AsyncGroupDataSource
 from asyncgroup.spark.source.errors import OptionError
-from asyncgroup.spark.source.stream_reader import AsyncGroupStreamReader
+from asyncgroup.spark.source.readers import AsyncGroupStreamReader
 from asyncgroup.spark.tracebacks import strip_batch_tracebacks, strip_traceback
 
 CAUSE = "ValueError: its cause"

@@ -9,7 +9,7 @@ from typing import Any, Final
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import ConfigError
 from asyncgroup.secret import reduce_with_secrets
-from asyncgroup.spark.source.kafka_options import (
+from asyncgroup.spark.source.options.kafka_options import (
     as_option_error,
     check_servers,
     check_tls,

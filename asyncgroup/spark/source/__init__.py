@@ -1,14 +1,11 @@
 """The data source `format("asyncgroup")`: the driver plans ranges of offsets, executors fetch them from the brokers.
 
-- Options: `options` (names in `option_names`; `kafka_options`, `offset_options`, `patterns`, `values`) parses them into
-  `settings`. `offsets_json` is Spark's JSON of offsets; `errors` has the error classes, `conditions` their texts.
-- Driver: Spark calls `stream_reader` and `batch_reader`. `progress` is the state of a streaming query: its start
-  (`initial_offsets`), the ends of batches (`limits`, `log_sampler`), their ranges and tasks (`planner`, `splitting`), and
-  the group's offsets (`group_committer`, `group_members`, `recreated_topics`). Broker requests are made by
-  `broker_lookups`, retried by `retry_policy`, on the event loop of a `broker_client`, which runs only during Spark's calls
-  (`idle_loop`).
-- Executors: `workers` and `worker_cluster` keep connections for `range_reader`, whose state is `range_progress`;
-  `range_fetch` makes requests, `range_answers`, `range_ends` and `range_loss` process responses.
+Spark calls the `readers`. Three rooms:
 
-Driver and executors share only pickled settings and ranges.
+- `options`: what a user can set, parsed into `options.settings`.
+- `driver`: the state of a query, its broker requests, the plan of its batches, the commits to its group.
+- `executor`: the reading of ranges in Python workers.
+
+Driver and executors do not know each other: they share pickled settings and ranges, `errors` with their texts in
+`conditions`, and `idle_loop`, as the event loops of both run only during calls.
 """

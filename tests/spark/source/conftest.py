@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.spark.source import broker_lookups
+from asyncgroup.spark.source.driver import broker_lookups
 from asyncgroup.testing import KafkaServer
 from tests.spark.source.driver_support import Queries
 from tests.spark.source.reading import TOPIC

@@ -8,8 +8,8 @@ from typing import Any
 from asyncgroup import Producer
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.model import TopicPartition
-from asyncgroup.spark.source.progress import StreamProgress
-from asyncgroup.spark.source.settings import Earliest, ReadSettings, Subscribe
+from asyncgroup.spark.source.driver.progress import StreamProgress
+from asyncgroup.spark.source.options.settings import Earliest, ReadSettings, Subscribe
 from asyncgroup.testing import KafkaServer
 
 TOPIC = "orders"

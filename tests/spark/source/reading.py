@@ -12,8 +12,8 @@ from asyncgroup.config import ConsumerConfig
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.arrow import ArrowBatches
 from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.source.settings import Earliest, ReadSettings, Subscribe, TopicIds
-from asyncgroup.spark.source.worker_cluster import WorkerCluster
+from asyncgroup.spark.source.executor.worker_cluster import WorkerCluster
+from asyncgroup.spark.source.options.settings import Earliest, ReadSettings, Subscribe, TopicIds
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import append
 from tests.broker.internals import complete_delayed_operations, controller_of, partition_of

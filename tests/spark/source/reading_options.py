@@ -11,9 +11,9 @@ import pytest
 
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.source.errors import OptionError
-from asyncgroup.spark.source.offsets_json import dump
-from asyncgroup.spark.source.options import read_settings
-from asyncgroup.spark.source.settings import ReadSettings
+from asyncgroup.spark.source.options.offsets_json import dump
+from asyncgroup.spark.source.options.parser import read_settings
+from asyncgroup.spark.source.options.settings import ReadSettings
 
 __all__ = ["SERVERS", "dumps", "read", "refused"]
 

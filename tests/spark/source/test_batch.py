@@ -12,9 +12,9 @@ from asyncgroup import OffsetManager, Producer
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark import register
 from asyncgroup.spark.schema import frame_schema
-from asyncgroup.spark.source.batch_reader import AsyncGroupReader
 from asyncgroup.spark.source.errors import SourceError
-from asyncgroup.spark.source.options import read_settings
+from asyncgroup.spark.source.options.parser import read_settings
+from asyncgroup.spark.source.readers import AsyncGroupReader
 from asyncgroup.testing import KafkaServer
 from tests.spark.source.driver_support import TOPIC, produce
 

@@ -11,12 +11,12 @@ import pytest
 
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.source import offsets_json, values
+from asyncgroup.spark.source.driver.limits import rate_limit
+from asyncgroup.spark.source.driver.planner import split
 from asyncgroup.spark.source.errors import OptionError, SourceArgumentError
-from asyncgroup.spark.source.limits import rate_limit
-from asyncgroup.spark.source.options import read_settings
-from asyncgroup.spark.source.patterns import java_pattern
-from asyncgroup.spark.source.splitting import split
+from asyncgroup.spark.source.options import offsets_json, values
+from asyncgroup.spark.source.options.parser import read_settings
+from asyncgroup.spark.source.options.patterns import java_pattern
 from tests.spark.source.java_patterns import DIFFER, NAMES, PATTERNS
 from tests.spark.source.reading_options import dumps
 

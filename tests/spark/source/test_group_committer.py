@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from asyncgroup import ConsumerConfig, ConsumerGroup, Handler
-from asyncgroup.spark.source import broker_lookups, group_committer
+from asyncgroup.spark.source.driver import broker_lookups, group_committer
+from asyncgroup.spark.source.driver.progress import StreamProgress
 from asyncgroup.spark.source.errors import SourceError
-from asyncgroup.spark.source.progress import StreamProgress
-from asyncgroup.spark.source.settings import FromGroup, Latest, Subscribe
+from asyncgroup.spark.source.options.settings import FromGroup, Latest, Subscribe
 from asyncgroup.testing import KafkaServer
 from tests.spark.source.driver_support import TOPIC, committed, offsets, produce, settings, tp
 

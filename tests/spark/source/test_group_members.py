@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from asyncgroup.errors import BrokerError, ErrorCode, UnsupportedVersionError
-from asyncgroup.spark.source.group_members import _shown, group_members
+from asyncgroup.spark.source.driver.group_committer import _shown, group_members
 from asyncgroup.wire import messages as m
 
 Classic, Consumer = m.DescribeGroupsResponse, m.ConsumerGroupDescribeResponse

@@ -8,9 +8,9 @@ import pytest
 
 from asyncgroup.consumer.list_offsets import EARLIEST, LATEST
 from asyncgroup.model import TopicPartition
+from asyncgroup.spark.source.driver.initial_offsets import Position, is_reproducible, resolve_offsets
 from asyncgroup.spark.source.errors import SourceError
-from asyncgroup.spark.source.initial_offsets import Position, is_reproducible, resolve_offsets
-from asyncgroup.spark.source.settings import (
+from asyncgroup.spark.source.options.settings import (
     AtTimestamp,
     ByTimestamp,
     Earliest,

@@ -11,8 +11,8 @@ from asyncgroup.errors import UsageError
 from asyncgroup.security import Plain, Scram, Security, Tls
 from asyncgroup.spark.sink.write_settings import write_settings
 from asyncgroup.spark.source.errors import OptionError
-from asyncgroup.spark.source.kafka_options import KafkaOptions, read_kafka
-from asyncgroup.spark.source.options import read_settings
+from asyncgroup.spark.source.options.kafka_options import KafkaOptions, read_kafka
+from asyncgroup.spark.source.options.parser import read_settings
 
 SERVERS = {"bootstrap.servers": "one:9092"}
 TLS = SERVERS | {"security.protocol": "SSL"}

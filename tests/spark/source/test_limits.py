@@ -9,9 +9,15 @@ from dataclasses import replace
 import pytest
 
 from asyncgroup.model import TopicPartition
-from asyncgroup.spark.source.limits import BytesPerOffset, TriggerDelay, TriggerLimits, byte_limit, rate_limit
-from asyncgroup.spark.source.options import read_settings
-from asyncgroup.spark.source.settings import ReadSettings
+from asyncgroup.spark.source.driver.limits import (
+    BytesPerOffset,
+    TriggerDelay,
+    TriggerLimits,
+    byte_limit,
+    rate_limit,
+)
+from asyncgroup.spark.source.options.parser import read_settings
+from asyncgroup.spark.source.options.settings import ReadSettings
 
 LONG = 2**63 - 1
 TPS = [TopicPartition("t", number) for number in range(6)]

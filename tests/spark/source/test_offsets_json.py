@@ -8,7 +8,7 @@ import random
 import pytest
 
 from asyncgroup.model import TopicPartition
-from asyncgroup.spark.source.offsets_json import dump, parse, parse_limits, parse_partitions
+from asyncgroup.spark.source.options.offsets_json import dump, parse, parse_limits, parse_partitions
 from tests.spark.source.reading_options import dumps
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)

@@ -10,11 +10,11 @@ import pytest
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.source import planner
+from asyncgroup.spark.source.driver import planner
+from asyncgroup.spark.source.driver.planner import split_into_tasks
 from asyncgroup.spark.source.errors import OptionError, SourceArgumentError
-from asyncgroup.spark.source.options import read_include_headers, read_settings
-from asyncgroup.spark.source.planner import split_into_tasks
-from asyncgroup.spark.source.settings import (
+from asyncgroup.spark.source.options.parser import read_include_headers, read_settings
+from asyncgroup.spark.source.options.settings import (
     Assign,
     AtTimestamp,
     ByTimestamp,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from asyncgroup.spark.source.patterns import java_pattern
+from asyncgroup.spark.source.options.patterns import java_pattern
 from tests.spark.source.java_patterns import DIFFER, NAMES
 
 

@@ -8,9 +8,9 @@ from hypothesis import given, strategies as st
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
+from asyncgroup.spark.source.driver.planner import check_available_now, plan_batch, split_into_tasks
 from asyncgroup.spark.source.errors import SourceError
-from asyncgroup.spark.source.planner import check_available_now, plan_batch, split_into_tasks
-from asyncgroup.spark.source.settings import Earliest, ReadSettings, Subscribe
+from asyncgroup.spark.source.options.settings import Earliest, ReadSettings, Subscribe
 from tests.spark.source.driver_support import TOPIC, offsets, tp
 
 PLACES = st.dictionaries(

@@ -12,10 +12,10 @@ from asyncgroup import ConsumerConfig
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.source import broker_lookups
+from asyncgroup.spark.source.driver import broker_lookups
+from asyncgroup.spark.source.driver.progress import StreamProgress
 from asyncgroup.spark.source.errors import DataLossError, SourceError
-from asyncgroup.spark.source.progress import StreamProgress
-from asyncgroup.spark.source.settings import (
+from asyncgroup.spark.source.options.settings import (
     Assign,
     AtTimestamp,
     Latest,

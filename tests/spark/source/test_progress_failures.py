@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from asyncgroup.errors import BrokerError, ErrorCode
-from asyncgroup.spark.source import broker_lookups, retry_policy
+from asyncgroup.spark.source.driver import broker_lookups, retry_policy
 from asyncgroup.spark.source.errors import SourceError
 from asyncgroup.testing import KafkaServer
 from tests.spark.source.driver_support import TOPIC, Queries, offsets, produce

@@ -17,9 +17,9 @@ from hypothesis import given, strategies as st
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.list_offsets import EARLIEST
 from asyncgroup.model import TopicPartition
-from asyncgroup.spark.source import progress as module
-from asyncgroup.spark.source.progress import StreamProgress
-from asyncgroup.spark.source.settings import (
+from asyncgroup.spark.source.driver import progress as module
+from asyncgroup.spark.source.driver.progress import StreamProgress
+from asyncgroup.spark.source.options.settings import (
     Earliest,
     Latest,
     OffsetLimit,

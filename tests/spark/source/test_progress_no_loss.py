@@ -13,11 +13,12 @@ import pytest
 from asyncgroup.consumer.list_offsets import is_retriable_error
 from asyncgroup.errors import TransportError
 from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.source import broker_lookups, group_committer, range_answers, retry_policy, workers
+from asyncgroup.spark.source.driver import broker_lookups, group_committer, retry_policy
+from asyncgroup.spark.source.driver.progress import StreamProgress
 from asyncgroup.spark.source.errors import DataLossError
-from asyncgroup.spark.source.progress import StreamProgress
-from asyncgroup.spark.source.settings import Earliest, FromGroup, Latest, SubscribePattern
-from asyncgroup.spark.source.stream_reader import AsyncGroupStreamReader
+from asyncgroup.spark.source.executor import range_answers, workers
+from asyncgroup.spark.source.options.settings import Earliest, FromGroup, Latest, SubscribePattern
+from asyncgroup.spark.source.readers import AsyncGroupStreamReader
 from asyncgroup.testing import KafkaServer
 from tests.spark.source.driver_support import TOPIC, Queries, committed, offsets, produce, settings, tp
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.spark.source.workers import read_ranges
+from asyncgroup.spark.source.executor.workers import read_ranges
 from tests.broker.internals import complete_delayed_operations, log_of, partition_of
 from tests.broker.transactional import Writer
 from tests.spark.source.reading import TOPIC, by_partition, fetches, fill, now, part, settings, worker

@@ -8,7 +8,7 @@ import pytest
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.spark.source.errors import DataLossError, SourceError
-from asyncgroup.spark.source.worker_cluster import MAX_IDLE_TOPICS
+from asyncgroup.spark.source.executor.worker_cluster import MAX_IDLE_TOPICS
 from tests.broker.internals import log_of
 from tests.broker.transactional import Writer
 from tests.spark.source.reading import TOPIC, by_partition, fill, now, part, worker

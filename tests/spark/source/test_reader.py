@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from asyncgroup.spark.data_source import AsyncGroupDataSource
 from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.source.stream_reader import AsyncGroupStreamReader, TaskRanges
+from asyncgroup.spark.source.readers import AsyncGroupStreamReader, TaskRanges
 from asyncgroup.testing import KafkaServer
 from tests.spark.source.driver_support import TOPIC, committed, offsets, produce, settings
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.kafka(topics={TOPIC: 2})
 
 RUNNER = """
 import pickle, sys
-from asyncgroup.spark.source import broker_client, group_committer
+from asyncgroup.spark.source.driver import broker_client, group_committer
 group_committer.COMMIT_WAIT = broker_client.CLOSE_TIMEOUT = 30.0
 reader = pickle.loads(bytes.fromhex(sys.argv[1]))
 try:

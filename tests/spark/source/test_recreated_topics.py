@@ -13,10 +13,10 @@ from asyncgroup import OffsetManager
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets.envelope import CommitMetadata, encode_metadata
 from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.source import broker_lookups
+from asyncgroup.spark.source.driver import broker_lookups
+from asyncgroup.spark.source.driver.progress import StreamProgress
 from asyncgroup.spark.source.errors import DataLossError
-from asyncgroup.spark.source.progress import StreamProgress
-from asyncgroup.spark.source.settings import FromGroup, SubscribePattern
+from asyncgroup.spark.source.options.settings import FromGroup, SubscribePattern
 from asyncgroup.testing import KafkaServer
 from tests.spark.source.driver_support import TOPIC, Queries, committed, offsets, produce, tp
 

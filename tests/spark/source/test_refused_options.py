@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from asyncgroup.spark.source.errors import OptionError
-from asyncgroup.spark.source.options import read_settings
+from asyncgroup.spark.source.options.parser import read_settings
 from tests.spark.source.reading_options import SERVERS, read, refused
 
 # --- refused options --------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.source.splitting import TASK_OFFSETS, pack, pack_small, split
+from asyncgroup.spark.source.driver.planner import TASK_OFFSETS, pack, pack_small, split
 
 
 @pytest.mark.parametrize(

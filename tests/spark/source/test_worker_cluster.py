@@ -8,9 +8,9 @@ from asyncgroup.columns import RecordColumns
 from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.model import TopicPartition
 from asyncgroup.security import Security, Tls
-from asyncgroup.spark.source import worker_cluster
-from asyncgroup.spark.source.range_progress import RangeProgress
-from asyncgroup.spark.source.worker_cluster import FetchedAhead, WorkerCluster
+from asyncgroup.spark.source.executor import worker_cluster
+from asyncgroup.spark.source.executor.range_progress import RangeProgress
+from asyncgroup.spark.source.executor.worker_cluster import FetchedAhead, WorkerCluster
 from tests.consumer.support import batch
 from tests.spark.source.reading import TOPIC, part, settings
 

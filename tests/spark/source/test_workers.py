@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from asyncgroup.spark.source import workers
 from asyncgroup.spark.source.errors import DataLossError
-from asyncgroup.spark.source.settings import ReadSettings
-from asyncgroup.spark.source.workers import read_ranges
+from asyncgroup.spark.source.executor import workers
+from asyncgroup.spark.source.executor.workers import read_ranges
+from asyncgroup.spark.source.options.settings import ReadSettings
 from asyncgroup.testing import KafkaServer
 from tests.spark.source.reading import TOPIC, fill, part, settings
 
@@ -191,8 +191,8 @@ def test_several_threads_take_turns(broker: KafkaServer) -> None:
 
 FORKS = """
 import os, sys
-from asyncgroup.spark.source import workers
-from asyncgroup.spark.source.workers import read_ranges
+from asyncgroup.spark.source.executor import workers
+from asyncgroup.spark.source.executor.workers import read_ranges
 from tests.spark.source.reading import part, settings
 
 asked = settings(sys.argv[1], fetch_bytes=20_000)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncgroup.spark.source.errors import could_not_read_offset_range, report_data_loss
-from asyncgroup.spark.source.range_progress import RangeProgress
+from asyncgroup.spark.source.executor.range_progress import RangeProgress
 
 __all__ = ["lose", "lose_rest", "resume_within"]
 

@@ -19,10 +19,10 @@ from asyncgroup.spark.source.errors import (
     no_progress,
     report_data_loss,
 )
-from asyncgroup.spark.source.range_ends import leaders_end
-from asyncgroup.spark.source.range_fetch import Asked
-from asyncgroup.spark.source.range_loss import lose_rest, resume_within
-from asyncgroup.spark.source.range_progress import Outcome, RangeProgress
+from asyncgroup.spark.source.executor.range_ends import leaders_end
+from asyncgroup.spark.source.executor.range_fetch import Asked
+from asyncgroup.spark.source.executor.range_loss import lose_rest, resume_within
+from asyncgroup.spark.source.executor.range_progress import Outcome, RangeProgress
 from asyncgroup.wire import messages as m
 
 __all__ = ["RangeAnswers"]

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from asyncgroup.spark.arrow import ArrowBatches
 from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.source.range_reader import RangeReader
-from asyncgroup.spark.source.settings import ReadSettings, TopicIds
-from asyncgroup.spark.source.worker_cluster import WorkerCluster
+from asyncgroup.spark.source.executor.range_reader import RangeReader
+from asyncgroup.spark.source.executor.worker_cluster import WorkerCluster
+from asyncgroup.spark.source.options.settings import ReadSettings, TopicIds
 from asyncgroup.spark.worker_process import freeze_heap
 
 if TYPE_CHECKING:

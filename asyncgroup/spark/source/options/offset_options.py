@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from asyncgroup.model import TopicPartition
-from asyncgroup.spark.source import offsets_json, values
 from asyncgroup.spark.source.errors import (
     OptionError,
     mismatched_start_and_end,
     unresolved_start_greater_than_end,
 )
-from asyncgroup.spark.source.option_names import Options
-from asyncgroup.spark.source.patterns import java_pattern
-from asyncgroup.spark.source.settings import (
+from asyncgroup.spark.source.options import offsets_json, values
+from asyncgroup.spark.source.options.option_names import Options
+from asyncgroup.spark.source.options.patterns import java_pattern
+from asyncgroup.spark.source.options.settings import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
     Assign,

@@ -20,10 +20,10 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import GROUP_LANE
 from asyncgroup.offsets.fetch_offsets import fetch_offsets_and_ids
 from asyncgroup.spark.source import errors
-from asyncgroup.spark.source.patterns import java_pattern
-from asyncgroup.spark.source.recreated_topics import Commits, same_topic_offsets
-from asyncgroup.spark.source.retry_policy import RetryPolicy
-from asyncgroup.spark.source.settings import Assign, ReadSettings, Subscribe, SubscribePattern
+from asyncgroup.spark.source.driver.recreated_topics import Commits, same_topic_offsets
+from asyncgroup.spark.source.driver.retry_policy import RetryPolicy
+from asyncgroup.spark.source.options.patterns import java_pattern
+from asyncgroup.spark.source.options.settings import Assign, ReadSettings, Subscribe, SubscribePattern
 
 __all__ = ["Assigned", "BrokerLookups"]
 

@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, Self, TypeVar
 
 from asyncgroup.errors import ClosedError
-from asyncgroup.spark.source.broker_lookups import BrokerLookups
-from asyncgroup.spark.source.group_committer import GroupCommitter
+from asyncgroup.spark.source.driver.broker_lookups import BrokerLookups
+from asyncgroup.spark.source.driver.group_committer import GroupCommitter
 from asyncgroup.spark.source.idle_loop import notice_closed_connections
-from asyncgroup.spark.source.settings import ReadSettings
+from asyncgroup.spark.source.options.settings import ReadSettings
 
 __all__ = ["BrokerClient"]
 

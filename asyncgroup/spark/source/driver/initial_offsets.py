@@ -1,27 +1,31 @@
-"""Resolve the starting offsets of a query, and the ending offsets of a batch query, from its options.
+"""Resolve the starting offsets of a query, and the ranges of a batch query, from its options.
 
 Like Spark's `KafkaOffsetReaderAdmin`, and in addition from a group's committed offsets, which Spark's source cannot use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final, Literal, Protocol, TypeAlias
+from collections.abc import Mapping
+from typing import Final, Literal, TypeAlias
 
 from asyncgroup.consumer.list_offsets import EARLIEST, LATEST
 from asyncgroup.model import TopicPartition
+from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source import errors
-from asyncgroup.spark.source.settings import (
+from asyncgroup.spark.source.driver.broker_lookups import BrokerLookups
+from asyncgroup.spark.source.options.settings import (
     AtTimestamp,
     ByTimestamp,
     Earliest,
     FromGroup,
     Latest,
     OffsetLimit,
+    ReadSettings,
     Specific,
+    TopicIds,
 )
 
-__all__ = ["OffsetLookups", "is_reproducible", "may_start_at_end", "resolve_offsets"]
+__all__ = ["find_batch_ranges", "is_reproducible", "may_start_at_end", "resolve_offsets"]
 
 Offsets: TypeAlias = dict[TopicPartition, int]
 
@@ -31,24 +35,30 @@ NO_MATCH: Final = -1
 """The offset that brokers return for a timestamp after the last record."""
 
 
-class OffsetLookups(Protocol):
-    """The broker requests needed for that; implemented by `BrokerLookups`."""
+async def find_batch_ranges(
+    settings: ReadSettings, lookups: BrokerLookups
+) -> tuple[list[OffsetRange], TopicIds]:
+    """Return the ranges that a batch query reads, and the topic ids of their partitions. Raises SourceError."""
+    group_id = settings.group_id
+    start = await resolve_offsets(settings.starting, lookups, position="start", group_id=group_id)
+    # if a topic is recreated from here on, start and end belong to different logs, and tasks refuse to read the range
+    topic_ids = lookups.topic_ids
+    end = await resolve_offsets(settings.ending, lookups, position="end", group_id=group_id)
+    return _ranges_between(start, end), topic_ids
 
-    async def assigned(self) -> Iterable[TopicPartition]:
-        """Return the partitions to read."""
 
-    async def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
-        """Return the offsets at `EARLIEST` or `LATEST`."""
-
-    async def offsets_for_times(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
-        """Return the offsets at timestamps (ms), `NO_MATCH` if there is none."""
-
-    async def committed(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return the group's committed offsets; partitions without one are left out."""
+def _ranges_between(start: dict[TopicPartition, int], end: dict[TopicPartition, int]) -> list[OffsetRange]:
+    """Return the range of each partition; raise SourceError if one ends before it starts, or lacks a start or end."""
+    if start.keys() != end.keys():
+        raise errors.mismatched_start_and_end(start, end)
+    for tp, first in sorted(start.items()):
+        if first > end[tp]:
+            raise errors.resolved_start_greater_than_end(tp, first, end[tp])
+    return [OffsetRange(tp.topic, tp.partition, start[tp], end[tp]) for tp in sorted(start)]
 
 
 async def resolve_offsets(
-    limit: OffsetLimit, lookups: OffsetLookups, *, position: Position, group_id: str | None
+    limit: OffsetLimit, lookups: BrokerLookups, *, position: Position, group_id: str | None
 ) -> Offsets:
     """Return the offset of each partition to read. Raises SourceError if `limit` cannot be applied to them."""
     partitions = sorted(await lookups.assigned())
@@ -83,14 +93,14 @@ def may_start_at_end(limit: OffsetLimit, tp: TopicPartition) -> bool:
     return not isinstance(limit, Earliest)
 
 
-async def _with_ends(offsets: Mapping[TopicPartition, int], lookups: OffsetLookups) -> Offsets:
+async def _with_ends(offsets: Mapping[TopicPartition, int], lookups: BrokerLookups) -> Offsets:
     """Return `offsets` with -1 and -2 replaced by the log's end and start; ListOffsets uses the same two numbers."""
     named = {tp: offset for tp, offset in offsets.items() if offset in (EARLIEST, LATEST)}
     return {**offsets, **await lookups.list_offsets(named)} if named else dict(offsets)
 
 
 async def _from_group(
-    limit: FromGroup, lookups: OffsetLookups, partitions: list[TopicPartition], group_id: str
+    limit: FromGroup, lookups: BrokerLookups, partitions: list[TopicPartition], group_id: str
 ) -> Offsets:
     committed = await lookups.committed(partitions)
     missing = [tp for tp in partitions if tp not in committed]
@@ -104,7 +114,7 @@ async def _from_group(
 
 async def _by_time(
     limit: ByTimestamp | AtTimestamp,
-    lookups: OffsetLookups,
+    lookups: BrokerLookups,
     partitions: list[TopicPartition],
     position: Position,
 ) -> Offsets:

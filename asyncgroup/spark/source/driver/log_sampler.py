@@ -13,7 +13,7 @@ from asyncgroup.consumer.fetch_plan import build_fetch_request
 from asyncgroup.consumer.fetch_session import TOPIC_ID_VERSION, PartitionData, sessionless_request
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import TopicPartition
-from asyncgroup.spark.source.limits import BytesPerOffset
+from asyncgroup.spark.source.driver.limits import BytesPerOffset
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.batch_view import batch_sizes
 

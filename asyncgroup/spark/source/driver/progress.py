@@ -16,14 +16,14 @@ from asyncgroup.consumer.list_offsets import EARLIEST, LATEST
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source import errors
-from asyncgroup.spark.source.broker_client import BrokerClient
-from asyncgroup.spark.source.broker_lookups import BrokerLookups
-from asyncgroup.spark.source.initial_offsets import is_reproducible, may_start_at_end, resolve_offsets
-from asyncgroup.spark.source.limits import TriggerLimits
-from asyncgroup.spark.source.log_sampler import LogSampler
-from asyncgroup.spark.source.planner import check_available_now, plan_batch, split_into_tasks
-from asyncgroup.spark.source.recreated_topics import UNKNOWN_TOPIC, checkpoint_topics
-from asyncgroup.spark.source.settings import ReadSettings, TopicIds
+from asyncgroup.spark.source.driver.broker_client import BrokerClient
+from asyncgroup.spark.source.driver.broker_lookups import BrokerLookups
+from asyncgroup.spark.source.driver.initial_offsets import is_reproducible, may_start_at_end, resolve_offsets
+from asyncgroup.spark.source.driver.limits import TriggerLimits
+from asyncgroup.spark.source.driver.log_sampler import LogSampler
+from asyncgroup.spark.source.driver.planner import check_available_now, plan_batch, split_into_tasks
+from asyncgroup.spark.source.driver.recreated_topics import UNKNOWN_TOPIC, checkpoint_topics
+from asyncgroup.spark.source.options.settings import ReadSettings, TopicIds
 
 __all__ = ["StreamProgress"]
 

@@ -20,9 +20,9 @@ from asyncgroup.lifecycle import cancel_and_wait
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.arrow import ArrowBatches
 from asyncgroup.spark.source.errors import malformed_timestamp
-from asyncgroup.spark.source.range_answers import RangeAnswers
-from asyncgroup.spark.source.range_fetch import RangeFetch, plan_fetches
-from asyncgroup.spark.source.range_progress import RangeProgress
+from asyncgroup.spark.source.executor.range_answers import RangeAnswers
+from asyncgroup.spark.source.executor.range_fetch import RangeFetch, plan_fetches
+from asyncgroup.spark.source.executor.range_progress import RangeProgress
 from asyncgroup.wire import messages as m
 
 if TYPE_CHECKING:

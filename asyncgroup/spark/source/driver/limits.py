@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from asyncgroup.model import TopicPartition
-from asyncgroup.spark.source.settings import ReadSettings
+from asyncgroup.spark.source.options.settings import ReadSettings
 
 __all__ = ["BytesPerOffset", "TriggerDelay", "TriggerLimits", "byte_limit", "rate_limit"]
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from asyncgroup.model import TopicPartition
-from asyncgroup.spark.source.settings import TopicIds
+from asyncgroup.spark.source.options.settings import TopicIds
 from asyncgroup.wire.messages import NO_UUID
 
 __all__ = ["UNKNOWN_TOPIC", "CheckpointTopics", "Commits", "checkpoint_topics", "same_topic_offsets"]

@@ -1,4 +1,8 @@
-"""The reader of streaming queries, `spark.readStream.format("asyncgroup")`; converts Spark's JSON of offsets."""
+"""The readers that Spark calls: of streaming queries, which converts Spark's JSON of offsets, and of batch queries.
+
+Spark calls a reader in a process beside the driver, where it plans batches, and a pickled copy in the executors, where it
+reads them. So what only one of them needs is imported on first use.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -20,16 +24,16 @@ from pyspark.sql.streaming.datasource import (
 
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.source.offsets_json import dump, parse
-from asyncgroup.spark.source.settings import ReadSettings, TopicIds
+from asyncgroup.spark.source.options.offsets_json import dump, parse
+from asyncgroup.spark.source.options.settings import ReadSettings, TopicIds
 from asyncgroup.spark.tracebacks import strip_batch_tracebacks, strip_traceback
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from asyncgroup.spark.source.progress import StreamProgress
+    from asyncgroup.spark.source.driver.progress import StreamProgress
 
-__all__ = ["AsyncGroupStreamReader", "TaskRanges"]
+__all__ = ["AsyncGroupReader", "AsyncGroupStreamReader", "TaskRanges"]
 
 NO_LIMIT: Final = 2**63 - 1
 """The row limit that stands for no limit, as `ReadAllAvailable` identifies Trigger.Once."""
@@ -121,7 +125,7 @@ class AsyncGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     @property
     def _driver_progress(self) -> StreamProgress:
         if self._progress is None:
-            from asyncgroup.spark.source.progress import StreamProgress  # not needed on executors
+            from asyncgroup.spark.source.driver.progress import StreamProgress  # not needed on executors
 
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, self._terminate)
@@ -141,7 +145,37 @@ class AsyncGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Yield the records of a task."""
-        from asyncgroup.spark.source.workers import read_ranges
+        from asyncgroup.spark.source.executor.workers import read_ranges
 
         assert isinstance(partition, TaskRanges)
+        return strip_batch_tracebacks(read_ranges(self._settings, partition.ranges, partition.topic_ids))
+
+
+class AsyncGroupReader(DataSourceReader):
+    """A batch query's reader. The brokers are asked for offsets once, in `partitions`, when the query is planned."""
+
+    def __init__(self, settings: ReadSettings) -> None:
+        self._settings = settings
+
+    def __repr__(self) -> str:
+        return f"<AsyncGroupReader {self._settings.strategy}>"
+
+    @strip_traceback
+    def partitions(self) -> list[InputPartition]:
+        """Return the ranges of each task."""
+        from asyncgroup.spark.source.driver.broker_client import BrokerClient
+        from asyncgroup.spark.source.driver.initial_offsets import find_batch_ranges
+        from asyncgroup.spark.source.driver.planner import split_into_tasks
+
+        self._settings.warn()
+        with BrokerClient(self._settings) as client:
+            ranges, topic_ids = client.call(lambda lookups: find_batch_ranges(self._settings, lookups))
+        return [TaskRanges(part, topic_ids) for part in split_into_tasks(ranges, self._settings)]
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        """Yield the records of a task."""
+        from asyncgroup.spark.source.executor.workers import read_ranges
+
+        if not isinstance(partition, TaskRanges):
+            return iter(())  # if there are no partitions, Spark passes one without a value
         return strip_batch_tracebacks(read_ranges(self._settings, partition.ranges, partition.topic_ids))

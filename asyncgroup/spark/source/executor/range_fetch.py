@@ -14,7 +14,7 @@ from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_plan import build_fetch_request
 from asyncgroup.consumer.fetch_session import TOPIC_ID_VERSION, PartitionData, sessionless_request
 from asyncgroup.model import TopicPartition
-from asyncgroup.spark.source.range_progress import RangeProgress
+from asyncgroup.spark.source.executor.range_progress import RangeProgress
 from asyncgroup.wire import messages as m
 
 __all__ = ["Asked", "RangeFetch", "fetching_config", "plan_fetches"]

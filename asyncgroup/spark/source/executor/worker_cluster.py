@@ -18,11 +18,11 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.secret import secrets_in_pickles
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.errors import brokers_unreachable
+from asyncgroup.spark.source.executor.range_fetch import fetching_config
+from asyncgroup.spark.source.executor.range_progress import RangeProgress, Sizes
+from asyncgroup.spark.source.executor.range_reader import RangeReader
 from asyncgroup.spark.source.idle_loop import notice_closed_connections
-from asyncgroup.spark.source.range_fetch import fetching_config
-from asyncgroup.spark.source.range_progress import RangeProgress, Sizes
-from asyncgroup.spark.source.range_reader import RangeReader
-from asyncgroup.spark.source.settings import ReadSettings, TopicIds
+from asyncgroup.spark.source.options.settings import ReadSettings, TopicIds
 from asyncgroup.wire.messages import NO_UUID
 
 __all__ = ["FetchedAhead", "WorkerCluster"]

@@ -20,7 +20,7 @@ from asyncgroup.errors import (
     TransportError,
 )
 from asyncgroup.spark.source import errors
-from asyncgroup.spark.source.settings import ReadSettings
+from asyncgroup.spark.source.options.settings import ReadSettings
 
 __all__ = ["API_TIMEOUT", "RetryPolicy"]
 
