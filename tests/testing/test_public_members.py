@@ -1,0 +1,115 @@
+"""The public members of every public class of `asyncgroup.testing`: what a user may call, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+import asyncgroup.testing
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.errors import AsyncGroupError
+from asyncgroup.testing import (
+    KafkaServer,
+    Network,
+    VirtualKafka,
+    VirtualTimeLoop,
+    VirtualTransport,
+    current_network,
+    run_virtual,
+)
+from asyncgroup.testing.apache_kafka import ApacheKafka
+
+MEMBERS: Final = {
+    "ApacheKafka": "address bootstrap_servers cluster_id data kill log_tail node_ids pid restart resume run_tool start"
+    " start_node stop stop_node suspend version",
+    "KafkaServer": "advance bootstrap_servers call commit coordinator create_partitions create_topic delete_topic faults"
+    " group groups history ignore_unused_faults leader move_coordinator move_leader produce records slow_node start_node"
+    " stop_node",
+    "Link": "client cut open_ends server",
+    "Network": "blackhole chunk_size connections cut describe_faults heal hosts latency listeners refuse set_latency"
+    " source window",
+    "VirtualDeadlock": "",
+    "VirtualKafka": "advance network",
+    "VirtualLivelock": "",
+    "VirtualServer": "abort_clients close close_clients get_loop is_serving serve_forever sockets start_serving wait_closed",
+    "VirtualTimeError": "",
+    "VirtualTimeLimit": "",
+    "VirtualTimeLoop": "network real_work run_computation",
+    "VirtualTransport": "",
+    # what a KafkaServer returns
+    "ServerFault": "cancel hits release wait_hit",
+    "ServerFaults": "clear on unused",
+    "ServerHistory": "clear of story wait_for",
+}
+"""The members by class, without those of the base class: asyncio's transport and loop, EmbeddedCluster, AsyncGroupError."""
+
+
+def members(thing: object, base: object = object) -> str:
+    return " ".join(sorted(name for name in dir(thing) if not name.startswith("_") and name not in dir(base)))
+
+
+async def _with_connection(describe: Callable[[Any, Any], tuple[str, str]]) -> tuple[str, str]:
+    """Describe a server and a client's transport while they are connected."""
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "10.0.0.1", 9092)
+    _, writer = await asyncio.open_connection("10.0.0.1", 9092)
+    found = describe(server, writer.transport)
+    writer.close()
+    server.close()
+    await server.wait_closed()
+    return found
+
+
+def test_every_public_class_is_listed() -> None:
+    classes = [
+        name for name in asyncgroup.testing.__all__ if isinstance(getattr(asyncgroup.testing, name), type)
+    ]
+    others = {"ApacheKafka", "ServerFault", "ServerFaults", "ServerHistory"}
+    assert set(classes) == MEMBERS.keys() - others
+
+
+def test_a_kafka_server_and_what_it_returns() -> None:
+    server = KafkaServer()
+    assert members(server) == MEMBERS["KafkaServer"]
+    assert members(server.faults) == MEMBERS["ServerFaults"]
+    assert members(server.history) == MEMBERS["ServerHistory"]
+    with server:
+        assert members(server.faults.on("Fetch", optional=True)) == MEMBERS["ServerFault"]
+
+
+def test_an_apache_kafka() -> None:
+    assert members(ApacheKafka()) == MEMBERS["ApacheKafka"]
+
+
+def test_a_virtual_cluster() -> None:
+    assert members(VirtualKafka(), EmbeddedCluster()) == MEMBERS["VirtualKafka"]
+
+
+def test_the_network_and_its_connections() -> None:
+    assert members(Network()) == MEMBERS["Network"]
+
+    def describe(server: asyncio.Server, transport: VirtualTransport) -> tuple[str, str]:
+        (link,) = current_network().connections()
+        assert members(link) == MEMBERS["Link"]
+        return members(server), members(transport, asyncio.Transport)
+
+    found = run_virtual(_with_connection(describe))
+    assert found == (MEMBERS["VirtualServer"], MEMBERS["VirtualTransport"])
+
+
+def test_the_loop() -> None:
+    loop, base = VirtualTimeLoop(), asyncio.SelectorEventLoop()
+    try:
+        assert members(loop, base) == MEMBERS["VirtualTimeLoop"]
+    finally:
+        loop.close()
+        base.close()
+
+
+@pytest.mark.parametrize(
+    "name", ["VirtualDeadlock", "VirtualLivelock", "VirtualTimeError", "VirtualTimeLimit"]
+)
+def test_the_errors(name: str) -> None:
+    assert members(getattr(asyncgroup.testing, name)("reason"), AsyncGroupError("reason")) == MEMBERS[name]
