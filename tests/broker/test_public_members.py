@@ -18,7 +18,7 @@ from asyncgroup.broker import (
 )
 from asyncgroup.model import TopicPartition
 from asyncgroup.testing import KafkaServer
-from asyncgroup.testing.pytest_support import VirtualKafka
+from asyncgroup.testing.kit.clusters import VirtualKafka
 from tests.broker.client import connect
 from tests.broker.requests import member
 from tests.broker.transactional import init_producer
