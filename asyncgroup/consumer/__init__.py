@@ -1,24 +1,25 @@
-"""Consume partitions: one fetcher per broker, one buffer per partition, async iterators that hand out records.
+"""Consume partitions: one task per broker, one buffer per partition, async iterators that hand out records.
 
-A record's path: `BrokerFetcher` fetches all fetchable partitions of a broker, `PartitionConsumer` buffers whole record
-batches, and its iterators decode them, call the interceptors and hand the records out.
+A record's path: a `BrokerTask` sends the fetch that `FetchScheduler.plan` returns and gives the response's outcomes to
+`apply`; the `TopicPartitionState` buffers whole record batches; the iterators of `PartitionConsumer` decode them, call the
+interceptors and hand the records out.
 
 - No reader waits for another one: each partition has its share of `buffer_bytes`. A full one is left out of the next
   fetch; one whose reader takes no record for `max_processing_time` is `stalled` until half of its share is free.
-- Failed fetches are retried without end, with growing pauses for each partition (`Fetchers`, `Retries`). Errors that the
-  client recovers from are reported to `errors()` or logged, others are raised by the iterator once.
-- `resets` decides where to begin, and where to continue if a position is not in the log.
+- A partition is in one `FetchState`. Failed fetches are retried without end, with growing pauses for each partition.
+  Errors that the client recovers from are reported to `errors()` or logged, others are raised by the iterator once.
+- Decisions are synchronous and get the time; only `fetcher`, `broker_task`, `partition_consumer` and `merged_reader` wait.
 
 The modules:
 
-- `fetchers` assigns each partition to the fetcher of its leader or preferred read replica (`fetch_position`), and again
-  after a pause (`retries`, `delay_queue`) or as soon as metadata names a new leader (`leader_watch`).
-- `fetch_plan` and `fetch_session` make requests, `answers` handles the results of partitions.
-- `validator` has positions validated by new leaders (`validation`); `resetter` looks up positions (`resets`,
-  `list_offsets`).
-- `buffer`, `decoding`, `aborted` and `lazy_records` make records of bytes, within the `budget`.
-- `fetched_partition` is the fetcher's side of a partition, `partition_consumer` the reader's, with `batches` and
-  `interceptors`; `merged_reader` and `ready_queue` read several partitions as one.
+- `partition` is a partition's private state (with `fetch_position`, `buffer`, `decoding`, `aborted`, `lazy_records`),
+  `partition_consumer` the public object over it, with `interceptors`; `merged_reader` and `ready_queue` read several
+  partitions as one.
+- `fetch_scheduler` plans requests and applies outcomes, on the states of `partition_states` (with `retries` and
+  `leader_watch`) and for each broker on `broker_partitions` (`fetch_plan`, `fetch_session`).
+- `fetch_outcome` says what a response means for each partition, `validation` what an epoch's end means (KIP-320),
+  `offset_resets` (`resets`, `list_offsets`) where reading continues if a position is not in the log.
+- `fetcher` and `broker_task` send the requests and wait.
 - `offset_lookups` implements the offset lookups of `consumer`.
 """
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from functools import partial
 from itertools import count
 from types import TracebackType
 from typing import Self
@@ -13,7 +12,7 @@ from asyncgroup.checks import check_group_id
 from asyncgroup.cluster import Cluster, as_cluster, client_of
 from asyncgroup.cluster.connection_pool import CONTROL
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.fetchers import Fetchers
+from asyncgroup.consumer.fetcher import Fetcher
 from asyncgroup.consumer.interceptors import Interceptor, Interceptors
 from asyncgroup.consumer.list_offsets import EARLIEST, LATEST
 from asyncgroup.consumer.offset_lookups import (
@@ -22,7 +21,7 @@ from asyncgroup.consumer.offset_lookups import (
     partitions_of,
     timestamps_of,
 )
-from asyncgroup.consumer.partition_consumer import PartitionConsumer
+from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
 from asyncgroup.consumer.resets import MillisClock, StartOffset, find_start, parse_start, wall_clock
 from asyncgroup.errors import BrokerError, ClosedError, ConfigError, ErrorCode
 from asyncgroup.lifecycle import BackgroundTasks, copy_error
@@ -67,7 +66,7 @@ class Consumer:
         self._interceptors = Interceptors(interceptors)
         self._clock = clock
         self._tasks = BackgroundTasks("Consumer", self._on_bug)
-        self._fetchers = Fetchers(
+        self._fetcher = Fetcher(
             self._client,
             self.config,
             self._tasks.spawn,
@@ -90,7 +89,7 @@ class Consumer:
             if self._owns_cluster:
                 await self.cluster.aclose()
             raise
-        self._fetchers.start()
+        self._fetcher.start()
         return self
 
     async def __aexit__(
@@ -104,13 +103,13 @@ class Consumer:
         The partitions' `errors()` end after their unread errors; an error that an iterator has not raised yet is logged.
         """
         for consumer in self._partitions.values():
-            consumer.end()
+            partition_of(consumer).end()
         try:
             await self._tasks.stop()
         finally:
             self.cluster.untrack(tp.topic for tp in self._partitions)
             self._partitions.clear()
-            self._fetchers.retire_lanes()
+            self._fetcher.retire_lanes()
             if self._owns_cluster:
                 await self.cluster.aclose()
 
@@ -144,12 +143,17 @@ class Consumer:
         start = await find_start(self._client, tp, offset, self.config, self._clock)
         self._check_free(tp)  # a concurrent call may have been faster
         consumer = PartitionConsumer(
-            tp, start, self.config, self._fetchers.budget, self.cluster.hooks, self._interceptors
+            tp,
+            start,
+            self.config,
+            self._fetcher.budget,
+            self.cluster.hooks,
+            self._interceptors,
+            on_close=lambda: self._forget(consumer),
         )
-        consumer.on_close = partial(self._forget, consumer)
         self.cluster.track([topic])
         self._partitions[tp] = consumer
-        self._fetchers.add(consumer)
+        self._fetcher.add(consumer)
         return consumer
 
     def high_water_marks(self) -> dict[TopicPartition, int]:
@@ -254,10 +258,10 @@ class Consumer:
     def _forget(self, consumer: PartitionConsumer) -> None:
         if self._partitions.get(consumer.tp) is consumer:
             del self._partitions[consumer.tp]
-            self._fetchers.remove(consumer)
+            self._fetcher.remove(consumer)
             self.cluster.untrack([consumer.topic])
 
     def _on_bug(self, error: Exception) -> None:
         """Raise the error of a failed background task to all readers: no more records will arrive."""
         for consumer in self._partitions.values():
-            consumer.fail(copy_error(error))
+            partition_of(consumer).fail(copy_error(error))

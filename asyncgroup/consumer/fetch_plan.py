@@ -1,29 +1,36 @@
-"""Pure functions of fetching: select partitions, build the Fetch request, map partition error codes to actions."""
+"""Plans of fetches: select partitions, and build the Fetch request. Pure functions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import Enum
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_session import TOPIC_ID_VERSION, PartitionData, SessionRequest
+from asyncgroup.consumer.fetch_state import NO_NODE
 from asyncgroup.consumer.list_offsets import ISOLATION_LEVELS
-from asyncgroup.consumer.partition_consumer import PartitionConsumer
-from asyncgroup.errors import ErrorCode
+from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
 __all__ = [
-    "FETCH_ACTIONS",
-    "FetchAction",
+    "EXPRESS_LANE",
+    "MAIN_LANE",
+    "SHORT_WAIT",
     "FetchPlan",
     "PlannedFetch",
     "build_fetch_request",
+    "lanes_of",
     "make_plan",
     "response_limit",
 ]
+
+MAIN_LANE: Final = "fetch"
+"""The purpose of the connections for long polls."""
+
+EXPRESS_LANE: Final = "fetch-express"
+"""The purpose of the connections for short fetches during a long poll."""
 
 SHORT_WAIT: Final = 0.02
 """Seconds of `max_wait` for a fetch that had to leave out a partition, so that the next fetch can have it soon."""
@@ -39,43 +46,12 @@ LAST_FETCHED_EPOCH_VERSION: Final = 12
 """The first Fetch version with the last fetched epoch, by which brokers detect diverging logs (KIP-595)."""
 
 
-class FetchAction(Enum):
-    """What to do about a partition's error code in a Fetch response."""
-
-    DELIVER = "no error: hand the records over"
-    RESET = "the offset is not in the log: apply out_of_range_reset"
-    REDISPATCH = "the leader has moved or is moving: refresh the metadata and fetch from the new leader"
-    FAIL = "raise the error to the reader"
-
-
-FETCH_ACTIONS: Final[Mapping[int, FetchAction]] = {
-    ErrorCode.NONE: FetchAction.DELIVER,
-    ErrorCode.OFFSET_OUT_OF_RANGE: FetchAction.RESET,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: FetchAction.REDISPATCH,
-    ErrorCode.UNKNOWN_TOPIC_ID: FetchAction.REDISPATCH,
-    ErrorCode.INCONSISTENT_TOPIC_ID: FetchAction.REDISPATCH,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: FetchAction.REDISPATCH,
-    ErrorCode.LEADER_NOT_AVAILABLE: FetchAction.REDISPATCH,
-    ErrorCode.REPLICA_NOT_AVAILABLE: FetchAction.REDISPATCH,
-    ErrorCode.FENCED_LEADER_EPOCH: FetchAction.REDISPATCH,
-    ErrorCode.UNKNOWN_LEADER_EPOCH: FetchAction.REDISPATCH,
-    ErrorCode.OFFSET_NOT_AVAILABLE: FetchAction.REDISPATCH,
-    ErrorCode.KAFKA_STORAGE_ERROR: FetchAction.REDISPATCH,
-    ErrorCode.UNKNOWN_SERVER_ERROR: FetchAction.REDISPATCH,
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: FetchAction.FAIL,
-    ErrorCode.CORRUPT_MESSAGE: FetchAction.FAIL,
-    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: FetchAction.FAIL,
-}
-"""As `FetchCollector.handleInitializeErrors` in Kafka. Of the codes not listed, retriable ones are REDISPATCH and others
-FAIL."""
-
-
 class PlannedFetch(NamedTuple):
     """One partition of a planned or in-flight fetch."""
 
-    consumer: PartitionConsumer
+    partition: TopicPartitionState
     version: int
-    """The consumer's version at the time of the plan; a seek raises it, which makes the response void."""
+    """The partition's version at the time of the plan; a seek raises it, which makes the response void."""
     wanted: PartitionData
 
 
@@ -86,6 +62,10 @@ class FetchPlan(NamedTuple):
     """In order of precedence: brokers fill the response in this order (KIP-74)."""
     max_wait: float
     """Seconds that the broker may wait for `fetch_min_bytes`."""
+    node_id: int = NO_NODE
+    lane: str = MAIN_LANE
+    send_rack: bool = False
+    """Whether the request has the client's rack id (KIP-392)."""
 
     @property
     def wanted(self) -> dict[TopicPartition, PartitionData]:
@@ -93,8 +73,13 @@ class FetchPlan(NamedTuple):
         return {tp: planned.wanted for tp, planned in self.partitions.items()}
 
 
+def lanes_of(lane_suffix: str) -> set[str]:
+    """Return the fetch lanes of one client."""
+    return {MAIN_LANE + lane_suffix, EXPRESS_LANE + lane_suffix}
+
+
 def make_plan(
-    consumers: Iterable[PartitionConsumer],
+    partitions: Iterable[TopicPartitionState],
     epochs: Mapping[TopicPartition, int],
     fetch_size: int,
     max_wait: float,
@@ -104,23 +89,23 @@ def make_plan(
     `epochs` are the leaders' epochs. If a partition is left out because its buffer is full, `max_wait` is at most
     `SHORT_WAIT`, so that it does not wait for a long poll of the others once its reader makes room.
     """
-    partitions = {}
+    planned = {}
     left_out = False
-    for consumer in consumers:
-        if consumer.is_fetchable:
-            tp = consumer.tp
+    for partition in partitions:
+        if partition.is_fetchable:
+            tp = partition.tp
             epoch = epochs.get(tp, -1)
             wanted = PartitionData(
-                consumer.fetch_offset,
+                partition.fetch_offset,
                 epoch,
                 fetch_size,
-                consumer.fetched_epoch,
-                consumer.fetch_position.topic_id,
+                partition.fetched_epoch,
+                partition.fetch_position.topic_id,
             )
-            partitions[tp] = PlannedFetch(consumer, consumer.version, wanted)
-        elif consumer.is_buffer_full:
+            planned[tp] = PlannedFetch(partition, partition.version, wanted)
+        elif partition.is_buffer_full:
             left_out = True
-    return FetchPlan(partitions, min(max_wait, SHORT_WAIT) if left_out else max_wait)
+    return FetchPlan(planned, min(max_wait, SHORT_WAIT) if left_out else max_wait)
 
 
 def response_limit(config: ConsumerConfig) -> int:

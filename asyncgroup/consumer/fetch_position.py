@@ -6,12 +6,25 @@ Pure state; the offset itself is the `RecordBuffer`'s. Java keeps the same in `S
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 from uuid import UUID
 
 from asyncgroup.cluster.metadata import PartitionInfo
 from asyncgroup.wire.messages import NO_UUID
 
-__all__ = ["FetchPosition"]
+__all__ = ["EpochEndOffset", "FetchPosition"]
+
+
+class EpochEndOffset(NamedTuple):
+    """The end offset of an epoch in the leader's log; -1 for both if the leader does not know."""
+
+    epoch: int
+    end_offset: int
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the leader knows the epoch's end."""
+        return self.epoch >= 0 and self.end_offset >= 0
 
 
 class FetchPosition:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Self
 
-from asyncgroup.consumer.partition_consumer import TURN_SECONDS, PartitionConsumer
+from asyncgroup.consumer.partition import TopicPartitionState
+from asyncgroup.consumer.partition_consumer import TURN_SECONDS, PartitionConsumer, partition_of
 from asyncgroup.consumer.ready_queue import ReadyQueue
 from asyncgroup.errors import UsageError
 from asyncgroup.model import Record
@@ -25,7 +26,7 @@ class MergedReader:
 
     def __init__(self) -> None:
         self._ready = ReadyQueue()
-        self._current: PartitionConsumer | None = None  # the partition whose turn it is
+        self._current: TopicPartitionState | None = None  # the partition whose turn it is
         self._turn_at = 0.0  # loop time at which its turn ends
         self._time = asyncio.get_running_loop().time
         self._wake = asyncio.Event()  # a partition became ready, or the reader has ended
@@ -45,16 +46,19 @@ class MergedReader:
 
     async def serve(self, consumer: PartitionConsumer) -> None:
         """Give a partition its turns; return when it ends."""
-        while not consumer.ended:
-            if consumer.is_ready and self._ready.add(consumer):
+        partition = partition_of(consumer)
+        while not partition.ended:
+            if partition.is_ready and self._ready.add(partition):
                 self._wake.set()
-            await consumer.wait_for_change()
-        self._ready.remove(consumer)
+            partition.changed.clear()
+            await partition.changed.wait()
+        self._ready.remove(partition)
 
     def forget(self, consumer: PartitionConsumer) -> None:
         """Remove a partition; a record of it is no longer in hand."""
-        self._ready.remove(consumer)
-        if self._current is consumer:
+        partition = partition_of(consumer)
+        self._ready.remove(partition)
+        if self._current is partition:
             self.clear_in_hand()
 
     @property
@@ -90,19 +94,19 @@ class MergedReader:
     async def __anext__(self) -> Record:
         # the same fast path as in PartitionConsumer.__anext__
         while (
-            (consumer := self._current) is None
-            or consumer._blocked
-            or not consumer._buffer.decoded
+            (partition := self._current) is None
+            or partition.blocked
+            or not partition.buffer.decoded
             or self._time() >= self._turn_at
         ):
             await self._take_turn()
-        buffer = consumer._buffer
+        buffer = partition.buffer
         decoded = buffer.decoded
         record = decoded.pop()
         if not decoded:
             buffer.release()
-            consumer._made_room()
-        return record if consumer._intercept is None else consumer._intercept(record)
+            partition.made_room()
+        return record if partition.intercept is None else partition.intercept(record)
 
     async def _take_turn(self) -> None:
         """Wait for a partition with a record to hand out. All waiting of the iterator is here."""
@@ -126,12 +130,12 @@ class MergedReader:
 
     def _begin_turn(self) -> bool:
         """Make the next ready partition the current one; return False if none has a record. Raises its fetch error."""
-        while (consumer := self._ready.next_ready()) is not None:
-            if consumer.decode_next():
-                self._current = consumer
+        while (partition := self._ready.next_ready()) is not None:
+            if partition.decode_next():
+                self._current = partition
                 self._turn_at = self._time() + TURN_SECONDS
                 self._idle.clear()
                 return True
             # its next batch is being decoded in a thread; `serve` queues it again when that is done
-            self._ready.remove(consumer)
+            self._ready.remove(partition)
         return False

@@ -1,44 +1,37 @@
-"""PartitionConsumer: the async iterator of one partition's records, with pause, resume and seek.
+"""PartitionConsumer: the async iterators of one partition's records, with pause, resume and seek.
 
-The reader's side of a partition; the state and the fetcher's side are in `FetchedPartition`.
+A thin public object; the state and every step that changes it are in `TopicPartitionState`, all waiting of readers is here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final, NoReturn, Self
+from typing import Final, Self
 
+from asyncgroup.checks import check_count, check_duration_or_zero
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.batches import Batches
 from asyncgroup.consumer.budget import Budget
 from asyncgroup.consumer.error_stream import ErrorReader
-from asyncgroup.consumer.fetched_partition import FetchedPartition
 from asyncgroup.consumer.interceptors import Interceptor, Interceptors
+from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.resets import StartOffset, parse_start, wall_clock
-from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import Batch, Record, TopicPartition
 
-__all__ = ["Batches", "Interceptor", "PartitionConsumer"]
-
-_log = logging.getLogger("asyncgroup.consumer")
+__all__ = ["Batches", "Interceptor", "PartitionConsumer", "partition_of"]
 
 TURN_SECONDS: Final = 0.01
 """Longest time in seconds that a reader which never waits holds the event loop before it yields."""
 
 
-class PartitionConsumer(FetchedPartition):
-    """An async iterator of a partition's records.
+class PartitionConsumer:
+    """An async iterator of a partition's records; made by `Consumer.partition`, and for each claim of a group.
 
     A record is popped only after all waiting is done, so a canceled read loses nothing and a second loop continues at the
-    very next record. All waiting is in this class; the state is in FetchedPartition.
-
-    `leader_epoch` is the epoch of the record before `offset`, -1 if unknown. If it is known, as from a committed offset
-    (KIP-320), a truncation of the log since then is detected.
+    very next record.
     """
 
     def __init__(
@@ -50,35 +43,75 @@ class PartitionConsumer(FetchedPartition):
         hooks: Hooks,
         interceptors: Interceptors | Iterable[Interceptor] = (),
         leader_epoch: int = -1,
+        *,
+        on_close: Callable[[], None] | None = None,
     ) -> None:
-        super().__init__(tp, offset, config, budget, hooks, leader_epoch)
-        self.initial_offset = offset
-        self._intercept = Interceptors.of(interceptors)
+        """Not fetched until it is given to a Fetcher. `on_close` is called by `aclose`.
+
+        `leader_epoch` is the epoch of the record before `offset`, -1 if unknown. If it is known, as from a committed offset
+        (KIP-320), a truncation of the log since then is detected.
+        """
+        self._partition = TopicPartitionState(tp, offset, config, budget, hooks, leader_epoch)
+        self._partition.intercept = Interceptors.of(interceptors)
+        self._buffer = self._partition.buffer  # the iterator's fast path saves a lookup
+        self._initial_offset = offset
         self._committed_only = config.isolation_level == "read_committed"
+        self._on_close = on_close
         self._loop = asyncio.get_running_loop()
         self._loop_time = self._loop.time
-        self._turn_at = 0.0
-        self.is_queued = False
-        """Whether it is in a `ReadyQueue`."""
-        self.on_close: Callable[[], None] = lambda: None
-        """Called by `aclose`."""
+        self._turn_at = 0.0  # loop time at which the reader yields to the event loop
 
     def __repr__(self) -> str:
         words = [word for word in ("paused", "stalled", "ended") if getattr(self, word)]
         return (
             f"<PartitionConsumer {self.tp}: at {self.position} of {self.high_water_mark}, "
-            f"{self._buffer.bytes} bytes buffered{''.join(', ' + word for word in words)}>"
+            f"{self.buffered_bytes} bytes buffered{''.join(', ' + word for word in words)}>"
         )
+
+    @property
+    def tp(self) -> TopicPartition:
+        """Topic and partition."""
+        return self._partition.tp
 
     @property
     def topic(self) -> str:
         """The topic's name."""
-        return self.tp.topic
+        return self._partition.tp.topic
 
     @property
     def partition(self) -> int:
         """The partition's number."""
-        return self.tp.partition
+        return self._partition.tp.partition
+
+    @property
+    def initial_offset(self) -> int:
+        """The offset at which it began to read."""
+        return self._initial_offset
+
+    @property
+    def position(self) -> int:
+        """The offset of the next record that the iterator hands out."""
+        return self._partition.position
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Wire bytes of the records that are fetched and not handed out yet."""
+        return self._buffer.bytes
+
+    @property
+    def high_water_mark(self) -> int:
+        """The offset after the last record that all in-sync replicas have, as of the last fetch; -1 before it."""
+        return self._partition.high_water_mark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """As of the last fetch, -1 before it: from here on transactions may be open."""
+        return self._partition.last_stable_offset
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset in the log, as of the last fetch; -1 before it."""
+        return self._partition.log_start_offset
 
     @property
     def lag(self) -> int:
@@ -89,20 +122,27 @@ class PartitionConsumer(FetchedPartition):
         return max(0, (self.last_stable_offset if stable else self.high_water_mark) - self.position)
 
     @property
+    def paused(self) -> bool:
+        """Whether the user paused it."""
+        return self._partition.paused
+
+    @property
+    def stalled(self) -> bool:
+        """Whether it is not fetched because no record was taken for `max_processing_time` while records waited."""
+        return self._partition.stalled
+
+    @property
     def ended(self) -> bool:
         """Whether iteration is over."""
-        return self._ended
+        return self._partition.ended
 
     def pause(self) -> None:
         """Stop iteration before the next record, and stop fetching, until `resume`. Buffered records are kept."""
-        self.paused = True
-        self._update()
+        self._partition.pause()
 
     def resume(self) -> None:
         """Undo `pause`."""
-        self.paused = False
-        self._update()
-        self.wake_fetcher()
+        self._partition.resume()
 
     def seek(self, offset: StartOffset) -> None:
         """Continue at `offset`. Buffered and in-flight records are dropped, and an error that was not raised yet.
@@ -115,9 +155,9 @@ class PartitionConsumer(FetchedPartition):
         """
         start = parse_start(offset, wall_clock)
         if start.timestamp is None:
-            self._seek(start.offset)
-        elif not self._ended:
-            self._seek_by_lookup(offset)
+            self._partition.seek_to(start.offset)
+        elif not self.ended:
+            self._partition.seek_by_lookup(offset)
 
     def errors(self) -> ErrorReader:
         """Return a new async iterator of the errors that the client recovers from by itself: leaders that move, brokers
@@ -127,41 +167,28 @@ class PartitionConsumer(FetchedPartition):
         `dropped`), so a slow one delays nothing. It ends when the partition is closed. Errors that the client cannot
         recover from are raised by the iteration over the records instead.
         """
-        return self._errors.reader()
-
-    def end(self) -> None:
-        """End every iterator before its next record; safe to call twice. An error that was not raised yet is logged.
-
-        Buffered and in-flight records are dropped: a claim that its handler keeps must not hold memory. `position` stays.
-        """
-        if self.error is not None and not self._ended:
-            _log.warning("%s: closed before an error was raised to its reader: %s", self.tp, self.error)
-        self._ended = True
-        self.version += 1
-        self._decoder.cancel()
-        self._buffer.drop()
-        self._errors.close()
-        self._update()
+        return self._partition.errors.reader()
 
     async def aclose(self) -> None:
         """End every iterator and stop fetching; safe to call twice."""
-        self.end()
-        self.on_close()
+        self._partition.end()
+        if self._on_close is not None:
+            self._on_close()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Record:
         # RecordBuffer.pop is inlined here, which saves a call for each of about a million records a second
-        buffer = self._buffer
-        while self._blocked or not buffer.decoded or self._loop_time() >= self._turn_at:
+        partition, buffer = self._partition, self._buffer
+        while partition.blocked or not buffer.decoded or self._loop_time() >= self._turn_at:
             await self._prepare()
         decoded = buffer.decoded
         record = decoded.pop()
         if not decoded:
             buffer.release()
-            self._made_room()
-        return record if self._intercept is None else self._intercept(record)
+            partition.made_room()
+        return record if partition.intercept is None else partition.intercept(record)
 
     def batches(
         self, *, max_records: int = 10_000, max_bytes: int = 1 << 20, max_wait: float = 0.0
@@ -173,97 +200,54 @@ class PartitionConsumer(FetchedPartition):
         """
         return Batches(self, max_records, max_bytes, max_wait)
 
-    # --- for MergedReader ---------------------------------------------------------------------------------------
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether `decode_next` has a record to prepare or an error to raise."""
-        return not (self._ended or self.paused) and (self.error is not None or bool(self._buffer))
-
-    def decode_next(self) -> bool:
-        """Make a record available in the buffer's `decoded`; return False if there is none. Call only if `is_ready`.
-
-        Raises a fetch error once, and CorruptRecordsError.
-        """
-        if self.error is not None:
-            self._raise_error()
-        while not self._buffer.decoded:
-            if self._decoder.must_wait() or not self._advance():
-                return False
-            if not self._buffer.decoded:
-                self._made_room()
-        return True
-
-    async def wait_for_change(self) -> None:
-        """Wait until records arrive or the state changes."""
-        await self._wait_for_change()
-
     # --- waiting ------------------------------------------------------------------------------------------------
 
     async def _attend(self) -> None:
         """Handle `_blocked`: end the iteration, raise a fetch error once, or wait while the partition is paused."""
-        if self._ended:
+        if self.ended:
             raise StopAsyncIteration
-        if self.error is not None:
-            self._raise_error()
+        if self._partition.error is not None:
+            self._partition.raise_error()
         await self._wait_for_change()
-
-    def _raise_error(self) -> NoReturn:
-        error, self.error = self.error, None
-        assert error is not None
-        self._update()
-        self.wake_fetcher()
-        raise error
 
     async def _prepare(self) -> None:
         """Take one step towards the next record. All waiting of the record iterator is here.
 
         `__anext__` repeats it until a decoded record is available and nothing blocks.
         """
-        if self._blocked:
+        if self._partition.blocked:
             await self._attend()
         elif self._loop_time() >= self._turn_at:
             await self._give_turn()
-        elif self._decoder.must_wait():
+        elif self._partition.decoder.must_wait():
             await self._wait_for_change()
-        elif self._advance():
+        elif self._partition.advance():
             self._turn_at = 0.0  # yield to the event loop at every batch
             if not self._buffer.decoded:
-                self._made_room()
+                self._partition.made_room()
         else:
             await self._wait_for_change()
-
-    def _advance(self) -> bool:
-        try:
-            return self._buffer.advance()
-        except CorruptRecordsError:
-            self._made_room()  # the batch may have been damaged on the network: fetch it again
-            raise
 
     async def _give_turn(self) -> None:
         await asyncio.sleep(0)
         self._turn_at = self._loop_time() + TURN_SECONDS
 
     async def _wait_for_change(self) -> None:
-        self._changed.clear()
-        await self._changed.wait()
+        self._partition.changed.clear()
+        await self._partition.changed.wait()
         self._turn_at = self._loop_time() + TURN_SECONDS
-
-    @property
-    def has_room(self) -> bool:
-        """Whether more records can arrive before the reader takes some of the buffered ones."""
-        return not (self.stalled or self._buffer.framing_error) and self._budget.allows(self._buffer.bytes)
 
     def _pop_batch(self, max_records: int, max_bytes: int) -> Batch | None:
         """Return buffered records as a batch; None if the buffered batches had no record to hand out."""
         try:
             taken = self._buffer.pop_records(max_records, max_bytes)
         finally:
-            self._made_room()
+            self._partition.made_room()
         if not taken:
             return None
-        taken.on_unreadable = partial(self._on_unreadable, taken.first_offset, self.jumps)
-        records = taken if self._intercept is None else [self._intercept(record) for record in taken]
+        intercept = self._partition.intercept
+        taken.on_unreadable = partial(self._on_unreadable, taken.first_offset, self._partition.jumps)
+        records = taken if intercept is None else [intercept(record) for record in taken]
         return Batch(
             self.topic, self.partition, records, (taken.first_offset, taken.last_offset), taken.leader_epoch
         )
@@ -275,7 +259,68 @@ class PartitionConsumer(FetchedPartition):
         except RuntimeError:
             running = None
         if running is self._loop:
-            self.reread(offset, jumps)
+            self._partition.reread(offset, jumps)
         else:
             with contextlib.suppress(RuntimeError):  # the loop is closed: there is nothing left to protect
-                self._loop.call_soon_threadsafe(self.reread, offset, jumps)
+                self._loop.call_soon_threadsafe(self._partition.reread, offset, jumps)
+
+
+def partition_of(consumer: PartitionConsumer) -> TopicPartitionState:
+    """Return the private state, for the parts of the client that fetch for a consumer or own it."""
+    return consumer._partition
+
+
+class Batches:
+    """The async iterator that `batches()` returns."""
+
+    __slots__ = ("_consumer", "_max_bytes", "_max_records", "_max_wait")
+
+    def __init__(
+        self, consumer: PartitionConsumer, max_records: int, max_bytes: int, max_wait: float
+    ) -> None:
+        for key, value in (("max_records", max_records), ("max_bytes", max_bytes)):
+            check_count(key, value)
+        check_duration_or_zero("max_wait", max_wait)
+        self._consumer = consumer
+        self._max_records = max_records
+        self._max_bytes = max_bytes  # wire bytes
+        self._max_wait = max_wait  # seconds
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Batch:
+        """Return the next batch. Raises StopAsyncIteration at the partition's end, fetch errors, CorruptRecordsError."""
+        consumer, partition = self._consumer, self._consumer._partition
+        await consumer._give_turn()
+        while True:
+            if partition.blocked:
+                await consumer._attend()
+            elif not consumer._buffer or partition.decoder.must_wait():
+                await consumer._wait_for_change()
+            elif self._max_wait > 0 and not self._is_enough() and not await self._wait_for_more():
+                continue
+            elif batch := consumer._pop_batch(self._max_records, self._max_bytes):
+                return batch
+
+    def _is_enough(self) -> bool:
+        buffer = self._consumer._buffer
+        return buffer.records >= self._max_records or buffer.bytes >= self._max_bytes
+
+    async def _wait_for_more(self) -> bool:
+        """Wait until the limits are reached or `max_wait` is over.
+
+        Return False if iteration is blocked: the partition has ended, was paused, or has an error to raise.
+        """
+        consumer, partition = self._consumer, self._consumer._partition
+        partition.made_room()
+        partition.gathering += 1  # the stall check must not count this wait as a slow reader
+        try:
+            async with asyncio.timeout(self._max_wait):
+                while not self._is_enough() and not partition.blocked and partition.has_room:
+                    await consumer._wait_for_change()
+        except TimeoutError:
+            pass
+        finally:
+            partition.gathering -= 1
+        return not partition.blocked

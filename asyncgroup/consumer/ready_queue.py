@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from asyncgroup.consumer.partition_consumer import PartitionConsumer
+from asyncgroup.consumer.partition import TopicPartitionState
 
 __all__ = ["ReadyQueue"]
 
@@ -17,35 +17,35 @@ class ReadyQueue:
     """
 
     def __init__(self) -> None:
-        self._queue: deque[PartitionConsumer] = deque()
+        self._queue: deque[TopicPartitionState] = deque()
 
     def __repr__(self) -> str:
-        return f"<ReadyQueue: {', '.join(str(consumer.tp) for consumer in self._queue) or 'empty'}>"
+        return f"<ReadyQueue: {', '.join(str(partition.tp) for partition in self._queue) or 'empty'}>"
 
     def __len__(self) -> int:
         return len(self._queue)
 
-    def add(self, consumer: PartitionConsumer) -> bool:
+    def add(self, partition: TopicPartitionState) -> bool:
         """Append a partition to the queue; return False if it is queued already."""
-        if consumer.is_queued:
+        if partition.is_queued:
             return False
-        consumer.is_queued = True
-        self._queue.append(consumer)
+        partition.is_queued = True
+        self._queue.append(partition)
         return True
 
-    def remove(self, consumer: PartitionConsumer) -> None:
+    def remove(self, partition: TopicPartitionState) -> None:
         """Remove a partition from the queue, if it is queued."""
-        if consumer.is_queued:
-            consumer.is_queued = False
-            self._queue.remove(consumer)
+        if partition.is_queued:
+            partition.is_queued = False
+            self._queue.remove(partition)
 
-    def next_ready(self) -> PartitionConsumer | None:
+    def next_ready(self) -> TopicPartitionState | None:
         """Return the next partition that has a record to hand out or an error to raise; None if there is none."""
         queue = self._queue
         while queue:
-            consumer = queue.popleft()
-            if consumer.is_ready:
-                queue.append(consumer)
-                return consumer
-            consumer.is_queued = False
+            partition = queue.popleft()
+            if partition.is_ready:
+                queue.append(partition)
+                return partition
+            partition.is_queued = False
         return None

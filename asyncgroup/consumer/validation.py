@@ -7,22 +7,22 @@ anything is fetched from a new leader, it is asked for the end offset of the las
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from asyncgroup.consumer.fetch_plan import FetchAction
-from asyncgroup.consumer.partition_consumer import PartitionConsumer
-from asyncgroup.errors import ErrorCode, LogTruncatedError
+from asyncgroup.consumer.fetch_outcome import Diverged, Fatal, FetchOutcome, Retriable
+from asyncgroup.consumer.fetch_position import EpochEndOffset
+from asyncgroup.consumer.partition import TopicPartitionState
+from asyncgroup.errors import BrokerError, ErrorCode, LogTruncatedError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
 __all__ = [
-    "EpochEndOffset",
     "PositionCheck",
     "build_epoch_request",
     "complete_validation",
     "epoch_end_offsets",
-    "validation_action",
+    "validation_outcome",
 ]
 
 REPLICA_ID_VERSION: Final = 3
@@ -32,25 +32,18 @@ REPLICA_ID_VERSION: Final = 3
 class PositionCheck(NamedTuple):
     """A position to be validated."""
 
-    consumer: PartitionConsumer
+    partition: TopicPartitionState
     version: int
-    """The consumer's version at the time of the request; a seek raises it, which makes the response void."""
+    """The partition's version at the time of the request; a seek raises it, which makes the response void."""
     fetched_epoch: int
     """The leader epoch of the record before the fetch offset."""
     leader_epoch: int
     """The current leader's epoch."""
 
-
-class EpochEndOffset(NamedTuple):
-    """The end offset of an epoch in the leader's log; -1 for both if the leader does not know."""
-
-    epoch: int
-    end_offset: int
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the leader knows the epoch's end."""
-        return self.epoch >= 0 and self.end_offset >= 0
+    def confirm(self) -> None:
+        """Record that the leader has answered: with any result, this epoch need not be validated again."""
+        position = self.partition.fetch_position
+        position.validated_epoch = max(position.validated_epoch, self.leader_epoch)
 
 
 def build_epoch_request(checks: Iterable[PositionCheck], version: int) -> m.OffsetForLeaderEpochRequest:
@@ -58,7 +51,7 @@ def build_epoch_request(checks: Iterable[PositionCheck], version: int) -> m.Offs
     asked = m.OffsetForLeaderEpochRequest
     topics: dict[str, m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic] = {}
     for check in checks:
-        name, number = check.consumer.tp
+        name, number = check.partition.tp
         topic = topics.setdefault(name, asked.OffsetForLeaderTopic(topic=name))
         topic.partitions.append(
             asked.OffsetForLeaderPartition(number, check.leader_epoch, check.fetched_epoch)
@@ -80,29 +73,29 @@ def epoch_end_offsets(
     }
 
 
-_ACTIONS: Final[Mapping[int, FetchAction]] = {
-    ErrorCode.NONE: FetchAction.DELIVER,
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: FetchAction.FAIL,
-}
+def validation_outcome(
+    tp: TopicPartition, code: int, end: EpochEndOffset | None, node_id: int
+) -> FetchOutcome:
+    """Return the outcome of a leader's answer; all but authorization errors are retried, as in Java."""
+    if code == ErrorCode.NONE and end is not None:
+        return Diverged(end)
+    if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return Fatal(BrokerError(code, f"epoch of {tp} from node {node_id}"))
+    return Retriable(BrokerError(code, f"leader epoch of {tp} from node {node_id}"))
 
 
-def validation_action(code: int) -> FetchAction:
-    """Return the action for a partition's error code; all but authorization errors are retried, as in Java."""
-    return _ACTIONS.get(code, FetchAction.REDISPATCH)
-
-
-def complete_validation(consumer: PartitionConsumer, end: EpochEndOffset) -> LogTruncatedError | None:
+def complete_validation(partition: TopicPartitionState, end: EpochEndOffset) -> LogTruncatedError | None:
     """Compare a position with the leader's log; return an error if the reader has seen records that the log lost.
 
     If only buffered records were lost, they are dropped and fetched again, and None is returned. `on_restart` is called
     nevertheless: a reader that has sought back may have marks beyond the truncation.
     """
-    position = consumer.position
+    position = partition.position
     if not end.is_known:
-        return LogTruncatedError(consumer.tp, position, None)
+        return LogTruncatedError(partition.tp, position, None)
     if end.end_offset < position:
-        return LogTruncatedError(consumer.tp, position, end.end_offset)
-    if end.end_offset < consumer.fetch_offset or end.epoch != consumer.fetched_epoch:
-        consumer.rewind(end.epoch)
-        consumer.on_restart(end.end_offset, m.NO_UUID)
+        return LogTruncatedError(partition.tp, position, end.end_offset)
+    if end.end_offset < partition.fetch_offset or end.epoch != partition.fetched_epoch:
+        partition.rewind(end.epoch)
+        partition.on_restart(end.end_offset, m.NO_UUID)
     return None

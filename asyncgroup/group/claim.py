@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from asyncgroup.checks import check_metadata
-from asyncgroup.consumer.partition_consumer import Batches, PartitionConsumer
+from asyncgroup.consumer.partition_consumer import Batches, PartitionConsumer, partition_of
 from asyncgroup.consumer.resets import StartOffset
 from asyncgroup.errors import ConfigError, SessionEnd
 from asyncgroup.model import Batch, Record, TopicPartition
@@ -166,4 +166,4 @@ class Claim:
         if not self.ended:
             self.cause = cause
             self._ended.set()
-            self._consumer.end()
+            partition_of(self._consumer).end()

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.health import ClaimHealth, ErrorSeen, Health
 from asyncgroup.group.join_requests import JOIN_GRACE
@@ -142,7 +143,9 @@ def _failing_fetches(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
     member_health = snapshot.member_health
     if member_health.state is not MemberState.STABLE:
         return
-    failing = [str(claim.tp) for claim in snapshot.claims if claim.consumer.fetch_failures.count]
+    failing = [
+        str(claim.tp) for claim in snapshot.claims if partition_of(claim.consumer).fetch_failures.count
+    ]
     problem = member_health.problems.get(ProblemSource.FETCH)
     if failing and problem is not None:
         yield f"{_names(failing)} cannot be fetched: {problem.text}"

@@ -9,8 +9,8 @@ from itertools import count
 from asyncgroup.checks import check_group_id
 from asyncgroup.cluster import Cluster, as_cluster, client_of
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.broker_fetcher import lanes_of
 from asyncgroup.consumer.error_stream import ErrorReader, ErrorStream
+from asyncgroup.consumer.fetch_plan import lanes_of
 from asyncgroup.consumer.interceptors import Interceptor, Interceptors
 from asyncgroup.errors import ClosedError, TopicsChanged, UsageError
 from asyncgroup.group.assignors import resolve_assignors

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from asyncgroup.checks import check_metadata
+from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import AsyncGroupError, CommitFailedError, ConfigError, MarkDropped
 from asyncgroup.group.session import Session
 from asyncgroup.group.session_start import GroupContext
@@ -40,7 +41,7 @@ class GroupMarks:
             reason = "its partition is not assigned to this member"
         elif not session.accepts_marks:
             reason = f"its claim has ended: {session.cause}"
-        elif not claim.consumer.was_read(last):
+        elif not partition_of(claim.consumer).was_read(last):
             reason = "its partition was revoked and assigned again, and the new claim has not read that far"
         else:
             claim.mark(done, metadata)

@@ -143,7 +143,7 @@ class Member:
             snapshot = snapshot._replace(
                 claims=run.session.claims,
                 running_calls=run.running_calls,
-                unanswered_fetches=run.fetchers.pending_since,
+                unanswered_fetches=run.fetcher.pending_since,
             )
             if run.matches_no_topic:
                 snapshot = snapshot._replace(idle_reason="a topic that its pattern matches")

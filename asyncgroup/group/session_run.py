@@ -14,7 +14,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from asyncgroup.consumer.fetchers import Fetchers
+from asyncgroup.consumer.fetcher import Fetcher
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
@@ -67,7 +67,7 @@ class SessionRun:
         self.session.assignment_user_data = joined.user_data
         self.session.on_end = self._on_end
         self.causes = SessionCauses(context, self.session)
-        self.fetchers = Fetchers(
+        self.fetcher = Fetcher(
             cluster,
             config,
             self._tasks.spawn,
@@ -97,7 +97,7 @@ class SessionRun:
 
     def update_health(self) -> None:
         """Update the times of the last responses to heartbeats and fetches."""
-        self._member_health.update_last_responses(self.heartbeats.last_response_at, self.fetchers.last_fetch)
+        self._member_health.update_last_responses(self.heartbeats.last_response_at, self.fetcher.last_fetch)
 
     async def run(self) -> None:
         """Run the session to its end. Raises only on bugs."""
@@ -158,15 +158,15 @@ class SessionRun:
         starts = await self._run_until_ended(find_start_offsets(context, self._offsets, session.partitions))
         if starts is None:
             return
-        session.claims.extend(make_claims(context, self._offsets, self.fetchers.budget, starts))
+        session.claims.extend(make_claims(context, self._offsets, self.fetcher.budget, starts))
         self.has_started = True
         context.cluster.hooks.emit("on_session_start", session)
         if not await self._calls.begin():
             return
         for claim in session.claims:
-            self.fetchers.add(claim.consumer)
+            self.fetcher.add(claim.consumer)
             self._calls.start_claim(claim)
-        self.fetchers.start()
+        self.fetcher.start()
         if context.config.auto_commit:
             self._tasks.spawn(self._auto_commit)
         self._watch()
@@ -227,7 +227,7 @@ class SessionRun:
         session = self.session
         await self._calls.drain()
         for claim in session.claims:
-            self.fetchers.remove(claim.consumer)
+            self.fetcher.remove(claim.consumer)
         await self._calls.end()
         session.accepts_marks = False
         if not session.is_lost:

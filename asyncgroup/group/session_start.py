@@ -12,7 +12,7 @@ from asyncgroup.consumer.budget import Budget
 from asyncgroup.consumer.error_stream import ErrorStream
 from asyncgroup.consumer.fetch_session import FetchSession
 from asyncgroup.consumer.interceptors import Interceptors
-from asyncgroup.consumer.partition_consumer import PartitionConsumer
+from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
 from asyncgroup.consumer.resets import resolve_start_offsets
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.known_topics import KnownTopics
@@ -101,9 +101,10 @@ def connect_offsets(consumer: PartitionConsumer, offsets: PartitionOffsets) -> N
     The topic id is set before the first fetch, so that a recreation of the topic since the offset was committed is
     noticed.
     """
-    consumer.fetch_position.topic_id = offsets.topic_id
-    consumer.fetch_position.on_topic_id = partial(offsets.bind_topic, position=lambda: consumer.position)
-    consumer.on_reset = offsets.rebase
-    consumer.on_restart = partial(offsets.restart, position=lambda: consumer.position)
-    consumer.on_skipped_range = offsets.skip_range
-    consumer.on_unreadable_batch = partial(offsets.hold_back, position=lambda: consumer.position)
+    partition = partition_of(consumer)
+    partition.fetch_position.topic_id = offsets.topic_id
+    partition.fetch_position.on_topic_id = partial(offsets.bind_topic, position=lambda: partition.position)
+    partition.on_reset = offsets.rebase
+    partition.on_restart = partial(offsets.restart, position=lambda: partition.position)
+    partition.on_skipped_range = offsets.skip_range
+    partition.on_unreadable_batch = partial(offsets.hold_back, position=lambda: partition.position)

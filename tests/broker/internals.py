@@ -18,7 +18,7 @@ __all__ = [
     "node_of",
     "nodes_of",
     "offsets_partition_of",
-    "partition_of",
+    "partition_in",
     "topic_of",
     "transactions_of",
 ]
@@ -55,14 +55,14 @@ def topic_of(cluster: EmbeddedCluster, name: str) -> Topic:
     return cluster._topic(name)
 
 
-def partition_of(cluster: EmbeddedCluster, topic: str, partition: int) -> Partition:
+def partition_in(cluster: EmbeddedCluster, topic: str, partition: int) -> Partition:
     """Return a partition."""
     return cluster._partition(topic, partition)
 
 
 def log_of(cluster: EmbeddedCluster, topic: str, partition: int) -> PartitionLog:
     """Return the log of a partition."""
-    return partition_of(cluster, topic, partition).log
+    return partition_in(cluster, topic, partition).log
 
 
 def offsets_partition_of(cluster: EmbeddedCluster, group_id: str) -> int:

@@ -10,13 +10,13 @@ from typing import Any
 from asyncgroup.broker import EmbeddedCluster, Exchange
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.fetchers import Fetchers
-from asyncgroup.consumer.partition_consumer import PartitionConsumer
+from asyncgroup.consumer.fetcher import Fetcher
+from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
 from asyncgroup.lifecycle import BackgroundTasks
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import append
-from tests.broker.internals import complete_delayed_operations, partition_of
+from tests.broker.internals import complete_delayed_operations, partition_in
 
 __all__ = ["PARTITIONS", "Client", "caught_up", "client", "fetches", "fill", "now", "read"]
 
@@ -31,7 +31,7 @@ def fill(
     brokers: EmbeddedCluster, topic: str, partition: int, batches: int, records: int = 1, size: int = 1
 ) -> None:
     """Append batches of `records` records of `size` bytes each to a partition's log, as a Produce request would."""
-    place = partition_of(brokers, topic, partition)
+    place = partition_in(brokers, topic, partition)
     for _ in range(batches):
         builder = BatchBuilder("none", 1 << 30)
         for _ in range(records):
@@ -46,7 +46,7 @@ class Client:
     def __init__(self, cluster: ClusterClient, config: ConsumerConfig, tasks: BackgroundTasks) -> None:
         self.cluster, self.config = cluster, config
         self.errors: list[Exception] = []
-        self.fetchers = Fetchers(cluster, config, tasks.spawn, self.errors.append)
+        self.fetchers = Fetcher(cluster, config, tasks.spawn, self.errors.append)
 
     def consumer(self, topic: str, partition: int, offset: int = 0) -> PartitionConsumer:
         """Return a partition consumer that is not fetched yet."""
@@ -93,6 +93,6 @@ async def read(consumer, count: int) -> list[int]:
 
 async def caught_up(consumer) -> None:
     """Wait until the partition's fetch waits at the broker: all its records were fetched."""
-    while consumer.high_water_mark < 0 or not consumer.reserved:
+    while consumer.high_water_mark < 0 or not partition_of(consumer).reserved:
         await asyncio.sleep(0.001)
     await asyncio.sleep(0.01)

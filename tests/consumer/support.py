@@ -12,7 +12,8 @@ from aiokafka.record.util import calc_crc32c
 
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.budget import Budget
-from asyncgroup.consumer.partition_consumer import Interceptor, PartitionConsumer
+from asyncgroup.consumer.partition import TopicPartitionState
+from asyncgroup.consumer.partition_consumer import Interceptor, PartitionConsumer, partition_of
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.batch_view import assign_offsets
@@ -116,11 +117,14 @@ def make_consumer(
     budget.partition_count = 1
     consumer = PartitionConsumer(TP, offset, config or ConsumerConfig(), budget, Hooks(hooks), interceptors)
     if wake is not None:
-        consumer.wake_fetcher = wake
+        partition_of(consumer).wake_fetcher = wake
     return consumer
 
 
-def feed(consumer: PartitionConsumer, *batches: bytes, high_water_mark: int | None = None) -> None:
+def feed(
+    consumer: PartitionConsumer | TopicPartitionState, *batches: bytes, high_water_mark: int | None = None
+) -> None:
     """Pass batches to the consumer as a broker's response."""
     data = b"".join(batches)
-    consumer.fetched(data, 1 << 40 if high_water_mark is None else high_water_mark, 0, zero_copy=True)
+    partition = consumer if isinstance(consumer, TopicPartitionState) else partition_of(consumer)
+    partition.fetched(data, 1 << 40 if high_water_mark is None else high_water_mark, 0, zero_copy=True)

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import (
     BrokerError,
     CorruptRecordsError,
@@ -161,7 +162,7 @@ async def test_a_removed_partition_is_not_fetched_and_its_response_is_dropped(
         fill(brokers, "orders", 0, batches=1)
         await asyncio.sleep(20)
         assert len(fetches(brokers)) == asked
-        assert (consumer.buffered_bytes, consumer.reserved) == (0, 0)
+        assert (consumer.buffered_bytes, partition_of(consumer).reserved) == (0, 0)
         again = reader.consumer("orders", 0)
         reader.fetchers.add(again)
         assert await read(again, 1) == [0]

@@ -9,15 +9,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.fetch_plan import (
-    FETCH_ACTIONS,
-    SHORT_WAIT,
-    FetchAction,
-    build_fetch_request,
-    make_plan,
-)
+from asyncgroup.consumer.fetch_outcome import FETCH_ACTIONS, FetchAction
+from asyncgroup.consumer.fetch_plan import SHORT_WAIT, build_fetch_request, make_plan
 from asyncgroup.consumer.fetch_position import FetchPosition
 from asyncgroup.consumer.fetch_session import TOPIC_ID_VERSION, PartitionData, SessionRequest
+from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.error_codes import is_retriable
 from asyncgroup.errors import ErrorCode
 from asyncgroup.model import TopicPartition
@@ -32,7 +28,7 @@ IDS = {name: uuid.UUID(int=number + 1) for number, name in enumerate("abc")}
 
 
 class Partition:
-    """The part of a PartitionConsumer that a plan uses."""
+    """The part of a partition that a plan uses."""
 
     def __init__(self, tp: TopicPartition, state: str, offset: int = 0, version: int = 0) -> None:
         self.tp, self.fetch_offset, self.version = tp, offset, version
@@ -120,12 +116,14 @@ def test_all_supported_versions_are_tested() -> None:
 
 def test_a_plan_of_real_consumers() -> None:
     async def story() -> None:
-        wanting, full, paused, ended, failed, sought = (make_consumer(share=200, ask=50) for _ in range(6))
+        wanting, full, paused, ended, failed, sought = (
+            partition_of(make_consumer(share=200, ask=50)) for _ in range(6)
+        )
         feed(full, batch(0, value=b"x" * 150))
         paused.pause()
         ended.end()
         failed.fail(OSError("broken"))
-        sought.seek(40)
+        sought.seek_to(40)
         everyone = (full, paused, ended, failed)
         assert [c.is_fetchable for c in everyone] == [False] * 4
         assert [c.is_buffer_full for c in everyone] == [True, False, False, False]

@@ -9,7 +9,8 @@ import logging
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.consumer.fetch_plan import FETCH_ACTIONS
+from asyncgroup.consumer.fetch_outcome import FETCH_ACTIONS
+from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
@@ -64,7 +65,7 @@ async def test_no_error_code_causes_a_busy_loop(
         while consumer.position == 0:
             await asyncio.sleep(0.01)
         assert now() - start < 3, "it is fetched again as soon as its pause is over"
-        consumer.end()
+        partition_of(consumer).end()
         await task
 
 
@@ -72,12 +73,10 @@ async def test_brokers_that_name_each_other_as_leader_are_asked_with_pauses(brok
     """Each answers that it is not the leader, and the metadata names the other one each time."""
     brokers.faults.on("Fetch", times=None).error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     async with client(brokers, retry_backoff=0.5) as reader:
-        reader.read("orders", 0)
+        (consumer,) = reader.read("orders", 0)
         for turn in range(600):
             brokers.move_leader("orders", 0, 1 + turn % 2)
-            reader.cluster.update_leader(
-                reader.fetchers._consumers.copy().popitem()[0], 1 + turn % 2, 1000 + turn
-            )
+            reader.cluster.update_leader(consumer.tp, 1 + turn % 2, 1000 + turn)
             await asyncio.sleep(0.1)
         assert len(fetches(brokers)) <= 70
 
@@ -126,10 +125,9 @@ async def test_a_deleted_topic_exhausts_the_retries_without_a_fetch(
 ) -> None:
     fill(brokers, "orders", 0, batches=1)
     async with client(brokers, ["orders", "gone"], fetch_retry_max=3) as reader:
-        reader.read("gone", 0)
+        (gone,) = reader.read("gone", 0)
         (consumer,) = reader.read("orders", 0)
         assert await read(consumer, 1) == [0]
-        gone = reader.fetchers._consumers[("gone", 0)]
         with pytest.raises(RetriesExhausted, match=r"gone-0: 4 fetch attempts .*LEADER_NOT_AVAILABLE"):
             await asyncio.wait_for(anext(gone), 60)
 
@@ -229,5 +227,5 @@ async def test_a_session_response_without_the_partition_is_a_success(brokers: Em
             fault = brokers.faults.on("Fetch").error(ErrorCode.KAFKA_STORAGE_ERROR)
             await fault.wait_hit()
             await asyncio.sleep(3)
-            assert consumer.error is None
-            assert consumer.fetch_failures.count == 0
+            assert partition_of(consumer).error is None
+            assert partition_of(consumer).fetch_failures.count == 0

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from asyncgroup.consumer.interceptors import Interceptors
+from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.model import Record
 from asyncgroup.testing import VirtualTimeLoop
 from tests.consumer.support import batch, feed, make_consumer
@@ -114,7 +115,7 @@ def test_interceptors_are_called_once_for_each_record_handed_out(steps: list[tup
                     await asyncio.wait([task])
                 case "stall":
                     for _ in range(number):
-                        consumer.check_progress()
+                        partition_of(consumer).check_progress()
                 case "pause":
                     consumer.pause()
                     await within(read_records(1), 0.01)
@@ -122,8 +123,8 @@ def test_interceptors_are_called_once_for_each_record_handed_out(steps: list[tup
                 case "seek":
                     consumer.seek(number)
                 case "feed":
-                    feed(consumer, batch(consumer.fetch_offset, count=number))
-        consumer.end()
+                    feed(consumer, batch(partition_of(consumer).fetch_offset, count=number))
+        partition_of(consumer).end()
 
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         runner.run(story())

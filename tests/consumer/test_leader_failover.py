@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import ErrorCode
 from asyncgroup.testing import current_network
 from tests.consumer.brokers import Client, caught_up, client, fetches, fill, now, read
@@ -106,10 +107,13 @@ async def test_a_fetch_may_be_given_up_twice(three: EmbeddedCluster, turns: int)
         for consumer in (first, second):
             reader.fetchers.add(consumer)
         await asyncio.sleep(1)
-        fetcher = reader.fetchers._fetchers[1]
+        fetcher = reader.fetchers
         for number, consumer in enumerate((first, second)):
             reader.cluster.update_leader(consumer.tp, 2, 1000)
-            assert fetcher.release_moved() == [consumer]
+            for node_id in fetcher._states.metadata_changed(now()):
+                assert node_id == 1
+                fetcher._tasks[node_id].give_up_unwanted()
+            assert partition_of(consumer).node_id == 2
             for _ in range(0 if number else turns):
                 await asyncio.sleep(0)
 

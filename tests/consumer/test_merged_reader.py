@@ -11,8 +11,9 @@ import pytest
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer import decoding
 from asyncgroup.consumer.budget import Budget
+from asyncgroup.consumer.lazy_records import LARGE_BYTES
 from asyncgroup.consumer.merged_reader import MergedReader
-from asyncgroup.consumer.partition_consumer import PartitionConsumer
+from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
 from asyncgroup.consumer.ready_queue import ReadyQueue
 from asyncgroup.errors import BrokerError, CorruptRecordsError
 from asyncgroup.hooks import Hooks
@@ -38,7 +39,7 @@ async def following(*consumers: PartitionConsumer) -> AsyncIterator[MergedReader
         yield reader
     finally:
         for consumer in consumers:
-            consumer.end()
+            partition_of(consumer).end()
         await asyncio.gather(*tasks)
 
 
@@ -47,7 +48,7 @@ async def take(reader: MergedReader, count: int) -> list[tuple[int, int]]:
 
 
 async def test_the_ready_queue_is_round_robin_without_empty_partitions() -> None:
-    turns, consumers = ReadyQueue(), [partition(number) for number in range(3)]
+    turns, consumers = ReadyQueue(), [partition_of(partition(number)) for number in range(3)]
     for consumer in consumers:
         assert turns.add(consumer)
         assert not turns.add(consumer), "it is queued already"
@@ -129,7 +130,7 @@ async def test_seeks_and_ends_take_effect_before_the_next_record() -> None:
         feed(first, batch(100, count=2))
         assert await take(reader, 5) == [(1, 0), (1, 1), (1, 2), (1, 3), (1, 4)]
         assert await take(reader, 1) == [(0, 100)]
-        first.end()
+        partition_of(first).end()
         feed(second, batch(5, count=1))
         assert await take(reader, 1) == [(1, 5)]
 
@@ -146,7 +147,7 @@ async def test_errors_are_raised_in_the_partitions_turn() -> None:
         with pytest.raises(CorruptRecordsError):
             await anext(reader)
         first.seek(4)
-        second.fail(BrokerError(29, "fetch of orders-1"))
+        partition_of(second).fail(BrokerError(29, "fetch of orders-1"))
         with pytest.raises(BrokerError, match="orders-1"):
             await anext(reader)
         feed(second, batch(2, count=1))
@@ -185,13 +186,28 @@ async def test_was_read() -> None:
     first = partition(0)
     feed(first, batch(0, count=5))
     async with following(first) as reader:
-        assert not first.was_read(0)
+        assert not partition_of(first).was_read(0)
         await take(reader, 2)
-        assert [first.was_read(offset) for offset in (-1, 0, 1, 2)] == [False, True, True, False]
+        assert [partition_of(first).was_read(offset) for offset in (-1, 0, 1, 2)] == [
+            False,
+            True,
+            True,
+            False,
+        ]
         first.seek(50)
-        assert [first.was_read(offset) for offset in (1, 2, 49, 50)] == [True, True, True, False]
+        assert [partition_of(first).was_read(offset) for offset in (1, 2, 49, 50)] == [
+            True,
+            True,
+            True,
+            False,
+        ]
         first.seek(1)
-        assert [first.was_read(offset) for offset in (0, 1, 49, 50)] == [True, True, True, False]
+        assert [partition_of(first).was_read(offset) for offset in (0, 1, 49, 50)] == [
+            True,
+            True,
+            True,
+            False,
+        ]
 
 
 # --- large batches ----------------------------------------------------------------------------------------------------
@@ -206,7 +222,7 @@ async def test_a_batch_decoded_in_a_thread_delays_neither_the_loop_nor_other_par
 
     monkeypatch.setattr(decoding, "run_off_loop", slowly)
     first, second = partition(0), partition(1)
-    feed(first, batch(0, value=bytes(decoding.LARGE_BYTES + 1)))
+    feed(first, batch(0, value=bytes(LARGE_BYTES + 1)))
     feed(second, batch(0, count=2))
     async with following(first, second) as reader:
         time = asyncio.get_running_loop().time

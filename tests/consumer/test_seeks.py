@@ -8,11 +8,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.consumer.resets import StartOffset
 from asyncgroup.errors import BrokerError, ConfigError, ErrorCode
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import append
-from tests.broker.internals import complete_delayed_operations, partition_of
+from tests.broker.internals import complete_delayed_operations, partition_in
 from tests.consumer.brokers import caught_up, client, fill, read
 from tests.consumer.support import make_consumer
 
@@ -25,7 +26,7 @@ def at(milliseconds: int) -> datetime:
 
 def stamped(brokers: EmbeddedCluster, partition: int, *timestamps: int) -> None:
     """Append a record with each of these timestamps."""
-    place = partition_of(brokers, "orders", partition)
+    place = partition_in(brokers, "orders", partition)
     for timestamp in timestamps:
         builder = BatchBuilder("none", 1 << 30)
         assert builder.append(timestamp, b"k", b"v")
@@ -185,7 +186,7 @@ async def test_paused_and_ended_partitions(brokers: EmbeddedCluster) -> None:
         assert consumer.position == 0
         consumer.resume()
         assert await asyncio.wait_for(read(consumer, 1), 5) == [0]
-        consumer.end()
+        partition_of(consumer).end()
         before = lookups(brokers)
         consumer.seek("latest")
         await asyncio.sleep(5)

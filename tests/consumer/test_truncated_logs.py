@@ -14,7 +14,7 @@ from asyncgroup.consumer.leader_watch import OUTDATED_SECONDS
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import ErrorCode, LogTruncatedError, TopicRecreatedError
 from asyncgroup.model import TopicPartition
-from tests.broker.internals import log_of, node_of, partition_of
+from tests.broker.internals import log_of, node_of, partition_in
 from tests.consumer.brokers import Client, caught_up, client, fetches, fill, read
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
@@ -25,7 +25,7 @@ async def place() -> AsyncIterator[EmbeddedCluster]:
     """Three nodes with replicas of `orders-0`; node 1 is its leader, and it has ten records of epoch 0."""
     async with EmbeddedCluster(3, host="10.0.0.1", seed=1) as cluster:
         cluster.create_topic("orders", 1)
-        partition_of(cluster, "orders", 0).replicas[:] = [1, 2, 3]
+        partition_in(cluster, "orders", 0).replicas[:] = [1, 2, 3]
         if cluster.leader("orders", 0) != 1:
             cluster.move_leader("orders", 0, 1)
         fill(cluster, "orders", 0, batches=10)

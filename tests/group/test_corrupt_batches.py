@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 from aiokafka.record.util import calc_crc32c
 
+from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.session import Session
@@ -42,7 +43,7 @@ def claim_of(session: Session) -> Claim:
 
 
 def feed(claim: Claim, *batches: bytes) -> None:
-    claim.consumer.fetched(b"".join(batches), 1 << 40, 0, zero_copy=True)
+    partition_of(claim.consumer).fetched(b"".join(batches), 1 << 40, 0, zero_copy=True)
 
 
 def fed(*batches: bytes) -> Claim:
@@ -54,7 +55,7 @@ def fed(*batches: bytes) -> Claim:
 
 def refetch(claim: Claim) -> None:
     """Feed what a broker returns at the fetch offset: whole batches from the one that contains it."""
-    position = claim.consumer.fetch_offset
+    position = partition_of(claim.consumer).fetch_offset
     feed(claim, *(data for end, data in ((5, GOOD), (15, BAD), (20, AFTER)) if position < end))
 
 
@@ -147,7 +148,7 @@ async def test_an_error_after_the_claims_end_holds_marks_back_too() -> None:
     feed(claim, GOOD, BAD, AFTER)
     first = await anext(claim.batches(max_records=15))
     second = await anext(claim.batches())
-    claim.consumer.end()
+    partition_of(claim.consumer).end()
     with pytest.raises(CorruptRecordsError):
         list(first)
     claim.mark(second)
@@ -170,7 +171,7 @@ async def test_interceptors_raise_it_while_the_batch_is_created() -> None:
     claim = claim_of(session)
     seen: list[int] = []
     consumer = claim.consumer
-    consumer._intercept = lambda record: seen.append(record.offset) or record  # type: ignore[assignment, func-returns-value]
+    partition_of(consumer).intercept = lambda record: seen.append(record.offset) or record  # type: ignore[assignment, func-returns-value]
     feed(claim, GOOD, BAD)
     with pytest.raises(CorruptRecordsError):
         await anext(claim.batches())

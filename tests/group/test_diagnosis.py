@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import BrokerError, ConnectError, ErrorCode
 from asyncgroup.group.diagnosis import HealthSnapshot, RunningCalls, diagnose
 from asyncgroup.group.member_health import MAX_ERROR_KINDS, MemberHealth, MemberState, ProblemSource
@@ -50,7 +51,7 @@ async def test_claims_before_their_first_fetch() -> None:
     assert [(c.high_water_mark, c.lag) for c in health.claims] == [(None, None)] * 2
     assert health.lag == 0
     session.claims[1].consumer.pause()
-    session.claims[0].consumer.high_water_mark = 12
+    partition_of(session.claims[0].consumer).high_water_mark = 12
     later = diagnose(snapshot(member_health, claims=session.claims), now())
     assert (later.lag, later.claims[0].lag) == (12, 12)
     assert [str(tp) for tp in later.paused] == ["orders-1"]

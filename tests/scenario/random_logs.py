@@ -14,7 +14,7 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.wire.control import ControlType
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import append
-from tests.broker.internals import complete_delayed_operations, controller_of, partition_of
+from tests.broker.internals import complete_delayed_operations, controller_of, partition_in
 
 __all__ = ["RandomLogs"]
 
@@ -49,8 +49,8 @@ class RandomLogs:
             if not topic.is_internal:
                 yield from ((name, partition.index) for partition in topic.partitions)
 
-    def partition_of(self, tp: TopicPartition) -> Partition:
-        return partition_of(self.cluster, *tp)
+    def partition_in(self, tp: TopicPartition) -> Partition:
+        return partition_in(self.cluster, *tp)
 
     def topic_id(self, tp: TopicPartition) -> UUID:
         """Return the id of the current topic of this name."""

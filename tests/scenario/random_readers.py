@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterable
 from uuid import UUID
 
-from asyncgroup.consumer.partition_consumer import PartitionConsumer
+from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.group.session_start import connect_offsets
 from asyncgroup.model import Record, TopicPartition
@@ -59,12 +59,12 @@ class Reader:
         self.task = asyncio.create_task(self._run(), name=f"reader {consumer.tp}")
 
     def _watch(self) -> None:
-        consumer = self.consumer
+        consumer, partition = self.consumer, partition_of(self.consumer)
         connect_offsets(consumer, self.offsets)
         mark_on_reset, mark_on_restart, mark_on_passed = (
-            consumer.on_reset,
-            consumer.on_restart,
-            consumer.on_skipped_range,
+            partition.on_reset,
+            partition.on_restart,
+            partition.on_skipped_range,
         )
 
         def on_reset(offset: int, log_end: int) -> None:
@@ -82,7 +82,7 @@ class Reader:
             self._check_empty(start, end, "skipped")
             mark_on_passed(start, end, epoch)
 
-        consumer.on_reset, consumer.on_restart, consumer.on_skipped_range = (
+        partition.on_reset, partition.on_restart, partition.on_skipped_range = (
             on_reset,
             on_restart,
             on_skipped_range,
@@ -167,9 +167,12 @@ class Reader:
             [position, self.rng.randint(log.start_offset, max(position, log.start_offset))]
         )
         # truncated and replaced records cannot be detected any more: the offset of a seek has no epoch
-        _, end = log.end_offset_for_epoch(self.consumer.fetched_epoch)
+        _, end = log.end_offset_for_epoch(partition_of(self.consumer).fetched_epoch)
         self.history.excused.update(range(position if end < 0 else min(position, end), target))
-        if self.consumer.fetch_position.topic_id not in (NO_UUID, self.logs.topic_id(self.history.tp)):
+        if partition_of(self.consumer).fetch_position.topic_id not in (
+            NO_UUID,
+            self.logs.topic_id(self.history.tp),
+        ):
             # the topic was recreated, which the reader has not learned yet: the offset of a seek applies to any topic
             self.history.excused.update(range(target))
         self.floor = target

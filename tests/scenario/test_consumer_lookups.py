@@ -23,7 +23,7 @@ from asyncgroup.errors import (
 from asyncgroup.offsets import CommittedOffset
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import append
-from tests.broker.internals import complete_delayed_operations, log_of, partition_of
+from tests.broker.internals import complete_delayed_operations, log_of, partition_in
 from tests.scenario.support import orders
 from tests.scenario.test_read_committed import Transactions
 from tests.stories.virtual import VirtualEnvironment
@@ -36,7 +36,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def write(env: VirtualEnvironment, tp: TopicPartition, *timestamps: int) -> None:
     """Write a record with each of these timestamps."""
-    place = partition_of(env.cluster, *tp)
+    place = partition_in(env.cluster, *tp)
     for timestamp in timestamps:
         builder = BatchBuilder("none", 1 << 30)
         assert builder.append(timestamp, None, b"v")

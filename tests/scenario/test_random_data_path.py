@@ -17,9 +17,9 @@ import pytest
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.fetch_plan import FETCH_ACTIONS, FetchAction
-from asyncgroup.consumer.fetchers import Fetchers
-from asyncgroup.consumer.partition_consumer import PartitionConsumer
+from asyncgroup.consumer.fetch_outcome import FETCH_ACTIONS, FetchAction
+from asyncgroup.consumer.fetcher import Fetcher
+from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import AsyncGroupError, CommitFailedError
 from asyncgroup.lifecycle import BackgroundTasks
@@ -83,7 +83,7 @@ class RandomRun:
         self.config = cluster.config
         assert isinstance(self.config, ConsumerConfig)
         self.logs = RandomLogs(brokers, rng, committed_only=self.config.isolation_level == "read_committed")
-        self.fetchers = Fetchers(cluster, self.config, tasks.spawn)
+        self.fetchers = Fetcher(cluster, self.config, tasks.spawn)
         self.committer = Committer(cluster, "g")
         self.histories: dict[TopicPartition, ReadHistory] = {}
         self.readers: dict[TopicPartition, Reader] = {}
@@ -116,7 +116,7 @@ class RandomRun:
         if self.rng.random() < 0.5:
             await self.commit()
         reader = self.readers.pop(tp)
-        reader.consumer.end()
+        partition_of(reader.consumer).end()
         self.fetchers.remove(reader.consumer)
         self.committer.drop(tp)
         self.former_readers.append(reader)
@@ -184,9 +184,9 @@ class RandomRun:
             tp, self.rng.randint(max(0, log.end_offset - 15), log.end_offset), self.rng.choice(self._up)
         )
         reader = self.readers.get(tp)
-        if end is not None and reader is not None and reader.consumer.fetched_epoch < 0:
+        if end is not None and reader is not None and partition_of(reader.consumer).fetched_epoch < 0:
             # without a leader epoch the consumer cannot detect the truncation
-            reader.history.excused.update(range(end, reader.consumer.fetch_offset))
+            reader.history.excused.update(range(end, partition_of(reader.consumer).fetch_offset))
             reader.may_be_past_end = True
 
     def delete_records(self) -> None:
@@ -216,8 +216,10 @@ class RandomRun:
             for tp, reader in self.readers.items():
                 if tp.topic == name:
                     consumer = reader.consumer
-                    unknown = consumer.fetch_position.topic_id == NO_UUID
-                    reader.history.excused = set(range(consumer.fetch_offset)) if unknown else set()
+                    unknown = partition_of(consumer).fetch_position.topic_id == NO_UUID
+                    reader.history.excused = (
+                        set(range(partition_of(consumer).fetch_offset)) if unknown else set()
+                    )
 
     def create(self) -> None:
         for name in sorted(self.deleted):
@@ -280,7 +282,7 @@ class RandomRun:
 
     def check_budget(self) -> None:
         consumers = [reader.consumer for reader in self.readers.values()]
-        held = sum(consumer.buffered_bytes + consumer.reserved for consumer in consumers)
+        held = sum(consumer.buffered_bytes + partition_of(consumer).reserved for consumer in consumers)
         assert held <= self.config.buffer_bytes + LARGEST_BATCH * len(consumers), consumers
 
     def missing(self) -> dict[TopicPartition, list[int]]:
@@ -353,7 +355,7 @@ async def run_random(seed: int, steps: int) -> RandomRun:
                 await tasks.stop()
                 await run.committer.aclose()
                 for reader in run.readers.values():
-                    reader.consumer.end()
+                    partition_of(reader.consumer).end()
                     await reader.task
     return run
 
@@ -385,8 +387,10 @@ async def check_after_recovery(run: RandomRun) -> None:
     for reader in run.readers.values():
         reader.consumer.pause()
     await asyncio.sleep(1)
-    assert [reader.consumer.reserved for reader in run.readers.values()] == [0] * len(run.readers)
-    assert not any(fetcher._in_flight for fetcher in run.fetchers._fetchers.values())
+    assert [partition_of(reader.consumer).reserved for reader in run.readers.values()] == [0] * len(
+        run.readers
+    )
+    assert not any(broker._in_flight for broker in run.fetchers._states.brokers.values())
     assert max(run.asked_per_second().values()) < 500
 
 

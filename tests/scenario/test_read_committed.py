@@ -10,7 +10,7 @@ from asyncgroup import Claim, ErrorCode as E
 from asyncgroup.broker.groups.requests import CommitRequest, OffsetAndMetadata
 from asyncgroup.model import TopicPartition
 from tests.broker.batches import append
-from tests.broker.internals import complete_delayed_operations, node_of, partition_of, transactions_of
+from tests.broker.internals import complete_delayed_operations, node_of, partition_in, transactions_of
 from tests.broker.transactional import transactional
 from tests.scenario.support import (
     Gate,
@@ -44,7 +44,7 @@ class Transactions:
 
     def write(self, partition: int, *values: bytes) -> None:
         """Append a batch to the transaction."""
-        place = partition_of(self._cluster, self._topic, partition)
+        place = partition_in(self._cluster, self._topic, partition)
         tp = TopicPartition(self._topic, partition)
         assert not self._coordinator.add_partitions(self._name, self.producer, (tp,))
         first = self._sequences.get(partition, 0)

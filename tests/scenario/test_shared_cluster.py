@@ -136,12 +136,12 @@ async def test_fetchers_of_nodes_that_lead_nothing_end(env: VirtualEnvironment):
         consumers = [await reader.partition("orders", number, "earliest") for number in range(4)]
         for consumer in consumers:
             await anext(consumer)
-        assert len(reader._fetchers._fetchers) > 1
+        assert len(reader._fetcher._tasks) > 1
         tasks = len(asyncio.all_tasks())
         for number in range(4):
             env.cluster.move_leader("orders", number, 1)
         await asyncio.sleep(30)
-        assert list(reader._fetchers._fetchers) == [1]
+        assert list(reader._fetcher._tasks) == [1]
         assert len(asyncio.all_tasks()) < tasks
         fetching = {
             lane.address.node_id

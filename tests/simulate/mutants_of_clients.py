@@ -11,7 +11,7 @@ from typing import Any, Final
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
-from asyncgroup.consumer.fetchers import Fetchers
+from asyncgroup.consumer.fetch_scheduler import FetchScheduler
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.group import heartbeats, session_causes, session_run
@@ -70,26 +70,26 @@ def _deaf_to_rebalances() -> AbstractContextManager[object]:
 
 def _skip_after_reconnect() -> AbstractContextManager[object]:
     """After a failed fetch one record is skipped."""
-    redispatch = Fetchers._redispatch
+    retry = FetchScheduler._retry
 
-    def skipping(self: Fetchers, consumers: Any, error: Exception, **more: Any) -> None:
-        for consumer in consumers:
-            consumer.seek(consumer.fetch_offset + 1)
-        redispatch(self, consumers, error, **more)
+    def skipping(self: FetchScheduler, partitions: Any, error: Exception, now: float, **more: Any) -> None:
+        for partition in partitions:
+            partition.seek_to(partition.fetch_offset + 1)
+        retry(self, partitions, error, now, **more)
 
-    return patch.object(Fetchers, "_redispatch", skipping)
+    return patch.object(FetchScheduler, "_retry", skipping)
 
 
 def _repeat_after_reconnect() -> AbstractContextManager[object]:
     """After a failed fetch one record is repeated."""
-    redispatch = Fetchers._redispatch
+    retry = FetchScheduler._retry
 
-    def repeating(self: Fetchers, consumers: Any, error: Exception, **more: Any) -> None:
-        for consumer in consumers:
-            consumer.seek(max(consumer.initial_offset, consumer.position - 1))
-        redispatch(self, consumers, error, **more)
+    def repeating(self: FetchScheduler, partitions: Any, error: Exception, now: float, **more: Any) -> None:
+        for partition in partitions:
+            partition.seek_to(max(partition._lowest, partition.position - 1))
+        retry(self, partitions, error, now, **more)
 
-    return patch.object(Fetchers, "_redispatch", repeating)
+    return patch.object(FetchScheduler, "_retry", repeating)
 
 
 def _no_commit_at_the_end() -> AbstractContextManager[object]:

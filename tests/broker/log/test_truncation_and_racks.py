@@ -14,7 +14,7 @@ from asyncgroup.errors import UsageError
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import append
-from tests.broker.internals import partition_of
+from tests.broker.internals import partition_in
 
 
 def a_batch(records: int, value: bytes = b"v") -> bytes:
@@ -93,7 +93,7 @@ def test_the_replica_in_the_rack_is_preferred(rack: str, leader: int, alive: set
 async def test_a_truncation_starts_a_new_leader_epoch() -> None:
     async with EmbeddedCluster(2, host="10.0.0.1", seed=1, racks=("a", None)) as cluster:
         cluster.create_topic("t", 1)
-        partition = partition_of(cluster, "t", 0)
+        partition = partition_in(cluster, "t", 0)
         for _ in range(5):
             append(partition.log, a_batch(1), partition.leader_epoch)
         leader, epoch = partition.leader, partition.leader_epoch

@@ -17,7 +17,7 @@ from asyncgroup.errors import ConfigError, UsageError
 from asyncgroup.wire import messages as m
 from tests.broker.batches import append, batch, offsets, sequenced
 from tests.broker.client import connect
-from tests.broker.internals import controller_of, data_of, log_of, partition_of
+from tests.broker.internals import controller_of, data_of, log_of, partition_in
 from tests.broker.offsets_requests import T0, commit, fetched
 from tests.broker.requests import (
     commit_request,
@@ -149,7 +149,7 @@ async def test_a_truncation_survives_a_restart(tmp_path):
         for number in range(6):
             append(log_of(cluster, "t", 0), batch(b"%d" % number), 0)
         cluster.truncate("t", 0, 2)
-        partition = partition_of(cluster, "t", 0)
+        partition = partition_in(cluster, "t", 0)
         append(partition.log, batch(b"new"), partition.leader_epoch)
         epochs = list(partition.log.epochs)
     async with on_disk(tmp_path) as cluster:
@@ -195,7 +195,7 @@ async def test_files_that_could_not_be_deleted_do_not_affect_a_new_topic_of_that
     """The old log start offset is still in the metadata, and old segments in the directory of the same topic id."""
     async with on_disk(tmp_path) as cluster:
         cluster.create_topic(name)
-        partition = partition_of(cluster, name, 3 % len(cluster.topic(name).partitions))
+        partition = partition_in(cluster, name, 3 % len(cluster.topic(name).partitions))
         for number in range(4):
             append(partition.log, batch(b"of the old one %d" % number), 0)
             partition.log.roll()
@@ -206,7 +206,7 @@ async def test_files_that_could_not_be_deleted_do_not_affect_a_new_topic_of_that
             patch.setattr(shutil, "rmtree", lambda *_, **__: None)
             cluster.delete_topic(name)
         cluster.create_topic(name)
-        partition = partition_of(cluster, name, partition.index)
+        partition = partition_in(cluster, name, partition.index)
         append(partition.log, batch(b"acknowledged"), 0)
         kept = [(record.offset, record.value) for record in cluster.records(name)]
         assert kept == [(0, b"acknowledged")]

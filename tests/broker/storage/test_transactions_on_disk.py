@@ -22,7 +22,7 @@ from asyncgroup.wire import messages as m
 from asyncgroup.wire.control import ControlType
 from tests.broker.batches import append
 from tests.broker.client import connect
-from tests.broker.internals import log_of, node_of, partition_of, transactions_of
+from tests.broker.internals import log_of, node_of, partition_in, transactions_of
 from tests.broker.offsets_requests import T0, fetched, find
 from tests.broker.requests import produce
 from tests.broker.transactional import (
@@ -72,7 +72,7 @@ async def test_markers_of_a_prepared_transaction_are_written_after_a_restart(tmp
     async with on_disk(tmp_path, 2) as cluster:
         cluster.create_topic("t", 1, 1)
         cluster.move_leader("t", 0, 2)
-        partition_of(cluster, "t", 0).replicas[:] = [2]
+        partition_in(cluster, "t", 0).replicas[:] = [2]
         coordinator = transactions_of(cluster)
         producer = ProducerIdAndEpoch(coordinator.init_producer_id("tx", 60.0).producer.id, 0)
         assert not coordinator.add_partitions("tx", producer, [TopicPartition("t", 0)])

@@ -16,7 +16,7 @@ from asyncgroup.spark.source.executor.worker_cluster import WorkerCluster
 from asyncgroup.spark.source.options.settings import Earliest, ReadSettings, Subscribe, TopicIds
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import append
-from tests.broker.internals import complete_delayed_operations, controller_of, partition_of
+from tests.broker.internals import complete_delayed_operations, controller_of, partition_in
 
 TOPIC = "orders"
 TIME = 1_700_000_000_000
@@ -55,7 +55,7 @@ def fill(
     **how: Any,
 ) -> None:
     """Append records in batches of `per_batch`."""
-    place = partition_of(cluster, topic, partition)
+    place = partition_in(cluster, topic, partition)
     first = place.log.end_offset
     for base in range(first, first + count, per_batch):
         data = batch(base, min(per_batch, first + count - base), **how)

@@ -24,7 +24,7 @@ from asyncgroup.spark.source.options.settings import (
     SubscribePattern,
 )
 from asyncgroup.testing import KafkaServer
-from tests.broker.internals import complete_delayed_operations, partition_of
+from tests.broker.internals import complete_delayed_operations, partition_in
 from tests.broker.transactional import Writer
 from tests.spark.source.driver_support import TOPIC, Queries, offsets, produce, tp
 
@@ -233,14 +233,14 @@ def test_read_committed_ends_before_an_open_transaction(kafka_server: KafkaServe
     writers: list[Writer] = []
 
     def write(cluster: EmbeddedCluster) -> None:
-        place = partition_of(cluster, TOPIC, 0)
+        place = partition_in(cluster, TOPIC, 0)
         writers.append(Writer(place.log, 1))
         writers[0].write(b"a", b"b")
         complete_delayed_operations(cluster, place)
 
     def commit(cluster: EmbeddedCluster) -> None:
         writers[0].commit()
-        complete_delayed_operations(cluster, partition_of(cluster, TOPIC, 0))
+        complete_delayed_operations(cluster, partition_in(cluster, TOPIC, 0))
 
     produce(kafka_server, 3)
     kafka_server.call(write)

@@ -13,7 +13,7 @@ from asyncgroup.spark.source.errors import DataLossError, SourceError
 from asyncgroup.wire.batch_view import iter_batches
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import append
-from tests.broker.internals import controller_of, log_of, partition_of
+from tests.broker.internals import controller_of, log_of, partition_in
 from tests.spark.source.reading import TOPIC, by_partition, fill, now, part, topic_ids, worker
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual(max_virtual_time=86_400)]
@@ -285,7 +285,7 @@ async def test_a_corrupt_batch(brokers: EmbeddedCluster) -> None:
 
 
 async def test_a_timestamp_out_of_range(brokers: EmbeddedCluster) -> None:
-    place = partition_of(brokers, TOPIC, 0)
+    place = partition_in(brokers, TOPIC, 0)
     builder = BatchBuilder()
     for time in (1, 1 << 61):
         assert builder.append(time, None, b"v")

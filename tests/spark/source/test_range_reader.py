@@ -8,7 +8,7 @@ import pytest
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.spark.source.executor.workers import read_ranges
-from tests.broker.internals import complete_delayed_operations, log_of, partition_of
+from tests.broker.internals import complete_delayed_operations, log_of, partition_in
 from tests.broker.transactional import Writer
 from tests.spark.source.reading import TOPIC, by_partition, fetches, fill, now, part, settings, worker
 
@@ -96,7 +96,7 @@ async def test_an_open_transaction_is_waited_for(brokers: EmbeddedCluster) -> No
     async def commit_later() -> None:
         await asyncio.sleep(20)
         writer.commit()
-        complete_delayed_operations(brokers, partition_of(brokers, TOPIC, 0))
+        complete_delayed_operations(brokers, partition_in(brokers, TOPIC, 0))
 
     committing = asyncio.create_task(commit_later())
     async with worker(brokers, config={"isolation_level": "read_committed"}) as one:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.metadata import BrokerInfo, ClusterView
-from asyncgroup.consumer.fetch_plan import FETCH_ACTIONS, FetchAction
+from asyncgroup.consumer.fetch_outcome import FETCH_ACTIONS, FetchAction
 from asyncgroup.consumer.list_offsets import EARLIEST, LATEST, is_retriable_error, list_offsets_once
 from asyncgroup.error_codes import is_retriable
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, NoBrokersError, RequestTimedOut

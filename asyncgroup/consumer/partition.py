@@ -1,6 +1,6 @@
-"""The state of one partition: position, buffer, flags, and every step that changes them except reading.
+"""The state of one consumed partition: fetch state, position, buffer, flags, and every step that changes them.
 
-The fetcher's side of a partition; `PartitionConsumer` adds the reader's side.
+`FetchScheduler` decides about it, `PartitionConsumer` and `MergedReader` read from it; nothing here waits.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from typing import NoReturn
 from uuid import UUID
 
 from asyncgroup.config import ConsumerConfig
@@ -17,27 +18,26 @@ from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.consumer.decoding import BatchDecoder
 from asyncgroup.consumer.error_stream import ErrorStream
 from asyncgroup.consumer.fetch_position import FetchPosition
+from asyncgroup.consumer.fetch_state import NO_NODE, FetchState
+from asyncgroup.consumer.interceptors import Interceptors
 from asyncgroup.consumer.resets import StartOffset
 from asyncgroup.consumer.retries import FetchFailures
+from asyncgroup.consumer.stall_check import StallCheck
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.messages import NO_UUID
 from asyncgroup.wire.primitives import Buffer
 
-__all__ = ["FetchedPartition"]
+__all__ = ["TopicPartitionState"]
 
 _log = logging.getLogger("asyncgroup.consumer")
 
 
-def _no_fetcher() -> None:
-    """Placeholder callback of a partition that is not fetched."""
-
-
-class FetchedPartition:
+class TopicPartitionState:
     """Owns a partition's position and state. All methods are plain steps without waiting.
 
-    Every change sets `_changed`, and waiting readers check the state again. Callbacks keep the marks of a claim in step
+    Every change sets `changed`, and waiting readers check the state again. Callbacks keep the marks of a claim in step
     with the position:
 
     - `on_reset(offset, log_end)`: the position was not in the log; reading continues at `offset`.
@@ -59,12 +59,18 @@ class FetchedPartition:
         leader_epoch: int = -1,
     ) -> None:
         self.tp = tp
+        self.fetch_state = FetchState.INITIALIZING
+        """The state by the scheduler; `state` also knows errors and the end."""
+        self.node_id = NO_NODE  # the broker that it is fetched from
+        self.retry_at = float("inf")
+        """Loop time of the next try in LEADERLESS and AWAIT_RESET; infinity while that try is under way."""
+        self.reset_version = 0
+        """`version` when the reset was requested; a seek since then makes it void."""
         self.high_water_mark = -1
         self.last_stable_offset = -1
         """As of the last fetch, -1 before it: from here on transactions may be open."""
         self.log_start_offset = -1
-        self.paused = False
-        """Paused by the user."""
+        self.paused = False  # paused by the user
         self.stalled = False
         """Not fetched because its reader took no record for `max_processing_time` while records waited."""
         self.error: Exception | None = None
@@ -79,22 +85,23 @@ class FetchedPartition:
         """Counts seeks, resets and changes of the log; `reread` is ignored after one."""
         self.fetch_position = FetchPosition()
         on_skip = self._on_skip if config.on_corrupt_batch == "skip" else None
-        self._buffer = RecordBuffer(
+        self.buffer = RecordBuffer(
             tp, offset, config.check_crcs, on_skip, leader_epoch, config.max_response_size
         )
-        self._budget = budget
+        self.budget = budget
         self._hooks = hooks
-        self._errors = ErrorStream(config.error_buffer)
+        self.errors = ErrorStream(config.error_buffer)
         self.fetch_failures = FetchFailures()
         self._lowest = offset  # the lowest offset at which reading ever began
         self._furthest = offset  # the highest position before a jump; see `was_read`
-        self._ended = False
-        self._blocked = False
-        """Ended, paused, or an error to raise: the one flag that the iterators' fast path checks."""
-        self._gathering = 0  # readers that wait to fill a larger batch
-        self._changed = asyncio.Event()
-        self._decoder = BatchDecoder(self._buffer, self._changed.set)
-        self._seen_progress: tuple[int, int] | None = None  # the buffer's progress at the last stall check
+        self.ended = False
+        self.blocked = False  # ended, paused, or an error to raise: what the iterators' fast path checks
+        self.gathering = 0  # readers that wait to fill a larger batch
+        self.changed = asyncio.Event()
+        self.decoder = BatchDecoder(self.buffer, self.changed.set)
+        self._stall_check = StallCheck()
+        self.intercept: Interceptors | None = None
+        self.is_queued = False  # whether it is in a `ReadyQueue`
         self.on_reset: Callable[[int, int], None] = lambda _offset, _log_end: None
         self.on_restart: Callable[[int, UUID], None] = lambda _offset, _topic_id: None
         self.on_skipped_range: Callable[[int, int, int], None] = lambda _start, _end, _epoch: None
@@ -106,44 +113,49 @@ class FetchedPartition:
 
     def detach(self) -> None:
         """Drop the callbacks to the fetchers: the partition is not fetched (any more)."""
-        self.wake_fetcher = _no_fetcher
+        self.wake_fetcher = self.look_up_seek = lambda: None
         self.on_handled_error = self.report
-        self.look_up_seek = _no_fetcher
+
+    def __repr__(self) -> str:
+        return f"<TopicPartitionState {self.tp}: {self.state.name.lower()} at {self.position}, {self.buffer.bytes} bytes>"
+
+    @property
+    def state(self) -> FetchState:
+        """The state; FAILED hides the one in which it goes on once the error was raised."""
+        if self.ended:
+            return FetchState.ENDED
+        return self.fetch_state if self.error is None else FetchState.FAILED
 
     # --- position and state -------------------------------------------------------------------------------------
 
     @property
     def position(self) -> int:
         """The offset of the next record that the iterator hands out."""
-        return self._buffer.position
+        return self.buffer.position
 
     @property
     def buffered_bytes(self) -> int:
         """Buffered wire bytes."""
-        return self._buffer.bytes
+        return self.buffer.bytes
 
-    def _seek(self, offset: int) -> None:
+    def seek_to(self, offset: int) -> None:
         """Continue at `offset`, of any topic id and leader epoch."""
         self.seek_target = None
         self.jumps += 1
         self.fetch_position.seek()
         self._move_to(offset, -1)
 
-    def _seek_by_lookup(self, target: StartOffset) -> None:
-        """Drop buffered records; the fetchers look up the offset of `target` and call `resolve_seek`."""
+    def seek_by_lookup(self, target: StartOffset) -> None:
+        """Drop buffered records; the fetchers look up the offset of `target` and call `seek_to`."""
         self.seek_target = target
         self.jumps += 1
         self._move_to(self.position, -1)
         self.look_up_seek()
 
-    def resolve_seek(self, offset: int) -> None:
-        """Continue at the offset that was looked up for `seek_target`."""
-        self._seek(offset)
-
     def was_read(self, offset: int) -> bool:
         """Return whether a record of this offset may have been handed out: it lies between the lowest start and the
         highest position."""
-        return self._lowest <= offset and (offset < self._furthest or offset < self._buffer.position)
+        return self._lowest <= offset and (offset < self._furthest or offset < self.buffer.position)
 
     def _move_to(self, offset: int, epoch: int) -> None:
         """Move the position; `epoch` is the leader epoch of the record before it. Drops the buffer, error and stall."""
@@ -152,21 +164,21 @@ class FetchedPartition:
         self.version += 1
         self.reserved = 0
         self.error = None
-        self._decoder.cancel()
-        self._buffer.seek(offset, epoch)
+        self.decoder.cancel()
+        self.buffer.seek(offset, epoch)
         # an empty range replaces the last one: in a truncated log there may be records now
         self.on_skipped_range(offset, offset, -1)
         self._unstall()
         self._update()
         self.wake_fetcher()
 
-    def _made_room(self) -> None:
+    def made_room(self) -> None:
         """Wake the fetcher after a batch was used up, and end a stall if enough room is free."""
         self._unstall_if_room()
         self.wake_fetcher()
 
     def _unstall_if_room(self) -> None:
-        if self.stalled and self._budget.may_resume(self._buffer.bytes):
+        if self.stalled and self.budget.may_resume(self.buffer.bytes):
             self._unstall()
 
     def _unstall(self) -> None:
@@ -175,36 +187,36 @@ class FetchedPartition:
             self._hooks.emit("on_resumed", *self.tp)
 
     def _update(self) -> None:
-        """Recompute `_blocked` and wake waiting readers."""
-        self._blocked = self._ended or self.paused or self.error is not None
-        self._changed.set()
+        """Recompute `blocked` and wake waiting readers."""
+        self.blocked = self.ended or self.paused or self.error is not None
+        self.changed.set()
 
     # --- fetching -----------------------------------------------------------------------------------------------
 
     @property
     def fetch_offset(self) -> int:
         """The next offset to fetch."""
-        return self._buffer.fetch_offset
+        return self.buffer.fetch_offset
 
     @property
     def fetched_epoch(self) -> int:
         """The leader epoch of the record before `fetch_offset`, -1 if unknown."""
-        return self._buffer.fetched_epoch
+        return self.buffer.fetched_epoch
 
     @property
     def _is_idle(self) -> bool:
-        waits = self.paused or self.stalled or self._ended or self.seek_target is not None
-        return waits or self.error is not None or self._buffer.framing_error is not None
+        waits = self.paused or self.stalled or self.ended or self.seek_target is not None
+        return waits or self.error is not None or self.buffer.framing_error is not None
 
     @property
     def is_fetchable(self) -> bool:
         """Whether the partition belongs into the next fetch."""
-        return not self._is_idle and self._budget.allows(self._buffer.bytes + self.reserved)
+        return not self._is_idle and self.budget.allows(self.buffer.bytes + self.reserved)
 
     @property
     def is_buffer_full(self) -> bool:
         """Whether only its full buffer keeps the partition out of the next fetch, until its reader makes room."""
-        return not self._is_idle and not self._budget.allows(self._buffer.bytes + self.reserved)
+        return not self._is_idle and not self.budget.allows(self.buffer.bytes + self.reserved)
 
     def fetched(
         self,
@@ -224,18 +236,18 @@ class FetchedPartition:
         self.high_water_mark = high_water_mark
         self.log_start_offset = log_start_offset
         self.last_stable_offset = last_stable_offset
-        self._buffer.high_water_mark = high_water_mark
+        self.buffer.high_water_mark = high_water_mark
         if data:
-            buffer = self._buffer
+            buffer = self.buffer
             buffer.add(data, zero_copy=zero_copy, aborted=aborted or ())
-            self._changed.set()
+            self.changed.set()
             if buffer.records_end < buffer.fetch_offset:
                 self.on_skipped_range(buffer.records_end, buffer.fetch_offset, buffer.fetched_epoch)
         self.fetch_failures.clear()
 
     def report(self, error: Exception) -> bool:
         """Pass an error that the client recovers from by itself to the readers of `errors()`; return False without any."""
-        return self._errors.put(error)
+        return self.errors.put(error)
 
     def fail(self, error: Exception) -> None:
         """Raise `error` from the iterator once; nothing is fetched until then."""
@@ -248,13 +260,13 @@ class FetchedPartition:
         If the log start has moved beyond the position, the buffered records are handed out first: a slow reader loses no
         record that was fetched for it.
         """
-        if offset > self.fetch_offset and self._buffer.records:
+        if offset > self.fetch_offset and self.buffer.records:
             self.version += 1
             self.reserved = 0
-            self._buffer.skip_to(offset)
+            self.buffer.skip_to(offset)
             self.wake_fetcher()
         else:
-            self._seek(offset)
+            self.seek_to(offset)
         self.on_reset(offset, log_end)
 
     def restart(self, offset: int, epoch: int = -1, topic_id: UUID = NO_UUID) -> None:
@@ -285,7 +297,7 @@ class FetchedPartition:
             self.tp,
             offset,
         )
-        self._buffer.decode_eagerly = True
+        self.buffer.decode_eagerly = True
         resume_at = self.on_unreadable_batch(offset)
         if resume_at < self.position:
             self._move_to(resume_at, -1)
@@ -300,19 +312,86 @@ class FetchedPartition:
         The partition is stalled if records waited since the last call and none was handed out. A reader that waits for a
         larger batch or for a decoding thread does not count as slow.
         """
-        if self._ended:
+        if self.ended:
             return
-        progress = self._buffer.progress
+        progress = self.buffer.progress
         if self.stalled:
             # the reader has taken records, perhaps of one large batch: check for room before that is used up
-            if progress != self._seen_progress:
+            if self._stall_check.has_moved(progress):
                 self._unstall_if_room()
                 self.wake_fetcher()
             return
-        reader_waits = self._gathering or self._decoder.is_busy
-        waiting = bool(self._buffer) and not (self.paused or reader_waits)
-        if waiting and self._seen_progress == progress:
+        reader_waits = self.gathering or self.decoder.is_busy
+        waits = bool(self.buffer) and not (self.paused or reader_waits)
+        if self._stall_check.is_overdue(progress, waits=waits):
             self.stalled = True
             self._hooks.emit("on_stalled", *self.tp)
-        # records that arrived since the last call have not waited for a whole period yet
-        self._seen_progress = progress if waiting else None
+
+    # --- reading ------------------------------------------------------------------------------------------------
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more records can arrive before the reader takes some of the buffered ones."""
+        return not (self.stalled or self.buffer.framing_error) and self.budget.allows(self.buffer.bytes)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `decode_next` has a record to prepare or an error to raise."""
+        return not (self.ended or self.paused) and (self.error is not None or bool(self.buffer))
+
+    def decode_next(self) -> bool:
+        """Make a record available in the buffer's `decoded`; return False if there is none. Call only if `is_ready`.
+
+        Raises a fetch error once, and CorruptRecordsError.
+        """
+        if self.error is not None:
+            self.raise_error()
+        while not self.buffer.decoded:
+            if self.decoder.must_wait() or not self.advance():
+                return False
+            if not self.buffer.decoded:
+                self.made_room()
+        return True
+
+    def advance(self) -> bool:
+        """Decode the next batch, as `RecordBuffer.advance`; one that cannot be decoded may be fetched again."""
+        try:
+            return self.buffer.advance()
+        except CorruptRecordsError:
+            self.made_room()  # the batch may have been damaged on the network: fetch it again
+            raise
+
+    def raise_error(self) -> NoReturn:
+        """Raise the error for the reader; fetching goes on."""
+        error, self.error = self.error, None
+        assert error is not None
+        self._update()
+        self.wake_fetcher()
+        raise error
+
+    # --- the user's steps ---------------------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """Stop iteration before the next record, and stop fetching, until `resume`. Buffered records are kept."""
+        self.paused = True
+        self._update()
+
+    def resume(self) -> None:
+        """Undo `pause`."""
+        self.paused = False
+        self._update()
+        self.wake_fetcher()
+
+    def end(self) -> None:
+        """End every iterator before its next record; safe to call twice. An error that was not raised yet is logged.
+
+        Buffered and in-flight records are dropped: a claim that its handler keeps must not hold memory. `position` stays.
+        """
+        if self.error is not None and not self.ended:
+            _log.warning("%s: closed before an error was raised to its reader: %s", self.tp, self.error)
+        self.ended = True
+        self.version += 1
+        self.decoder.cancel()
+        self.buffer.drop()
+        self.errors.close()
+        self._update()

@@ -1,0 +1,205 @@
+"""The partitions fetched from one broker: their order, what is in flight, and the fetch session. Pure state.
+
+Two fetches may be in flight: a long poll on the main lane, and a short one on the express lane for partitions that become
+fetchable in the meantime.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from asyncgroup.cluster.metadata import ClusterView
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.fetch_outcome import FetchOutcomes, fetch_outcomes, response_partitions
+from asyncgroup.consumer.fetch_plan import (
+    MAIN_LANE,
+    SHORT_WAIT,
+    FetchPlan,
+    PlannedFetch,
+    build_fetch_request,
+    response_limit,
+)
+from asyncgroup.consumer.fetch_session import FetchSession, sessionless_request
+from asyncgroup.consumer.fetch_state import NO_NODE
+from asyncgroup.consumer.partition import TopicPartitionState
+from asyncgroup.errors import BrokerError
+from asyncgroup.model import TopicPartition
+from asyncgroup.wire import messages as m
+
+__all__ = ["BrokerPartitions"]
+
+_log = logging.getLogger("asyncgroup.consumer")
+
+
+class BrokerPartitions:
+    """The partitions that one broker leads or is the preferred read replica of.
+
+    A partition on the express lane returns to the main lane with its next fetch: if that has to start without the
+    partition, its `max_wait` is `SHORT_WAIT`, and the express lane does not fetch the partition again before it.
+
+    The main lane uses a fetch session (KIP-227). A partition that is paused, full, or in flight on the express lane is
+    removed from it, so that no partition is fetched twice. The express lane uses no session: its fetches are few and short,
+    and a broker has only a thousand sessions for all of its clients.
+    """
+
+    def __init__(self, session: FetchSession) -> None:
+        self.node_id = session.node_id
+        self.session = session
+        self.awaits_validation = False
+        """Whether a partition has entered AWAIT_VALIDATION since the last validation was planned."""
+        self._partitions: dict[TopicPartition, TopicPartitionState] = {}  # in order of precedence
+        self._in_flight: dict[TopicPartition, PlannedFetch] = {}
+        self._main_wait = 0.0  # `max_wait` of the main lane's fetch in flight; 0 without one
+        self._skipped: dict[TopicPartition, int] = {}
+        """Partitions, with their versions, that the last main fetch left out as they were on the express lane."""
+
+    def __repr__(self) -> str:
+        return f"<BrokerPartitions node {self.node_id}: {len(self._partitions)} partitions>"
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    # --- partitions ---------------------------------------------------------------------------------------------
+
+    def add(self, partition: TopicPartitionState) -> None:
+        """Fetch a partition from this broker."""
+        partition.node_id = self.node_id
+        self._partitions[partition.tp] = partition
+
+    def remove(self, partition: TopicPartitionState) -> bool:
+        """Fetch a partition no longer; return False if it is not fetched from this broker."""
+        if self._partitions.get(partition.tp) is not partition:
+            return False
+        del self._partitions[partition.tp]
+        self._in_flight.pop(partition.tp, None)
+        partition.node_id = NO_NODE
+        partition.reserved = 0
+        return True
+
+    def has(self, partition: TopicPartitionState) -> bool:
+        """Return whether a partition is fetched from this broker."""
+        return self._partitions.get(partition.tp) is partition
+
+    def is_current(self, partition: TopicPartitionState, version: int) -> bool:
+        """Return whether a partition is still fetched here and its position has not jumped since `version`."""
+        return partition.version == version and self.has(partition)
+
+    def moved(self, view: ClusterView) -> list[TopicPartitionState]:
+        """Return the partitions that have another leader by the metadata."""
+        return [
+            partition
+            for tp, partition in self._partitions.items()
+            if view.leader(tp) not in (-1, self.node_id)
+            and partition.fetch_position.preferred_replica != self.node_id
+        ]
+
+    def followed(self) -> list[TopicPartitionState]:
+        """Return the partitions of which this broker is the preferred read replica."""
+        partitions = self._partitions.values()
+        return [p for p in partitions if p.fetch_position.preferred_replica == self.node_id]
+
+    def all(self) -> list[TopicPartitionState]:
+        """Return the partitions in order of precedence."""
+        return list(self._partitions.values())
+
+    # --- fetches ------------------------------------------------------------------------------------------------
+
+    def candidates(self, lane: str, max_wait: float) -> tuple[list[TopicPartitionState], float]:
+        """Return the partitions that are not in flight and may be fetched on a lane, and the fetch's `max_wait`.
+
+        The express lane is used only while the main lane waits.
+        """
+        # in the order of `_partitions`, which `rotate` keeps fair
+        idle = [partition for partition in self._partitions.values() if not self._is_in_flight(partition)]
+        if lane == MAIN_LANE:
+            # with partitions on the express lane this fetch is short, so that the next one can include them
+            partitions = self._partitions.values()
+            self._skipped = {p.tp: p.version for p in partitions if self._is_in_flight(p)}
+            return idle, min(max_wait, SHORT_WAIT) if self._skipped else max_wait
+        if not self._main_wait:
+            return [], 0.0
+        if self._main_wait <= SHORT_WAIT:
+            # leave the partitions that wait for the next main fetch alone, unless a seek has moved them since
+            idle = [partition for partition in idle if self._skipped.get(partition.tp) != partition.version]
+        return idle, max_wait
+
+    def _is_in_flight(self, partition: TopicPartitionState) -> bool:
+        """Return whether a partition is in flight at its current position; a fetch from before a seek does not count."""
+        planned = self._in_flight.get(partition.tp)
+        return planned is not None and planned.partition is partition and planned.version == partition.version
+
+    def begin(self, plan: FetchPlan) -> None:
+        """Begin a fetch: until `end` its partitions are in flight, with the requested bytes reserved in the budget."""
+        if plan.lane == MAIN_LANE:
+            self._main_wait = plan.max_wait
+        for tp, planned in plan.partitions.items():
+            self._in_flight[tp] = planned
+            planned.partition.reserved = planned.wanted.max_bytes
+
+    def end(self, plan: FetchPlan) -> None:
+        """End a fetch, before its outcome is applied, so that this sees only what is still in flight."""
+        if plan.lane == MAIN_LANE:
+            self._main_wait = 0.0
+        for tp, planned in plan.partitions.items():
+            # a later fetch may be registered here, and another broker's reservation in the partition
+            if self._in_flight.get(tp) is planned:
+                del self._in_flight[tp]
+                planned.partition.reserved = 0
+
+    def is_wanted(self, plan: FetchPlan) -> bool:
+        """Return whether a partition of a fetch in flight is still to be fetched from here."""
+        return any(self._in_flight.get(tp) is planned for tp, planned in plan.partitions.items())
+
+    def rotate(self, served: Iterable[TopicPartition]) -> None:
+        """Move partitions that got records to the end, so that each comes first in turn.
+
+        A broker fills a response in the order of the request, and returns a batch larger than the requested bytes for the
+        first partition only (KIP-74), so those without records have to move up (`SubscriptionState.movePartitionToEnd` in
+        Java). Within a session the broker does the same; partitions that return to the session are added at its end.
+        """
+        for tp in served:
+            if tp in self._partitions:
+                self._partitions[tp] = self._partitions.pop(tp)
+
+    # --- requests and responses ---------------------------------------------------------------------------------
+
+    def build_request(self, plan: FetchPlan, config: ConsumerConfig, version: int) -> m.FetchRequest:
+        """Return the request of a plan in a version; the session assumes that the broker receives it."""
+        wanted = plan.wanted
+        is_main = plan.lane == MAIN_LANE
+        sent = self.session.next_request(wanted, version) if is_main else sessionless_request(wanted)
+        return build_fetch_request(sent, config, plan.max_wait, version, send_rack=plan.send_rack)
+
+    def read_response(
+        self, plan: FetchPlan, response: m.FetchResponse, config: ConsumerConfig
+    ) -> FetchOutcomes:
+        """Return a response's outcomes; none if a new session has to be started. Raises BrokerError, ProtocolError."""
+        is_main = plan.lane == MAIN_LANE
+        if response.error_code:
+            if is_main and self.session.handle_error(response.error_code):
+                _log.debug("node %d: a new fetch session after error %d", self.node_id, response.error_code)
+                return FetchOutcomes([], [], 0)
+            raise BrokerError(response.error_code, f"fetch from node {self.node_id}")
+        wanted = plan.wanted
+        found = response_partitions(response, {data.topic_id: tp.topic for tp, data in wanted.items()})
+        if is_main:
+            self.session.handle_response(response, [tp for tp, _ in found])
+        return fetch_outcomes(
+            found,
+            response,
+            wanted,
+            self.node_id,
+            response_limit=response_limit(config),
+            max_response_size=config.max_response_size,
+        )
+
+    def give_up(self, plan: FetchPlan) -> None:
+        """End a fetch without waiting for its response, as none of its partitions is wanted any more."""
+        self.end(plan)
+        self.response_lost(plan)
+
+    def response_lost(self, plan: FetchPlan) -> None:
+        """Start a new session with the next request: the outcome of the last one is unknown."""
+        if plan.lane == MAIN_LANE:
+            self.session.invalidate()

@@ -1,0 +1,346 @@
+"""FetchScheduler: every decision about fetching, as synchronous steps on the partitions' states.
+
+`plan` returns the next request of a broker and lane, `apply` takes the outcomes of its response; the same for position
+validation (KIP-320) and offset lookups. `Fetcher` sends the plans and waits for the answers and the times.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+from uuid import UUID
+
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.broker_partitions import BrokerPartitions
+from asyncgroup.consumer.fetch_outcome import (
+    Diverged,
+    Fatal,
+    FetchedRecords,
+    FetchOutcome,
+    FetchOutcomes,
+    OutOfRange,
+    ReadReplica,
+    Retriable,
+    TooLarge,
+)
+from asyncgroup.consumer.fetch_plan import MAIN_LANE, SHORT_WAIT, FetchPlan, make_plan
+from asyncgroup.consumer.fetch_position import EpochEndOffset
+from asyncgroup.consumer.fetch_state import FetchState
+from asyncgroup.consumer.offset_resets import OffsetResets
+from asyncgroup.consumer.partition import TopicPartitionState
+from asyncgroup.consumer.partition_states import NEVER, PartitionStates
+from asyncgroup.consumer.resets import MillisClock, out_of_range_policy
+from asyncgroup.consumer.validation import PositionCheck, complete_validation, validation_outcome
+from asyncgroup.errors import (
+    AuthenticationError,
+    ErrorCode,
+    RequestTimedOut,
+    TopicRecreatedError,
+    TransportError,
+)
+from asyncgroup.lifecycle import copy_error
+from asyncgroup.model import TopicPartition
+
+__all__ = ["FetchScheduler", "Validation"]
+
+_log = logging.getLogger("asyncgroup.consumer")
+
+
+DEFAULT_LEASE: Final = 600.0
+"""Seconds that a preferred read replica is kept if metadata is not refreshed periodically (as in sarama)."""
+
+AVOID_SECONDS: Final = 60.0
+"""Seconds that a follower is not read from after it did not answer or refused a partition.
+
+A controller notices a dead broker sooner; after that leaders no longer advise it as a read replica.
+"""
+
+Validation = dict[TopicPartition, PositionCheck]
+"""The positions that one OffsetForLeaderEpoch request validates."""
+
+
+class FetchScheduler:
+    """Plans the requests about partitions and applies the outcomes to their states.
+
+    Nothing here waits; `now` is the loop's time.
+    """
+
+    def __init__(self, states: PartitionStates, config: ConsumerConfig, clock: MillisClock) -> None:
+        self.states = states
+        self.resets = OffsetResets(states, config, clock)
+        self._config = config
+
+    def __repr__(self) -> str:
+        return f"<FetchScheduler of {self.states}>"
+
+    # --- fetches ------------------------------------------------------------------------------------------------
+
+    def plan(self, broker: BrokerPartitions, lane: str, now: float) -> FetchPlan | None:
+        """Return the next fetch from a broker on a lane, and count it as in flight; None if there is nothing to fetch.
+
+        The outcome has to be given to `apply` or `fetch_failed`; else the fetch has to be ended (`BrokerPartitions.give_up`).
+        """
+        candidates, max_wait = broker.candidates(lane, self._config.fetch_max_wait)
+        epochs: dict[TopicPartition, int] = {}
+        idle = [partition for partition in candidates if self._check_position(broker, partition, epochs, now)]
+        plan = make_plan(idle, epochs, self.states.budget.fetch_size, max_wait)
+        if not plan.partitions:
+            return None
+        plan = plan._replace(node_id=broker.node_id, lane=lane)
+        if lane != MAIN_LANE:
+            plan = plan._replace(max_wait=min(plan.max_wait, SHORT_WAIT))
+        if self._config.rack_id:
+            plan = plan._replace(send_rack=self._begin_leases(plan, now))
+        broker.begin(plan)
+        return plan
+
+    def _begin_leases(self, plan: FetchPlan, now: float) -> bool:
+        """Begin the leases of partitions that are fetched from this follower for the first time.
+
+        Return whether the request may have the rack id: not while a replica is avoided, as the leader would advise it again.
+        """
+        lease = self._config.metadata_refresh_interval or DEFAULT_LEASE
+        positions = [planned.partition.fetch_position for planned in plan.partitions.values()]
+        for position in positions:
+            if position.preferred_replica == plan.node_id:
+                position.begin_lease(now, lease)
+        return not any(position.is_avoiding_replica(now) for position in positions)
+
+    def _check_position(
+        self,
+        broker: BrokerPartitions,
+        partition: TopicPartitionState,
+        epochs: dict[TopicPartition, int],
+        now: float,
+    ) -> bool:
+        """Return whether the position may be fetched from its broker, as far as the metadata tells.
+
+        If not, start what makes it so: restart at a recreated topic, return to the leader, or await validation. Adds the
+        leader's epoch to `epochs`.
+        """
+        tp, position, node_id = partition.tp, partition.fetch_position, broker.node_id
+        partition.fetch_state = FetchState.FETCHING
+        topic = self.states.metadata.view.topics.get(tp.topic)
+        if topic is None:
+            return True
+        is_recreated = topic.topic_id != position.topic_id and position.update_topic_id(topic.topic_id)
+        if is_recreated and partition.is_fetchable:
+            if not self._restart_topic(partition, topic.topic_id, now):
+                return False
+            position.update_topic_id(topic.topic_id)
+        info = topic.partitions.get(tp.partition)
+        if info is None:
+            return True
+        epochs[tp] = info.leader_epoch
+        must_validate = position.must_validate(partition.fetched_epoch, info)
+        if position.preferred_replica == node_id and (
+            # only a leader can validate a position; the lease may be over
+            must_validate or position.select_read_replica(info.leader, now, info) != node_id
+        ):
+            position.clear_preferred_replica()
+            self.states.leave_broker(partition)
+            self.states.assign(partition, now)
+            return False
+        if must_validate:
+            partition.fetch_state = FetchState.AWAIT_VALIDATION
+            broker.awaits_validation = True
+        return not must_validate
+
+    def _restart_topic(self, partition: TopicPartitionState, topic_id: UUID, now: float) -> bool:
+        """Read a recreated topic from its first record; with the policy `error` raise TopicRecreatedError to the reader.
+
+        This holds for the policy `latest` too: all records of the new topic came after the deletion, and the reader would
+        miss those written before it noticed. Returns whether the partition can be fetched.
+        """
+        error = TopicRecreatedError(partition.tp, partition.position)
+        if out_of_range_policy(self._config) == "error":
+            self.states.raise_to_reader(partition, error, now)
+            return False
+        _log.warning("%s; continuing at its first record", error)
+        partition.fetch_position.seek()
+        partition.restart(0, topic_id=topic_id)
+        self.states.report([partition], error)
+        return True
+
+    def apply(self, broker: BrokerPartitions, plan: FetchPlan, outcomes: FetchOutcomes, now: float) -> None:
+        """Apply the outcomes of a response to its partitions, as far as they are still fetched at this position."""
+        broker.end(plan)
+        for tp, outcome in outcomes.partitions:
+            planned = plan.partitions[tp]
+            # not if it was removed or had a seek while the request was in flight
+            if broker.is_current(planned.partition, planned.version):
+                self._apply(planned.partition, outcome, now)
+        answered = {tp for tp, _ in outcomes.partitions}
+        for tp, planned in plan.partitions.items():
+            if tp not in answered and broker.is_current(planned.partition, planned.version):
+                planned.partition.fetch_failures.clear()  # a session's response omits partitions without news
+        broker.rotate(outcomes.served)
+
+    def _apply(self, partition: TopicPartitionState, outcome: FetchOutcome, now: float) -> None:
+        """Take the step that a partition's outcome asks for."""
+        match outcome:
+            case FetchedRecords():
+                partition.fetched(
+                    outcome.data,
+                    outcome.high_watermark,
+                    outcome.log_start_offset,
+                    zero_copy=outcome.zero_copy,
+                    last_stable_offset=outcome.last_stable_offset,
+                    aborted=outcome.aborted,
+                )
+            case Diverged(end):
+                self._complete_validation(partition, end, now)
+            case ReadReplica(replica):
+                self._move_to_replica(partition, replica, now)
+            case Retriable(error, hint):
+                if hint is not None:
+                    self.states.metadata.update_leader(partition.tp, *hint)
+                hinted = self.states.metadata.view.leader(partition.tp) not in (-1, partition.node_id)
+                self._redispatch([partition], error, now, hinted=hinted)
+            case OutOfRange() | Fatal() if self._leave_follower(
+                partition, partition.fetch_failures.redirected, now
+            ):
+                # the leader may have what a follower lacks, so only its error counts
+                self._move(partition, now)
+            case OutOfRange():
+                self.resets.reset(partition, now)
+            case Fatal(error) | TooLarge(error):
+                self.states.raise_to_reader(partition, error, now)
+
+    def fetch_failed(self, broker: BrokerPartitions, plan: FetchPlan, error: Exception, now: float) -> None:
+        """End a fetch that failed; all its partitions are tried again."""
+        broker.end(plan)
+        broker.response_lost(plan)
+        partitions = [planned.partition for planned in plan.partitions.values()]
+        self._redispatch([p for p in partitions if broker.has(p)], error, now)
+
+    # --- replicas -----------------------------------------------------------------------------------------------
+
+    def _redispatch(
+        self, partitions: list[TopicPartitionState], error: Exception, now: float, *, hinted: bool = False
+    ) -> None:
+        """Fetch from another broker; at once with a hint and for those of a follower, else after a pause."""
+        no_answer = isinstance(error, TransportError)
+        groups: dict[bool, list[TopicPartitionState]] = {
+            False: [],
+            True: [],
+        }  # by: was fetched from a follower
+        for partition in partitions:
+            self.states.leave_broker(partition)
+            left = self._leave_follower(partition, no_answer or partition.fetch_failures.redirected, now)
+            groups[left].append(partition)
+        for left_follower, group in groups.items():
+            if group:
+                self._retry(group, error, now, hinted=hinted or left_follower)
+
+    def _retry(
+        self, partitions: list[TopicPartitionState], error: Exception, now: float, *, hinted: bool
+    ) -> None:
+        if isinstance(error, AuthenticationError):  # a retry does not help
+            for partition in partitions:
+                self.states.raise_to_reader(partition, copy_error(error), now)
+            return
+        self.states.report(partitions, error)
+        pauses: dict[int, float] = {}
+        for partition in partitions:
+            if not (hinted and self.states.redirect(partition, now)):
+                self.states.retry_later(partition, error, now, pauses)
+
+    def _move(self, partition: TopicPartitionState, now: float) -> None:
+        """Fetch from another replica, which is no failure; a second move without a fetch in between waits."""
+        self.states.leave_broker(partition)
+        if not self.states.redirect(partition, now):
+            self.states.wait(partition, now)
+
+    def _move_to_replica(self, partition: TopicPartitionState, replica: int, now: float) -> None:
+        """Fetch from the read replica that the leader advises."""
+        position = partition.fetch_position
+        if replica == position.avoided_replica and position.is_avoiding_replica(now):
+            return  # the request was sent before that follower failed; the next one omits the rack id
+        position.update_preferred_replica(replica, NEVER)
+        self._move(partition, now)
+
+    def _leave_follower(self, partition: TopicPartitionState, is_useless: bool, now: float) -> bool:
+        """Go back to the leader; return False if the partition was there already. A useless follower is avoided."""
+        position = partition.fetch_position
+        if position.preferred_replica < 0:
+            return False
+        if is_useless:
+            position.avoid_replica(now, AVOID_SECONDS)
+        return position.clear_preferred_replica() or is_useless
+
+    def leave_unresponsive_follower(self, broker: BrokerPartitions, now: float) -> bool:
+        """Fetch from the leaders what is fetched from a follower that does not answer; return whether there was any."""
+        followed = broker.followed()
+        for partition in followed:
+            what = f"partition {partition.tp}: follower {broker.node_id} does not answer; fetching from the leader"
+            self._leave_follower(partition, is_useless=True, now=now)
+            self.states.leave_broker(partition)
+            self.states.report([partition], RequestTimedOut(what))
+            self.states.assign(partition, now)
+        return bool(followed)
+
+    # --- validation of positions --------------------------------------------------------------------------------
+
+    def plan_validation(self, broker: BrokerPartitions) -> Validation:
+        """Return the positions that a broker has to validate before more is fetched from it; usually none."""
+        view = self.states.metadata.view
+        broker.awaits_validation = False
+        return {
+            p.tp: PositionCheck(p, p.version, p.fetched_epoch, info.leader_epoch)
+            for p in broker.all()
+            if p.fetch_state is FetchState.AWAIT_VALIDATION
+            and (info := view.partition(*p.tp)) is not None
+            and p.fetch_position.must_validate(p.fetched_epoch, info)
+        }
+
+    def apply_validation(
+        self,
+        broker: BrokerPartitions,
+        validation: Validation,
+        ends: Mapping[TopicPartition, tuple[int, EpochEndOffset]],
+        now: float,
+    ) -> None:
+        """Apply a leader's answer; a missing partition counts as an error."""
+        for tp, check in validation.items():
+            if not broker.is_current(check.partition, check.version):
+                continue
+            code, end = ends.get(tp, (ErrorCode.UNKNOWN_SERVER_ERROR, None))
+            outcome = validation_outcome(tp, code, end, broker.node_id)
+            if isinstance(outcome, Diverged):
+                check.confirm()
+            self._apply(check.partition, outcome, now)
+
+    def skip_validation(self, validation: Validation) -> None:
+        """Fetch without validation: brokers before KIP-320 cannot validate."""
+        for check in validation.values():
+            check.confirm()
+
+    def validation_failed(
+        self, broker: BrokerPartitions, validation: Validation, error: Exception, now: float
+    ) -> None:
+        """Try the partitions of a failed request again."""
+        partitions = [check.partition for check in validation.values()]
+        self._redispatch([p for p in partitions if broker.has(p)], error, now)
+
+    def _complete_validation(self, partition: TopicPartitionState, end: EpochEndOffset, now: float) -> None:
+        """Go back if the leader's end offset for the last fetched epoch shows that the log was truncated (KIP-320).
+
+        If the policy allows resets, reading continues at the divergent offset, so that no record of the new log is missed;
+        if that offset is unknown, the policy decides where. With the policy `error` the error is raised to the reader.
+        """
+        error = complete_validation(partition, end)
+        if error is None:
+            return
+        if out_of_range_policy(self._config) == "error":
+            # the next fetch detects the truncation again, until a seek
+            partition.rewind(partition.fetched_epoch)
+            self.states.raise_to_reader(partition, error, now)
+            return
+        _log.warning("%s (epoch %d of epoch %d)", error, end.epoch, partition.fetched_epoch)
+        if error.divergent_offset is None:
+            self.resets.reset(partition, now)
+            return
+        partition.restart(end.end_offset, end.epoch)
+        self.states.report([partition], error)

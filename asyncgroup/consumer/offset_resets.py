@@ -1,0 +1,208 @@
+"""Offset resets: the ListOffsets lookups of partitions in AwaitReset as values, and what their answers mean. Pure state.
+
+A broker that lost the end of its logs makes all its partitions out of range at once (sarama #2342): they are looked up in
+one request, and partitions of one broker never wait for another broker.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Final, NamedTuple, TypeAlias
+
+from asyncgroup.cluster.metadata import ClusterView
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.fetch_state import FetchState
+from asyncgroup.consumer.list_offsets import EARLIEST, LATEST, ListOffsetsResult, is_retriable_error
+from asyncgroup.consumer.partition import TopicPartitionState
+from asyncgroup.consumer.partition_states import NEVER, PartitionStates
+from asyncgroup.consumer.resets import (
+    LogRange,
+    MillisClock,
+    out_of_range_error,
+    out_of_range_policy,
+    parse_start,
+    timestamp_of,
+)
+from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, OffsetOutOfRangeError
+from asyncgroup.model import TopicPartition
+
+__all__ = ["OffsetLookup", "OffsetResets"]
+
+_log = logging.getLogger("asyncgroup.consumer")
+
+LOOKUP_WINDOW: Final = 0.01
+"""Resets that are due within this time, in seconds, share their requests."""
+
+
+class OffsetLookup(NamedTuple):
+    """The lookups of partitions with the same leader, to be sent together."""
+
+    versions: dict[TopicPartitionState, int]
+    """The partitions, each with its version at the time of the plan; a seek raises it, which makes the answer void."""
+    requests: list[dict[TopicPartition, int]]
+    """Timestamps to look up: the targets of seeks first; for resets the log's start and end and, with a policy by
+    duration, the offset at that time."""
+
+
+class SeekTo(NamedTuple):
+    """The offset of a seek by name or time."""
+
+    offset: int
+
+
+class ResetTo(NamedTuple):
+    """Where reading continues instead of at an offset that is not in the log."""
+
+    offset: int
+    log_end: int
+    error: OffsetOutOfRangeError
+    """To be reported."""
+
+
+class LookupFailed(NamedTuple):
+    """No position was found."""
+
+    error: AsyncGroupError
+    retriable: bool
+
+
+LookupOutcome: TypeAlias = SeekTo | ResetTo | LookupFailed
+
+
+class OffsetResets:
+    """Applies `out_of_range_reset` and seeks by name or time. A later seek by the reader cancels both."""
+
+    def __init__(self, states: PartitionStates, config: ConsumerConfig, clock: MillisClock) -> None:
+        self._states = states
+        self._config = config
+        self._clock = clock
+        self._is_stale = False  # a lookup failed: refresh the metadata before the next one
+
+    def reset(self, partition: TopicPartitionState, now: float) -> None:
+        """Look up a position in the log: at once, but after a pause without a fetch since the last reset."""
+        pause = 0.0
+        self._states.leave_broker(partition)
+        if out_of_range_policy(self._config) != "error":
+            is_first = partition.fetch_failures.count == 0
+            what = f"fetch of {partition.tp} at offset {partition.fetch_offset}"
+            pause = self._states.record_failure(partition, BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, what))
+            pause = 0.0 if is_first else pause
+        self._states.enter(partition, FetchState.AWAIT_RESET, now + pause)
+
+    def next_lookup(self) -> float:
+        """Return the loop time of the next offset lookup."""
+        return self._states.next(FetchState.AWAIT_RESET)
+
+    def stale(self, now: float) -> list[TopicPartitionState]:
+        """Return the partitions to be looked up if metadata has to be refreshed before; only once after a failure."""
+        is_stale, self._is_stale = self._is_stale, False
+        return self._states.due(FetchState.AWAIT_RESET, now + LOOKUP_WINDOW) if is_stale else []
+
+    def plan(self, now: float) -> list[OffsetLookup]:
+        """Return the lookups that are due, to be sent concurrently; their answers are for `apply`."""
+        wanted = []
+        for partition in self._states.due(FetchState.AWAIT_RESET, now + LOOKUP_WINDOW):
+            partition.retry_at = NEVER
+            if partition.version == partition.reset_version:
+                wanted.append(partition)
+            else:
+                self._states.assign(partition, now)  # the reader has called seek in the meantime
+        return _plan_lookups(wanted, self._states.metadata.view, self._config, self._clock)
+
+    def apply(self, lookup: OffsetLookup, answers: Sequence[ListOffsetsResult], now: float) -> None:
+        """Apply the answers to a lookup's requests."""
+        for partition, version in lookup.versions.items():
+            if not self._states.is_ours(partition) or partition.fetch_state is not FetchState.AWAIT_RESET:
+                continue
+            if partition.version == version:
+                self._apply(partition, lookup, answers, now)
+            elif partition.version != partition.reset_version:
+                self._states.assign(partition, now)  # the reader has called seek in the meantime
+
+    def _apply(
+        self,
+        partition: TopicPartitionState,
+        lookup: OffsetLookup,
+        answers: Sequence[ListOffsetsResult],
+        now: float,
+    ) -> None:
+        match _lookup_outcome(partition, lookup, answers, self._config):
+            case SeekTo(offset):
+                partition.seek_to(offset)
+            case ResetTo(offset, log_end, error):
+                _log.warning("%s", error)
+                partition.reset(offset, log_end)
+                self._states.report([partition], error)
+            case LookupFailed(error, retriable=True):
+                self._is_stale = True
+                self._states.report([partition], error)
+                pause = self._states.record_failure(partition, error)
+                self._states.enter(partition, FetchState.AWAIT_RESET, now + pause)
+                return
+            case LookupFailed(error):
+                partition.seek_target = None
+                self._states.raise_to_reader(partition, error, now)
+                return
+        self._states.assign(partition, now)
+
+
+def _plan_lookups(
+    partitions: Iterable[TopicPartitionState], view: ClusterView, config: ConsumerConfig, clock: MillisClock
+) -> list[OffsetLookup]:
+    """Return the lookups for these partitions, one for each leader."""
+    by_leader: dict[int, list[TopicPartitionState]] = {}
+    for partition in partitions:
+        by_leader.setdefault(view.leader(partition.tp), []).append(partition)
+    return [_plan_lookup(group, config, clock) for group in by_leader.values()]
+
+
+def _plan_lookup(
+    partitions: list[TopicPartitionState], config: ConsumerConfig, clock: MillisClock
+) -> OffsetLookup:
+    seeks, resets = {}, []
+    for partition in partitions:
+        if partition.seek_target is None:
+            resets.append(partition.tp)
+        elif (timestamp := parse_start(partition.seek_target, clock).timestamp) is not None:
+            seeks[partition.tp] = timestamp
+    policy = out_of_range_policy(config)
+    by_time = [timestamp_of(policy, clock)] if isinstance(policy, timedelta) else []
+    requests = [seeks, *(dict.fromkeys(resets, timestamp) for timestamp in (EARLIEST, LATEST, *by_time))]
+    return OffsetLookup({partition: partition.version for partition in partitions}, requests)
+
+
+def _lookup_outcome(
+    partition: TopicPartitionState,
+    lookup: OffsetLookup,
+    answers: Sequence[ListOffsetsResult],
+    config: ConsumerConfig,
+) -> LookupOutcome:
+    """Return what the answers to a lookup's requests mean for one of its partitions, whose version has not changed."""
+    tp = partition.tp
+    is_seek = tp in lookup.requests[0]
+    answers = answers[:1] if is_seek else answers[1:]
+    if error := _error(tp, answers):
+        return LookupFailed(error, is_retriable_error(error))
+    if is_seek:
+        return SeekTo(answers[0].listed[tp].offset)
+    start, end, *at_time = (found.listed[tp].offset for found in answers)
+    log, offset = LogRange(start, end), partition.fetch_offset
+    policy = out_of_range_policy(config)
+    if policy == "error":
+        return LookupFailed(out_of_range_error(tp, offset, log), retriable=False)
+    target = start if policy == "earliest" else end
+    for found_at_time in at_time:
+        # the three lookups ran concurrently, and the log may have changed between them
+        target = min(max(start, found_at_time), end)
+    return ResetTo(target, end, out_of_range_error(tp, offset, log, target))
+
+
+def _error(tp: TopicPartition, answers: Sequence[ListOffsetsResult]) -> AsyncGroupError | None:
+    """Return the error of a partition's lookups, if any; one that is not retriable first."""
+    return min(
+        (found.problems[tp] for found in answers if tp in found.problems),
+        key=is_retriable_error,
+        default=None,
+    )

@@ -1,0 +1,275 @@
+"""PartitionStates: the transitions of partitions between their fetch states, and when each is due. Pure state."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final, Protocol
+
+from asyncgroup.cluster.backoff import Backoff
+from asyncgroup.cluster.metadata import BrokerInfo, ClusterView
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.broker_partitions import BrokerPartitions
+from asyncgroup.consumer.budget import Budget
+from asyncgroup.consumer.fetch_session import FetchSession
+from asyncgroup.consumer.fetch_state import FetchState
+from asyncgroup.consumer.leader_watch import LeaderWatch
+from asyncgroup.consumer.partition import TopicPartitionState
+from asyncgroup.consumer.retries import Retries
+from asyncgroup.errors import BrokerError, ErrorCode
+from asyncgroup.model import TopicPartition
+
+__all__ = ["NEVER", "ClusterMetadata", "PartitionStates"]
+
+NEVER: Final = float("inf")
+"""A loop time that does not come."""
+
+REFRESH_WINDOW: Final = 0.05
+"""Leaderless partitions that are due within this time, in seconds, share one metadata refresh."""
+
+
+class ClusterMetadata(Protocol):
+    """What the scheduler needs of a Cluster: its metadata."""
+
+    @property
+    def view(self) -> ClusterView:
+        """The newest metadata."""
+
+    def update_leader(
+        self, tp: TopicPartition, leader: int, epoch: int, brokers: Iterable[BrokerInfo] = ()
+    ) -> None:
+        """Apply a newer leader that a response named (KIP-951)."""
+
+
+class PartitionStates:
+    """Owns the fetched partitions, each in one `FetchState`, and the brokers that they are fetched from.
+
+    While FETCHING or in AWAIT_VALIDATION a partition belongs to one broker (`node_id`); while LEADERLESS or in AWAIT_RESET
+    it waits until `retry_at`. Nothing here waits; `now` is the loop's time.
+
+    - `wake(node_id)` is called when a broker may have something to fetch.
+    - `wake_timer(state)` is called when a partition begins to wait in LEADERLESS or AWAIT_RESET (`next`).
+    - `report(partitions, error)` is called with errors that the client recovers from by itself.
+    """
+
+    def __init__(
+        self,
+        metadata: ClusterMetadata,
+        config: ConsumerConfig,
+        backoff: Callable[[], Backoff],
+        rng: random.Random,
+        *,
+        wake: Callable[[int], None],
+        wake_timer: Callable[[FetchState], None],
+        report: Callable[[Iterable[TopicPartitionState], Exception], None],
+        sessions: dict[int, FetchSession],
+    ) -> None:
+        self.metadata = metadata
+        self.report = report
+        self.budget = Budget(config.buffer_bytes, config.max_partition_fetch_bytes)
+        self.partitions: dict[TopicPartition, TopicPartitionState] = {}
+        self.brokers: dict[int, BrokerPartitions] = {}
+        self._wake = wake
+        self._wake_timer = wake_timer
+        self._sessions = sessions  # by node id
+        self._retries = Retries(config, backoff)
+        self._watch = LeaderWatch(lambda: metadata.view, config, rng)
+
+    def __repr__(self) -> str:
+        return f"<PartitionStates: {len(self.partitions)} partitions at {len(self.brokers)} brokers>"
+
+    # --- partitions ---------------------------------------------------------------------------------------------
+
+    def add(self, partition: TopicPartitionState, now: float) -> None:
+        """Start fetching a partition."""
+        self.partitions[partition.tp] = partition
+        self.budget.partition_count = len(self.partitions)
+        partition.on_handled_error = partial(self.report, [partition])
+        partition.look_up_seek = partial(self._look_up_seek, partition)
+        self.assign(partition, now)
+
+    def remove(self, partition: TopicPartitionState) -> None:
+        """Stop fetching a partition; data in flight for it is dropped."""
+        if not self.is_ours(partition):
+            return
+        del self.partitions[partition.tp]
+        self.budget.partition_count = len(self.partitions)
+        self._watch.discard(partition)
+        self.leave_broker(partition)
+        partition.fetch_state = FetchState.INITIALIZING
+        partition.detach()
+
+    def remove_broker(self, node_id: int) -> None:
+        """Forget a broker without partitions; its fetch session is kept for a later one."""
+        del self.brokers[node_id]
+
+    def is_ours(self, partition: TopicPartitionState) -> bool:
+        """Return whether a partition is fetched, and not another one of the same name."""
+        return self.partitions.get(partition.tp) is partition
+
+    def check_progress(self) -> None:
+        """Check all partitions for stalls; called every `max_processing_time`."""
+        for partition in self.partitions.values():
+            partition.check_progress()
+
+    # --- states -------------------------------------------------------------------------------------------------
+
+    def leave_broker(self, partition: TopicPartitionState) -> None:
+        """End FETCHING or AWAIT_VALIDATION; data in flight is dropped."""
+        broker = self.brokers.get(partition.node_id)
+        if broker is not None:
+            broker.remove(partition)
+
+    def _fetch_from(self, partition: TopicPartitionState, node_id: int) -> None:
+        """Enter FETCHING, at a broker that may be new."""
+        if partition.node_id != node_id:
+            self.leave_broker(partition)
+        broker = self.brokers.get(node_id)
+        if broker is None:
+            session = self._sessions.setdefault(node_id, FetchSession(node_id))
+            session.invalidate()
+            broker = self.brokers[node_id] = BrokerPartitions(session)
+        partition.fetch_state = FetchState.FETCHING
+        partition.retry_at = NEVER
+        broker.add(partition)
+        partition.wake_fetcher = partial(self._wake, node_id)
+        self._wake(node_id)
+
+    def enter(self, partition: TopicPartitionState, state: FetchState, retry_at: float) -> None:
+        """Enter LEADERLESS or AWAIT_RESET until `retry_at`."""
+        self.leave_broker(partition)
+        partition.fetch_state = state
+        partition.retry_at = retry_at
+        partition.reset_version = partition.version
+        self._wake_timer(state)
+
+    def assign(self, partition: TopicPartitionState, now: float) -> None:
+        """Fetch a partition from its leader or preferred read replica (KIP-392).
+
+        Without a known leader it becomes leaderless. With a seek target the offset is looked up first.
+        """
+        if partition.seek_target is not None:
+            self._watch.discard(partition)
+            self.enter(partition, FetchState.AWAIT_RESET, now)
+            return
+        view = self.metadata.view
+        leader = view.leader(partition.tp)
+        if leader < 0:
+            error = BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition.tp}")
+            self.retry_later(partition, error, now)
+        elif self._watch.is_outdated(partition, now):
+            what = f"metadata of partition {partition.tp} is older than its position"
+            self.retry_later(partition, BrokerError(ErrorCode.FENCED_LEADER_EPOCH, what), now)
+        else:
+            self._watch.leader_assigned(partition)
+            position = partition.fetch_position
+            node_id = position.select_read_replica(leader, now, view.partition(*partition.tp))
+            if node_id not in view.brokers:
+                position.clear_preferred_replica()
+                node_id = leader
+            self._fetch_from(partition, node_id)
+
+    def retry_later(
+        self,
+        partition: TopicPartitionState,
+        error: Exception,
+        now: float,
+        pauses: dict[int, float] | None = None,
+    ) -> None:
+        """Count a failure and enter LEADERLESS: metadata is refreshed before the next try.
+
+        `pauses`, by count of failures, are those of partitions that failed together, so that they share a refresh.
+        """
+        pause = self.record_failure(partition, error)
+        if pauses is not None:
+            pause = pauses.setdefault(partition.fetch_failures.count, pause)
+        self.enter(partition, FetchState.LEADERLESS, now + pause)
+        self._watch.failed(partition, error, now)
+
+    def wait(self, partition: TopicPartitionState, now: float) -> None:
+        """Assign a partition again after a pause, or earlier if its leader changes."""
+        pause = self._retries.pause(partition.fetch_failures)
+        self.enter(partition, FetchState.LEADERLESS, now + pause)
+        self._watch.leader_seen(partition)
+
+    def redirect(self, partition: TopicPartitionState, now: float) -> bool:
+        """Assign at once, but only once without a fetch in between: replicas that name each other would cause a busy loop."""
+        if partition.fetch_failures.redirected:
+            return False
+        partition.fetch_failures.redirected = True
+        self.assign(partition, now)
+        return True
+
+    def record_failure(self, partition: TopicPartitionState, error: Exception) -> float:
+        """Count a failure and return the pause before the next try; raise to the reader beyond `fetch_retry_max`."""
+        if partition.error is None:
+            exhausted = self._retries.record_failure(partition.tp, partition.fetch_failures, error)
+            if exhausted is not None:
+                partition.fail(exhausted)
+        return self._retries.pause(partition.fetch_failures)
+
+    def raise_to_reader(self, partition: TopicPartitionState, error: Exception, now: float) -> None:
+        """Raise an error to the reader; the partition is fetched again once the reader seeks or continues.
+
+        From the second consecutive error on there is a pause, for readers that ignore the same error again and again.
+        """
+        is_first = partition.fetch_failures.count == 0
+        self._retries.record_raised(partition.fetch_failures)
+        self.leave_broker(partition)
+        partition.fail(error)
+        if is_first:
+            self.assign(partition, now)
+        else:
+            self.wait(partition, now)
+
+    def _look_up_seek(self, partition: TopicPartitionState) -> None:
+        """Look up the target of a seek at once; the partition is not fetched until its offset is known."""
+        self._watch.discard(partition)
+        self.enter(partition, FetchState.AWAIT_RESET, float("-inf"))
+
+    # --- times and metadata -------------------------------------------------------------------------------------
+
+    def next_refresh(self) -> float:
+        """Return the loop time of the next metadata refresh: for leaderless partitions, or as leaders are in doubt."""
+        return min(self.next(FetchState.LEADERLESS), self._watch.next_refresh_at())
+
+    def next(self, state: FetchState) -> float:
+        """Return the loop time at which the first of the partitions in LEADERLESS or AWAIT_RESET is due."""
+        times = (p.retry_at for p in self.partitions.values() if p.fetch_state is state)
+        return min(times, default=NEVER)
+
+    def due(self, state: FetchState, limit: float) -> list[TopicPartitionState]:
+        """Return the partitions in LEADERLESS or AWAIT_RESET that are due until `limit`."""
+        return [p for p in self.partitions.values() if p.fetch_state is state and p.retry_at <= limit]
+
+    def begin_refresh(self, now: float) -> list[TopicPartitionState]:
+        """Begin a metadata refresh; return the partitions to assign after it, for `end_refresh`.
+
+        A partition that becomes leaderless during the refresh needs another one: this one may be older than its failure.
+        """
+        due = self.due(FetchState.LEADERLESS, now + REFRESH_WINDOW)
+        for partition in due:
+            partition.retry_at = NEVER
+        self._watch.refresh_started(now)
+        return due
+
+    def end_refresh(self, waiting: Iterable[TopicPartitionState], now: float) -> None:
+        """Assign the partitions that waited for a refresh."""
+        for partition in waiting:
+            is_waiting = partition.fetch_state is FetchState.LEADERLESS and partition.retry_at == NEVER
+            if is_waiting and self.is_ours(partition):
+                self.assign(partition, now)
+
+    def metadata_changed(self, now: float) -> set[int]:
+        """Assign partitions to their new leaders; return the nodes that they were fetched from."""
+        view = self.metadata.view
+        moved = [partition for broker in self.brokers.values() for partition in broker.moved(view)]
+        nodes = {partition.node_id for partition in moved}
+        for partition in moved:
+            self.leave_broker(partition)
+        waiting = self.due(FetchState.LEADERLESS, limit=NEVER)
+        moved += [partition for partition in waiting if self._watch.has_new_leader(partition)]
+        for partition in moved:
+            self.assign(partition, now)
+        return nodes
