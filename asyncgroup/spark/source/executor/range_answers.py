@@ -5,11 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.cluster.metadata import BrokerInfo, ClusterView
-from asyncgroup.consumer.fetch_outcome import FETCH_ACTIONS, FetchAction
+from asyncgroup.cluster.metadata import ClusterView
+from asyncgroup.consumer.fetch_outcome import (
+    Diverged,
+    Fatal,
+    FetchAction,
+    FetchedRecords,
+    FetchOutcome,
+    OutOfRange,
+    ReadReplica,
+    Retriable,
+    TooLarge,
+    fetch_action,
+)
+from asyncgroup.consumer.fetch_position import EpochEndOffset
 from asyncgroup.consumer.list_offsets import EARLIEST, LATEST, is_retriable_error, list_offsets_once
 from asyncgroup.error_codes import is_retriable
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, NoBrokersError, RequestTimedOut
@@ -70,57 +82,70 @@ class RangeAnswers:
 
     # --- responses ----------------------------------------------------------------------------------------------
 
-    async def take(self, asked: Asked, data: Any, response: m.FetchResponse, node_id: int) -> bool:
-        """Apply a partition's part of a response; return False if the log had no more records."""
-        progress, code = asked.progress, data.error_code
+    async def take(self, asked: Asked, outcome: FetchOutcome) -> bool:
+        """Apply a partition's outcome; return False if the log had no more records."""
+        progress = asked.progress
         if asked.wanted.offset != progress.fetch_offset:
             return (
                 True  # the fetch offset has changed since the request: using the response would skip records
             )
-        action = FETCH_ACTIONS.get(code, FetchAction.REDISPATCH if is_retriable(code) else FetchAction.FAIL)
         try:
-            if action is FetchAction.DELIVER:
-                if self._deliver(asked, data, node_id):
-                    return True
+            if isinstance(outcome, FetchedRecords) and not self._deliver(asked, outcome):
                 await self._check_end(progress)
                 return False
-            error = BrokerError(code, f"fetch of {progress.tp} from node {node_id}")
-            if action is FetchAction.REDISPATCH:
-                self._take_hint(progress, data, response)
-                progress.fetch_position.clear_preferred_replica()
-                self.failed([progress], error)
-            elif progress.fetch_position.clear_preferred_replica():
-                # the leader may have what a follower lacks. But it may redirect to the follower again, so pause then
-                pause = self._pause(progress) if progress.failures else 0.0
-                progress.failed(error, asyncio.get_running_loop().time() + pause)
-            elif action is FetchAction.RESET:
-                await self._out_of_range(progress, error)
-            else:
-                self.fail(error)
+            await self._apply(asked, outcome)
         except AsyncGroupError as error:
             self.fail(error)
         return True
 
-    def _deliver(self, asked: Asked, data: Any, node_id: int) -> bool:
+    async def _apply(self, asked: Asked, outcome: FetchOutcome) -> None:
+        """Take the step that an outcome without records asks for."""
+        progress = asked.progress
+        match outcome:
+            case FetchedRecords():
+                return
+            case ReadReplica(node_id):
+                self._go_elsewhere(progress, node_id, asyncio.get_running_loop().time())
+                self._adopt_topic_id(asked)
+            case Diverged(end):
+                self._truncated(progress, end)
+                self._adopt_topic_id(asked)
+            case Retriable(error, hint):
+                if hint is not None:
+                    self._cluster.update_leader(progress.tp, *hint)
+                progress.fetch_position.clear_preferred_replica()
+                self.failed([progress], error)
+            case OutOfRange(error) | Fatal(error) if progress.fetch_position.clear_preferred_replica():
+                # the leader may have what a follower lacks. But it may redirect to the follower again, so pause then
+                pause = self._pause(progress) if progress.failures else 0.0
+                progress.failed(error, asyncio.get_running_loop().time() + pause)
+            case OutOfRange(error):
+                await self._out_of_range(progress, error)
+            case Fatal(error) | TooLarge(error):
+                self.fail(error)
+
+    def _deliver(self, asked: Asked, records: FetchedRecords) -> bool:
+        """Hand over records; return False if there are none."""
         progress, now = asked.progress, asyncio.get_running_loop().time()
-        outcome = progress.answered(data, node_id, now)
-        if outcome is Outcome.ELSEWHERE:
-            self._go_elsewhere(progress, data.preferred_read_replica, now)
-        elif outcome is Outcome.TRUNCATED:
-            lost = (
-                f"the log was truncated, its leader epoch {data.diverging_epoch.epoch} ends at offset"
-                f" {data.diverging_epoch.end_offset}"
-            )
-            self._report(progress, progress.fetch_offset, progress.end, lost)
-            progress.skip_to(progress.fetch_offset)  # resets the last fetched epoch, which is the old log's
-        elif outcome is Outcome.LOST:
-            self._report(progress, *progress.missing, f"the log now starts at offset {data.log_start_offset}")
-        elif outcome is Outcome.NOTHING:
+        outcome = progress.answered(records, now)
+        if outcome is Outcome.NOTHING:
             progress.not_before = now + EMPTY_PAUSE
             return False
-        if progress.fetch_position.topic_id == m.NO_UUID:
-            progress.fetch_position.topic_id = asked.wanted.topic_id
+        if outcome is Outcome.LOST:
+            self._report(
+                progress, *progress.missing, f"the log now starts at offset {records.log_start_offset}"
+            )
+        self._adopt_topic_id(asked)
         return True
+
+    def _truncated(self, progress: RangeProgress, end: EpochEndOffset) -> None:
+        lost = f"the log was truncated, its leader epoch {end.epoch} ends at offset {end.end_offset}"
+        self._report(progress, progress.fetch_offset, progress.end, lost)
+        progress.skip_to(progress.fetch_offset)  # resets the last fetched epoch, which is the old log's
+
+    def _adopt_topic_id(self, asked: Asked) -> None:
+        if asked.progress.fetch_position.topic_id == m.NO_UUID:
+            asked.progress.fetch_position.topic_id = asked.wanted.topic_id
 
     def _go_elsewhere(self, progress: RangeProgress, replica: int, now: float) -> None:
         view = self._cluster.view
@@ -173,20 +198,13 @@ class RangeAnswers:
         else:
             progress.succeeded(now)
 
-    def _take_hint(self, progress: RangeProgress, data: Any, response: m.FetchResponse) -> None:
-        """Update the metadata if a former leader names the new one (KIP-951)."""
-        leader = data.current_leader
-        if leader.leader_id >= 0:
-            brokers = [BrokerInfo(n.node_id, n.host, n.port, n.rack) for n in response.node_endpoints]
-            self._cluster.update_leader(progress.tp, leader.leader_id, leader.leader_epoch, brokers)
-
     # --- failures -----------------------------------------------------------------------------------------------
 
     def failed(self, progresses: Iterable[RangeProgress], error: Exception) -> None:
         """Record a failed attempt for these ranges; fail the task if the error is not retriable."""
         if (
             not is_retriable_error(error)
-            and FETCH_ACTIONS.get(getattr(error, "code", 0)) is not FetchAction.REDISPATCH
+            and fetch_action(getattr(error, "code", 0)) is not FetchAction.REDISPATCH
         ):
             self.fail(error)
             return

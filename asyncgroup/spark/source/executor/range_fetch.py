@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.fetch_outcome import FetchOutcome, partition_outcome, response_partitions
 from asyncgroup.consumer.fetch_plan import build_fetch_request
 from asyncgroup.consumer.fetch_session import TOPIC_ID_VERSION, PartitionData, sessionless_request
 from asyncgroup.model import TopicPartition
@@ -50,15 +51,12 @@ class RangeFetch(NamedTuple):
         wanted = {tp: one.wanted for tp, one in self.asked.items()}
         return build_fetch_request(sessionless_request(wanted), config, config.fetch_max_wait, version)
 
-    def parts(self, response: m.FetchResponse) -> Iterator[tuple[Asked, Any]]:
-        """Yield each requested range with its partition's data; data that was not requested is ignored."""
+    def outcomes(self, response: m.FetchResponse) -> Iterator[tuple[Asked, FetchOutcome]]:
+        """Yield each requested range with its outcome; data that was not requested is ignored."""
         names = {one.wanted.topic_id: tp.topic for tp, one in self.asked.items()}
-        for topic in response.responses:
-            name = topic.topic or names.get(topic.topic_id, "")
-            for data in topic.partitions:
-                asked = self.asked.get(TopicPartition(name, data.partition_index))
-                if asked is not None:
-                    yield asked, data
+        for tp, data in response_partitions(response, names):
+            if (asked := self.asked.get(tp)) is not None:
+                yield asked, partition_outcome(tp, data, response, self.node_id, zero_copy=True)
 
 
 def fetching_config(config: ConsumerConfig, fetch_bytes: int) -> ConsumerConfig:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from asyncgroup.columns import RecordColumns
 from asyncgroup.consumer.buffer import RecordBuffer
+from asyncgroup.consumer.fetch_outcome import FetchedRecords
 from asyncgroup.consumer.fetch_position import FetchPosition
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
@@ -36,12 +37,10 @@ class Sizes(NamedTuple):
 
 
 class Outcome(Enum):
-    """The result of a response without an error code for a range."""
+    """What the records of a response mean for a range."""
 
     NEWS = "records of the range were received"
     NOTHING = "no records: the end of the log, a response filled by other partitions, or an open transaction"
-    TRUNCATED = "the log was truncated since the last fetch"
-    ELSEWHERE = "the leader names a preferred read replica"
     LOST = "the log start offset is greater than the fetch offset"
 
 
@@ -161,28 +160,25 @@ class RangeProgress:
         sizes = self.sizes or Sizes(UNKNOWN_ROW, 0)
         return int(min(most, max(LEAST_ASK, self.lacks * sizes.row * SPARE + sizes.batch)))
 
-    def answered(self, data: Any, node_id: int, now: float) -> Outcome:
-        """Process a partition of `m.FetchResponse` without an error code."""
+    def answered(self, records: FetchedRecords, now: float) -> Outcome:
+        """Process the records of a response."""
         before, buffer = self.buffer.fetch_offset, self.buffer
-        if data.diverging_epoch.epoch >= 0:
-            return Outcome.TRUNCATED
-        if data.preferred_read_replica not in (-1, node_id):
-            return Outcome.ELSEWHERE
-        buffer.high_water_mark = data.high_watermark
-        if data.records:
-            buffer.add(data.records, zero_copy=True, aborted=data.aborted_transactions or ())
+        buffer.high_water_mark = records.high_watermark
+        if records.data:
+            buffer.add(records.data, zero_copy=records.zero_copy, aborted=records.aborted or ())
         brought = buffer.fetch_offset - before
         if not brought and buffer.framing_error is None:
             # records before the high watermark exist, even if they were not returned
-            there = data.high_watermark > before
-            self.log_end, self.hidden_until = (None, data.high_watermark) if there else (before, None)
+            there = records.high_watermark > before
+            self.log_end, self.hidden_until = (None, records.high_watermark) if there else (before, None)
             return Outcome.NOTHING
+        assert records.data is not None
         if brought:
-            self._learn(len(data.records), brought)
+            self._learn(len(records.data), brought)
         self.succeeded(now)
-        if data.log_start_offset > before and (first := batch_at(data.records)) is not None:
+        if records.log_start_offset > before and (first := batch_at(records.data)) is not None:
             # the gap is not due to compaction: the records were deleted since
-            self.missing = (before, min(first.base_offset, data.log_start_offset, self.end))
+            self.missing = (before, min(first.base_offset, records.log_start_offset, self.end))
             return Outcome.LOST if first.base_offset > before else Outcome.NEWS
         return Outcome.NEWS
 

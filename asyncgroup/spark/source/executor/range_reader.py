@@ -225,9 +225,9 @@ class RangeReader:
     async def _take(self, fetch: RangeFetch, response: m.FetchResponse) -> None:
         unanswered = dict(fetch.asked)
         empty: set[TopicPartition] = set()
-        for asked, data in fetch.parts(response):
+        for asked, outcome in fetch.outcomes(response):
             unanswered.pop(asked.progress.tp, None)
-            if not await self._answers.take(asked, data, response, fetch.node_id):
+            if not await self._answers.take(asked, outcome):
                 empty.add(asked.progress.tp)
         if 0 < len(empty) < len(fetch.asked):
             now = asyncio.get_running_loop().time()
