@@ -1,4 +1,4 @@
-"""Pure functions of fetching: the plan and its order, the Fetch request, and the actions for error codes."""
+"""Pure functions of fetching: the plan and its order, and the Fetch request."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.fetch_outcome import FETCH_ACTIONS, FetchAction
 from asyncgroup.consumer.fetch_plan import SHORT_WAIT, build_fetch_request, make_plan
 from asyncgroup.consumer.fetch_position import FetchPosition
 from asyncgroup.consumer.fetch_session import TOPIC_ID_VERSION, PartitionData, SessionRequest
 from asyncgroup.consumer.partition_consumer import partition_of
-from asyncgroup.error_codes import is_retriable
-from asyncgroup.errors import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.testing import run_virtual
 from asyncgroup.wire import messages as m
@@ -136,18 +133,3 @@ def test_a_plan_of_real_consumers() -> None:
         assert wanting.is_buffer_full, "in-flight bytes count"
 
     run_virtual(story())
-
-
-def test_actions_are_those_of_kafka() -> None:
-    """Retriable codes must not be raised to the reader, final ones must be, and every code needs an action."""
-    assert {code for code, action in FETCH_ACTIONS.items() if action is FetchAction.DELIVER} == {
-        ErrorCode.NONE
-    }
-    assert {code for code, action in FETCH_ACTIONS.items() if action is FetchAction.RESET} == {
-        ErrorCode.OFFSET_OUT_OF_RANGE
-    }
-    for code, action in FETCH_ACTIONS.items():
-        if action is FetchAction.FAIL:
-            assert not is_retriable(code) or code == ErrorCode.CORRUPT_MESSAGE
-        if is_retriable(code) and code != ErrorCode.CORRUPT_MESSAGE:
-            assert action is FetchAction.REDISPATCH
