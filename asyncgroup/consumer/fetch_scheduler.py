@@ -201,8 +201,11 @@ class FetchScheduler:
             case OutOfRange() | Fatal() if self._leave_follower(
                 partition, partition.fetch_failures.redirected, now
             ):
-                # the leader may have what a follower lacks, so only its error counts
-                self._move(partition, now)
+                # the leader may have what a follower lacks, so only its error counts. A follower to which the leader
+                # would send it again is avoided from now on, so no pause is needed
+                self.states.leave_broker(partition)
+                partition.fetch_failures.redirected = True
+                self.states.assign(partition, now)
             case OutOfRange():
                 self.resets.reset(partition, now)
             case Fatal(error) | TooLarge(error):

@@ -274,6 +274,22 @@ def test_errors_of_a_follower_lead_back_to_the_leader(outcome: FetchOutcome) -> 
     assert (partition.state, partition.node_id, partition.error) == (FetchState.FETCHING, 1, None)
 
 
+@pytest.mark.parametrize("outcome", [OutOfRange(OUT_OF_RANGE), Fatal(UNAUTHORIZED)])
+def test_a_follower_that_refuses_the_first_fetch_is_avoided_and_the_leader_asked_at_once(
+    outcome: FetchOutcome,
+) -> None:
+    """The request to the leader has no rack id, so that it cannot advise the follower again: there is no busy loop."""
+    story = Story(rack_id="a")
+    partition = story.add()
+    story.fetch(ReadReplica(3))
+    story.fetch(outcome, node_id=3)
+    assert (partition.state, partition.node_id, partition.error) == (FetchState.FETCHING, 1, None)
+    plan = story.plan()
+    assert plan is not None
+    assert not plan.send_rack
+    assert partition.fetch_position.is_avoiding_replica(story.now)
+
+
 # -- errors for the reader ---------------------------------------------------------------------------------------------
 
 
