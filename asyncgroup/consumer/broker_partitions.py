@@ -11,7 +11,12 @@ from collections.abc import Iterable
 
 from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.fetch_outcome import FetchOutcomes, fetch_outcomes, response_partitions
+from asyncgroup.consumer.fetch_outcome import (
+    FetchOutcomes,
+    fetch_outcomes,
+    missing_outcomes,
+    response_partitions,
+)
 from asyncgroup.consumer.fetch_plan import (
     MAIN_LANE,
     SHORT_WAIT,
@@ -164,28 +169,31 @@ class BrokerPartitions:
 
     # --- requests and responses ---------------------------------------------------------------------------------
 
+    def _session_of(self, plan: FetchPlan) -> FetchSession | None:
+        return self.session if plan.lane == MAIN_LANE else None
+
     def build_request(self, plan: FetchPlan, config: ConsumerConfig, version: int) -> m.FetchRequest:
         """Return the request of a plan in a version; the session assumes that the broker receives it."""
         wanted = plan.wanted
-        is_main = plan.lane == MAIN_LANE
-        sent = self.session.next_request(wanted, version) if is_main else sessionless_request(wanted)
+        session = self._session_of(plan)
+        sent = sessionless_request(wanted) if session is None else session.next_request(wanted, version)
         return build_fetch_request(sent, config, plan.max_wait, version, send_rack=plan.send_rack)
 
     def read_response(
         self, plan: FetchPlan, response: m.FetchResponse, config: ConsumerConfig
     ) -> FetchOutcomes:
         """Return a response's outcomes; none if a new session has to be started. Raises BrokerError, ProtocolError."""
-        is_main = plan.lane == MAIN_LANE
+        session = self._session_of(plan)
         if response.error_code:
-            if is_main and self.session.handle_error(response.error_code):
+            if session is not None and session.handle_error(response.error_code):
                 _log.debug("node %d: a new fetch session after error %d", self.node_id, response.error_code)
                 return FetchOutcomes([], [], 0)
             raise BrokerError(response.error_code, f"fetch from node {self.node_id}")
         wanted = plan.wanted
         found = response_partitions(response, {data.topic_id: tp.topic for tp, data in wanted.items()})
-        if is_main:
-            self.session.handle_response(response, [tp for tp, _ in found])
-        return fetch_outcomes(
+        if session is not None:
+            session.handle_response(response, [tp for tp, _ in found])
+        outcomes = fetch_outcomes(
             found,
             response,
             wanted,
@@ -193,6 +201,10 @@ class BrokerPartitions:
             response_limit=response_limit(config),
             max_response_size=config.max_response_size,
         )
+        is_throttled = not found and response.throttle_time_ms > 0  # then it was not processed (KIP-219)
+        if session is None and not is_throttled:
+            outcomes.partitions.extend(missing_outcomes(wanted, found, self.node_id))
+        return outcomes
 
     def give_up(self, plan: FetchPlan) -> None:
         """End a fetch without waiting for its response, as none of its partitions is wanted any more."""
@@ -201,5 +213,6 @@ class BrokerPartitions:
 
     def response_lost(self, plan: FetchPlan) -> None:
         """Start a new session with the next request: the outcome of the last one is unknown."""
-        if plan.lane == MAIN_LANE:
-            self.session.invalidate()
+        session = self._session_of(plan)
+        if session is not None:
+            session.invalidate()

@@ -37,6 +37,7 @@ __all__ = [
     "TooLarge",
     "fetch_action",
     "fetch_outcomes",
+    "missing_outcomes",
     "partition_outcome",
     "response_partitions",
 ]
@@ -188,6 +189,22 @@ def fetch_outcomes(
             outcome = partition_outcome(tp, data, response, node_id, zero_copy=len(filled) == 1)
         outcomes.append((tp, outcome))
     return FetchOutcomes(outcomes, served, sum(map(len, filled.values())))
+
+
+def missing_outcomes(
+    wanted: Iterable[TopicPartition], found: Iterable[tuple[TopicPartition, Any]], node_id: int
+) -> list[tuple[TopicPartition, FetchOutcome]]:
+    """Return the outcomes of partitions that a response lacks, though it has to name all as there is no session.
+
+    Java takes such a response for invalid as a whole (`FetchSessionHandler.verifyFullFetchResponsePartitions`).
+    """
+    named = {tp for tp, _ in found}
+    code, what = ErrorCode.UNKNOWN_SERVER_ERROR, "the response lacks the partition"
+    return [
+        (tp, Retriable(BrokerError(code, f"fetch of {tp} from node {node_id}", what)))
+        for tp in wanted
+        if tp not in named
+    ]
 
 
 def partition_outcome(

@@ -38,6 +38,7 @@ from asyncgroup.errors import (
 )
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
+from asyncgroup.wire import messages as m
 from tests.consumer.support import batch
 
 NOT_LEADER = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "fetch")
@@ -154,6 +155,28 @@ def test_the_express_lane_is_used_only_while_the_main_lane_waits() -> None:
     assert short.max_wait == SHORT_WAIT
     story.scheduler.apply(story.states.brokers[1], express, FetchOutcomes([], [], 0), story.now)
     assert story.plan(lane=EXPRESS_LANE) is None
+
+
+def test_a_response_without_a_session_has_to_name_all_partitions() -> None:
+    """Else a broker that leaves one out would be asked for it again and again without a pause."""
+    story = Story(fetch_max_wait=5.0)
+    story.add(0)
+    second = story.add(1)
+    second.pause()
+    story.plan()
+    second.resume()
+    express = story.plan(lane=EXPRESS_LANE)
+    assert express is not None
+    broker = story.states.brokers[1]
+    throttled = broker.read_response(express, m.FetchResponse(throttle_time_ms=10), story.config)
+    assert throttled.partitions == [], "the broker has not processed the request"
+    outcomes = broker.read_response(express, m.FetchResponse(), story.config)
+    ((tp, outcome),) = outcomes.partitions
+    assert tp == second.tp
+    assert isinstance(outcome, Retriable)
+    story.scheduler.apply(broker, express, outcomes, story.now)
+    assert second.state is FetchState.LEADERLESS
+    assert "orders-1 from node 1" in str(story.reported[0])
 
 
 def test_an_outcome_is_ignored_after_a_seek() -> None:
