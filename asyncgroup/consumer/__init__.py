@@ -12,14 +12,14 @@ interceptors and hand the records out.
 
 The modules:
 
-- `partition` is a partition's private state (with `fetch_position`, `buffer`, `decoding`, `aborted`, `lazy_records`),
-  `partition_consumer` the public object over it, with `interceptors`; `merged_reader` and `ready_queue` read several
-  partitions as one.
+- `partition` is a partition's private state (with `fetch_state`, `fetch_position`, `buffer`, `decoding`, `aborted`,
+  `lazy_records`, `stall_check`), `budget` what it may hold, `partition_consumer` the public object over it, with
+  `interceptors`; `merged_reader` and `ready_queue` read several partitions as one.
 - `fetch_scheduler` plans requests and applies outcomes, on the states of `partition_states` (with `retries` and
   `leader_watch`) and for each broker on `broker_partitions` (`fetch_plan`, `fetch_session`).
 - `fetch_outcome` says what a response means for each partition, `validation` what an epoch's end means (KIP-320),
   `offset_resets` (`resets`, `list_offsets`) where reading continues if a position is not in the log.
-- `fetcher` and `broker_task` send the requests and wait.
+- `fetcher` and `broker_task` send the requests (`fetch_requests`) and wait; Spark's range reader has tasks of its own.
 - `offset_lookups` implements the offset lookups of `consumer`.
 """
 

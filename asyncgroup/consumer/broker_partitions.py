@@ -45,11 +45,11 @@ class BrokerPartitions:
 
     The main lane uses a fetch session (KIP-227). A partition that is paused, full, or in flight on the express lane is
     removed from it, so that no partition is fetched twice. The express lane uses no session: its fetches are few and short,
-    and a broker has only a thousand sessions for all of its clients.
+    and a broker has only a thousand sessions for all of its clients. For the same reason a client of few fetches has none.
     """
 
-    def __init__(self, session: FetchSession) -> None:
-        self.node_id = session.node_id
+    def __init__(self, node_id: int, session: FetchSession | None) -> None:
+        self.node_id = node_id
         self.session = session
         self.awaits_validation = False
         """Whether a partition has entered AWAIT_VALIDATION since the last validation was planned."""

@@ -9,12 +9,10 @@ from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.broker_partitions import BrokerPartitions
 from asyncgroup.consumer.fetch_plan import EXPRESS_LANE, MAIN_LANE, FetchPlan, lanes_of
-from asyncgroup.consumer.fetch_scheduler import FetchScheduler, Validation
-from asyncgroup.consumer.fetch_session import TOPIC_ID_VERSION
-from asyncgroup.consumer.validation import build_epoch_request, epoch_end_offsets
-from asyncgroup.errors import AsyncGroupError, UnsupportedVersionError
+from asyncgroup.consumer.fetch_requests import send_fetch, validate_positions
+from asyncgroup.consumer.fetch_scheduler import FetchScheduler
+from asyncgroup.errors import AsyncGroupError
 from asyncgroup.lifecycle import cancel_and_wait
-from asyncgroup.wire import messages as m
 
 __all__ = ["BrokerTask"]
 
@@ -152,7 +150,10 @@ class BrokerTask:
             async with asyncio.timeout(None) as scope:
                 received = self._received_bytes(plan.lane)
                 self._pending[plan.lane] = _PendingFetch(plan, scope, self._time(), received)
-                response = await self._send(plan, lane)
+                timeout = self._config.request_timeout + plan.max_wait
+                response = await send_fetch(
+                    self._cluster, self.broker, plan, self._config, lane=lane, timeout=timeout
+                )
             outcomes = self.broker.read_response(plan, response, self._config)
         except TimeoutError:  # `give_up_unwanted`: all of its partitions have moved
             self._cluster.abandon_lane(self.node_id, lane)
@@ -173,36 +174,10 @@ class BrokerTask:
             self._pending.pop(plan.lane, None)
             self.wake()
 
-    async def _send(self, plan: FetchPlan, lane: str) -> m.FetchResponse:
-        all_known = all(planned.wanted.topic_id != m.NO_UUID for planned in plan.partitions.values())
-        return await self._cluster.request_versioned(
-            self.node_id,
-            m.FetchRequest,
-            lambda version: self.broker.build_request(plan, self._config, version),
-            lane=lane,
-            timeout=self._config.request_timeout + plan.max_wait,
-            highest=None if all_known else TOPIC_ID_VERSION - 1,
-        )
-
     async def _run_validation(self) -> None:
         while True:
             await self._validate.wait()
             self._validate.clear()
             if validation := self._scheduler.plan_validation(self.broker):
-                await self._send_validation(validation)
+                await validate_positions(self._cluster, self._scheduler, self.broker, validation, self._time)
             self.wake()
-
-    async def _send_validation(self, validation: Validation) -> None:
-        try:
-            response = await self._cluster.request_versioned(
-                self.node_id,
-                m.OffsetForLeaderEpochRequest,
-                lambda version: build_epoch_request(validation.values(), version),
-            )
-        except UnsupportedVersionError:
-            self._scheduler.skip_validation(validation)
-        except AsyncGroupError as error:
-            self._scheduler.validation_failed(self.broker, validation, error, self._time())
-        else:
-            ends = epoch_end_offsets(response)
-            self._scheduler.apply_validation(self.broker, validation, ends, self._time())

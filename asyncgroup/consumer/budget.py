@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
-__all__ = ["Budget"]
+from typing import Protocol
+
+__all__ = ["Budget", "PartitionBudget"]
+
+
+class PartitionBudget(Protocol):
+    """How much of a partition may be held and fetched."""
+
+    @property
+    def fetch_size(self) -> int:
+        """Bytes to fetch at once."""
+
+    def allows(self, held: int, /) -> bool:
+        """Return whether a partition that holds `held` bytes (in-flight ones included) may be fetched."""
+
+    def may_resume(self, held: int, /) -> bool:
+        """Return whether a stalled partition may be fetched again."""
 
 
 class Budget:

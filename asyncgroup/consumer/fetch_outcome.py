@@ -89,10 +89,10 @@ class FetchedRecords(NamedTuple):
     data: Buffer | None
     high_watermark: int
     log_start_offset: int
-    last_stable_offset: int
-    aborted: Iterable[ListedTransaction] | None
+    last_stable_offset: int = -1
+    aborted: Iterable[ListedTransaction] | None = None
     """The aborted transactions that overlap `data` (`read_committed` only)."""
-    zero_copy: bool
+    zero_copy: bool = False
     """Whether `data` need not be copied, as the response has records of no other partition."""
 
 

@@ -17,6 +17,7 @@ from asyncgroup.wire import messages as m
 __all__ = [
     "EXPRESS_LANE",
     "MAIN_LANE",
+    "NO_LIMIT",
     "SHORT_WAIT",
     "FetchPlan",
     "PlannedFetch",
@@ -34,6 +35,9 @@ EXPRESS_LANE: Final = "fetch-express"
 
 SHORT_WAIT: Final = 0.02
 """Seconds of `max_wait` for a fetch that had to leave out a partition, so that the next fetch can have it soon."""
+
+NO_LIMIT: Final = float("inf")
+"""`request_bytes` of a client whose partitions are all asked for at once."""
 
 RESPONSE_SHARE: Final = 8
 """A response may have at most 1/8 of `buffer_bytes`: while its partitions are copied out of it, it takes memory beyond the
@@ -72,6 +76,12 @@ class FetchPlan(NamedTuple):
         """The part of the plan that goes into the request."""
         return {tp: planned.wanted for tp, planned in self.partitions.items()}
 
+    @property
+    def highest_version(self) -> int | None:
+        """The highest usable version of Fetch, None for no limit: newer ones need the id of every topic."""
+        all_known = all(planned.wanted.topic_id != m.NO_UUID for planned in self.partitions.values())
+        return None if all_known else TOPIC_ID_VERSION - 1
+
 
 def lanes_of(lane_suffix: str) -> set[str]:
     """Return the fetch lanes of one client."""
@@ -81,18 +91,25 @@ def lanes_of(lane_suffix: str) -> set[str]:
 def make_plan(
     partitions: Iterable[TopicPartitionState],
     epochs: Mapping[TopicPartition, int],
-    fetch_size: int,
     max_wait: float,
+    *,
+    request_bytes: float = NO_LIMIT,
 ) -> FetchPlan:
-    """Plan a fetch of all fetchable partitions in the given order, `fetch_size` bytes of each.
+    """Plan a fetch of the fetchable partitions in the given order, as many bytes of each as its budget says.
 
-    `epochs` are the leaders' epochs. If a partition is left out because its buffer is full, `max_wait` is at most
-    `SHORT_WAIT`, so that it does not wait for a long poll of the others once its reader makes room.
+    `epochs` are the leaders' epochs. Partitions are added until they ask for `request_bytes` together. If one is left out
+    because its buffer is full, `max_wait` is at most `SHORT_WAIT`, so that it does not wait for a long poll of the others
+    once its reader makes room.
     """
     planned = {}
     left_out = False
+    bytes_left = request_bytes
     for partition in partitions:
+        if bytes_left <= 0:
+            break
         if partition.is_fetchable:
+            fetch_size = partition.budget.fetch_size
+            bytes_left -= fetch_size
             tp = partition.tp
             epoch = epochs.get(tp, -1)
             wanted = PartitionData(

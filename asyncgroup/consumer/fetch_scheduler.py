@@ -24,7 +24,7 @@ from asyncgroup.consumer.fetch_outcome import (
     Retriable,
     TooLarge,
 )
-from asyncgroup.consumer.fetch_plan import MAIN_LANE, SHORT_WAIT, FetchPlan, make_plan
+from asyncgroup.consumer.fetch_plan import MAIN_LANE, NO_LIMIT, SHORT_WAIT, FetchPlan, make_plan
 from asyncgroup.consumer.fetch_position import EpochEndOffset
 from asyncgroup.consumer.fetch_state import FetchState
 from asyncgroup.consumer.offset_resets import OffsetResets
@@ -63,13 +63,22 @@ Validation = dict[TopicPartition, PositionCheck]
 class FetchScheduler:
     """Plans the requests about partitions and applies the outcomes to their states.
 
-    Nothing here waits; `now` is the loop's time.
+    Nothing here waits; `now` is the loop's time. A fetch asks for about `request_bytes` at most, beginning with the
+    partitions that have waited longest.
     """
 
-    def __init__(self, states: PartitionStates, config: ConsumerConfig, clock: MillisClock) -> None:
+    def __init__(
+        self,
+        states: PartitionStates,
+        config: ConsumerConfig,
+        clock: MillisClock,
+        *,
+        request_bytes: float = NO_LIMIT,
+    ) -> None:
         self.states = states
         self.resets = OffsetResets(states, config, clock)
         self._config = config
+        self._request_bytes = request_bytes
 
     def __repr__(self) -> str:
         return f"<FetchScheduler of {self.states}>"
@@ -84,7 +93,7 @@ class FetchScheduler:
         candidates, max_wait = broker.candidates(lane, self._config.fetch_max_wait)
         epochs: dict[TopicPartition, int] = {}
         idle = [partition for partition in candidates if self._check_position(broker, partition, epochs, now)]
-        plan = make_plan(idle, epochs, self.states.budget.fetch_size, max_wait)
+        plan = make_plan(idle, epochs, max_wait, request_bytes=self._request_bytes)
         if not plan.partitions:
             return None
         plan = plan._replace(node_id=broker.node_id, lane=lane)
@@ -181,14 +190,7 @@ class FetchScheduler:
         """Take the step that a partition's outcome asks for."""
         match outcome:
             case FetchedRecords():
-                partition.fetched(
-                    outcome.data,
-                    outcome.high_watermark,
-                    outcome.log_start_offset,
-                    zero_copy=outcome.zero_copy,
-                    last_stable_offset=outcome.last_stable_offset,
-                    aborted=outcome.aborted,
-                )
+                partition.fetched(outcome)
             case Diverged(end):
                 self._complete_validation(partition, end, now)
             case ReadReplica(replica):

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NoReturn
 from uuid import UUID
 
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.aborted import ListedTransaction
-from asyncgroup.consumer.budget import Budget
+from asyncgroup.consumer.budget import PartitionBudget
 from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.consumer.decoding import BatchDecoder
 from asyncgroup.consumer.error_stream import ErrorStream
+from asyncgroup.consumer.fetch_outcome import FetchedRecords
 from asyncgroup.consumer.fetch_position import FetchPosition
 from asyncgroup.consumer.fetch_state import NO_NODE, FetchState
 from asyncgroup.consumer.interceptors import Interceptors
@@ -27,7 +27,6 @@ from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.messages import NO_UUID
-from asyncgroup.wire.primitives import Buffer
 
 __all__ = ["TopicPartitionState"]
 
@@ -49,12 +48,15 @@ class TopicPartitionState:
       which reading continues, which is not before the mark.
     """
 
+    end_offset: float = float("inf")
+    """From here on nothing is fetched, though records beyond it come if they are in the same batches."""
+
     def __init__(
         self,
         tp: TopicPartition,
         offset: int,
         config: ConsumerConfig,
-        budget: Budget,
+        budget: PartitionBudget,
         hooks: Hooks,
         leader_epoch: int = -1,
     ) -> None:
@@ -206,7 +208,8 @@ class TopicPartitionState:
     @property
     def _is_idle(self) -> bool:
         waits = self.paused or self.stalled or self.ended or self.seek_target is not None
-        return waits or self.error is not None or self.buffer.framing_error is not None
+        is_complete = self.buffer.fetch_offset >= self.end_offset
+        return waits or is_complete or self.error is not None or self.buffer.framing_error is not None
 
     @property
     def is_fetchable(self) -> bool:
@@ -218,28 +221,15 @@ class TopicPartitionState:
         """Whether only its full buffer keeps the partition out of the next fetch, until its reader makes room."""
         return not self._is_idle and not self.budget.allows(self.buffer.bytes + self.reserved)
 
-    def fetched(
-        self,
-        data: Buffer | None,
-        high_water_mark: int,
-        log_start_offset: int,
-        *,
-        zero_copy: bool,
-        last_stable_offset: int = -1,
-        aborted: Iterable[ListedTransaction] | None = None,
-    ) -> None:
-        """Add what a broker returned. Bytes that do not form record batches raise to the reader after the records before.
-
-        `zero_copy`: `data` need not be copied, as the response has records of no other partition. `aborted` lists the
-        aborted transactions that overlap `data` (`read_committed` only).
-        """
-        self.high_water_mark = high_water_mark
-        self.log_start_offset = log_start_offset
-        self.last_stable_offset = last_stable_offset
-        self.buffer.high_water_mark = high_water_mark
-        if data:
+    def fetched(self, records: FetchedRecords) -> None:
+        """Add what a broker returned. Bytes that do not form record batches raise to the reader after the records before."""
+        self.high_water_mark = records.high_watermark
+        self.log_start_offset = records.log_start_offset
+        self.last_stable_offset = records.last_stable_offset
+        self.buffer.high_water_mark = records.high_watermark
+        if records.data:
             buffer = self.buffer
-            buffer.add(data, zero_copy=zero_copy, aborted=aborted or ())
+            buffer.add(records.data, zero_copy=records.zero_copy, aborted=records.aborted or ())
             self.changed.set()
             if buffer.records_end < buffer.fetch_offset:
                 self.on_skipped_range(buffer.records_end, buffer.fetch_offset, buffer.fetched_epoch)
@@ -363,11 +353,16 @@ class TopicPartitionState:
 
     def raise_error(self) -> NoReturn:
         """Raise the error for the reader; fetching goes on."""
-        error, self.error = self.error, None
+        error = self.take_error()
         assert error is not None
+        raise error
+
+    def take_error(self) -> Exception | None:
+        """Return the error for the reader, if there is one; fetching goes on."""
+        error, self.error = self.error, None
         self._update()
         self.wake_fetcher()
-        raise error
+        return error
 
     # --- the user's steps ---------------------------------------------------------------------------------------
 

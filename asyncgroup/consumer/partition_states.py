@@ -63,7 +63,7 @@ class PartitionStates:
         wake: Callable[[int], None],
         wake_timer: Callable[[FetchState], None],
         report: Callable[[Iterable[TopicPartitionState], Exception], None],
-        sessions: dict[int, FetchSession],
+        sessions: dict[int, FetchSession] | None,
     ) -> None:
         self.metadata = metadata
         self.report = report
@@ -72,7 +72,7 @@ class PartitionStates:
         self.brokers: dict[int, BrokerPartitions] = {}
         self._wake = wake
         self._wake_timer = wake_timer
-        self._sessions = sessions  # by node id
+        self._sessions = sessions  # by node id; None for fetches without sessions
         self._retries = Retries(config, backoff)
         self._watch = LeaderWatch(lambda: metadata.view, config, rng)
 
@@ -127,14 +127,19 @@ class PartitionStates:
             self.leave_broker(partition)
         broker = self.brokers.get(node_id)
         if broker is None:
-            session = self._sessions.setdefault(node_id, FetchSession(node_id))
-            session.invalidate()
-            broker = self.brokers[node_id] = BrokerPartitions(session)
+            broker = self.brokers[node_id] = BrokerPartitions(node_id, self._session(node_id))
         partition.fetch_state = FetchState.FETCHING
         partition.retry_at = NEVER
         broker.add(partition)
         partition.wake_fetcher = partial(self._wake, node_id)
         self._wake(node_id)
+
+    def _session(self, node_id: int) -> FetchSession | None:
+        if self._sessions is None:
+            return None
+        session = self._sessions.setdefault(node_id, FetchSession(node_id))
+        session.invalidate()
+        return session
 
     def enter(self, partition: TopicPartitionState, state: FetchState, retry_at: float) -> None:
         """Enter LEADERLESS or AWAIT_RESET until `retry_at`."""

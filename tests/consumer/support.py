@@ -12,6 +12,7 @@ from aiokafka.record.util import calc_crc32c
 
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.budget import Budget
+from asyncgroup.consumer.fetch_outcome import FetchedRecords
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.partition_consumer import Interceptor, PartitionConsumer, partition_of
 from asyncgroup.hooks import Hooks
@@ -127,4 +128,6 @@ def feed(
     """Pass batches to the consumer as a broker's response."""
     data = b"".join(batches)
     partition = consumer if isinstance(consumer, TopicPartitionState) else partition_of(consumer)
-    partition.fetched(data, 1 << 40 if high_water_mark is None else high_water_mark, 0, zero_copy=True)
+    partition.fetched(
+        FetchedRecords(data, 1 << 40 if high_water_mark is None else high_water_mark, 0, zero_copy=True)
+    )

@@ -14,6 +14,7 @@ from asyncgroup.broker.log.record_reader import read_records
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.aborted import AbortedTransactions
 from asyncgroup.consumer.buffer import RecordBuffer
+from asyncgroup.consumer.fetch_outcome import FetchedRecords
 from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.wire import messages as m
@@ -223,7 +224,7 @@ def feed(consumer, log: PartitionLog) -> None:
     data = log.read(offset, LIMIT, end=end)
     aborted = [ListedTransaction(*one[:2]) for one in log.aborted_transactions(offset, data)]
     partition_of(consumer).fetched(
-        data, log.high_watermark, 0, zero_copy=True, last_stable_offset=end, aborted=aborted
+        FetchedRecords(data, log.high_watermark, 0, zero_copy=True, last_stable_offset=end, aborted=aborted)
     )
 
 
@@ -261,5 +262,5 @@ async def test_only_a_skipped_range_at_the_end_is_reported():
 @pytest.mark.asyncio
 async def test_lag_of_a_read_uncommitted_reader_counts_up_to_the_high_water_mark():
     consumer = make_consumer()
-    partition_of(consumer).fetched(batch(b"a"), 3, 0, zero_copy=True, last_stable_offset=1)
+    partition_of(consumer).fetched(FetchedRecords(batch(b"a"), 3, 0, zero_copy=True, last_stable_offset=1))
     assert consumer.lag == 3

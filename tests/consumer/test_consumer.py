@@ -183,7 +183,7 @@ async def test_a_fetchers_bug_is_raised_to_the_readers(
 ) -> None:
     """A programming error must not leave readers waiting without end (aiokafka #983)."""
 
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
     consumer = await Consumer(brokers.bootstrap_servers).__aenter__()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -24,12 +24,19 @@ FETCH_VERSIONS = range(4, 19)
 IDS = {name: uuid.UUID(int=number + 1) for number, name in enumerate("abc")}
 
 
+class FetchSize(NamedTuple):
+    """The part of a budget that a plan uses."""
+
+    fetch_size: int
+
+
 class Partition:
     """The part of a partition that a plan uses."""
 
     def __init__(self, tp: TopicPartition, state: str, offset: int = 0, version: int = 0) -> None:
         self.tp, self.fetch_offset, self.version = tp, offset, version
         self.fetched_epoch, self.fetch_position = version - 1, FetchPosition()
+        self.budget = FetchSize(1000 * (tp.partition + 1))
         self.is_fetchable, self.is_buffer_full = state == "wants", state == "full"
 
 
@@ -45,15 +52,32 @@ def test_a_plan_has_all_fetchable_partitions_in_the_given_order(names, data, max
         for number, (name, state) in enumerate(zip(names, states, strict=True))
     ]
     epochs = {consumer.tp: 5 for consumer in consumers[::2]}
-    plan = make_plan(consumers, epochs, 4096, max_wait)
+    plan = make_plan(consumers, epochs, max_wait)
     wanted = [consumer for consumer in consumers if consumer.is_fetchable]
     assert list(plan.partitions) == [consumer.tp for consumer in wanted]
     for consumer in wanted:
         epoch = epochs.get(consumer.tp, -1)
-        wanted = PartitionData(consumer.fetch_offset, epoch, 4096, consumer.version - 1)
+        size = consumer.budget.fetch_size
+        wanted = PartitionData(consumer.fetch_offset, epoch, size, consumer.version - 1)
         assert plan.partitions[consumer.tp] == (consumer, consumer.version, wanted)
     # a partition that is full now may become fetchable soon: the fetch must not wait at the broker for long
     assert plan.max_wait == (min(max_wait, SHORT_WAIT) if "full" in states else max_wait)
+
+
+@given(st.lists(st.booleans(), max_size=12), st.integers(1, 30_000))
+def test_a_plan_asks_for_as_many_bytes_as_a_request_may(fetchable: list[bool], limit: int) -> None:
+    """The first partitions come first, so that those left out are first next time; one is always asked for."""
+    consumers = [
+        Partition(TopicPartition("a", number), "wants" if wants else "idle")
+        for number, wants in enumerate(fetchable)
+    ]
+    plan = make_plan(consumers, {}, 0.5, request_bytes=limit)
+    wanted = [consumer for consumer in consumers if consumer.is_fetchable]
+    assert list(plan.partitions) == [consumer.tp for consumer in wanted[: len(plan.partitions)]]
+    sizes = [planned.wanted.max_bytes for planned in plan.partitions.values()]
+    assert sum(sizes[:-1]) < limit
+    assert bool(sizes) == bool(wanted)
+    assert len(sizes) == len(wanted) or sum(sizes) >= limit
 
 
 def said(*tps: TopicPartition) -> SessionRequest:
@@ -124,9 +148,9 @@ def test_a_plan_of_real_consumers() -> None:
         everyone = (full, paused, ended, failed)
         assert [c.is_fetchable for c in everyone] == [False] * 4
         assert [c.is_buffer_full for c in everyone] == [True, False, False, False]
-        plan = make_plan([wanting], {}, 50, 0.5)
+        plan = make_plan([wanting], {}, 0.5)
         assert plan.partitions[wanting.tp] == (wanting, 0, PartitionData(0, -1, 50))
-        plan = make_plan([full, sought], {}, 50, 0.5)
+        plan = make_plan([full, sought], {}, 0.5)
         assert plan.partitions[sought.tp] == (sought, 1, PartitionData(40, -1, 50))
         assert plan.max_wait == SHORT_WAIT
         wanting.reserved = 180

@@ -179,6 +179,19 @@ def test_a_response_without_a_session_has_to_name_all_partitions() -> None:
     assert "orders-1 from node 1" in str(story.reported[0])
 
 
+def test_a_partition_with_an_end_is_fetched_up_to_it() -> None:
+    story = Story()
+    partition = story.add()
+    partition.end_offset = 4
+    story.fetch(records(batch(0, count=3, epoch=5)))
+    assert partition.is_fetchable
+    story.fetch(records(batch(3, count=3, epoch=5)))
+    assert (partition.fetch_offset, partition.is_fetchable, partition.is_buffer_full) == (6, False, False)
+    assert story.plan() is None
+    partition.end_offset = 7
+    assert story.plan() is not None
+
+
 def test_an_outcome_is_ignored_after_a_seek() -> None:
     story = Story()
     partition = story.add()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from asyncgroup.consumer.fetch_outcome import FetchedRecords
 from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import BrokerError, ConfigError, CorruptRecordsError, ErrorCode
 from asyncgroup.model import Record
@@ -105,7 +106,7 @@ async def test_several_readers_share_the_records() -> None:
 async def test_repr_shows_the_state() -> None:
     consumer = make_consumer()
     assert (consumer.lag, consumer.high_water_mark, consumer.log_start_offset) == (0, -1, -1)
-    partition_of(consumer).fetched(batch(0, count=4), 10, 0, zero_copy=True)
+    partition_of(consumer).fetched(FetchedRecords(batch(0, count=4), 10, 0, zero_copy=True))
     assert (consumer.topic, consumer.partition, consumer.initial_offset) == (*TP, 0)
     assert (consumer.lag, consumer.position) == (10, 0)
     await rest_of(consumer, 4)

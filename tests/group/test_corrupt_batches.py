@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 from aiokafka.record.util import calc_crc32c
 
+from asyncgroup.consumer.fetch_outcome import FetchedRecords
 from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.group.claim import Claim
@@ -43,7 +44,7 @@ def claim_of(session: Session) -> Claim:
 
 
 def feed(claim: Claim, *batches: bytes) -> None:
-    partition_of(claim.consumer).fetched(b"".join(batches), 1 << 40, 0, zero_copy=True)
+    partition_of(claim.consumer).fetched(FetchedRecords(b"".join(batches), 1 << 40, 0, zero_copy=True))
 
 
 def fed(*batches: bytes) -> Claim:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from asyncgroup.consumer.fetch_outcome import FetchedRecords
 from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import ConfigError, CorruptRecordsError, GroupClosed
 from asyncgroup.group.threads import BATCH_RECORDS, ThreadClaim, in_thread
@@ -44,7 +45,7 @@ class ThreadedRun:
 
     def feed(self, first: int, count: int, claim: int = 0) -> None:
         partition_of(self.claims[claim].consumer).fetched(
-            batch(first, count=count), 1 << 40, 0, zero_copy=True
+            FetchedRecords(batch(first, count=count), 1 << 40, 0, zero_copy=True)
         )
 
     async def end(self) -> None:
@@ -256,10 +257,14 @@ async def test_a_corrupt_batch_raises_in_the_thread_and_is_not_marked() -> None:
 
     run = ThreadedRun(work)
     good, bad = batch(0, count=3), with_bad_content(3, 4)
-    partition_of(run.claims[0].consumer).fetched(good + bad + batch(7, count=2), 1 << 40, 0, zero_copy=True)
+    partition_of(run.claims[0].consumer).fetched(
+        FetchedRecords(good + bad + batch(7, count=2), 1 << 40, 0, zero_copy=True)
+    )
     await run.start()
     await until(lambda: len(raised) == 1)
-    partition_of(run.claims[0].consumer).fetched(good + bad + batch(7, count=2), 1 << 40, 0, zero_copy=True)
+    partition_of(run.claims[0].consumer).fetched(
+        FetchedRecords(good + bad + batch(7, count=2), 1 << 40, 0, zero_copy=True)
+    )
     await until(lambda: len(raised) == 2)
     await run.end()
     assert seen == [0, 1, 2]
