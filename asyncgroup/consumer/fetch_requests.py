@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from asyncgroup.cluster import Cluster
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.broker_partitions import BrokerPartitions
 from asyncgroup.consumer.fetch_plan import FetchPlan
@@ -22,7 +22,7 @@ __all__ = ["look_up_offsets", "send_epoch_request", "send_fetch", "validate_posi
 
 
 async def send_fetch(
-    cluster: Cluster,
+    cluster: ClusterClient,
     broker: BrokerPartitions,
     plan: FetchPlan,
     config: ConsumerConfig,
@@ -42,7 +42,7 @@ async def send_fetch(
 
 
 async def send_epoch_request(
-    cluster: Cluster, node_id: int, checks: Iterable[PositionCheck]
+    cluster: ClusterClient, node_id: int, checks: Iterable[PositionCheck]
 ) -> dict[TopicPartition, tuple[int, EpochEndOffset]]:
     """Have a leader validate positions; return each partition's error code and end offset.
 
@@ -55,7 +55,7 @@ async def send_epoch_request(
 
 
 async def validate_positions(
-    cluster: Cluster,
+    cluster: ClusterClient,
     scheduler: FetchScheduler,
     broker: BrokerPartitions,
     validation: Validation,
@@ -73,7 +73,7 @@ async def validate_positions(
 
 
 async def look_up_offsets(
-    cluster: Cluster,
+    cluster: ClusterClient,
     scheduler: FetchScheduler,
     lookup: OffsetLookup,
     isolation: Isolation,

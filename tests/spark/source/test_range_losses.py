@@ -93,6 +93,34 @@ async def test_a_late_high_watermark_is_waited_for(brokers: EmbeddedCluster) -> 
     await releasing
 
 
+async def test_errors_while_the_start_of_the_log_is_looked_up(brokers: EmbeddedCluster) -> None:
+    fill(brokers, 100)
+    delete_before(brokers, 35)
+    brokers.faults.on("ListOffsets", times=3).error("NOT_LEADER_OR_FOLLOWER")
+    async with worker(brokers, fail_on_data_loss=False) as one:
+        assert await one.offsets(part(20, 50)) == list(range(35, 50))
+    assert now() < 5
+
+
+@pytest.mark.parametrize("fail", [True, False])
+async def test_a_new_leader_that_lacks_records_which_were_read(brokers: EmbeddedCluster, fail: bool) -> None:
+    """It is asked for the end of the last epoch before it is fetched from, as every consumer does (KIP-320)."""
+    fill(brokers, 300, size=300)
+
+    def cut(step: int) -> None:
+        if step == 1:
+            brokers.truncate(TOPIC, 0, 40, leader=2)
+            fill(brokers, 400, size=300)
+
+    async with worker(brokers, fetch_bytes=20_000, fail_on_data_loss=fail) as one:
+        if fail:
+            with pytest.raises(DataLossError, match=LOSS + ".*the log was truncated at offset 40"):
+                await one.offsets(part(0, 300), between=cut)
+        else:
+            assert await one.offsets(part(0, 300), between=cut) == list(range(300))
+    assert [exchange.node_id for exchange in brokers.history.of("OffsetForLeaderEpoch")] == [2]
+
+
 async def test_a_truncated_log(brokers: EmbeddedCluster) -> None:
     """Records after the truncation are others: with failOnDataLoss they must not be read as those of the range."""
     fill(brokers, 300, size=300)

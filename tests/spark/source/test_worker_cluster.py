@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from asyncgroup.columns import RecordColumns
-from asyncgroup.consumer.buffer import RecordBuffer
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.fetch_outcome import FetchedRecords
 from asyncgroup.model import TopicPartition
 from asyncgroup.security import Security, Tls
 from asyncgroup.spark.source.executor import worker_cluster
@@ -17,9 +18,9 @@ from tests.spark.source.reading import TOPIC, part, settings
 
 def read(end: int, *, partition: int = 0) -> RangeProgress:
     """Return a range that was read up to `end`, from a buffer with 20 records in two batches."""
-    tp = TopicPartition(TOPIC, partition)
-    progress = RangeProgress(part(0, end, partition), RecordBuffer(tp, 0, check_crcs=True))
-    progress.buffer.add(batch(0, count=10) + batch(10, count=10), zero_copy=True)
+    progress = RangeProgress(part(0, end, partition), ConsumerConfig())
+    records = FetchedRecords(batch(0, count=10) + batch(10, count=10), 20, 0, zero_copy=True)
+    progress.partition.fetched(records)
     while progress.read_into(RecordColumns()):
         pass
     return progress
@@ -29,9 +30,9 @@ def test_fetched_records_are_used_by_the_range_that_begins_there() -> None:
     left, tp = FetchedAhead(), TopicPartition(TOPIC, 0)
     left.put(read(7), 100.0)
     assert repr(left).startswith("<FetchedAhead of 1 partitions: ")
-    buffer = left.pop(tp, 7, 110.0)
-    assert buffer is not None
-    assert (buffer.position, buffer.fetch_offset) == (7, 20)
+    ahead = left.pop(tp, 7, 110.0)
+    assert ahead is not None
+    assert (ahead.position, ahead.fetch_offset) == (7, 20)
     assert left.pop(tp, 7, 110.0) is None
     assert repr(left) == "<FetchedAhead of 0 partitions: 0 bytes>"
 
@@ -52,7 +53,7 @@ def test_nothing_is_kept_of_an_unfinished_range() -> None:
 
 
 def test_fetched_records_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    size = read(7).buffer.bytes
+    size = read(7).partition.buffered_bytes
     monkeypatch.setattr(worker_cluster, "MAX_AHEAD_BYTES", 3 * size)
     left = FetchedAhead()
     for number in range(5):

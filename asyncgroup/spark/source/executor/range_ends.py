@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.consumer.validation import REPLICA_ID_VERSION, epoch_end_offsets
+from asyncgroup.consumer.fetch_requests import send_epoch_request
+from asyncgroup.consumer.partition import TopicPartitionState
+from asyncgroup.consumer.validation import PositionCheck
 from asyncgroup.errors import BrokerError, ErrorCode, UnsupportedVersionError
-from asyncgroup.model import TopicPartition
-from asyncgroup.wire import messages as m
 
 __all__ = ["leaders_end"]
 
 
-async def leaders_end(cluster: ClusterClient, tp: TopicPartition) -> int | None:
+async def leaders_end(cluster: ClusterClient, partition: TopicPartitionState) -> int | None:
     """Return the end offset of the leader's current epoch (OffsetForLeaderEpoch, KIP-101), after a metadata refresh.
 
     While a new leader waits for its followers, the high watermark may be lower than offsets that were read already; after
@@ -19,22 +19,19 @@ async def leaders_end(cluster: ClusterClient, tp: TopicPartition) -> int | None:
     BrokerError, TransportError.
     """
     await cluster.refresh()
+    tp = partition.tp
     info, leader = cluster.view.partition(*tp), cluster.view.leader(tp)
     if info is None or leader < 0:
         raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"end of {tp}")
-    if info.leader_epoch < 0:
+    epoch = info.leader_epoch
+    if epoch < 0:
         return None
-    asked, epoch = m.OffsetForLeaderEpochRequest, info.leader_epoch
-    topic = asked.OffsetForLeaderTopic(tp.topic, [asked.OffsetForLeaderPartition(tp.partition, epoch, epoch)])
+    check = PositionCheck(partition, partition.version, fetched_epoch=epoch, leader_epoch=epoch)
     try:
-        response = await cluster.request_versioned(
-            leader,
-            asked,
-            lambda version: asked(replica_id=-1 if version >= REPLICA_ID_VERSION else -2, topics=[topic]),
-        )
+        ends = await send_epoch_request(cluster, leader, [check])
     except UnsupportedVersionError:
         return None
-    code, end = epoch_end_offsets(response).get(tp, (ErrorCode.UNKNOWN_SERVER_ERROR, None))
+    code, end = ends.get(tp, (ErrorCode.UNKNOWN_SERVER_ERROR, None))
     if code or end is None:
         raise BrokerError(code, f"end of {tp} in the log of node {leader}")
     return end.end_offset if end.is_known else None

@@ -8,22 +8,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
 
 from asyncgroup.cluster import ClusterClient
+from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.columns import MalformedTimestamp
 from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.fetch_outcome import Diverged, FetchedRecords, FetchOutcomes, ReadReplica
+from asyncgroup.consumer.fetch_state import FetchState
 from asyncgroup.consumer.list_offsets import is_retriable_error
-from asyncgroup.errors import AsyncGroupError, BrokerError, CorruptRecordsError, RequestTimedOut
-from asyncgroup.lifecycle import cancel_and_wait
+from asyncgroup.consumer.partition import TopicPartitionState
+from asyncgroup.error_codes import is_retriable
+from asyncgroup.errors import (
+    AsyncGroupError,
+    BrokerError,
+    CorruptRecordsError,
+    NoBrokersError,
+    RequestTimedOut,
+)
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.arrow import ArrowBatches
-from asyncgroup.spark.source.errors import malformed_timestamp
-from asyncgroup.spark.source.executor.range_answers import RangeAnswers
-from asyncgroup.spark.source.executor.range_fetch import RangeFetch, plan_fetches
+from asyncgroup.spark.source.errors import brokers_unreachable, malformed_timestamp, no_progress
+from asyncgroup.spark.source.executor.range_ends import leaders_end
+from asyncgroup.spark.source.executor.range_fetcher import RangeFetcher
+from asyncgroup.spark.source.executor.range_loss import LossReports
 from asyncgroup.spark.source.executor.range_progress import RangeProgress
-from asyncgroup.wire import messages as m
+from asyncgroup.spark.source.executor.range_times import WaitingTime
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,36 +43,17 @@ __all__ = ["RangeReader"]
 
 _log = logging.getLogger("asyncgroup.spark")
 
-LANE: Final = "ranges"
-"""The purpose of the connections for fetching ranges; a waiting Fetch must not delay lookups."""
-
-NODES: Final = 4
-"""Maximum number of brokers with a Fetch in flight: each response may have `fetch_bytes` bytes."""
-
-LOST_PATIENCE: Final = 300.0
-"""Timeout in seconds of the request itself. Spark may suspend a task for minutes while a sink is slow; in that time the loop
-does not run, and the response waits in the kernel. The effective timeout is `request_timeout` of actual waiting.
+GONE_AFTER: Final = 10.0
+"""Seconds for which a partition must be missing in the metadata, or belong to a recreated topic, before it counts as
+deleted: a broker that has just started may have no metadata yet, or outdated metadata.
 """
 
-
-class _Flight:
-    """A Fetch in flight; `since` is the loop's time at which its timeout started."""
-
-    __slots__ = ("fetch", "since", "task")
-
-    def __init__(self, fetch: RangeFetch, task: asyncio.Task[None], since: float) -> None:
-        self.fetch = fetch
-        self.task = task
-        self.since = since
-
-    @property
-    def progresses(self) -> list[RangeProgress]:
-        """The requested ranges."""
-        return [asked.progress for asked in self.fetch.asked.values()]
+SHORT_AFTER: Final = 10.0
+"""Seconds without progress after which the leader of a log that seems to end before the range is asked for its end."""
 
 
 class RangeReader:
-    """Reads the ranges of one task, in the order of `progresses` as far as their brokers respond.
+    """Reads the ranges of one task; those of a partition in their order.
 
     `config` is the result of `fetching_config`. Must be used on the loop on which `cluster` was opened. `poll_timeout` is
     the time in seconds for which a range may be without progress during waits; `servers` names the cluster in errors.
@@ -78,18 +70,28 @@ class RangeReader:
         servers: str = "",
     ) -> None:
         self._cluster = cluster
-        self._config = config
+        self._poll_timeout = poll_timeout
+        self._servers = servers
         self.progresses = list(progresses)
         self._waiting = [progress for progress in self.progresses if not progress.is_done]
-        self._answers = RangeAnswers(
-            cluster, poll_timeout=poll_timeout, fail_on_data_loss=fail_on_data_loss, servers=servers
+        self._active: dict[TopicPartition, RangeProgress] = {}
+        """The first range of each partition that is not done: only those are fetched."""
+        self._fetched: dict[TopicPartition, RangeProgress] = {}  # those given to the fetcher
+        self._has_refreshed = False
+        self._begun_at = float("inf")  # loop time; only metadata since then can show that a topic is gone
+        self._losses = LossReports(fail=fail_on_data_loss)
+        self._time = WaitingTime()
+        self._fetcher = RangeFetcher(
+            cluster,
+            config,
+            self._time,
+            on_fetched=self._on_fetched,
+            on_problem=self._on_problem,
+            on_no_metadata=self._on_no_metadata,
         )
-        self._flights: dict[int, _Flight] = {}
-        self._refreshing: asyncio.Task[None] | None = None
-        self._left_at: float | None = None
 
     def __repr__(self) -> str:
-        return f"<RangeReader: {len(self._waiting)} ranges left, {len(self._flights)} fetches in flight>"
+        return f"<RangeReader: {len(self._waiting)} ranges left, {self._fetcher!r}>"
 
     @property
     def is_done(self) -> bool:
@@ -108,7 +110,7 @@ class RangeReader:
             while self._read_next(progress, batches):
                 if batches.is_full:
                     yield from self.flush(batches)
-        self._waiting = [progress for progress in self._waiting if not progress.is_done]
+        self._drop_done()
 
     def flush(self, batches: ArrowBatches) -> Iterator[pa.RecordBatch]:
         """Yield what `batches` has collected. Raises SourceError for a timestamp that is out of range."""
@@ -138,133 +140,197 @@ class RangeReader:
 
         Raises SourceError (data loss, no progress), BrokerError and other errors that are not retriable.
         """
-        loop = asyncio.get_running_loop()
-        self._resume(loop.time())
+        self._time.resume()
+        self._begun_at = min(self._begun_at, asyncio.get_running_loop().time())
         try:
             while True:
-                self._answers.raise_failure()
-                self._waiting = [progress for progress in self._waiting if not progress.is_done]
-                self._send(loop.time())
+                self._fetcher.raise_failure()
+                self._settle_errors()
+                self._begin_ranges()
+                self._fetcher.send()
+                self._check_topics()
                 if not self._waiting or any(progress.has_data for progress in self._waiting):
                     break
-                await self._wait(loop.time())
+                if not self._has_errors and not self._check_times():
+                    await self._fetcher.wait(self._next_check())
             await asyncio.sleep(0)  # start new tasks, which write their requests to the sockets
         finally:
-            self._left_at = loop.time()
+            self._time.pause()
 
-    def _resume(self, now: float) -> None:
-        """Exclude the time since the last wait from all timeouts."""
-        pause = now - self._left_at if self._left_at is not None else 0.0
-        for flight in self._flights.values():
-            flight.since += pause
+    @property
+    def _has_errors(self) -> bool:
+        return any(progress.partition.error is not None for progress in self._active.values())
+
+    def _drop_done(self) -> None:
+        self._waiting = [progress for progress in self._waiting if not progress.is_done]
+        for tp, progress in list(self._active.items()):
+            if progress.is_done:
+                del self._active[tp]
+                if self._fetched.pop(tp, None) is not None:
+                    self._fetcher.remove(progress.partition)
+
+    def _begin_ranges(self) -> None:
+        """Begin to fetch the next range of each partition."""
+        self._drop_done()
+        view, now, is_unknown = self._cluster.view, self._time(), False
         for progress in self._waiting:
-            progress.paused(pause)
+            if self._active.setdefault(progress.tp, progress) is not progress or progress.tp in self._fetched:
+                continue
+            progress.patience.begin(now)
+            is_fresh = self._has_refreshed and not self._fetcher.is_refreshing
+            if not is_fresh and _is_gone(view, progress):
+                is_unknown = True  # the metadata may be as old as the last task
+            else:
+                self._fetched[progress.tp] = progress
+                self._fetcher.add(progress.partition)
+        if is_unknown and not self._fetcher.is_refreshing:
+            self._has_refreshed = True
+            self._fetcher.refresh()
 
-    def _send(self, now: float) -> None:
-        view, most = self._cluster.view, self._config.fetch_max_bytes
-        self._answers.check_topics(self._waiting)
-        for fetch in plan_fetches(self._waiting, view, self._flights, most, now):
-            if len(self._flights) >= NODES:
-                break
-            for asked in fetch.asked.values():
-                asked.progress.is_asked = True
-                asked.progress.take_turn(now)
-                asked.progress.begin(now)
-            task = asyncio.create_task(self._fetch(fetch), name=f"fetch ranges from node {fetch.node_id}")
-            self._flights[fetch.node_id] = _Flight(fetch, task, now)
-        for progress in self._waiting:
-            if not progress.is_asked:
-                self._answers.take_a_place(progress, now)
-        if self._refreshing is None and self._answers.must_refresh(self._waiting, now):
-            self._refreshing = asyncio.create_task(self._refresh(), name="refresh for ranges")
+    def _settle_errors(self) -> None:
+        """Report losses of partitions that are not fetched because of an error; raise other errors."""
+        for progress in self._active.values():
+            if (error := progress.partition.error) is not None:
+                log = self._fetcher.log_ranges.pop(progress.tp, None)
+                self._losses.settle(progress, error, log)
 
-    async def _wait(self, now: float) -> None:
-        """Wait until a task ends, or the time of the next check; then check timeouts."""
-        tasks = {flight.task for flight in self._flights.values()}
-        if self._refreshing is not None:
-            tasks.add(self._refreshing)
-        limit = self._config.request_timeout + self._config.fetch_max_wait
-        due = [flight.since + limit for flight in self._flights.values()]
-        due += self._answers.due_times(self._waiting, now)
-        timeout = max(0.0, min(due, default=now + limit) - now)
-        if tasks:
-            await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        else:
-            await asyncio.sleep(timeout)
-        now = asyncio.get_running_loop().time()
-        for node_id, flight in list(self._flights.items()):
-            if now >= flight.since + limit:
-                await self._abandon(node_id, flight)
-        self._answers.check_patience(self._waiting, now)
+    def _check_topics(self) -> None:
+        """Raise BrokerError for a topic with a final error, such as missing authorization."""
+        topics = self._cluster.view.topics
+        for tp in self._active:
+            topic = topics.get(tp.topic)
+            if topic is not None and topic.error_code and not is_retriable(topic.error_code):
+                raise BrokerError(topic.error_code, f"topic {topic.name!r}")
 
-    async def _fetch(self, fetch: RangeFetch) -> None:
-        asked = [one.progress for one in fetch.asked.values()]
+    # --- responses ----------------------------------------------------------------------------------------------
+
+    def _on_fetched(self, outcomes: FetchOutcomes, before: Mapping[TopicPartition, int]) -> None:
+        """Process the outcomes of a response, after the partitions' states."""
+        now, empty = self._time(), []
+        for tp, outcome in outcomes.partitions:
+            progress = self._active.get(tp)
+            if progress is None or tp not in before:
+                continue
+            if isinstance(outcome, (ReadReplica, Diverged)):
+                progress.confirm_topic_id()
+            if not isinstance(outcome, FetchedRecords):
+                continue
+            missing = progress.answered(outcome, before[tp], now)
+            if missing is not None:
+                at = f"the log now starts at offset {outcome.log_start_offset}"
+                self._losses.report(progress, *missing, at)
+            if progress.fetch_offset == before[tp]:
+                empty.append(progress)
+        if len(empty) < len(before):
+            for progress in empty:
+                if progress.log_end is None:
+                    progress.patience.restart(now)  # other partitions have filled the response
+
+    def _on_problem(self, partitions: Iterable[TopicPartitionState], error: Exception) -> None:
+        """Remember errors that a retry may heal, for the error of a range that makes no progress."""
+        _log.debug("a fetch of ranges failed: %s", error)
+        for partition in partitions:
+            progress = self._active.get(partition.tp)
+            if progress is not None:
+                progress.failed(error)
+
+    def _on_no_metadata(self, error: Exception) -> None:
+        for progress in self._active.values():
+            progress.problem = error
+
+    # --- timeouts -----------------------------------------------------------------------------------------------
+
+    def _check_times(self) -> bool:
+        """Check all timeouts; return whether a range was lost.
+
+        Raises SourceError for a range without progress until the timeout; ranges that are lost may only end.
+        """
+        view, now, is_any_lost = self._cluster.view, self._time(), False
+        for progress in self._active.values():
+            patience = progress.patience
+            if not _is_gone(view, progress):
+                patience.gone_since = None
+            elif patience.gone_since is None and view.updated_at >= self._begun_at:
+                patience.gone_since = now
+            if _is_queued(progress.partition):
+                patience.queue(now)
+            else:
+                patience.take_turn(now)
+            over = now >= patience.ends(self._poll_timeout)
+            if patience.gone_since is not None and (over or now >= patience.gone_since + GONE_AFTER):
+                self._lose_topic(progress)
+                is_any_lost = True
+            elif over:
+                self._give_up(progress)
+                is_any_lost = True
+            elif progress.log_end is not None and now >= patience.end_check(SHORT_AFTER):
+                patience.end_asked_at = now
+                self._fetcher.spawn(self._check_end(progress))
+        return is_any_lost
+
+    def _next_check(self) -> float:
+        """Return the time at which `_check_times` has to be called next."""
+        times = []
+        for progress in self._active.values():
+            patience = progress.patience
+            times.append(patience.ends(self._poll_timeout))
+            if patience.gone_since is not None:
+                times.append(patience.gone_since + GONE_AFTER)
+            if progress.log_end is not None:
+                times.append(patience.end_check(SHORT_AFTER))
+        return min(times, default=float("inf"))
+
+    async def _check_end(self, progress: RangeProgress) -> None:
+        """Check whether the leader's log has the rest of the range, if no more records come: are they late or lost?
+
+        Java's consumer, and so Spark, does not check this: it waits until the timeout, and then reports a loss.
+        """
         try:
-            response = await self._cluster.request_versioned(
-                fetch.node_id,
-                m.FetchRequest,
-                lambda version: fetch.request(self._config, version),
-                lane=LANE,
-                timeout=max(LOST_PATIENCE, self._config.request_timeout),
-                highest=fetch.highest,
-            )
-            if response.error_code:
-                raise BrokerError(response.error_code, f"fetch from node {fetch.node_id}")
-            await self._take(fetch, response)
-        except AsyncGroupError as error:
-            self._answers.failed(asked, error)
-        except Exception as error:  # noqa: BLE001  raised by `advance`
-            self._answers.fail(error)
-        finally:
-            for progress in asked:
-                progress.is_asked = False
-            flight = self._flights.get(fetch.node_id)
-            if flight is not None and flight.task is asyncio.current_task():
-                del self._flights[fetch.node_id]
-
-    async def _take(self, fetch: RangeFetch, response: m.FetchResponse) -> None:
-        unanswered = dict(fetch.asked)
-        empty: set[TopicPartition] = set()
-        for asked, outcome in fetch.outcomes(response):
-            unanswered.pop(asked.progress.tp, None)
-            if not await self._answers.take(asked, outcome):
-                empty.add(asked.progress.tp)
-        if 0 < len(empty) < len(fetch.asked):
-            now = asyncio.get_running_loop().time()
-            for tp in empty:
-                fetch.asked[tp].progress.crowded_out(now)
-        if unanswered:
-            error = BrokerError(-1, f"fetch from node {fetch.node_id}", "the response lacks partitions")
-            self._answers.failed([one.progress for one in unanswered.values()], error)
-        # ranges that wait for their log to grow must not delay the ranges after them
-        self._waiting = sorted(self._waiting, key=lambda progress: progress.tp in empty)
-
-    async def _abandon(self, node_id: int, flight: _Flight) -> None:
-        """Give up a Fetch that was not answered in time; the next one uses a new connection."""
-        self._flights.pop(node_id, None)
-        self._cluster.abandon_lane(node_id, LANE)
-        await cancel_and_wait(flight.task)
-        silent = f"node {node_id} has not answered a fetch for {self._config.request_timeout:g} s"
-        self._answers.failed(flight.progresses, RequestTimedOut(silent))
-
-    async def _refresh(self) -> None:
-        try:
-            await self._cluster.refresh()
+            end = await leaders_end(self._cluster, progress.partition)
         except AsyncGroupError as error:
             if not is_retriable_error(error):
-                self._answers.fail(error)
-            self._answers.refreshed(self._waiting, error)
-        else:
-            self._answers.refreshed(self._waiting, None)
-        finally:
-            self._refreshing = None
+                raise
+            progress.patience.end_asked_at = float("-inf")
+            self._on_problem([progress.partition], error)
+            return
+        progress.leaders_end = end
+        self._fetcher.ask_leader(progress.partition)  # a follower may be far behind
+        if end is not None and end <= progress.fetch_offset:
+            self._lose_end(progress, end)
+
+    def _lose_end(self, progress: RangeProgress, end: int) -> None:
+        self._losses.lose_rest(progress, f"the log ends at offset {end}")
+
+    def _lose_topic(self, progress: RangeProgress) -> None:
+        """End a range of a deleted topic. A recreated one is not read in its place: the driver plans it from its start."""
+        recreated = self._cluster.view.partition(*progress.tp) is not None
+        reason = (
+            "the topic was deleted and recreated" if recreated else "the partition does not exist any more"
+        )
+        self._losses.lose_rest(progress, reason)
+
+    def _give_up(self, progress: RangeProgress) -> None:
+        if progress.log_end is not None and progress.leaders_end is None:
+            self._lose_end(progress, progress.log_end)
+            return
+        reason = progress.problem or progress.held_back or RequestTimedOut("no broker has answered")
+        if isinstance(reason, NoBrokersError):
+            raise brokers_unreachable(f"Reading {progress.tp}", self._servers, reason) from reason
+        raise no_progress(
+            progress.tp, progress.fetch_offset, progress.end, self._poll_timeout, reason
+        ) from progress.problem
 
     async def aclose(self) -> None:
         """Cancel fetches in flight; abandon their connections, so that late responses do not delay the next reader."""
-        flights, self._flights = self._flights, {}
-        for node_id in flights:
-            self._cluster.abandon_lane(node_id, LANE)
-        tasks: list[asyncio.Task[Any]] = [flight.task for flight in flights.values()]
-        if self._refreshing is not None:
-            tasks.append(self._refreshing)
-        await cancel_and_wait(*tasks)
+        await self._fetcher.aclose()
+
+
+def _is_queued(partition: TopicPartitionState) -> bool:
+    """Return whether a partition waits only for others of the same broker."""
+    return partition.fetch_state is FetchState.FETCHING and not partition.reserved and partition.is_fetchable
+
+
+def _is_gone(view: ClusterView, progress: RangeProgress) -> bool:
+    """Return whether the partition is missing in the metadata; that of a recreated topic is another one."""
+    topic = view.topics.get(progress.tp.topic)
+    return topic is None or progress.tp.partition not in topic.partitions or progress.is_other(topic.topic_id)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import pickle
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -11,14 +10,14 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.consumer.list_offsets import is_retriable_error
-from asyncgroup.errors import AsyncGroupError, CorruptRecordsError
+from asyncgroup.consumer.partition import TopicPartitionState
+from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import TopicPartition
 from asyncgroup.secret import secrets_in_pickles
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.errors import brokers_unreachable
-from asyncgroup.spark.source.executor.range_fetch import fetching_config
+from asyncgroup.spark.source.executor.range_fetcher import fetching_config
 from asyncgroup.spark.source.executor.range_progress import RangeProgress, Sizes
 from asyncgroup.spark.source.executor.range_reader import RangeReader
 from asyncgroup.spark.source.idle_loop import notice_closed_connections
@@ -26,8 +25,6 @@ from asyncgroup.spark.source.options.settings import ReadSettings, TopicIds
 from asyncgroup.wire.messages import NO_UUID
 
 __all__ = ["FetchedAhead", "WorkerCluster"]
-
-_log = logging.getLogger("asyncgroup.spark")
 
 MAX_AHEAD_BYTES: Final = 32 * 1024 * 1024
 """Maximum bytes of all fetched data that is kept for later ranges."""
@@ -44,9 +41,8 @@ MAX_IDLE_TOPICS: Final = 100
 
 class _Entry(NamedTuple):
     offset: int
-    buffer: RecordBuffer
+    partition: TopicPartitionState
     at: float
-    topic_id: UUID
 
 
 class FetchedAhead:
@@ -61,32 +57,33 @@ class FetchedAhead:
 
     def put(self, progress: RangeProgress, now: float) -> None:
         """Keep the buffered records after the end of a finished range."""
-        buffer = progress.buffer
+        buffer = progress.partition.buffer
         if not progress.is_done or not buffer.bytes or buffer.framing_error is not None or buffer.decoded:
             return
         self._drop(progress.tp)
         buffer.copy_batches()
-        self._entries[progress.tp] = _Entry(progress.end, buffer, now, progress.fetch_position.topic_id)
+        self._entries[progress.tp] = _Entry(progress.end, progress.partition, now)
         self._bytes += buffer.bytes
         while self._bytes > MAX_AHEAD_BYTES:
             self._drop(next(iter(self._entries)))
 
     def pop(
         self, tp: TopicPartition, offset: int, now: float, topic_id: UUID = NO_UUID
-    ) -> RecordBuffer | None:
-        """Remove the records of a partition; return them if they begin at `offset` and belong to the same topic.
+    ) -> TopicPartitionState | None:
+        """Remove a partition; return it if its records begin at `offset` and belong to the same topic.
 
         Topic ids are compared if both are known: the topic may have been recreated.
         """
         left = self._drop(tp)
         if left is None or left.offset != offset or now - left.at >= MAX_AHEAD_AGE:
             return None
-        return left.buffer if left.topic_id == topic_id or NO_UUID in (left.topic_id, topic_id) else None
+        known = left.partition.fetch_position.topic_id
+        return left.partition if known == topic_id or NO_UUID in (known, topic_id) else None
 
     def _drop(self, tp: TopicPartition) -> _Entry | None:
         left = self._entries.pop(tp, None)
         if left is not None:
-            self._bytes -= left.buffer.bytes
+            self._bytes -= left.partition.buffered_bytes
         return left
 
 
@@ -172,14 +169,8 @@ class WorkerCluster:
 
     def _progress(self, wanted: OffsetRange, now: float, topic_id: UUID) -> RangeProgress:
         tp = TopicPartition(wanted.topic, wanted.partition)
-        buffer = self._fetched_ahead.pop(tp, wanted.start, now, topic_id)
-        if buffer is None:
-            config = self._config
-            on_skip = _skipped if config.on_corrupt_batch == "skip" else None
-            buffer = RecordBuffer(
-                tp, wanted.start, config.check_crcs, on_skip, limit=config.max_response_size
-            )
-        return RangeProgress(wanted, buffer, self._sizes.get(tp), topic_id)
+        ahead = self._fetched_ahead.pop(tp, wanted.start, now, topic_id)
+        return RangeProgress(wanted, self._config, self._sizes.get(tp), topic_id, ahead)
 
     async def release(self, reader: RangeReader) -> None:
         """Close a task's reader; keep record sizes and records that it has fetched ahead."""
@@ -211,10 +202,6 @@ class WorkerCluster:
     async def aclose(self) -> None:
         """Close all connections."""
         await self._cluster.aclose()
-
-
-def _skipped(error: CorruptRecordsError) -> None:
-    _log.warning("%s", error)
 
 
 def _pickled_settings(settings: ReadSettings) -> bytes | None:
