@@ -11,7 +11,7 @@ from asyncgroup.consumer.partition_consumer import Batches, PartitionConsumer, p
 from asyncgroup.consumer.resets import StartOffset
 from asyncgroup.errors import ConfigError, SessionEnd
 from asyncgroup.model import Batch, Record, TopicPartition
-from asyncgroup.offsets import PartitionOffsets
+from asyncgroup.offsets import PartitionMarks
 
 __all__ = ["Claim"]
 
@@ -23,7 +23,7 @@ class Claim:
     record. Use a claim in the event loop only; for blocking handlers see `in_thread`.
     """
 
-    def __init__(self, consumer: PartitionConsumer, offsets: PartitionOffsets) -> None:
+    def __init__(self, consumer: PartitionConsumer, offsets: PartitionMarks) -> None:
         self._consumer = consumer
         self._offsets = offsets
         self._topic, self._partition = consumer.tp

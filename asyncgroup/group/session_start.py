@@ -19,7 +19,7 @@ from asyncgroup.group.known_topics import KnownTopics
 from asyncgroup.group.member_health import MemberHealth
 from asyncgroup.group.paused_partitions import PausedPartitions
 from asyncgroup.model import TopicPartition
-from asyncgroup.offsets import CommittedOffset, Committer, PartitionOffsets
+from asyncgroup.offsets import CommittedOffset, Committer, PartitionMarks
 
 __all__ = ["GroupContext", "StartOffsets", "connect_offsets", "find_start_offsets", "make_claims"]
 
@@ -95,7 +95,7 @@ def make_claims(
     return claims
 
 
-def connect_offsets(consumer: PartitionConsumer, offsets: PartitionOffsets) -> None:
+def connect_offsets(consumer: PartitionConsumer, offsets: PartitionMarks) -> None:
     """Connect a consumer's callbacks to its marks: resets, truncation, skipped or corrupt records, the topic id.
 
     The topic id is set before the first fetch, so that a recreation of the topic since the offset was committed is

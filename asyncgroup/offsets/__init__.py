@@ -14,7 +14,12 @@ from asyncgroup.lazy_names import lazy_names
 if TYPE_CHECKING:
     from asyncgroup.offsets.committer import GROUP_LANE, Committer
     from asyncgroup.offsets.manager import OffsetManager
-    from asyncgroup.offsets.partition_offsets import CommittedOffset, MemberIdentity, PartitionOffsets
+    from asyncgroup.offsets.partition_offsets import (
+        CommittedOffset,
+        MemberIdentity,
+        PartitionMarks,
+        PartitionOffsets,
+    )
 
 __all__ = [
     "GROUP_LANE",
@@ -22,6 +27,7 @@ __all__ = [
     "Committer",
     "MemberIdentity",
     "OffsetManager",
+    "PartitionMarks",
     "PartitionOffsets",
 ]
 
@@ -31,6 +37,7 @@ _HOMES = {
     "Committer": "committer",
     "MemberIdentity": "partition_offsets",
     "OffsetManager": "manager",
+    "PartitionMarks": "partition_offsets",
     "PartitionOffsets": "partition_offsets",
 }
 """The module of each public name."""

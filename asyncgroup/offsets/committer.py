@@ -36,7 +36,7 @@ from asyncgroup.offsets.commit_plan import (
 )
 from asyncgroup.offsets.envelope import CommitMetadata, encode_metadata
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
-from asyncgroup.offsets.partition_offsets import CommittedOffset, MemberIdentity, PartitionOffsets
+from asyncgroup.offsets.partition_offsets import CommittedOffset, MemberIdentity, PartitionMarks
 from asyncgroup.single_flight import SingleFlight
 from asyncgroup.wire import messages as m
 
@@ -94,7 +94,7 @@ class Committer:
         self._on_lost = on_lost
         self._is_final = is_final
         self._with_topic_ids = with_topic_ids
-        self._partitions: dict[TopicPartition, PartitionOffsets] = {}
+        self._partitions: dict[TopicPartition, PartitionMarks] = {}
         self._single_flight = SingleFlight(f"commits of group {group_id!r}", self._commit)
         self._includes_rejected = False  # whether a call that shares the next run has `retry_rejected`
         self.last_error: AsyncGroupError | None = None
@@ -129,20 +129,20 @@ class Committer:
 
     def manage(
         self, tp: TopicPartition, next_offset: int, metadata: str = "", leader_epoch: int = -1
-    ) -> PartitionOffsets:
+    ) -> PartitionMarks:
         """Start managing a partition's marks, from `next_offset` on. Raises ConfigError if it is managed already."""
         if tp in self._partitions:
             raise ConfigError("partition", str(tp), "a partition that is not managed yet")
         topic = self._cluster.view.topics.get(tp.topic)
         topic_id = m.NO_UUID if topic is None else topic.topic_id
-        offsets = self._partitions[tp] = PartitionOffsets(next_offset, metadata, leader_epoch, topic_id)
+        offsets = self._partitions[tp] = PartitionMarks(next_offset, metadata, leader_epoch, topic_id)
         return offsets
 
     def drop(self, tp: TopicPartition) -> None:
         """Stop managing a partition, and drop its marks."""
         self._partitions.pop(tp, None)
 
-    def of(self, topic: str, partition: int) -> PartitionOffsets:
+    def of(self, topic: str, partition: int) -> PartitionMarks:
         """Return the marks of a partition; raise ConfigError if it is not managed (any more)."""
         offsets = self._partitions.get(TopicPartition(topic, partition))
         if offsets is None:
@@ -170,8 +170,10 @@ class Committer:
         """The partitions with uncommitted marks, sorted."""
         return sorted(tp for tp, offsets in self._partitions.items() if offsets.dirty)
 
-    async def commit_last(self, coordinator_timeout: float = 0.0) -> None:
-        """As `commit(retry_rejected=False)`, to be called when no marks will follow.
+    async def commit_last(
+        self, coordinator_timeout: float = 0.0, partitions: Iterable[TopicPartition] | None = None
+    ) -> None:
+        """As `commit(retry_rejected=False)`, to be called when no marks will follow for `partitions` (None: for any).
 
         Waits up to `coordinator_timeout` seconds for an unavailable coordinator (moving, loading, refusing connections), as
         Java's last commit is retried until `close` times out (`ConsumerCoordinator.close`). Other errors are retried as
@@ -181,8 +183,9 @@ class Committer:
         that request, from a connection that the client has closed, after newer ones, as brokers keep the order only within
         a connection; the next member would begin at an older offset. (Java and sarama do not handle this.)
         """
-        for offsets in self._partitions.values():
-            offsets.recommit_unanswered()
+        for tp in self.partitions if partitions is None else partitions:
+            if tp in self._partitions:
+                self._partitions[tp].recommit_unanswered()
         self._coordinator_deadline = asyncio.get_running_loop().time() + coordinator_timeout
         await self.commit(retry_rejected=False)
 

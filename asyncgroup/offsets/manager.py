@@ -62,6 +62,7 @@ class OffsetManager:
             retry_max=self.config.commit_retry_max,
             retention=self.config.offset_retention,
         )
+        self._managed: dict[TopicPartition, PartitionOffsets] = {}
 
     def __repr__(self) -> str:
         state = "open" if self._tasks.is_open else "closed"
@@ -159,7 +160,10 @@ class OffsetManager:
             committed = await self._committer.fetch(wanted)
             self._check_free(wanted)  # a concurrent call may have been faster
             nothing = CommittedOffset(-1)
-            managed = {tp: self._committer.manage(tp, *committed.get(tp, nothing)) for tp in wanted}
+            managed = {
+                tp: PartitionOffsets(self._committer.manage(tp, *committed.get(tp, nothing))) for tp in wanted
+            }
+            self._managed |= managed
             self.cluster.track(tp.topic for tp in wanted)
             return managed
 
@@ -171,7 +175,8 @@ class OffsetManager:
 
     def of(self, topic: str, partition: int) -> PartitionOffsets:
         """Return the marks of a managed partition; raise ConfigError if it is not managed."""
-        return self._committer.of(topic, partition)
+        self._committer.of(topic, partition)
+        return self._managed[TopicPartition(topic, partition)]
 
     async def release(self, topic: str, partition: int) -> None:
         """Stop managing a partition; with `auto_commit` its mark is committed first.
@@ -181,19 +186,20 @@ class OffsetManager:
         """
         self._check_open()
         tp = TopicPartition(topic, partition)
-        offsets = self.of(topic, partition)
+        marks = self._committer.of(topic, partition)
         try:
-            if self.config.auto_commit and offsets.dirty:
+            if self.config.auto_commit and marks.dirty:
                 await self._committer.commit()
         except CommitFailedError as error:
             if tp in error.errors:
                 raise CommitFailedError(self.group_id, {tp: error.errors[tp]}) from error
         finally:
-            if tp in self._committer and self.of(topic, partition) is offsets:
+            if tp in self._committer and self._committer.of(topic, partition) is marks:
                 self._forget(tp)
 
     def _forget(self, tp: TopicPartition) -> None:
         self._committer.drop(tp)
+        self._managed.pop(tp, None)
         self.cluster.untrack([tp.topic])
 
     # --- offsets ------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""PartitionOffsets: marks move forwards, resets backwards, and a mark is dirty until exactly it was committed."""
+"""PartitionMarks: marks move forwards, resets backwards, and a mark is dirty until exactly it was committed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import Record
-from asyncgroup.offsets.partition_offsets import CommittedOffset, MemberIdentity, PartitionOffsets
+from asyncgroup.offsets.partition_offsets import CommittedOffset, MemberIdentity, PartitionMarks
 
 OFFSETS = st.integers(0, 12)
 TEXTS = st.sampled_from(["", "a", "b"])
@@ -20,7 +20,7 @@ class Marks(RuleBasedStateMachine):
 
     @initialize(offset=st.integers(-1, 12), text=TEXTS)
     def begin(self, offset: int, text: str) -> None:
-        self.marks = PartitionOffsets(offset, text)
+        self.marks = PartitionMarks(offset, text)
         self.broker = CommittedOffset(offset, text)
         self.under_way: list[CommittedOffset] = []
 
@@ -80,7 +80,7 @@ TestMarks = Marks.TestCase
 
 @given(st.lists(OFFSETS))
 def test_marks_in_any_order_end_at_the_highest(offsets: list[int]) -> None:
-    marks = PartitionOffsets()
+    marks = PartitionMarks()
     for offset in offsets:
         marks.mark(offset)
     assert marks.next_offset == max(offsets, default=-1)
@@ -88,7 +88,7 @@ def test_marks_in_any_order_end_at_the_highest(offsets: list[int]) -> None:
 
 
 def test_a_mark_during_a_commit_stays_dirty() -> None:
-    marks = PartitionOffsets(5)
+    marks = PartitionMarks(5)
     marks.mark(7)
     marks.mark(9)
     marks.committed(CommittedOffset(7))
@@ -100,7 +100,7 @@ def test_a_mark_during_a_commit_stays_dirty() -> None:
 
 
 def test_new_metadata_at_the_same_offset_is_ignored_by_mark_but_not_by_reset() -> None:
-    marks = PartitionOffsets(5, "old")
+    marks = PartitionMarks(5, "old")
     marks.mark(5, "new")
     assert (marks.metadata, marks.dirty) == ("old", False)
     marks.reset(5, "new")
@@ -110,7 +110,7 @@ def test_new_metadata_at_the_same_offset_is_ignored_by_mark_but_not_by_reset() -
 
 
 def test_rebase_moves_marks_only_from_beyond_the_logs_end() -> None:
-    marks = PartitionOffsets(50, "text")
+    marks = PartitionMarks(50, "text")
     marks.rebase(0, 60)
     assert (marks.next_offset, marks.metadata, marks.dirty) == (50, "text", False)
     marks.rebase(0, 49)
@@ -120,7 +120,7 @@ def test_rebase_moves_marks_only_from_beyond_the_logs_end() -> None:
 
 
 def test_a_mark_never_has_the_epoch_of_an_older_mark() -> None:
-    marks = PartitionOffsets(5, "", 3)
+    marks = PartitionMarks(5, "", 3)
     marks.mark_record(Record("t", 0, 6, leader_epoch=4), "text")
     assert marks.value == (7, "text", 4)
     marks.mark(9)
@@ -134,7 +134,7 @@ def test_a_mark_never_has_the_epoch_of_an_older_mark() -> None:
 
 @pytest.mark.parametrize("name", ["mark", "reset"])
 def test_values_that_cannot_be_encoded_are_refused(name: str) -> None:
-    marks = PartitionOffsets(5)
+    marks = PartitionMarks(5)
     for offset in (-1, 2**63, "7", 1.5, None):
         with pytest.raises(ConfigError, match="offset="):
             getattr(marks, name)(offset)
@@ -148,11 +148,11 @@ def test_values_that_cannot_be_encoded_are_refused(name: str) -> None:
 
 
 def test_the_next_mark_is_not_rejected() -> None:
-    marks = PartitionOffsets(5)
+    marks = PartitionMarks(5)
     marks.mark(6)
     marks.reject(marks.value)
     assert marks.rejected
-    assert repr(marks) == "<PartitionOffsets 6 rejected>"
+    assert repr(marks) == "<PartitionMarks 6 rejected>"
     marks.mark(7)
     assert (marks.rejected, marks.dirty) == (False, True)
     marks.reject(marks.value)
@@ -165,7 +165,7 @@ def test_the_next_mark_is_not_rejected() -> None:
 def test_values() -> None:
     assert CommittedOffset(7) == (7, "", -1)
     assert MemberIdentity() == ("", -1, None), "a consumer that is not a group member"
-    marks = PartitionOffsets(3)
-    assert repr(marks) == "<PartitionOffsets 3>"
+    marks = PartitionMarks(3)
+    assert repr(marks) == "<PartitionMarks 3>"
     marks.mark(4)
-    assert repr(marks) == "<PartitionOffsets 4 dirty>"
+    assert repr(marks) == "<PartitionMarks 4 dirty>"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import uuid
 
-from asyncgroup.offsets.partition_offsets import PartitionOffsets
+from asyncgroup.offsets.partition_offsets import PartitionMarks
 from asyncgroup.wire.messages import NO_UUID
 
 OLD, NEW = uuid.UUID(int=1), uuid.UUID(int=2)
 
 
 def test_marks_move_back_to_the_divergent_offset_without_a_commit() -> None:
-    marks = PartitionOffsets(10, "text", 3, OLD)
+    marks = PartitionMarks(10, "text", 3, OLD)
     marks.mark(20, "more", 3)
     marks.restart(6, NO_UUID, lambda: 6)
     assert (marks.value, marks.dirty, marks.topic_id) == ((6, "", -1), False, OLD)
@@ -20,7 +20,7 @@ def test_marks_move_back_to_the_divergent_offset_without_a_commit() -> None:
 
 
 def test_marks_before_the_divergent_offset_stay() -> None:
-    marks = PartitionOffsets(3, "text")
+    marks = PartitionMarks(3, "text")
     marks.mark(5, "done")
     marks.restart(6, NO_UUID, lambda: 6)
     assert (marks.next_offset, marks.metadata, marks.dirty) == (5, "done", True)
@@ -29,7 +29,7 @@ def test_marks_before_the_divergent_offset_stay() -> None:
 def test_a_mark_of_a_lost_record_is_ignored() -> None:
     """A handler may finish its work on such a record much later."""
     position = 6
-    marks = PartitionOffsets(10)
+    marks = PartitionMarks(10)
     marks.restart(6, NO_UUID, lambda: position)
     marks.mark(11)
     assert (marks.next_offset, marks.dirty) == (6, False)
@@ -42,7 +42,7 @@ def test_a_mark_of_a_lost_record_is_ignored() -> None:
 
 def test_marks_are_bound_to_the_first_known_topic_id() -> None:
     """Found by a random test: marks without an id were committed by name, also to a recreated topic."""
-    marks = PartitionOffsets(3)
+    marks = PartitionMarks(3)
     marks.mark(5)
     marks.bind_topic(OLD, lambda: 5)
     marks.bind_topic(OLD, lambda: 4)
@@ -51,7 +51,7 @@ def test_marks_are_bound_to_the_first_known_topic_id() -> None:
 
 def test_marks_follow_a_seek_in_a_recreated_topic() -> None:
     """Found by a random test: the marks still belonged to the deleted topic, and every commit dropped them."""
-    marks = PartitionOffsets(30, "text", 2, OLD)
+    marks = PartitionMarks(30, "text", 2, OLD)
     marks.bind_topic(NEW, lambda: 12)
     assert (marks.value, marks.dirty, marks.topic_id) == ((12, "", -1), False, NEW)
     marks.mark(13)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from asyncgroup.offsets.partition_offsets import CommittedOffset, PartitionOffsets
+from asyncgroup.offsets.partition_offsets import CommittedOffset, PartitionMarks
 
 
 def test_a_mark_that_reaches_the_range_moves_to_its_end():
-    marks = PartitionOffsets(0)
+    marks = PartitionMarks(0)
     marks.skip_range(5, 8, leader_epoch=3)
     assert (marks.next_offset, marks.dirty) == (0, False)
     marks.mark(4, "four", 2)
@@ -20,7 +20,7 @@ def test_a_mark_that_reaches_the_range_moves_to_its_end():
 
 
 def test_the_range_may_follow_the_mark():
-    marks = PartitionOffsets(0)
+    marks = PartitionMarks(0)
     marks.mark(5, "five", 2)
     marks.committed(CommittedOffset(5, "five", 2))
     marks.skip_range(5, 8, leader_epoch=3)
@@ -33,13 +33,13 @@ def test_the_range_may_follow_the_mark():
 
 
 def test_a_committed_offset_at_a_marker_moves_past_it():
-    marks = PartitionOffsets(5)
+    marks = PartitionMarks(5)
     marks.skip_range(5, 6)
     assert (marks.next_offset, marks.dirty) == (6, True)
 
 
 def test_the_range_is_forgotten_after_a_seek():
-    marks = PartitionOffsets(0)
+    marks = PartitionMarks(0)
     marks.skip_range(5, 8)
     marks.skip_range(3, 3)  # a seek to 3
     marks.mark(5)
@@ -53,7 +53,7 @@ def test_the_range_is_forgotten_after_a_seek():
 @given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 20), st.lists(st.integers(0, 25), max_size=8))
 def test_no_mark_goes_beyond_what_was_processed(first, start, length, made):
     """The next offset is the highest mark, or the end of a range that this mark lies in."""
-    marks = PartitionOffsets(first)
+    marks = PartitionMarks(first)
     marks.skip_range(start, start + length)
     for mark in made:
         marks.mark(mark)

@@ -11,7 +11,7 @@ import pytest
 
 from asyncgroup.errors import BrokerError, CommitFailedError, ErrorCode, NoBrokersError
 from asyncgroup.model import TopicPartition
-from asyncgroup.offsets import Committer, PartitionOffsets
+from asyncgroup.offsets import Committer, PartitionMarks
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import decode, encode
@@ -41,7 +41,7 @@ class Broker:
         for name in ("a", "b"):
             self.cluster.topic(name, self.topics.get(name))
 
-    def manage(self, tp: TopicPartition, offset: int = -1) -> PartitionOffsets:
+    def manage(self, tp: TopicPartition, offset: int = -1) -> PartitionMarks:
         return self.committer.manage(tp, offset)
 
     async def answer(self, request: m.OffsetCommitRequest) -> m.OffsetCommitResponse:

@@ -12,7 +12,7 @@ from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.group.session_start import connect_offsets
 from asyncgroup.model import Record, TopicPartition
-from asyncgroup.offsets import PartitionOffsets
+from asyncgroup.offsets import PartitionMarks
 from asyncgroup.wire.messages import NO_UUID
 from tests.scenario.random_logs import RandomLogs
 
@@ -41,7 +41,7 @@ class Reader:
         logs: RandomLogs,
         history: ReadHistory,
         consumer: PartitionConsumer,
-        offsets: PartitionOffsets,
+        offsets: PartitionMarks,
         rng: random.Random,
     ) -> None:
         self.logs = logs

@@ -21,7 +21,7 @@ from asyncgroup.group.heartbeats import HeartbeatResult
 from asyncgroup.group.join_protocols import JoinProtocols
 from asyncgroup.group.membership import ClassicMembership
 from asyncgroup.group.session_run import SessionRun
-from asyncgroup.offsets import CommittedOffset, PartitionOffsets
+from asyncgroup.offsets import CommittedOffset, PartitionMarks
 from asyncgroup.producer.batch import ProducerBatch
 
 __all__ = ["CLIENT_MUTANTS"]
@@ -32,7 +32,7 @@ Mutation = Callable[[], AbstractContextManager[object]]
 @contextlib.contextmanager
 def _mark_before_handling() -> Iterator[None]:
     """A record is marked when it is handed out (as the automatic commits of other clients do)."""
-    marks: WeakKeyDictionary[PartitionConsumer, PartitionOffsets] = WeakKeyDictionary()
+    marks: WeakKeyDictionary[PartitionConsumer, PartitionMarks] = WeakKeyDictionary()
     make, take = vars(session_run)["make_claims"], PartitionConsumer.__anext__
 
     def make_claims(*args: Any) -> Any:
@@ -56,10 +56,10 @@ def _mark_before_handling() -> Iterator[None]:
 def _commit_one_more() -> AbstractContextManager[object]:
     """A commit contains one more than the mark."""
 
-    def value(self: PartitionOffsets) -> CommittedOffset:
+    def value(self: PartitionMarks) -> CommittedOffset:
         return CommittedOffset(self.next_offset + self.dirty, self.metadata, self.leader_epoch)
 
-    return patch.object(PartitionOffsets, "value", property(value))
+    return patch.object(PartitionMarks, "value", property(value))
 
 
 def _deaf_to_rebalances() -> AbstractContextManager[object]:
@@ -197,10 +197,10 @@ def _failed_is_written() -> AbstractContextManager[object]:
 def _marks_move_back() -> AbstractContextManager[object]:
     """Some marks move backwards."""
 
-    def advance(self: PartitionOffsets, offset: int, metadata: str, leader_epoch: int) -> None:
+    def advance(self: PartitionMarks, offset: int, metadata: str, leader_epoch: int) -> None:
         self._move(max(0, offset - offset % 3), metadata, leader_epoch)
 
-    return patch.object(PartitionOffsets, "advance", advance)
+    return patch.object(PartitionMarks, "advance", advance)
 
 
 def _static_leader_assumes_counts() -> AbstractContextManager[object]:
