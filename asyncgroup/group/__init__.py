@@ -6,12 +6,11 @@ Where to look, starting at the user's call:
   handlers), `records` (one loop instead of a handler) with `group_marks`, `health`, and `assignors/`.
 - Member: `run_loop` runs one session after another through `member`. `topics` resolves the subscription, `membership`
   joins and syncs with the requests of `join_requests` and the assignors of `join_protocols`, then `session_run` runs
-  the session. `known_topics` and `paused_partitions` are kept across sessions.
+  the session. KnownTopics (in `topics`) and `paused_partitions` are kept across sessions.
 - Session: `session_start` finds the start offsets and creates the claims; `handler_calls` runs the handler's methods in
   `handler_tasks`; `heartbeats` and `topic_watch` detect what ends the session; `session_causes` sets the cause;
   `limits` computes the deadline of each phase of shutdown.
-- Health: all of these write to `member_health`, `diagnosis` turns it into text. `reasons` holds the join and leave
-  reasons that are sent to the broker.
+- Health: all of these write to `member_health`, from which `health` makes a value and text.
 """
 
 from __future__ import annotations

@@ -18,17 +18,16 @@ from asyncgroup.group.group_marks import GroupMarks
 from asyncgroup.group.handler import Handler, HandlerLike, as_handler
 from asyncgroup.group.health import Health
 from asyncgroup.group.heartbeats import RETRY_BACKOFF_SHARE
-from asyncgroup.group.known_topics import KnownTopics
+from asyncgroup.group.join_requests import CLOSED
 from asyncgroup.group.member import Member
 from asyncgroup.group.member_health import MemberHealth, MemberState
 from asyncgroup.group.membership import ClassicMembership
 from asyncgroup.group.paused_partitions import PausedPartitions
-from asyncgroup.group.reasons import CLOSED
 from asyncgroup.group.records import Records
 from asyncgroup.group.run_loop import RunLoop
 from asyncgroup.group.session import Session
 from asyncgroup.group.session_start import GroupContext
-from asyncgroup.group.topics import Subscription, Topics, check_topics
+from asyncgroup.group.topics import KnownTopics, Subscription, Topics, check_topics
 from asyncgroup.lifecycle import wait_shielded
 from asyncgroup.model import Batch, Record, TopicPartition
 from asyncgroup.offsets import GROUP_LANE

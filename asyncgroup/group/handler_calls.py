@@ -11,9 +11,9 @@ from typing import Any, Final, TypeAlias
 
 from asyncgroup.errors import CallerCancelled, ClaimReturned, SessionEnd
 from asyncgroup.group.claim import Claim
-from asyncgroup.group.diagnosis import RunningCalls
 from asyncgroup.group.handler import Handler
 from asyncgroup.group.handler_tasks import HandlerTasks
+from asyncgroup.group.health import RunningCalls
 from asyncgroup.group.limits import EndLimits
 from asyncgroup.group.session import Session
 from asyncgroup.lifecycle import add_note

@@ -10,13 +10,12 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, Final, NamedTuple
 
 from asyncgroup.errors import CallerCancelled, GroupClosed, TopicsChanged
-from asyncgroup.group.diagnosis import HealthSnapshot, diagnose
 from asyncgroup.group.handler import Handler
-from asyncgroup.group.health import Health
+from asyncgroup.group.health import Health, HealthSnapshot, diagnose
+from asyncgroup.group.join_requests import CANCELLED
 from asyncgroup.group.limits import MIN_RESERVE_SHARE, reserve_for
 from asyncgroup.group.member_health import MemberState
 from asyncgroup.group.membership import ClassicMembership, JoinedGroup
-from asyncgroup.group.reasons import CANCELLED
 from asyncgroup.group.session_run import SessionRun
 from asyncgroup.group.session_start import GroupContext
 from asyncgroup.group.topics import ResolvedTopics, Subscription, resolve_topics

@@ -32,9 +32,10 @@ from asyncgroup.group.join_requests import (
     build_sync,
     decode_assignment,
     decode_members,
+    join_reason,
+    shorten,
 )
 from asyncgroup.group.member_health import MemberHealth, MemberState, ProblemSource
-from asyncgroup.group.reasons import join_reason, shorten
 from asyncgroup.lifecycle import cancel_and_wait
 from asyncgroup.model import by_topic
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity

@@ -21,9 +21,9 @@ from asyncgroup.errors import (
     CommitFailedError,
     SessionEnd,
 )
-from asyncgroup.group.diagnosis import RunningCalls
 from asyncgroup.group.handler import Handler
 from asyncgroup.group.handler_calls import HandlerCalls
+from asyncgroup.group.health import RunningCalls
 from asyncgroup.group.heartbeats import Heartbeats
 from asyncgroup.group.limits import EndLimits
 from asyncgroup.group.member_health import MemberState, ProblemSource

@@ -15,9 +15,9 @@ from asyncgroup.consumer.interceptors import Interceptors
 from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
 from asyncgroup.consumer.resets import resolve_start_offsets
 from asyncgroup.group.claim import Claim
-from asyncgroup.group.known_topics import KnownTopics
 from asyncgroup.group.member_health import MemberHealth
 from asyncgroup.group.paused_partitions import PausedPartitions
+from asyncgroup.group.topics import KnownTopics
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import CommittedOffset, Committer, PartitionMarks
 

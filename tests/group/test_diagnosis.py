@@ -11,7 +11,7 @@ import pytest
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import BrokerError, ConnectError, ErrorCode
-from asyncgroup.group.diagnosis import HealthSnapshot, RunningCalls, diagnose
+from asyncgroup.group.health import HealthSnapshot, RunningCalls, diagnose
 from asyncgroup.group.member_health import MAX_ERROR_KINDS, MemberHealth, MemberState, ProblemSource
 from asyncgroup.offsets import MemberIdentity
 from tests.group.parts import make_session

@@ -14,9 +14,8 @@ import pytest
 from asyncgroup.cluster.metadata import ClusterView, PartitionInfo, TopicInfo
 from asyncgroup.errors import BrokerError, ConfigError, ErrorCode
 from asyncgroup.group.handler import Handler, as_handler
-from asyncgroup.group.known_topics import KnownTopics
 from asyncgroup.group.threads import in_thread
-from asyncgroup.group.topics import ResolvedTopics, Subscription, check_topics, resolve_topics
+from asyncgroup.group.topics import KnownTopics, ResolvedTopics, Subscription, check_topics, resolve_topics
 from asyncgroup.model import TopicPartition
 
 ASYNC = [pytest.mark.asyncio, pytest.mark.virtual]

@@ -8,7 +8,7 @@ from uuid import UUID
 from hypothesis import given, strategies as st
 
 from asyncgroup.cluster.metadata import PartitionInfo, TopicInfo
-from asyncgroup.group.known_topics import KnownTopics
+from asyncgroup.group.topics import KnownTopics
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.messages import NO_UUID
 

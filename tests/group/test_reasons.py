@@ -16,7 +16,7 @@ from asyncgroup.errors import (
     SessionFailed,
     TopicsChanged,
 )
-from asyncgroup.group.reasons import MAX_LENGTH, join_reason, shorten
+from asyncgroup.group.join_requests import MAX_LENGTH, join_reason, shorten
 
 
 @pytest.mark.parametrize(
