@@ -18,7 +18,7 @@ from asyncgroup.group import Session
 from asyncgroup.lifecycle import run_until, wait_within
 from asyncgroup.model import Record, TopicPartition
 from asyncgroup.spark.bridge.commit_metadata import to_metadata
-from asyncgroup.spark.bridge.running_batch import ClaimState, RunningBatch
+from asyncgroup.spark.bridge.running_batch import BridgedClaim, RunningBatch
 
 __all__ = ["mark_and_commit"]
 
@@ -29,7 +29,7 @@ COMMIT_BACKOFF: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
 
 _DELETED_TOPIC_CODES: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
-Claims = Mapping[TopicPartition, ClaimState]
+Claims = Mapping[TopicPartition, BridgedClaim]
 
 
 async def mark_and_commit(

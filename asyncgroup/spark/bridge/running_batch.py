@@ -1,4 +1,4 @@
-"""State of a session's bridge: one `ClaimState` per claim, and the `RunningBatch` that is being processed."""
+"""State of a session's bridge: one `BridgedClaim` per claim, and the `RunningBatch` that is being processed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from asyncgroup.spark.bridge.commit_metadata import first_range_start
 from asyncgroup.spark.bridge.record_queue import Chunk, chunk_ranges
 from asyncgroup.spark.bridge.retry import RetryState
 
-__all__ = ["BatchInterrupted", "ClaimState", "RunningBatch"]
+__all__ = ["BatchInterrupted", "BridgedClaim", "RunningBatch"]
 
 
 class BatchInterrupted(AsyncGroupError):
@@ -23,8 +23,8 @@ class BatchInterrupted(AsyncGroupError):
     """
 
 
-class ClaimState:
-    """A claim's state in the bridge."""
+class BridgedClaim:
+    """A claim with its state in the bridge."""
 
     def __init__(self, claim: Claim, start: int | None) -> None:
         self.claim = claim

@@ -25,7 +25,7 @@ from asyncgroup.spark.bridge.committing import mark_and_commit
 from asyncgroup.spark.bridge.jobs import SparkJobs
 from asyncgroup.spark.bridge.record_queue import Chunk, RecordQueue
 from asyncgroup.spark.bridge.retry import OnError, RetryState
-from asyncgroup.spark.bridge.running_batch import BatchInterrupted, ClaimState, RunningBatch
+from asyncgroup.spark.bridge.running_batch import BatchInterrupted, BridgedClaim, RunningBatch
 from asyncgroup.spark.bridge.statistics import BridgeMetrics
 
 __all__ = ["BatchOptions", "Bridge"]
@@ -73,7 +73,7 @@ class Bridge:
         self._metrics = metrics
         self._rng = rng
         self._queue = RecordQueue(options.max_rows, options.max_bytes)
-        self._claims: dict[TopicPartition, ClaimState] = {}
+        self._claims: dict[TopicPartition, BridgedClaim] = {}
         self._running: RunningBatch | None = None
         self._data_available = asyncio.Event()  # set when the queue has grown, or the bridge closes
         self._batch_taken = asyncio.Event()  # replaced by a new one for each batch
@@ -97,16 +97,16 @@ class Bridge:
 
     # --- the claims' side ---------------------------------------------------------------------------------------
 
-    def add_claim(self, claim: Claim, start: int | None) -> ClaimState:
+    def add_claim(self, claim: Claim, start: int | None) -> BridgedClaim:
         """Add a claim, whose first range starts at `start`; None: see `first_range_start`."""
         self._numbers.observe(claim.initial_metadata)
-        state = ClaimState(claim, start)
+        state = BridgedClaim(claim, start)
         self._claims[state.tp] = state
         if self._runner is None:
             self._runner = asyncio.create_task(self._run(), name=f"{claim.topic}: foreachBatch")
         return state
 
-    def remove_claim(self, state: ClaimState) -> bool:
+    def remove_claim(self, state: BridgedClaim) -> bool:
         """Remove a claim; return True if it was the last one, so that `aclose` must be called."""
         self._claims.pop(state.tp, None)
         self._queue.drop(state.tp)
@@ -122,7 +122,7 @@ class Bridge:
         finally:
             self._jobs.close()
 
-    async def consume(self, state: ClaimState) -> None:
+    async def consume(self, state: BridgedClaim) -> None:
         """Queue a claim's records until it ends; then wait for the running batch if it holds some of them.
 
         Raises what the function, the commit or the claim's iterator raised. Cancellation interrupts the batch, and becomes
@@ -149,7 +149,7 @@ class Bridge:
         if not pulling.cancelled() and (error := pulling.exception()) is not None:
             raise error
 
-    async def _pull(self, state: ClaimState) -> None:
+    async def _pull(self, state: BridgedClaim) -> None:
         queue = self._queue
         batches = state.claim.batches(
             max_records=min(MAX_CHUNK_ROWS, queue.max_rows), max_bytes=min(MAX_CHUNK_BYTES, queue.max_bytes)
@@ -160,7 +160,7 @@ class Bridge:
             while not queue.accepts(state.tp):
                 await self._batch_taken.wait()
 
-    def _to_chunk(self, state: ClaimState, batch: Batch) -> Chunk:
+    def _to_chunk(self, state: BridgedClaim, batch: Batch) -> Chunk:
         # a gap in the log belongs to the range after it, so that each range starts where the last one ended
         start = state.position
         if batch.first_offset < start:
@@ -170,7 +170,7 @@ class Bridge:
         records = batch.to_arrow(include_headers=self._options.include_headers)
         return Chunk(state.tp, start, state.position, self.time(), records, batch.leader_epoch)
 
-    async def _drain(self, state: ClaimState) -> None:
+    async def _drain(self, state: BridgedClaim) -> None:
         """Wait for the running batch if it holds records of this claim; interrupt it if the session is lost."""
         batch = self._running
         if batch is None or state.tp not in batch.partitions:
@@ -185,7 +185,7 @@ class Bridge:
         finally:
             await cancel_and_wait(lost)
 
-    async def _interrupt(self, state: ClaimState) -> BatchInterrupted | None:
+    async def _interrupt(self, state: BridgedClaim) -> BatchInterrupted | None:
         """Interrupt the batch and wait until its thread has ended; return the error that this claim must raise, if any."""
         batch = self._running
         if batch is None or state.tp not in batch.partitions:
