@@ -2,14 +2,16 @@
 
 Where to look, starting at the user's call:
 
-- User-facing: `consumer_group` (ConsumerGroup, a thin object over the engine in `group`), `program` (`asyncgroup.run`), `handler`, `session`, `claim`, `threads` (blocking
-  handlers), `records` (one loop instead of a handler) with `group_marks`, `health`, and `assignors/`.
-- Member: `run_loop` runs one session after another through `member`. `topics` resolves the subscription, `membership`
-  joins and syncs with the requests of `join_requests` and the assignors of `join_protocols`, then `session_run` runs
-  the session. KnownTopics (in `topics`) and `paused_partitions` are kept across sessions.
-- Session: `session_start` finds the start offsets and creates the claims; `handler_calls` runs the handler's methods in
-  `handler_tasks`; `heartbeats` and `topic_watch` detect what ends the session; `session_causes` sets the cause;
-  `limits` computes the deadline of each phase of shutdown.
+- User-facing: `consumer_group` (ConsumerGroup, a thin object over the engine in `group`), `program` (`asyncgroup.run`),
+  `handler`, `session`, `claim`, `threads` (blocking handlers), `records` (one loop instead of a handler) with `group_marks`, `health`, and `assignors/`. Session and Claim
+  show what a handler may call; their private `_state` is for the files of this room.
+- Member: `member` runs one session after another: `topics` resolves the subscription, a `membership` joins the group,
+  then `session_life` runs the session. `claim_source` makes the claims and is kept across sessions.
+- Session: `session_life` from top to bottom. `claim_set` says what an assignment revokes and adds; `handler_calls` runs
+  the handler's methods; `topic_watch` and heartbeats detect what ends the session; `session_end` has the causes and the
+  deadlines of the shutdown.
+- Membership: the seam for group protocols. `classic_membership` is the classic one, eager, with `heartbeats`,
+  `join_requests` and the assignors of `join_protocols`.
 - Health: all of these write to `member_health`, from which `health` makes a value and text.
 """
 

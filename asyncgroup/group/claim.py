@@ -1,4 +1,7 @@
-"""Claim: one assigned partition, as an async iterator of its records."""
+"""Claim: one assigned partition, as an async iterator of its records.
+
+`Claim` shows what a handler may call; `ClaimState`, its `_state`, is for the other files of this room.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,46 @@ from asyncgroup.errors import ConfigError, SessionEnd
 from asyncgroup.model import Batch, Record, TopicPartition
 from asyncgroup.offsets import PartitionMarks
 
-__all__ = ["Claim"]
+__all__ = ["Claim", "ClaimState"]
+
+
+class ClaimState:
+    """The parts of a claim: where its records come from, its marks, and its end."""
+
+    __slots__ = ("_ended", "cause", "consumer", "initial_metadata", "offsets")
+
+    def __init__(self, consumer: PartitionConsumer, offsets: PartitionMarks) -> None:
+        self.consumer = consumer
+        self.offsets = offsets
+        self.initial_metadata = offsets.metadata
+        self.cause: SessionEnd | None = None
+        """Why the claim ended; None while it is live."""
+        self._ended = asyncio.Event()
+
+    @property
+    def ended(self) -> bool:
+        """Whether iteration is over."""
+        return self.cause is not None
+
+    async def wait_ended(self) -> None:
+        """Wait until the claim ends."""
+        await self._ended.wait()
+
+    def end(self, cause: SessionEnd) -> None:
+        """Stop iteration before the next record; a second call does nothing."""
+        if self.cause is None:
+            self.cause = cause
+            self._ended.set()
+            partition_of(self.consumer).end()
+
+    def check_mark(self, done: object, metadata: object = "") -> None:
+        """Raise ConfigError where `Claim.mark` would, without a change of state. Safe to call from any thread."""
+        if not isinstance(done, Record | Batch):
+            raise ConfigError("done", done, "a Record or a Batch")
+        tp = self.consumer.tp
+        if done.partition != tp.partition or done.topic != tp.topic:
+            raise ConfigError("done", TopicPartition(done.topic, done.partition), f"a record of {tp}")
+        check_metadata(metadata)
 
 
 class Claim:
@@ -23,15 +65,14 @@ class Claim:
     record. Use a claim in the event loop only; for blocking handlers see `in_thread`.
     """
 
-    def __init__(self, consumer: PartitionConsumer, offsets: PartitionMarks) -> None:
-        self._consumer = consumer
-        self._offsets = offsets
-        self._topic, self._partition = consumer.tp
-        self._ended = asyncio.Event()
-        self.initial_metadata = offsets.metadata
-        """The metadata committed with `initial_offset`; empty if there is none."""
-        self.cause: SessionEnd | None = None
-        """Why the claim ended; None while it is live."""
+    __slots__ = ("__weakref__", "_consumer", "_offsets", "_partition", "_state", "_topic")
+
+    def __init__(self, state: ClaimState) -> None:
+        self._state = state
+        self._consumer = state.consumer
+        self._offsets = state.offsets
+        # attributes of their own, as `mark` is called per record
+        self._topic, self._partition = state.consumer.tp
 
     def __repr__(self) -> str:
         if self.ended:
@@ -41,11 +82,6 @@ class Claim:
         return f"<Claim {self.tp}: {state}, lag {self.lag}, next commit {self.next_mark}>"
 
     @property
-    def consumer(self) -> PartitionConsumer:
-        """The partition consumer that fetches the records."""
-        return self._consumer
-
-    @property
     def tp(self) -> TopicPartition:
         """Topic and partition."""
         return self._consumer.tp
@@ -53,17 +89,22 @@ class Claim:
     @property
     def topic(self) -> str:
         """The topic's name."""
-        return self._consumer.tp.topic
+        return self._topic
 
     @property
     def partition(self) -> int:
         """The partition number."""
-        return self._consumer.tp.partition
+        return self._partition
 
     @property
     def initial_offset(self) -> int:
         """The offset at which the claim began to read."""
         return self._consumer.initial_offset
+
+    @property
+    def initial_metadata(self) -> str:
+        """The metadata committed with `initial_offset`; empty if there is none."""
+        return self._state.initial_metadata
 
     @property
     def position(self) -> int:
@@ -98,11 +139,16 @@ class Claim:
     @property
     def ended(self) -> bool:
         """Whether iteration is over."""
-        return self._ended.is_set()
+        return self._state.ended
+
+    @property
+    def cause(self) -> SessionEnd | None:
+        """Why the claim ended; None while it is live."""
+        return self._state.cause
 
     async def wait_ended(self) -> None:
         """Wait until the claim ends."""
-        await self._ended.wait()
+        await self._state.wait_ended()
 
     def __aiter__(self) -> PartitionConsumer:
         """Return the iterator of the records; `anext(claim)` reads from the same one, at the cost of one more call."""
@@ -141,14 +187,6 @@ class Claim:
             raise ConfigError("done", done, "a Record or a Batch") from None
         self._offsets.advance(last + 1, metadata, done.leader_epoch)
 
-    def check_mark(self, done: object, metadata: object = "") -> None:
-        """Raise ConfigError where `mark` would, without a change of state. Safe to call from any thread."""
-        if not isinstance(done, Record | Batch):
-            raise ConfigError("done", done, "a Record or a Batch")
-        if done.partition != self._partition or done.topic != self._topic:
-            raise ConfigError("done", TopicPartition(done.topic, done.partition), f"a record of {self.tp}")
-        check_metadata(metadata)
-
     def seek(self, offset: StartOffset) -> None:
         """Continue reading at `offset`: buffered records are dropped, marks stay.
 
@@ -160,10 +198,3 @@ class Claim:
         Raises ConfigError for any other value, and for a datetime without a time zone.
         """
         self._consumer.seek(offset)
-
-    def end(self, cause: SessionEnd) -> None:
-        """Stop iteration before the next record. Called by the session."""
-        if not self.ended:
-            self.cause = cause
-            self._ended.set()
-            partition_of(self._consumer).end()

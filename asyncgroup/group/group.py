@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from itertools import count
 
 from asyncgroup.checks import check_group_id
 from asyncgroup.cluster import Cluster, as_cluster, client_of
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.error_stream import ErrorReader, ErrorStream
-from asyncgroup.consumer.fetch_plan import lanes_of
 from asyncgroup.consumer.interceptors import Interceptor, Interceptors
 from asyncgroup.errors import ClosedError, TopicsChanged, UsageError
 from asyncgroup.group.assignors import resolve_assignors
+from asyncgroup.group.claim_source import ClaimSource
+from asyncgroup.group.classic_membership import ClassicMembership
 from asyncgroup.group.group_marks import GroupMarks
 from asyncgroup.group.handler import Handler, HandlerLike, as_handler
 from asyncgroup.group.health import Health
@@ -21,20 +21,14 @@ from asyncgroup.group.heartbeats import RETRY_BACKOFF_SHARE
 from asyncgroup.group.join_requests import CLOSED
 from asyncgroup.group.member import Member
 from asyncgroup.group.member_health import MemberHealth, MemberState
-from asyncgroup.group.membership import ClassicMembership
-from asyncgroup.group.paused_partitions import PausedPartitions
 from asyncgroup.group.records import Records
-from asyncgroup.group.run_loop import RunLoop
 from asyncgroup.group.session import Session
-from asyncgroup.group.session_start import GroupContext
-from asyncgroup.group.topics import KnownTopics, Subscription, Topics, check_topics
+from asyncgroup.group.topics import Subscription, Topics, check_topics
 from asyncgroup.lifecycle import wait_shielded
 from asyncgroup.model import Batch, Record, TopicPartition
 from asyncgroup.offsets import GROUP_LANE
 
 __all__ = ["GroupEngine"]
-
-_MEMBER_NUMBERS = count(1)
 
 
 class GroupEngine:
@@ -55,26 +49,14 @@ class GroupEngine:
         # a long reconnect backoff could outlast the session while the coordinator is back already
         self._client.limit_reconnect_backoff(RETRY_BACKOFF_SHARE * self.config.session_timeout)
         assignors = resolve_assignors(self.config.assignors)
-        self._member_health = MemberHealth()
+        self._errors = ErrorStream(self.config.error_buffer)
+        self._member_health = MemberHealth(self._errors.put)
         self._membership = ClassicMembership(
             self._client, self.group_id, self.config, assignors, self._member_health
         )
-        self._errors = ErrorStream(self.config.error_buffer)
-        self._pauses = PausedPartitions()
-        self._context = GroupContext(
-            self._client,
-            self.group_id,
-            self.config,
-            self._errors,
-            self._pauses,
-            Interceptors(interceptors),
-            self._member_health,
-            KnownTopics(),
-            {},
-            f"-group-{next(_MEMBER_NUMBERS)}",
-        )
-        self._member = Member(self._context, self._membership)
-        self._marks = GroupMarks(self._context)
+        self._source = ClaimSource(self._client, self.group_id, self.config, Interceptors(interceptors))
+        self._member = Member(self._source, self._membership, self._member_health)
+        self._marks = GroupMarks(self.group_id, self._member_health)
         self._records: Records | None = None
         self._subscriptions: list[Subscription] = []
         self._close_requested = False
@@ -101,8 +83,8 @@ class GroupEngine:
         self._check_loop()
         if not self._close_requested:
             self._close_requested, self._leaves = True, leave
-        run = self._member.session_run
-        if run is not None and run.is_caller:
+        life = self._member.life
+        if life is not None and life.is_caller:
             self._member.close()
             return
         try:
@@ -119,7 +101,7 @@ class GroupEngine:
         if self._records is not None:
             await self._records.wait_closed()
         self._errors.close()
-        self._client.retire_lanes({*lanes_of(self._context.lane_suffix), self._membership.lane})
+        self._client.retire_lanes({*self._source.lanes, self._membership.lane})
         if self._holds_lane:
             self._holds_lane = False
             self._client.release_lane(GROUP_LANE)
@@ -146,8 +128,8 @@ class GroupEngine:
             raise ClosedError(f"group {self.group_id!r} is not open: use `async with ConsumerGroup(…)`")
 
     def _check_caller(self) -> None:
-        run = self._member.session_run
-        if run is not None and run.is_caller:
+        life = self._member.life
+        if life is not None and life.is_caller:
             raise UsageError(
                 f"group {self.group_id!r}: called by a handler, it would wait for its own end; use set_topics()"
             )
@@ -157,8 +139,8 @@ class GroupEngine:
     @property
     def session(self) -> Session | None:
         """See `ConsumerGroup.session`."""
-        run = self._member.session_run
-        return run.session if run is not None else None
+        life = self._member.life
+        return life.session if life is not None else None
 
     async def consume(self, topics: Topics, handler: HandlerLike) -> None:
         """See `ConsumerGroup.consume`."""
@@ -168,11 +150,11 @@ class GroupEngine:
         self._subscriptions.append(subscription)
         try:
             self._check_open()
-            run = await self._member.run_session(subscription, handling)
+            life = await self._member.run_session(subscription, handling)
         finally:
             self._subscriptions.remove(subscription)
-        if run is not None and run.causes.failure is not None:
-            raise run.causes.failure
+        if life is not None and life.causes.failure is not None:
+            raise life.causes.failure
 
     async def run(self, topics: Topics, handler: HandlerLike) -> None:
         """See `ConsumerGroup.run`."""
@@ -184,7 +166,7 @@ class GroupEngine:
     async def _run(self, subscription: Subscription, handler: Handler) -> None:
         self._subscriptions.append(subscription)
         try:
-            await RunLoop(self._context, self._member, subscription, handler, self._check_open).run()
+            await self._member.run_sessions(subscription, handler, self._check_open)
         finally:
             self._subscriptions.remove(subscription)
 
@@ -231,18 +213,18 @@ class GroupEngine:
                 f"group {self.group_id!r} consumes nothing: pass the topics to run() or consume()"
             )
         if self._subscription.change(topics) and self.session is not None:
-            self.session.end(TopicsChanged("set_topics() was called"))
+            self.session._state.end(TopicsChanged("set_topics() was called"))
 
     # --- pauses, errors, health ---------------------------------------------------------------------------------
 
     def pause(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
         """See `ConsumerGroup.pause`."""
-        self._pauses.add(partitions)
+        self._source.pauses.add(partitions)
         self._apply_pauses()
 
     def resume(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
         """See `ConsumerGroup.resume`."""
-        self._pauses.discard(partitions)
+        self._source.pauses.discard(partitions)
         self._apply_pauses()
 
     def pause_all(self) -> None:
@@ -252,12 +234,12 @@ class GroupEngine:
 
     def resume_all(self) -> None:
         """See `ConsumerGroup.resume_all`."""
-        self._pauses.clear()
+        self._source.pauses.clear()
         self._apply_pauses()
 
     def _apply_pauses(self) -> None:
         if self.session is not None:
-            self._pauses.apply(self.session.claims)
+            self._source.pauses.apply(self.session.claims)
 
     def errors(self) -> ErrorReader:
         """See `ConsumerGroup.errors`."""

@@ -7,8 +7,8 @@ import logging
 from asyncgroup.checks import check_metadata
 from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import AsyncGroupError, CommitFailedError, ConfigError, MarkDropped
+from asyncgroup.group.member_health import MemberHealth
 from asyncgroup.group.session import Session
-from asyncgroup.group.session_start import GroupContext
 from asyncgroup.model import Batch, Record, TopicPartition
 
 __all__ = ["GroupMarks"]
@@ -23,8 +23,9 @@ class GroupMarks:
     from the old claim, and would commit records that were not processed.
     """
 
-    def __init__(self, context: GroupContext) -> None:
-        self._context = context
+    def __init__(self, group_id: str, member_health: MemberHealth) -> None:
+        self._group_id = group_id
+        self._member_health = member_health
         self._dropped: dict[TopicPartition, MarkDropped] = {}  # since the last commit()
         self._logged: set[TopicPartition] = set()  # partitions whose dropped marks were logged
 
@@ -36,12 +37,12 @@ class GroupMarks:
             last = done.last_offset
         else:
             raise ConfigError("done", done, "a Record or a Batch")
-        claim = None if session is None else session.claim(done.topic, done.partition)
+        claim = None if session is None else session._state.claims.get((done.topic, done.partition))
         if session is None or claim is None:
             reason = "its partition is not assigned to this member"
-        elif not session.accepts_marks:
+        elif not session._state.accepts_marks:
             reason = f"its claim has ended: {session.cause}"
-        elif not partition_of(claim.consumer).was_read(last):
+        elif not partition_of(claim._state.consumer).was_read(last):
             reason = "its partition was revoked and assigned again, and the new claim has not read that far"
         else:
             claim.mark(done, metadata)
@@ -54,17 +55,17 @@ class GroupMarks:
     def _drop(self, tp: TopicPartition, offset: int, reason: str) -> None:
         error = MarkDropped(tp, offset, reason)
         self._dropped[tp] = error
-        self._context.report_error(error)
+        self._member_health.report_error(error)
         if tp not in self._logged:  # once per partition: many marks may be late
             self._logged.add(tp)
-            _log.warning("group %s: %s", self._context.group_id, error)
+            _log.warning("group %s: %s", self._group_id, error)
 
     async def commit(self, session: Session | None) -> None:
         """Commit all marks. Raises CommitFailedError, also for marks dropped since the last call."""
         dropped, self._dropped = self._dropped, {}
         errors: dict[TopicPartition, AsyncGroupError] = {**dropped}
         # a session that is over remains the current one until all its tasks have ended
-        if session is not None and not session.is_over:
+        if session is not None and not session._state.is_over:
             try:
                 await session.commit()
             except CommitFailedError as error:
@@ -73,4 +74,4 @@ class GroupMarks:
                 self._dropped = dropped | self._dropped  # reported by the next call
                 raise
         if errors:
-            raise CommitFailedError(self._context.group_id, errors)
+            raise CommitFailedError(self._group_id, errors)

@@ -1,10 +1,15 @@
-"""Call a handler's methods for one session: in pairs, each in its own task and within its time limit."""
+"""Call a handler's methods for one session: in pairs, each in its own task and within its time limit.
+
+The tasks are plain asyncio tasks that are cancelled at most once and always waited for. They never run inside a
+cancelled anyio scope: such a scope cancels every later await again, so that the `finally` blocks of a handler could not
+await anything.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -12,15 +17,18 @@ from typing import Any, Final, TypeAlias
 from asyncgroup.errors import CallerCancelled, ClaimReturned, SessionEnd
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.handler import Handler
-from asyncgroup.group.handler_tasks import HandlerTasks
 from asyncgroup.group.health import RunningCalls
-from asyncgroup.group.limits import EndLimits
 from asyncgroup.group.session import Session
+from asyncgroup.group.session_end import EndLimits
 from asyncgroup.lifecycle import add_note
+from asyncgroup.model import TopicPartition
 
-__all__ = ["HandlerCalls"]
+__all__ = ["REMINDER", "HandlerCalls", "HandlerTasks"]
 
 _log = logging.getLogger("asyncgroup.group")
+
+REMINDER: Final = 30.0
+"""Seconds between log lines about a handler that is still running after its cancellation."""
 
 Call: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
@@ -49,7 +57,13 @@ class HandlerCalls:
         self._session = session
         self._limits = limits
         self._on_failure = on_failure
+        self._state = session._state
         self._tasks = HandlerTasks(session.group_id)
+        # calls for claims that come or go while the session lasts: on_assigned and drains, and on_revoked after these
+        self._changes: list[HandlerTasks] = []
+        self._last_hooks: list[HandlerTasks] = []
+        # on_assigned was called with them, and its counterpart was not yet
+        self._assigned: set[TopicPartition] = set()
         self._begun: set[str] = set()  # names of the methods that have begun to run
         self._drained = False  # whether every consume_claim has ended
         self._waiting_since = 0.0  # loop time at which the current hook was started
@@ -72,14 +86,19 @@ class HandlerCalls:
         limits = self._limits
         limits.add_cause(cause)
         if self._drained:
-            self._tasks.limit(limits.hook_seconds)
+            seconds = limits.hook_seconds
         else:
-            self._tasks.limit(0.0 if isinstance(cause, CallerCancelled) else limits.handler_seconds)
+            seconds = 0.0 if isinstance(cause, CallerCancelled) else limits.handler_seconds
+        for tasks in (self._tasks, *self._changes):
+            tasks.limit(seconds)
+        for tasks in self._last_hooks:
+            tasks.limit(limits.hook_seconds)
 
     @property
     def running_calls(self) -> RunningCalls:
         """The calls that the session waits for: hooks while it begins or ends, `consume_claim` once it ends."""
-        running = self._tasks.running
+        groups = [*self._changes, *self._last_hooks, self._tasks]
+        running = [name for tasks in groups for name in tasks.running]
         if not self._session.ended:
             return RunningCalls(
                 [name for name in running if not name.startswith(CLAIM)], self._waiting_since, INF
@@ -88,16 +107,24 @@ class HandlerCalls:
             f"handler of {name.removeprefix(CLAIM)}" if name.startswith(CLAIM) else name for name in running
         ]
         since = self._waiting_since if self._drained else self._limits.ending_since
-        return RunningCalls(labels, since, self._tasks.cancel_at)
+        return RunningCalls(labels, since, min(tasks.cancel_at for tasks in groups))
 
     # --- the calls ----------------------------------------------------------------------------------------------
 
-    async def begin(self) -> bool:
-        """Call `setup` and `on_assigned`; False if one failed or the session has ended."""
-        handler, session = self._handler, self._session
-        if not await self._call(partial(handler.setup, session), "setup"):
-            return False
-        return await self._call(partial(handler.on_assigned, session, session.partitions), "on_assigned")
+    async def set_up(self) -> bool:
+        """Call `setup`; False if it failed or the session has ended."""
+        return await self._call(
+            partial(self._handler.setup, self._session), "setup", self._tasks, self._changes
+        )
+
+    async def assigned(self, partitions: list[TopicPartition], *, is_first: bool) -> bool:
+        """Call `on_assigned`, the first time or for partitions added later; False if it failed or the session has ended."""
+        tasks = self._tasks if is_first else HandlerTasks(self._session.group_id)
+        return await self._call(partial(self._on_assigned, partitions), "on_assigned", tasks, self._changes)
+
+    async def _on_assigned(self, partitions: list[TopicPartition]) -> None:
+        self._assigned.update(partitions)
+        await self._handler.on_assigned(self._session, partitions)
 
     def start_claim(self, claim: Claim) -> None:
         """Call `consume_claim` in a task that `drain` waits for."""
@@ -105,21 +132,34 @@ class HandlerCalls:
         call = partial(self._handler.consume_claim, self._session, claim)
         self._tasks.start(self._begin(call, what), what, partial(self._on_claim_done, claim))
 
+    async def drain_claims(self, claims: Iterable[Claim], limits: EndLimits) -> None:
+        """Wait until the `consume_claim` of revoked claims has ended, while the session goes on with the others."""
+        tasks = self._tasks.split_off([f"{CLAIM}{claim.tp}" for claim in claims])
+        tasks.limit(limits.handler_seconds)
+        await self._wait(tasks, self._changes)
+
+    async def revoked(self, partitions: list[TopicPartition], limits: EndLimits) -> None:
+        """Call `on_revoked` or `on_lost` with those partitions that `on_assigned` was called with."""
+        handler, session = self._handler, self._session
+        if not (known := [tp for tp in partitions if tp in self._assigned]):
+            return
+        self._assigned.difference_update(known)
+        is_lost = self._state.is_lost
+        hook, what = (handler.on_lost, "on_lost") if is_lost else (handler.on_revoked, "on_revoked")
+        await self._last_call(partial(hook, session, known), what, limits)
+
     async def drain(self) -> None:
         """Wait until every `consume_claim` has ended."""
         await self._tasks.wait()
+        for tasks in list(self._changes):
+            await tasks.wait()
         self._drained = True
 
-    async def end(self) -> None:
+    async def end(self, partitions: list[TopicPartition]) -> None:
         """After `drain`: call `on_revoked` or `on_lost`, and `cleanup`, if their counterparts were called."""
-        handler, session = self._handler, self._session
-        partitions = [claim.tp for claim in session.claims]
-        if partitions and "on_assigned" in self._begun:
-            hook = handler.on_lost if session.is_lost else handler.on_revoked
-            what = "on_lost" if session.is_lost else "on_revoked"
-            await self._last_call(partial(hook, session, partitions), what)
+        await self.revoked(partitions, self._limits)
         if "setup" in self._begun:
-            await self._last_call(partial(handler.cleanup, session), "cleanup")
+            await self._last_call(partial(self._handler.cleanup, self._session), "cleanup", self._limits)
 
     async def _begin(self, call: Call, what: str) -> None:
         """Run a method in its task. If the task is cancelled before its first step, the method has not begun.
@@ -130,18 +170,19 @@ class HandlerCalls:
         self._begun.add(what)
         await call()
 
-    async def _last_call(self, call: Call, what: str) -> None:
-        """Call a hook after the drain, with time of its own that earlier calls cannot use up."""
-        self._tasks = HandlerTasks(self._session.group_id)
-        self._tasks.limit(self._limits.hook_seconds)
-        await self._call(call, what)
+    async def _last_call(self, call: Call, what: str, limits: EndLimits) -> None:
+        """Call a hook after the drain of its claims, with time of its own that earlier calls cannot use up."""
+        tasks = HandlerTasks(self._session.group_id)
+        tasks.limit(min(limits.hook_seconds, self._limits.hook_seconds))  # infinity while the session goes on
+        if self._drained:
+            self._tasks = tasks
+        await self._call(call, what, tasks, self._last_hooks)
 
-    async def _call(self, call: Call, what: str) -> bool:
+    async def _call(self, call: Call, what: str, tasks: HandlerTasks, group: list[HandlerTasks]) -> bool:
         """Run a hook of the handler; False if it failed or the session has ended."""
-        tasks = self._tasks
         self._waiting_since = asyncio.get_running_loop().time()
         task = tasks.start(self._begin(call, what), what)
-        await tasks.wait()
+        await self._wait(tasks, group)
         if task.cancelled():
             if not self._session.ended:
                 self._on_failure(asyncio.CancelledError(f"{what} was cancelled by its handler"), what)
@@ -150,6 +191,17 @@ class HandlerCalls:
             add_note(error, f"raised by {what} of {name}, group {self._session.group_id!r}")
             self._on_failure(error, f"{what} raised")
         return not self._session.ended
+
+    async def _wait(self, tasks: HandlerTasks, group: list[HandlerTasks]) -> None:
+        """Wait for tasks, in `group` for so long so that `limit` finds them if they are not the session's own."""
+        if tasks is self._tasks:
+            await tasks.wait()
+            return
+        group.append(tasks)
+        try:
+            await tasks.wait()
+        finally:
+            group.remove(tasks)
 
     def _on_claim_done(self, claim: Claim, task: asyncio.Task[None]) -> None:
         group_id = self._session.group_id
@@ -164,4 +216,84 @@ class HandlerCalls:
         elif not claim.ended:
             text = f"consume_claim of {claim.tp} returned although its claim is live"
             _log.warning("group %s: %s; the session ends for all its claims", group_id, text)
-            self._session.end(ClaimReturned(text))
+            self._state.end(ClaimReturned(text))
+
+
+class HandlerTasks:
+    """Tasks that are cancelled once each at a common deadline."""
+
+    def __init__(self, group_id: str) -> None:
+        self._group_id = group_id
+        self._tasks: dict[asyncio.Task[None], str] = {}  # with their names, in order of start
+        self._timer: asyncio.TimerHandle | None = None  # for the deadline
+        self._expired = False  # whether the deadline has passed
+        self.cancel_at = float("inf")
+        """Loop time of the cancellation; infinity without a limit."""
+
+    def __contains__(self, task: object) -> bool:
+        return task in self._tasks
+
+    @property
+    def running(self) -> list[str]:
+        """The names of the tasks that have not ended, oldest first."""
+        return [name for task, name in self._tasks.items() if not task.done()]
+
+    def start(
+        self,
+        call: Coroutine[Any, Any, None],
+        name: str,
+        on_done: Callable[[asyncio.Task[None]], None] | None = None,
+    ) -> asyncio.Task[None]:
+        """Run a coroutine in a task, which is cancelled at once if the deadline has passed."""
+        task = asyncio.create_task(call, name=f"{self._group_id}: {name}")
+        self._tasks[task] = name
+        if on_done is not None:
+            task.add_done_callback(on_done)
+        if self._expired:
+            task.cancel()
+        return task
+
+    def split_off(self, names: Collection[str]) -> HandlerTasks:
+        """Move the tasks with these names to a new object, with a deadline of its own from now on."""
+        others = HandlerTasks(self._group_id)
+        for task in [task for task, name in self._tasks.items() if name in names]:
+            others._tasks[task] = self._tasks.pop(task)
+        return others
+
+    def limit(self, seconds: float) -> None:
+        """Cancel the tasks that still run in `seconds`. A later call can only bring the deadline forward.
+
+        With 0 they are cancelled before this returns: a handler whose iterator ends in the same step must receive its
+        one cancellation in the iterator, not afterwards in its `finally`.
+        """
+        if self._expired:
+            return
+        if seconds <= 0:
+            self._expire()
+            return
+        loop = asyncio.get_running_loop()
+        when = loop.time() + seconds
+        if self._timer is None or when < self._timer.when():
+            if self._timer is not None:
+                self._timer.cancel()
+            self.cancel_at = when
+            self._timer = loop.call_at(when, self._expire)
+
+    def _expire(self) -> None:
+        self._expired = True
+        self.cancel_at = min(self.cancel_at, asyncio.get_running_loop().time())
+        for task in self._tasks:
+            if not task.done():
+                task.cancel()
+
+    async def wait(self) -> None:
+        """Wait until every task has ended. A task that goes on after its cancellation is named in the log."""
+        while pending := {task for task in self._tasks if not task.done()}:
+            await asyncio.wait(pending, timeout=REMINDER)
+            if self._expired:
+                for task in pending:
+                    if not task.done():
+                        _log.warning("%s was cancelled, but is still running", task.get_name())
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

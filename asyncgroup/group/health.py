@@ -299,7 +299,7 @@ def _failing_fetches(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
     if member_health.state is not MemberState.STABLE:
         return
     failing = [
-        str(claim.tp) for claim in snapshot.claims if partition_of(claim.consumer).fetch_failures.count
+        str(claim.tp) for claim in snapshot.claims if partition_of(claim._state.consumer).fetch_failures.count
     ]
     problem = member_health.problems.get(ProblemSource.FETCH)
     if failing and problem is not None:

@@ -1,4 +1,7 @@
-"""Member: resolve the subscription, join, run the session, leave."""
+"""Member: one session after another, each with a join before it; what follows a session; leaving.
+
+`consume()` calls `run_session` once, `run()` calls `run_sessions`.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,28 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, NamedTuple
 
-from asyncgroup.errors import CallerCancelled, GroupClosed, TopicsChanged
+from asyncgroup.errors import (
+    AsyncGroupError,
+    BrokerError,
+    CallerCancelled,
+    ErrorCode,
+    GroupClosed,
+    PartitionsChanged,
+    Rebalanced,
+    TopicsChanged,
+    TransportError,
+)
+from asyncgroup.group.claim_source import ClaimSource
 from asyncgroup.group.handler import Handler
 from asyncgroup.group.health import Health, HealthSnapshot, diagnose
 from asyncgroup.group.join_requests import CANCELLED
-from asyncgroup.group.limits import MIN_RESERVE_SHARE, reserve_for
-from asyncgroup.group.member_health import MemberState
-from asyncgroup.group.membership import ClassicMembership, JoinedGroup
-from asyncgroup.group.session_run import SessionRun
-from asyncgroup.group.session_start import GroupContext
+from asyncgroup.group.member_health import MemberHealth, MemberState, ProblemSource
+from asyncgroup.group.membership import JoinedGroup, Membership
+from asyncgroup.group.session_end import MIN_RESERVE_SHARE, reserve_for
+from asyncgroup.group.session_life import SessionLife
 from asyncgroup.group.topics import ResolvedTopics, Subscription, resolve_topics
 from asyncgroup.lifecycle import run_until, wait_shielded, wait_within
 
@@ -25,9 +38,13 @@ __all__ = ["Member"]
 
 _log = logging.getLogger("asyncgroup.group")
 
-
 HEARTBEAT_LEAD: Final = 0.08
 """Seconds before a heartbeat at which a leaving member stops: enough for a fast handler, commit and LeaveGroup."""
+
+REJOIN_AT_ONCE_AFTER: Final = (Rebalanced, PartitionsChanged, TopicsChanged)
+"""Causes after which the member rejoins without backoff."""
+
+UNKNOWN_TOPIC: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 class _JoinedSubscription(NamedTuple):
@@ -42,22 +59,23 @@ class _JoinedSubscription(NamedTuple):
 class Member:
     """A group member with one session at a time."""
 
-    def __init__(self, context: GroupContext, membership: ClassicMembership) -> None:
-        self._context = context
+    def __init__(self, source: ClaimSource, membership: Membership, member_health: MemberHealth) -> None:
+        self._source = source
+        self._cluster = source.cluster
+        self._group_id = source.group_id
+        self._config = source.config
         self._membership = membership
-        self._group_id = context.group_id
-        self._config = context.config
-        self._member_health = context.member_health
+        self._member_health = member_health
         self._session_lock = asyncio.Lock()  # held from the join to the end of the session, and while leaving
         self._leave_deadline = float("inf")  # loop time; set when closing or cancelled
         self.closing = asyncio.Event()
         """Set when the group closes."""
-        self.session_run: SessionRun | None = None
-        """The current session."""
+        self.life: SessionLife | None = None
+        """The current session's, or None."""
 
     # --- sessions -------------------------------------------------------------------------------------------------
 
-    async def run_session(self, subscription: Subscription, handler: Handler) -> SessionRun | None:
+    async def run_session(self, subscription: Subscription, handler: Handler) -> SessionLife | None:
         """Join and run a session; return it, or None if the group closed before. A concurrent call waits its turn."""
         async with self._session_lock:
             if self.closing.is_set():
@@ -71,6 +89,15 @@ class Member:
                 raise
             finally:
                 self._member_health.transition_to(MemberState.NOT_CONSUMING)
+
+    async def run_sessions(
+        self, subscription: Subscription, handler: Handler, check: Callable[[], None]
+    ) -> None:
+        """Run one session after another until the group closes. Raises errors that are not retriable.
+
+        `check` raises if the group can no longer consume.
+        """
+        await _RunLoop(self, self._source, self._member_health, subscription, handler).run(check)
 
     async def back_off(self, seconds: float) -> bool:
         """Wait before the next session; True if the group closes in that time. If cancelled, leave the group."""
@@ -87,36 +114,38 @@ class Member:
                 self._member_health.transition_to(MemberState.NOT_CONSUMING)
 
     async def _join(self, subscription: Subscription) -> _JoinedSubscription:
-        cluster, context = self._context.cluster, self._context
+        cluster = self._cluster
         wanted = subscription.wanted
         names = subscription.names
         self._member_health.transition_to(MemberState.LOOKING_UP_TOPICS)
         with cluster.tracking(names):
-            resolved = await resolve_topics(cluster, subscription, context.known_topics)
+            resolved = await resolve_topics(cluster, subscription, self._source.known_topics)
             with cluster.tracking(resolved.existing):
                 joined = await self._membership.join(resolved.existing)
         return _JoinedSubscription(joined, resolved, wanted)
 
     async def _run_session(
         self, entry: _JoinedSubscription, subscription: Subscription, handler: Handler
-    ) -> SessionRun:
-        run = self.session_run = SessionRun(self._context, entry.joined, entry.resolved, handler)
-        task = asyncio.create_task(run.run(), name=f"session of {self._group_id}")
+    ) -> SessionLife:
+        life = self.life = SessionLife(
+            self._source, self._membership, self._member_health, entry.joined, entry.resolved, handler
+        )
+        task = asyncio.create_task(life.run(), name=f"session of {self._group_id}")
         if self.closing.is_set():
-            run.session.end(GroupClosed(f"group {self._group_id!r} was closed"))
+            life.state.end(GroupClosed(f"group {self._group_id!r} was closed"))
         elif subscription.wanted != entry.wanted:  # changes from here on end the session themselves
-            run.session.end(TopicsChanged("the subscription changed while the member joined"))
+            life.state.end(TopicsChanged("the subscription changed while the member joined"))
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
             self._start_close_timeout()
-            run.session.end(CallerCancelled("the task that consumes was cancelled"))
+            life.state.end(CallerCancelled("the task that consumes was cancelled"))
             await wait_shielded(task)
             raise
         finally:
-            self.session_run = None
-            self._membership.after_session(run.session.cause)
-        return run
+            self.life = None
+            self._membership.after_session(life.state.cause)
+        return life
 
     async def _run_until_closed(
         self, work: Coroutine[Any, Any, _JoinedSubscription]
@@ -129,7 +158,7 @@ class Member:
 
     def health(self, names: Iterable[str], now: float) -> Health:
         """Return the current health; `names` are the topics subscribed to by name."""
-        run, missing = self.session_run, self._context.known_topics.missing
+        missing = self._source.known_topics.missing
         snapshot = HealthSnapshot(
             self._group_id,
             self._config,
@@ -137,15 +166,8 @@ class Member:
             self._member_health,
             missing_topics={topic: missing[topic] for topic in names if topic in missing},
         )
-        if run is not None:
-            run.update_health()
-            snapshot = snapshot._replace(
-                claims=run.session.claims,
-                running_calls=run.running_calls,
-                unanswered_fetches=run.fetcher.pending_since,
-            )
-            if run.matches_no_topic:
-                snapshot = snapshot._replace(idle_reason="a topic that its pattern matches")
+        if self.life is not None:
+            snapshot = self.life.fill_snapshot(snapshot)
         return diagnose(snapshot, now)
 
     # --- close --------------------------------------------------------------------------------------------------
@@ -157,21 +179,21 @@ class Member:
 
     async def wait_for_heartbeat(self) -> None:
         """Wait until just before the group's next heartbeat, or until the session ends."""
-        if (run := self.session_run) is None or self.closing.is_set():
+        if (life := self.life) is None or self.closing.is_set():
             return
         now = asyncio.get_running_loop().time()
         lead = min(HEARTBEAT_LEAD, self._config.heartbeat_interval / 4)
-        if (heartbeat_at := run.heartbeats.next_heartbeat_after(now + lead)) is not None:
+        if (heartbeat_at := self._membership.heartbeats.next_heartbeat_after(now + lead)) is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(heartbeat_at - lead):
-                    await run.session.wait_ended()
+                    await life.state.wait_ended()
 
     def close(self) -> None:
         """Begin to close: end the session, cancel a join."""
         self.closing.set()
         self._start_close_timeout()
-        if self.session_run is not None:
-            self.session_run.session.end(GroupClosed(f"group {self._group_id!r} was closed"))
+        if self.life is not None:
+            self.life.state.end(GroupClosed(f"group {self._group_id!r} was closed"))
 
     async def leave(self, reason: str, leaves: bool | None) -> None:
         """Leave the group after the current session, if any."""
@@ -184,3 +206,84 @@ class Member:
         self._member_health.transition_to(MemberState.LEAVING)
         timeout = max(left, reserve_for(self._config.close_timeout) * MIN_RESERVE_SHARE)
         await self._membership.leave(reason, leaves, timeout)
+
+
+class _RunLoop:
+    """One call of `run()`: what follows each session."""
+
+    def __init__(
+        self,
+        member: Member,
+        source: ClaimSource,
+        member_health: MemberHealth,
+        subscription: Subscription,
+        handler: Handler,
+    ) -> None:
+        self._member = member
+        self._source = source
+        self._member_health = member_health
+        self._subscription = subscription
+        self._handler = handler
+        # loop time of the first unknown-topic error since a session started
+        self._unknown_since: float | None = None
+
+    async def run(self, check: Callable[[], None]) -> None:
+        """Run sessions until the group closes. Raises errors that are not retriable."""
+        closing, backoff = self._member.closing, self._source.cluster.backoff()
+        while True:
+            check()
+            rejoins_at_once = await self._run_session()
+            if rejoins_at_once is None or closing.is_set():  # also if the session ended for another cause
+                return
+            if rejoins_at_once:
+                backoff.reset()
+            elif await self._member.back_off(backoff.next()):
+                return
+
+    async def _run_session(self) -> bool | None:
+        """Run the next session; return whether to rejoin without a backoff, None if the group closed before it began.
+
+        Raises the handler's exception, and failures that are not retriable. Only the outcome is returned, so that the
+        session, its claims and their errors are not kept in memory during the next session.
+        """
+        try:
+            life = await self._member.run_session(self._subscription, self._handler)
+        except (BrokerError, TransportError) as error:
+            self._report_or_raise(error)
+            return False
+        if life is None:
+            return None
+        if life.has_started:
+            self._unknown_since = None
+        if life.causes.failure is not None:
+            if life.causes.failed_by_handler:
+                raise life.causes.failure
+            self._report_or_raise(life.causes.failure)
+            return False
+        return isinstance(life.state.cause, REJOIN_AT_ONCE_AFTER)
+
+    def _report_or_raise(self, error: BaseException) -> None:
+        """Report an error after which the next session may succeed; raise any other."""
+        if isinstance(error, BrokerError) and error.code in UNKNOWN_TOPIC:
+            is_retriable = self._may_reappear()
+        elif isinstance(error, BrokerError):
+            # after UNKNOWN_MEMBER_ID the next join is one of a new member
+            is_retriable = error.retriable or error.code == ErrorCode.UNKNOWN_MEMBER_ID
+        else:
+            is_retriable = isinstance(error, TransportError)
+        if not is_retriable or not isinstance(error, AsyncGroupError):
+            raise error
+        _log.warning("group %s: %s", self._source.group_id, error)
+        self._member_health.report(ProblemSource.JOIN, error)
+        self._member_health.report_error(error)
+
+    def _may_reappear(self) -> bool:
+        """Whether every topic existed before, and they have not been unknown for `session_timeout`.
+
+        Right after its recreation a topic is still unknown to some brokers.
+        """
+        now = asyncio.get_running_loop().time()
+        if self._unknown_since is None:
+            self._unknown_since = now
+        was_there = all(name in self._source.known_topics for name in self._subscription.names)
+        return was_there and now < self._unknown_since + self._source.config.session_timeout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -65,9 +66,13 @@ class ErrorCount(NamedTuple):
 
 
 class MemberHealth:
-    """The state of a member, its problems and errors. All times are the loop's."""
+    """The state of a member, its problems and errors. All times are the loop's.
 
-    def __init__(self) -> None:
+    `on_error` is called with errors that are retried; it returns whether a reader of `errors()` receives them.
+    """
+
+    def __init__(self, on_error: Callable[[Exception], bool] = lambda _error: False) -> None:
+        self._on_error = on_error
         self.state = MemberState.NOT_CONSUMING
         self.state_since = 0.0
         """0 until the group is bound to its event loop."""
@@ -102,6 +107,11 @@ class MemberHealth:
         """Remove the problems of these sources: they work again."""
         for source in sources:
             self.problems.pop(source, None)
+
+    def report_error(self, error: Exception) -> bool:
+        """Count a retried error and pass it to the readers of `errors()`; return whether there are any."""
+        self.count_error(error)
+        return self._on_error(error)
 
     def count_error(self, error: BaseException, text: str | None = None) -> None:
         """Count an error, retried or not. `text` replaces the text of the error."""

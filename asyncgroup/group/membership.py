@@ -1,64 +1,28 @@
-"""Membership by the classic group protocol: join, sync, leave. One object per group object."""
+"""The seam between a member and the protocol of its group: how it joins, stays and leaves.
+
+A `Membership` talks to the coordinator. A member calls `join`, then `stay` until its session ends, then `join` again or
+`leave`. During `stay` the membership reports heartbeat results and further assignments to an `Assignable`, the member's
+side. With an eager protocol a rebalance ends the session (`HeartbeatResult.REBALANCE`), so that all claims are revoked
+before the next join. An incremental protocol calls `Assignable.assign` instead: the session and the claims that are in
+both assignments go on.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Iterable, Mapping
-from itertools import count
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple, Protocol
 
-from asyncgroup.cluster import ClusterClient
-from asyncgroup.cluster.connection_pool import CONTROL
-from asyncgroup.cluster.coordinators import CoordinatorMoved
-from asyncgroup.config import ConsumerConfig
-from asyncgroup.errors import (
-    AsyncGroupError,
-    BrokerError,
-    ErrorCode,
-    MemberLost,
-    RequestTimedOut,
-    SessionEnd,
-    TransportError,
-)
-from asyncgroup.group.assignors import Assignment, Assignor, MemberSubscription
-from asyncgroup.group.heartbeats import HeartbeatResult, Heartbeats
-from asyncgroup.group.join_protocols import JoinProtocols
-from asyncgroup.group.join_requests import (
-    JOIN_ACTIONS,
-    JOIN_GRACE,
-    JoinAction,
-    build_join,
-    build_sync,
-    decode_assignment,
-    decode_members,
-    join_reason,
-    shorten,
-)
-from asyncgroup.group.member_health import MemberHealth, MemberState, ProblemSource
-from asyncgroup.lifecycle import cancel_and_wait
-from asyncgroup.model import by_topic
-from asyncgroup.offsets import GROUP_LANE, MemberIdentity
-from asyncgroup.wire import messages as m
-from asyncgroup.wire.message import Message, Request
+from asyncgroup.errors import AsyncGroupError, SessionEnd
+from asyncgroup.group.claim_set import ClaimChanges
+from asyncgroup.group.heartbeats import HeartbeatResult
+from asyncgroup.model import TopicPartition
+from asyncgroup.offsets import MemberIdentity
 
-__all__ = ["JOIN_LANE", "ClassicMembership", "JoinedGroup"]
-
-_log = logging.getLogger("asyncgroup.group")
-
-JOIN_LANE: Final = "join"
-"""The purpose of the connection for JoinGroup and SyncGroup, whose responses wait for the whole group."""
-
-LEAVE_RETRY_BACKOFF_MAX: Final = 1.0
-"""Longest backoff between attempts to leave, in seconds."""
-
-_LANES = count(1)
-
-R = TypeVar("R", bound=Message)
+__all__ = ["Assignable", "HeartbeatStatus", "JoinedGroup", "Membership"]
 
 
 class JoinedGroup(NamedTuple):
-    """The result of JoinGroup and SyncGroup."""
+    """An assignment, with the identity that it belongs to."""
 
     identity: MemberIdentity
     assignment: dict[str, list[int]]
@@ -69,318 +33,78 @@ class JoinedGroup(NamedTuple):
     user_data: bytes | None = None
     """The user data in this member's assignment."""
     synced_at: float | None = None
-    """Loop time of the SyncGroup response, which the coordinator sends to all members at once."""
+    """Loop time of the response with the assignment; the classic coordinator sends it to all members at once."""
 
 
-class ClassicMembership:
-    """The identity of a group member, and the requests that change it."""
+class Assignable(Protocol):
+    """The member's side while it is in the group."""
 
-    def __init__(
-        self,
-        cluster: ClusterClient,
-        group_id: str,
-        config: ConsumerConfig,
-        assignors: list[Assignor],
-        member_health: MemberHealth | None = None,
-    ) -> None:
-        self._member_health = member_health or MemberHealth()
-        self._cluster = cluster
-        self._group_id = group_id
-        self._config = config
-        self._protocols = JoinProtocols(group_id, assignors, config.user_data)
-        self.identity = MemberIdentity(group_instance_id=config.group_instance_id)
-        # a connection per member: a broker processes the requests of a connection in order and parks JoinGroup until
-        # all members have sent theirs, so two members on one connection would wait for each other
-        self._lane = f"{JOIN_LANE}-{next(_LANES)}"
-        self._confirmed_id = ""
-        """The member id whose refusal is believed: it was refused once before, or was just accepted by JoinGroup."""
-        self._last_end: SessionEnd | None = None  # cause of the last session's end, until the next join
-        self._last_topics: list[str] | None = None  # of the last join
+    @property
+    def owned(self) -> list[TopicPartition]:
+        """The partitions that the member owns now, sorted. A revoked one is owned until its revocation is complete."""
+        ...
 
-    def __repr__(self) -> str:
-        member = self.identity.member_id or "no member"
-        return f"<ClassicMembership {self._group_id!r}: {member}, generation {self.identity.generation_id}>"
+    def on_heartbeat(self, result: HeartbeatResult, error: AsyncGroupError | None) -> None:
+        """Handle the result of a heartbeat, any but ALIVE. REBALANCE, LOST and FATAL end the session."""
+        ...
+
+    async def assign(self, joined: JoinedGroup) -> ClaimChanges:
+        """Replace the assignment while the session goes on, and return the changes.
+
+        Returns when the revocation is complete: the claims have ended, their handlers have drained, their marks were
+        committed, `on_revoked` was called. Added claims start in the background. Commits use the new identity at once.
+        Heartbeats have to go on during all of it: handlers may take `rebalance_timeout`.
+        """
+        ...
+
+
+class HeartbeatStatus(Protocol):
+    """What the member has to know of the heartbeats that `stay` sends."""
+
+    last_response_at: float
+    """Loop time of the last response of the coordinator; minus infinity before the first."""
+    last_stable_sent_at: float
+    """Loop time at which the last heartbeat was sent that found the group stable: a later rebalance began after it."""
+
+    def next_heartbeat_after(self, moment: float) -> float | None:
+        """Return the loop time of the first heartbeat after `moment`; None if it is unknown."""
+        ...
+
+    async def is_final(self, lookup: int | None, sent_at: float) -> bool:
+        """Return whether the refusal of a commit, sent then to that coordinator, ends the membership."""
+        ...
+
+
+class Membership(Protocol):
+    """A member's place in its group, by one of the group protocols. It lasts as long as the group object."""
+
+    @property
+    def identity(self) -> MemberIdentity:
+        """The current identity; without a member id before the first join and after `leave`."""
+        ...
 
     @property
     def lane(self) -> str:
-        """The purpose of the connection for this member's JoinGroup and SyncGroup."""
-        return self._lane
-
-    def forget_member(self) -> None:
-        """Make the next join one of a new member."""
-        self.identity = MemberIdentity(group_instance_id=self._config.group_instance_id)
-
-    def after_session(self, cause: SessionEnd | None) -> None:
-        """Take note of the cause of a session's end, which becomes the reason of the next join.
-
-        After UNKNOWN_MEMBER_ID the next join is one of a new member; after ILLEGAL_GENERATION it keeps its id, as in
-        Java.
-        """
-        self._last_end = cause
-        error = cause.__cause__ if isinstance(cause, MemberLost) else None
-        if isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_MEMBER_ID:
-            self.forget_member()
-
-    async def join(self, topics: Iterable[str]) -> JoinedGroup:
-        """Join and sync until the member has an assignment.
-
-        Attempts are separated by a backoff of at most `rejoin_backoff`; after `rejoin_retry_max` retries the error is
-        raised. Errors of a regular rebalance (it restarted, the coordinator is loading) are not counted. Raises
-        BrokerError, TransportError, AssignmentError.
-        """
-        backoff = self._cluster.backoff()
-        wanted = sorted(topics)
-        reason = join_reason(self._last_end, self._last_topics, wanted)
-        failures = 0
-        while True:
-            is_new = not self.identity.member_id
-            try:
-                joined = await self._join_and_sync(wanted, reason)
-            except (BrokerError, TransportError) as error:
-                action = self._handle_error(error)
-                if action is JoinAction.FAIL:
-                    raise
-                # without backoff only for the first id, in case a coordinator demands another one each time
-                if action is JoinAction.REJOIN_WITH_GIVEN_ID and is_new and self.identity.member_id:
-                    continue
-                failures += action is not JoinAction.REJOIN
-                self._member_health.count_error(error)
-                if action is not JoinAction.REJOIN:
-                    self._member_health.report(ProblemSource.JOIN, error)
-                if failures > self._config.rejoin_retry_max:
-                    raise
-                _log.info("group %s: join failed, retrying: %s", self._group_id, error)
-                reason = shorten(f"retry after: {error}")
-                await asyncio.sleep(min(backoff.next(), self._config.rejoin_backoff))
-            else:
-                self._last_end, self._last_topics, self._confirmed_id = None, wanted, ""
-                return joined
-
-    def _handle_error(self, error: BrokerError | TransportError) -> JoinAction:
-        """Update the state after a failed attempt, and return the action."""
-        if isinstance(error, CoordinatorMoved):
-            return JoinAction.REJOIN
-        if isinstance(error, TransportError):
-            return JoinAction.FIND_COORDINATOR
-        action = JOIN_ACTIONS.get(error.code, JoinAction.REJOIN if error.retriable else JoinAction.FAIL)
-        if action is JoinAction.REJOIN_AS_NEW_MEMBER and self._may_be_former_coordinator:
-            self._confirmed_id = self.identity.member_id
-            self._cluster.coordinators.mark_stale(self._group_id)
-            return JoinAction.FIND_COORDINATOR
-        if action is JoinAction.REJOIN_AS_NEW_MEMBER:
-            self.forget_member()
-        elif action is JoinAction.FIND_COORDINATOR:
-            self._cluster.coordinators.mark_unknown(self._group_id)
-        return action
+        """The purpose of the connection for this member's joins."""
+        ...
 
     @property
-    def _may_be_former_coordinator(self) -> bool:
-        """Whether a member id that was in a generation is refused for the first time.
+    def heartbeats(self) -> HeartbeatStatus:
+        """The heartbeats since the last join."""
+        ...
 
-        The broker may be a former coordinator that was suspended. The current coordinator then still has the member,
-        and the rebalance would wait for it if it joined with another id.
-        """
-        return self.identity.generation_id >= 0 and self._confirmed_id != self.identity.member_id
+    async def join(self, topics: Iterable[str]) -> JoinedGroup:
+        """Join until the member has an assignment. Raises BrokerError, TransportError, AssignmentError."""
+        ...
 
-    async def _join_and_sync(self, topics: list[str], reason: str) -> JoinedGroup:
-        self._member_health.transition_to(MemberState.LOOKING_UP_COORDINATOR)
-        await self._cluster.coordinators.find(self._group_id)
-        self._member_health.transition_to(MemberState.JOINING)
-        joined = await self._join_group(topics, reason)
-        self._member_health.transition_to(MemberState.SYNCING)
-        # the session timeout runs from here on, and the assignment or the SyncGroup may take longer than that
-        heartbeats = asyncio.create_task(
-            Heartbeats(self._cluster, self._group_id, self._config).run(self.identity, self._on_heartbeat),
-            name=f"{self._group_id}: heartbeats until the session begins",
-        )
-        try:
-            return await self._sync(joined)
-        finally:
-            await cancel_and_wait(heartbeats)
+    async def stay(self, joined: JoinedGroup, member: Assignable) -> None:
+        """Send heartbeats after `join`, and report their results and further assignments, until cancelled or lost."""
+        ...
 
-    def _on_heartbeat(self, _result: HeartbeatResult, error: AsyncGroupError | None) -> None:
-        """Count the error for `health()`. The result is not needed: the response to SyncGroup has the same error."""
-        if error is not None:
-            self._member_health.count_error(error)
-
-    async def _sync(self, joined: m.JoinGroupResponse) -> JoinedGroup:
-        assignments: dict[str, Assignment] = {}
-        is_leader = joined.leader == joined.member_id
-        partition_counts: Mapping[str, int] = {}
-        protocol = joined.protocol_name or ""
-        if is_leader:
-            members = decode_members(joined)
-            partition_counts = await self._count_partitions(members)
-            # a static leader that rejoins keeps the current assignment, but still has to watch its topics (KIP-814)
-            if not joined.skip_assignment:
-                assignments = self._protocols.assign(protocol, members, partition_counts)
-        request = build_sync(self._group_id, self.identity, protocol, assignments)
-        response = await self._request_parked(request)
-        if response.error_code:
-            raise BrokerError(response.error_code, f"sync of group {self._group_id!r}")
-        synced_at = asyncio.get_running_loop().time()
-        assignment = decode_assignment(response.assignment)
-        self._protocols.on_assignment(protocol, assignment, joined.generation_id)
-        self._cluster.hooks.emit(
-            "on_join", self._group_id, self.identity.member_id, joined.generation_id, is_leader
-        )
-        if joined.skip_assignment:
-            partition_counts = await self._counts_of_current_assignment(partition_counts)
-        claims = by_topic(assignment.partitions)
-        return JoinedGroup(
-            self.identity, claims, is_leader, partition_counts, assignment.user_data, synced_at
-        )
-
-    async def _join_group(self, topics: list[str], reason: str) -> m.JoinGroupResponse:
-        user_data = self._protocols.subscription_user_data(topics)
-        request = build_join(self._group_id, self.identity, self._config, user_data, topics, reason)
-        response = await self._request_parked(request)
-        if response.member_id:
-            # also with MEMBER_ID_REQUIRED, which assigns the id to this member
-            self.identity = self.identity._replace(member_id=response.member_id)
-        if response.error_code:
-            raise BrokerError(response.error_code, f"join of group {self._group_id!r}")
-        self.identity = self.identity._replace(generation_id=response.generation_id)
-        self._confirmed_id = self.identity.member_id
-        return response
-
-    async def _request_parked(self, request: Request[R]) -> R:
-        """Send a request that the coordinator parks until all members have joined or synced.
-
-        On cancellation its connection is closed, since the broker would process the next request after it.
-        """
-        timeout = self._config.rebalance_timeout + JOIN_GRACE
-        try:
-            return await self._cluster.coordinators.request(
-                self._group_id, request, lane=self._lane, timeout=timeout
-            )
-        except asyncio.CancelledError:
-            self._cluster.abort_lane(self._lane)
-            raise
-
-    async def _count_partitions(self, members: Iterable[MemberSubscription]) -> dict[str, int]:
-        """Return the partition counts of all members' topics by fresh metadata; 0 for topics that do not exist.
-
-        Topics without partitions are looked up a second time: a broker that has just restarted may not know all topics
-        yet, and the assignment would revoke their partitions.
-        """
-        topics = sorted({topic for member in members for topic in member.topics})
-        with self._cluster.tracking(topics):
-            await self._cluster.refresh()
-            partition_counts = self._cluster.view.partition_counts(topics)
-            if any(not partition_counts.get(topic) for topic in topics):
-                await asyncio.sleep(self._cluster.backoff().next())
-                await self._cluster.refresh()
-                again = self._cluster.view.partition_counts(topics)
-                partition_counts = {
-                    topic: partition_counts.get(topic) or again.get(topic, 0) for topic in topics
-                }
-        return dict.fromkeys(topics, 0) | partition_counts
-
-    async def _counts_of_current_assignment(self, partition_counts: Mapping[str, int]) -> Mapping[str, int]:
-        """Return the number of partitions per topic in the current assignment, by DescribeGroups.
-
-        For a static leader that rejoined without assigning (KIP-814). Partitions that were added while it was away are
-        not assigned, and only the leader watches for them; Java's leader compares with the counts at its return and
-        misses them. If DescribeGroups fails, return `partition_counts`, the present ones.
-        """
-        request = m.DescribeGroupsRequest(groups=[self._group_id])
-        try:
-            response = await self._cluster.coordinators.request(self._group_id, request, lane=self._lane)
-            (group,) = response.groups
-            if group.error_code or not group.members:
-                return partition_counts
-            assignments = [decode_assignment(member.member_assignment) for member in group.members]
-        except (AsyncGroupError, ValueError) as error:
-            _log.debug("group %s: could not describe the current assignment: %s", self._group_id, error)
-            return partition_counts
-        found = {tp for assignment in assignments for tp in assignment.partitions}
-        return {
-            topic: max((tp.partition + 1 for tp in found if tp.topic == topic), default=0)
-            for topic in partition_counts
-        }
+    def after_session(self, cause: SessionEnd | None) -> None:
+        """Take note of the cause of a session's end, before the next join."""
+        ...
 
     async def leave(self, reason: str, leaves: bool | None, timeout: float) -> None:
-        """Send LeaveGroup for a dynamic member; a static member stays (KIP-345).
-
-        `leaves` overrides that for either kind (KIP-1092): True leaves, False does not. Retriable errors are retried
-        with backoff for `timeout` seconds. A final failure is logged only: the session timeout removes the member
-        later.
-        """
-        identity = self.identity
-        should_leave = identity.group_instance_id is None if leaves is None else leaves
-        if not identity.member_id or not should_leave:
-            return
-        self.forget_member()
-        time, backoff = asyncio.get_running_loop().time, self._cluster.backoff()
-        deadline = time() + timeout
-        last: AsyncGroupError | None = None
-        while (error := await self._try_to_leave(identity, reason, deadline)) is not None:
-            pause = min(backoff.next(), LEAVE_RETRY_BACKOFF_MAX)
-            if not error.retriable or time() + pause >= deadline:
-                # the timeout of the last attempt, cut short by the deadline, says less than the error before it
-                text = last if isinstance(error, RequestTimedOut) and last is not None else error
-                _log.warning(
-                    "group %s: could not leave; the session timeout will remove the member: %s",
-                    self._group_id,
-                    text,
-                )
-                return
-            last = error
-            _log.info("group %s: could not leave, retrying: %s", self._group_id, error)
-            await asyncio.sleep(pause)
-
-    async def _try_to_leave(
-        self, identity: MemberIdentity, reason: str, deadline: float
-    ) -> AsyncGroupError | None:
-        """Make one attempt; return its error, or None.
-
-        It has a timeout of its own, as a heartbeat has: no other request detects a silent coordinator now.
-        """
-        left = deadline - asyncio.get_running_loop().time()
-        limit = min(left, max(self._config.heartbeat_interval, self._config.session_timeout / 3))
-        try:
-            async with asyncio.timeout(limit):
-                code = await self._leave(identity, reason, limit)
-        except TimeoutError:
-            self._cluster.coordinators.mark_unknown(self._group_id)
-            return RequestTimedOut(
-                f"no response to the LeaveGroup of group {self._group_id!r} within {limit:.3g} s"
-            )
-        except AsyncGroupError as error:
-            return error
-        if JOIN_ACTIONS.get(code) is JoinAction.FIND_COORDINATOR:
-            self._cluster.coordinators.mark_unknown(self._group_id)
-        return None if code in _LEFT_CODES else BrokerError(code, f"leaving group {self._group_id!r}")
-
-    async def _leave(self, identity: MemberIdentity, reason: str, timeout: float) -> int:
-        """Send LeaveGroup; return the error code of the request or of the member.
-
-        If a request is in flight on the group's connection, use another one: it could wait behind a commit without a
-        response.
-        """
-        node_id = await self._cluster.coordinators.find(self._group_id)
-        is_busy = self._cluster.in_flight(node_id, GROUP_LANE) > 0
-        response = await self._cluster.coordinators.request_versioned(
-            self._group_id,
-            m.LeaveGroupRequest,
-            lambda version: _leave_request(self._group_id, identity, reason, version),
-            lane=CONTROL if is_busy else GROUP_LANE,
-            timeout=timeout,
-        )
-        codes = [response.error_code, *(member.error_code for member in response.members)]
-        return max(codes, key=bool)
-
-
-_LEFT_CODES: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
-_BATCH_LEAVE_VERSION: Final = 3
-"""The first LeaveGroup version with a list of members (KIP-345)."""
-
-
-def _leave_request(group_id: str, identity: MemberIdentity, reason: str, version: int) -> m.LeaveGroupRequest:
-    if version < _BATCH_LEAVE_VERSION:
-        return m.LeaveGroupRequest(group_id=group_id, member_id=identity.member_id)
-    member = m.LeaveGroupRequest.MemberIdentity(
-        member_id=identity.member_id, group_instance_id=identity.group_instance_id, reason=reason
-    )
-    return m.LeaveGroupRequest(group_id=group_id, members=[member])
+        """Leave the group within `timeout` seconds. `leaves` overrides whether this kind of member leaves at all."""
+        ...

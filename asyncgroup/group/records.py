@@ -37,13 +37,13 @@ class _RecordsHandler(Handler):
     async def consume_claim(self, session: Session, claim: Claim) -> None:
         reader = self._reader
         try:
-            await reader.serve(claim.consumer)
+            await reader.serve(claim._state.consumer)
             # the body of the loop may still mark the record in hand and earlier ones of all claims; after a loss
             # nothing can be committed, so there is nothing to wait for
             if reader.in_hand and not session.is_lost:
                 await run_until(session.wait_lost(), reader.wait_idle(), f"{claim.tp}: record in hand")
         finally:
-            reader.forget(claim.consumer)
+            reader.forget(claim._state.consumer)
 
     async def cleanup(self, session: Session) -> None:  # noqa: ARG002  the handler's signature
         self.session = None
@@ -155,7 +155,7 @@ class Records:
             self._reader.end(None)
             return
         if not task.done() and (session := self._handler.session) is not None:
-            session.end(GroupClosed("records() was closed"))
+            session._state.end(GroupClosed("records() was closed"))
             await run_until(asyncio.wait([task]), self._handler.drained.wait(), f"{self._group_id}: drain")
         task.cancel()  # the session still runs to its end, then the member leaves
         await self.wait_closed()

@@ -1,4 +1,7 @@
-"""Session: one membership from its assignment to its end."""
+"""Session: a handler's view of the membership, from `setup` to `cleanup`.
+
+`Session` shows what a handler may call; `SessionState`, its `_state`, is for the other files of this room.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +19,15 @@ from asyncgroup.errors import (
     UsageError,
 )
 from asyncgroup.group.claim import Claim
+from asyncgroup.group.claim_set import ClaimSet
 from asyncgroup.model import Record, TopicPartition
 from asyncgroup.offsets import Committer, MemberIdentity
 
-__all__ = ["Session"]
+__all__ = ["Session", "SessionState"]
 
 
-class Session:
-    """A handler's view of the membership: identity, assignment, claims, marks, commits, and the end.
-
-    `assignment` maps topics to sorted partition numbers, `claims` holds the claims of this member. Both are empty if
-    there are more members than partitions: the member then stays in the group, to take over when another one leaves.
-    """
+class SessionState:
+    """The state of a session: identity, assignment, claims, and the end."""
 
     def __init__(
         self,
@@ -35,40 +35,25 @@ class Session:
         identity: MemberIdentity,
         assignment: dict[str, list[int]],
         offsets: Committer,
+        user_data: bytes | None = None,
     ) -> None:
         self.group_id = group_id
         self.identity = identity
+        """The member that commits now; its generation changes if the session lasts over a rebalance."""
         self.assignment = assignment
-        self.assignment_user_data: bytes | None = None
+        self.user_data = user_data
         """The user data of the assignment, for assignors that send some; else None."""
-        self.claims: list[Claim] = []
+        self.claims = ClaimSet()
+        self.offsets = offsets
         self.cause: SessionEnd | None = None
         """Why the session ends; None while it is live."""
         self.on_end: Callable[[SessionEnd], None] | None = None
-        self._offsets = offsets
-        self._ending = asyncio.Event()
-        self._lost = asyncio.Event()
-        self._is_over = False
-        self._claims_by_partition: dict[tuple[str, int], Claim] = {}  # index of `claims`, built when used
         self.accepts_marks = True
         """Whether new marks can still be committed: False once the last commit has begun, and after a loss."""
-
-    def __repr__(self) -> str:
-        state = "live" if self.cause is None else f"ended: {type(self.cause).__name__}"
-        return (
-            f"<Session {self.group_id!r} generation {self.generation_id} member {self.member_id!r}: "
-            f"{len(self.claims)} claims, {state}>"
-        )
-
-    @property
-    def member_id(self) -> str:
-        """The member id from the coordinator."""
-        return self.identity.member_id
-
-    @property
-    def generation_id(self) -> int:
-        """The generation of the group; each rebalance increments it."""
-        return self.identity.generation_id
+        self.is_over = False
+        """Whether the session has ended completely, so that nothing can be committed."""
+        self._ending = asyncio.Event()
+        self._lost = asyncio.Event()
 
     @property
     def partitions(self) -> list[TopicPartition]:
@@ -77,7 +62,7 @@ class Session:
 
     @property
     def ended(self) -> bool:
-        """Whether the session is ending or has ended: finish the record in hand and start no new one."""
+        """Whether the session is ending or has ended."""
         return self.cause is not None
 
     @property
@@ -93,58 +78,6 @@ class Session:
         """Wait until the membership is lost; forever if the session ends regularly."""
         await self._lost.wait()
 
-    @property
-    def is_over(self) -> bool:
-        """Whether the session has ended completely, so that nothing can be committed."""
-        return self._is_over
-
-    def claim(self, topic: str, partition: int) -> Claim | None:
-        """Return the claim of a partition, or None if it is not assigned to this member."""
-        if len(self._claims_by_partition) != len(self.claims):
-            self._claims_by_partition = {(claim.topic, claim.partition): claim for claim in self.claims}
-        return self._claims_by_partition.get((topic, partition))
-
-    def mark_record(self, record: Record, metadata: str = "") -> None:
-        """Mark this record and all before it in its partition as done.
-
-        Raises ConfigError for a partition that is not assigned to this member, and for a value that is not a Record.
-        """
-        if not isinstance(record, Record):
-            raise ConfigError("record", record, "a Record")
-        self._offsets.of(record.topic, record.partition).mark_record(record, metadata)
-
-    def mark_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
-        """Mark everything before `offset` as done: it is the next offset to read. Moves forwards only.
-
-        Raises ConfigError for a partition that is not assigned to this member, and for an invalid offset.
-        """
-        self._offsets.of(topic, partition).mark(check_offset(offset), metadata)
-
-    def reset_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
-        """Move the mark back to `offset`, the next one to read. Moves backwards only; the claim's position stays.
-
-        Raises ConfigError for a partition that is not assigned to this member, and for an invalid offset.
-        """
-        self._offsets.of(topic, partition).reset(check_offset(offset), metadata)
-
-    async def commit(self) -> None:
-        """Commit all marks now. Raises CommitFailedError with the partitions that failed, UsageError after the end.
-
-        Tasks other than the handler's may call it too. A session that ends waits for the response as long as for that
-        of its last commit; after that the outcome is unknown, and the commit counts as failed.
-
-        A broker may still process a request that has timed out, even after a newer one, and move the group's offset
-        back. With `auto_commit` the last commit of the session repeats what that may have undone; without it, records
-        committed since that request may be delivered again.
-        """
-        if self._is_over:
-            raise UsageError(f"{self!r} has ended: nothing can be committed any more")
-        dirty = self._offsets.dirty
-        try:
-            await self._offsets.commit()
-        except ClosedError as error:
-            raise CommitFailedError(self.group_id, dict.fromkeys(dirty, error)) from error
-
     def end(self, cause: SessionEnd) -> None:
         """Begin to end the session: the iterators of all claims stop before their next record.
 
@@ -157,15 +90,134 @@ class Session:
                 self.accepts_marks = False
                 self._lost.set()
                 reason = cause.__cause__
-                self._offsets.mark_lost(reason if isinstance(reason, AsyncGroupError) else cause)
+                self.offsets.mark_lost(reason if isinstance(reason, AsyncGroupError) else cause)
             for claim in self.claims:
-                claim.end(cause)
+                claim._state.end(cause)
             self._ending.set()
         if self.on_end is not None:
             self.on_end(cause)
 
     def close(self) -> None:
         """The session has ended completely: reject later commits and marks."""
-        self._is_over = True
+        self.is_over = True
         for claim in self.claims:
-            self._offsets.drop(claim.tp)
+            self.offsets.drop(claim.tp)
+
+
+class Session:
+    """A handler's view of the membership: identity, assignment, claims, marks, commits, and the end.
+
+    `assignment` maps topics to sorted partition numbers, `claims` holds the claims of this member. Both are empty if
+    there are more members than partitions: the member then stays in the group, to take over when another one leaves.
+    """
+
+    __slots__ = ("__weakref__", "_state")
+
+    def __init__(self, state: SessionState) -> None:
+        self._state = state
+
+    def __repr__(self) -> str:
+        state = "live" if self.cause is None else f"ended: {type(self.cause).__name__}"
+        return (
+            f"<Session {self.group_id!r} generation {self.generation_id} member {self.member_id!r}: "
+            f"{len(self.claims)} claims, {state}>"
+        )
+
+    @property
+    def member_id(self) -> str:
+        """The member id from the coordinator."""
+        return self._state.identity.member_id
+
+    @property
+    def generation_id(self) -> int:
+        """The generation of the group; each rebalance increments it."""
+        return self._state.identity.generation_id
+
+    @property
+    def group_id(self) -> str:
+        """The group's id."""
+        return self._state.group_id
+
+    @property
+    def assignment(self) -> dict[str, list[int]]:
+        """The assigned partitions: topics with their sorted partition numbers."""
+        return self._state.assignment
+
+    @property
+    def assignment_user_data(self) -> bytes | None:
+        """The user data of the assignment, for assignors that send some; else None."""
+        return self._state.user_data
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """All assigned partitions, sorted."""
+        return self._state.partitions
+
+    @property
+    def claims(self) -> list[Claim]:
+        """The claims of this member, one for each assigned partition, once their start offsets are known."""
+        return list(self._state.claims)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the session is ending or has ended: finish the record in hand and start no new one."""
+        return self._state.ended
+
+    @property
+    def cause(self) -> SessionEnd | None:
+        """Why the session ends; None while it is live."""
+        return self._state.cause
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the membership was lost, so that nothing can be committed."""
+        return self._state.is_lost
+
+    async def wait_ended(self) -> None:
+        """Wait until the session begins to end."""
+        await self._state.wait_ended()
+
+    async def wait_lost(self) -> None:
+        """Wait until the membership is lost; forever if the session ends regularly."""
+        await self._state.wait_lost()
+
+    def mark_record(self, record: Record, metadata: str = "") -> None:
+        """Mark this record and all before it in its partition as done.
+
+        Raises ConfigError for a partition that is not assigned to this member, and for a value that is not a Record.
+        """
+        if not isinstance(record, Record):
+            raise ConfigError("record", record, "a Record")
+        self._state.offsets.of(record.topic, record.partition).mark_record(record, metadata)
+
+    def mark_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
+        """Mark everything before `offset` as done: it is the next offset to read. Moves forwards only.
+
+        Raises ConfigError for a partition that is not assigned to this member, and for an invalid offset.
+        """
+        self._state.offsets.of(topic, partition).mark(check_offset(offset), metadata)
+
+    def reset_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
+        """Move the mark back to `offset`, the next one to read. Moves backwards only; the claim's position stays.
+
+        Raises ConfigError for a partition that is not assigned to this member, and for an invalid offset.
+        """
+        self._state.offsets.of(topic, partition).reset(check_offset(offset), metadata)
+
+    async def commit(self) -> None:
+        """Commit all marks now. Raises CommitFailedError with the partitions that failed, UsageError after the end.
+
+        Tasks other than the handler's may call it too. A session that ends waits for the response as long as for that
+        of its last commit; after that the outcome is unknown, and the commit counts as failed.
+
+        A broker may still process a request that has timed out, even after a newer one, and move the group's offset
+        back. With `auto_commit` the last commit of the session repeats what that may have undone; without it, records
+        committed since that request may be delivered again.
+        """
+        if self._state.is_over:
+            raise UsageError(f"{self!r} has ended: nothing can be committed any more")
+        dirty = self._state.offsets.dirty
+        try:
+            await self._state.offsets.commit()
+        except ClosedError as error:
+            raise CommitFailedError(self.group_id, dict.fromkeys(dirty, error)) from error

@@ -85,7 +85,7 @@ class ThreadClaim:
 
     def mark(self, done: Record | Batch, metadata: str = "") -> None:
         """Schedule `Claim.mark` on the event loop. Raise ConfigError at once, in the thread, for invalid arguments."""
-        self._claim.check_mark(done, metadata)
+        self._claim._state.check_mark(done, metadata)
         self._loop.call_soon_threadsafe(self._claim.mark, done, metadata)
 
 

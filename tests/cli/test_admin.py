@@ -8,6 +8,7 @@ from asyncgroup import BrokerError, Cluster, ConsumerConfig, ConsumerGroup, Prod
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.cli.admin import Admin
 from asyncgroup.group import Claim, Session
+from tests.group.parts import end_session
 
 pytestmark = pytest.mark.asyncio
 
@@ -40,7 +41,7 @@ async def test_groups_are_deleted_when_they_are_empty() -> None:
                     await admin.delete_group("readers")
                 except BrokerError as error:
                     refused.append(error)
-                    group.session.end(error)  # type: ignore[union-attr,arg-type]
+                    end_session(group.session, error)  # type: ignore[union-attr,arg-type]
 
         async with ConsumerGroup(cluster, "readers", ConsumerConfig(auto_offset_reset="earliest")) as group:
             await group.consume("orders", consume)

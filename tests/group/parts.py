@@ -7,25 +7,42 @@ from collections.abc import Iterable
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.budget import Budget
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
-from asyncgroup.group.claim import Claim
-from asyncgroup.group.session import Session
-from asyncgroup.group.session_start import connect_offsets
+from asyncgroup.errors import SessionEnd
+from asyncgroup.group.claim import Claim, ClaimState
+from asyncgroup.group.claim_source import connect_offsets
+from asyncgroup.group.session import Session, SessionState
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import Committer, MemberIdentity
 from tests.offsets.fakes import FakeCluster
 
-__all__ = ["make_claim", "make_session"]
+__all__ = ["consumer_of", "end_claim", "end_session", "make_claim", "make_session"]
+
+
+def end_session(session: Session | None, cause: SessionEnd) -> None:
+    """End a session as the group does."""
+    assert session is not None
+    session._state.end(cause)
+
+
+def end_claim(claim: Claim, cause: SessionEnd) -> None:
+    """End a claim as its session does."""
+    claim._state.end(cause)
+
+
+def consumer_of(claim: Claim) -> PartitionConsumer:
+    """Return the partition consumer of a claim."""
+    return claim._state.consumer
 
 
 def make_claim(session: Session, manager: Committer, tp: TopicPartition, offset: int = 0) -> Claim:
-    """Return a new claim of a session, created as SessionRun does."""
+    """Return a new claim of a session, created as ClaimSource does."""
     budget = Budget(1 << 30, 1 << 20)
     consumer = PartitionConsumer(tp, offset, ConsumerConfig(), budget, Hooks())
     offsets = manager.manage(tp, offset)
     connect_offsets(consumer, offsets)
-    claim = Claim(consumer, offsets)
-    session.claims.append(claim)
+    claim = Claim(ClaimState(consumer, offsets))
+    session._state.claims.add(claim)
     return claim
 
 
@@ -39,7 +56,7 @@ def make_session(
     assignment = {
         topic: [tp.partition for tp in tps if tp.topic == topic] for topic in {tp.topic for tp in tps}
     }
-    session = Session("g", MemberIdentity("member-1", 7), assignment, manager)
+    session = Session(SessionState("g", MemberIdentity("member-1", 7), assignment, manager))
     for tp in tps:
         make_claim(session, manager, tp)
     return session, cluster

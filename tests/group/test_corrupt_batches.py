@@ -17,7 +17,7 @@ from asyncgroup.group.claim import Claim
 from asyncgroup.group.session import Session
 from asyncgroup.model import Batch
 from tests.consumer.support import batch
-from tests.group.parts import make_session
+from tests.group.parts import consumer_of, make_session
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
@@ -44,7 +44,7 @@ def claim_of(session: Session) -> Claim:
 
 
 def feed(claim: Claim, *batches: bytes) -> None:
-    partition_of(claim.consumer).fetched(FetchedRecords(b"".join(batches), 1 << 40, 0, zero_copy=True))
+    partition_of(consumer_of(claim)).fetched(FetchedRecords(b"".join(batches), 1 << 40, 0, zero_copy=True))
 
 
 def fed(*batches: bytes) -> Claim:
@@ -56,7 +56,7 @@ def fed(*batches: bytes) -> Claim:
 
 def refetch(claim: Claim) -> None:
     """Feed what a broker returns at the fetch offset: whole batches from the one that contains it."""
-    position = partition_of(claim.consumer).fetch_offset
+    position = partition_of(consumer_of(claim)).fetch_offset
     feed(claim, *(data for end, data in ((5, GOOD), (15, BAD), (20, AFTER)) if position < end))
 
 
@@ -149,7 +149,7 @@ async def test_an_error_after_the_claims_end_holds_marks_back_too() -> None:
     feed(claim, GOOD, BAD, AFTER)
     first = await anext(claim.batches(max_records=15))
     second = await anext(claim.batches())
-    partition_of(claim.consumer).end()
+    partition_of(consumer_of(claim)).end()
     with pytest.raises(CorruptRecordsError):
         list(first)
     claim.mark(second)
@@ -171,7 +171,7 @@ async def test_interceptors_raise_it_while_the_batch_is_created() -> None:
     session, _ = make_session([("orders", 0)])
     claim = claim_of(session)
     seen: list[int] = []
-    consumer = claim.consumer
+    consumer = consumer_of(claim)
     partition_of(consumer).intercept = lambda record: seen.append(record.offset) or record  # type: ignore[assignment, func-returns-value]
     feed(claim, GOOD, BAD)
     with pytest.raises(CorruptRecordsError):

@@ -14,7 +14,7 @@ from asyncgroup.errors import BrokerError, ConnectError, ErrorCode
 from asyncgroup.group.health import HealthSnapshot, RunningCalls, diagnose
 from asyncgroup.group.member_health import MAX_ERROR_KINDS, MemberHealth, MemberState, ProblemSource
 from asyncgroup.offsets import MemberIdentity
-from tests.group.parts import make_session
+from tests.group.parts import consumer_of, make_session
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
@@ -50,8 +50,8 @@ async def test_claims_before_their_first_fetch() -> None:
     health = diagnose(snapshot(member_health, claims=session.claims), now())
     assert [(c.high_water_mark, c.lag) for c in health.claims] == [(None, None)] * 2
     assert health.lag == 0
-    session.claims[1].consumer.pause()
-    partition_of(session.claims[0].consumer).high_water_mark = 12
+    consumer_of(session.claims[1]).pause()
+    partition_of(consumer_of(session.claims[0])).high_water_mark = 12
     later = diagnose(snapshot(member_health, claims=session.claims), now())
     assert (later.lag, later.claims[0].lag) == (12, 12)
     assert [str(tp) for tp in later.paused] == ["orders-1"]

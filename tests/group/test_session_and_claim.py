@@ -21,7 +21,7 @@ from asyncgroup.errors import (
 )
 from asyncgroup.model import Batch, Record, TopicPartition
 from tests.consumer.support import batch
-from tests.group.parts import make_session
+from tests.group.parts import consumer_of, end_claim, end_session, make_session
 from tests.offsets.fakes import committed_by
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
@@ -129,14 +129,14 @@ async def test_a_failed_commit_names_the_partitions() -> None:
 async def test_the_end_stops_every_claim_with_its_cause() -> None:
     session, _ = make_session()
     told: list[object] = []
-    session.on_end = told.append
+    session._state.on_end = told.append
     waiting = [asyncio.ensure_future(session.wait_ended())]
     waiting += [asyncio.ensure_future(claim.wait_ended()) for claim in session.claims]
     reading = asyncio.ensure_future(anext(session.claims[0]))
     await asyncio.sleep(1)
     assert not session.ended
     cause = Rebalanced("the group rebalances")
-    session.end(cause)
+    end_session(session, cause)
     await asyncio.gather(*waiting)
     with pytest.raises(StopAsyncIteration):
         await reading
@@ -148,15 +148,15 @@ async def test_the_end_stops_every_claim_with_its_cause() -> None:
 async def test_the_first_cause_is_kept_but_a_loss_replaces_it() -> None:
     session, cluster = make_session()
     first = Rebalanced("first")
-    session.end(first)
-    session.end(GroupClosed("second"))
+    end_session(session, first)
+    end_session(session, GroupClosed("second"))
     assert session.cause is first
     session.claims[0].mark(record(0))
     reason = BrokerError(ErrorCode.UNKNOWN_MEMBER_ID, "heartbeat")
     loss = MemberLost("lost")
     loss.__cause__ = reason
-    session.end(loss)
-    session.end(MemberLost("once more"))
+    end_session(session, loss)
+    end_session(session, MemberLost("once more"))
     assert session.cause is loss
     assert session.is_lost
     await asyncio.wait_for(session.wait_lost(), 1)
@@ -170,18 +170,18 @@ async def test_on_end_is_called_for_every_cause() -> None:
     """A later, more urgent cause shortens the time of the handlers."""
     session, _ = make_session()
     told: list[object] = []
-    session.on_end = told.append
+    session._state.on_end = told.append
     causes = [Rebalanced("first"), GroupClosed("second")]
     for cause in causes:
-        session.end(cause)
+        end_session(session, cause)
     assert told == causes
 
 
 async def test_marks_and_commits_after_the_end() -> None:
     session, cluster = make_session()
     claim = session.claims[0]
-    session.end(GroupClosed("closed"))
-    session.close()
+    end_session(session, GroupClosed("closed"))
+    session._state.close()
     claim.mark(record(5))
     with pytest.raises(UsageError, match="has ended: nothing can be committed"):
         await session.commit()
@@ -198,7 +198,7 @@ async def test_session_repr() -> None:
     assert session.partitions == [("audit", 0), ("orders", 2), ("orders", 10)]
     assert (session.member_id, session.generation_id) == ("member-1", 7)
     assert repr(session) == "<Session 'g' generation 7 member 'member-1': 3 claims, live>"
-    session.end(Rebalanced("because"))
+    end_session(session, Rebalanced("because"))
     assert repr(session) == "<Session 'g' generation 7 member 'member-1': 3 claims, ended: Rebalanced>"
 
 
@@ -213,24 +213,24 @@ async def test_claim_repr() -> None:
     session, _ = make_session()
     claim = session.claims[0]
     assert repr(claim) == "<Claim orders-0: live, lag 0, next commit 0>"
-    partition_of(claim.consumer).fetched(FetchedRecords(batch(0, count=4), 9, 0, zero_copy=True))
+    partition_of(consumer_of(claim)).fetched(FetchedRecords(batch(0, count=4), 9, 0, zero_copy=True))
     assert (claim.topic, claim.partition, claim.tp, claim.initial_offset) == ("orders", 0, ORDERS, 0)
     assert (claim.position, claim.high_water_mark, claim.lag) == (0, 9, 9)
     for _ in range(2):
-        partition_of(claim.consumer).check_progress()
+        partition_of(consumer_of(claim)).check_progress()
     assert claim.stalled
     assert repr(claim) == "<Claim orders-0: stalled, lag 9, next commit 0>"
-    claim.consumer.pause()
+    consumer_of(claim).pause()
     assert (claim.paused, claim.stalled) == (True, True)
     assert repr(claim) == "<Claim orders-0: paused, lag 9, next commit 0>"
-    claim.end(GroupClosed("the group was closed"))
+    end_claim(claim, GroupClosed("the group was closed"))
     assert repr(claim) == "<Claim orders-0: ended: GroupClosed, lag 9, next commit 0>"
 
 
 async def test_a_claim_iterates_as_its_partition_consumer() -> None:
     session, _ = make_session()
     claim = session.claims[0]
-    partition_of(claim.consumer).fetched(FetchedRecords(batch(0, count=6), 6, 0, zero_copy=True))
+    partition_of(consumer_of(claim)).fetched(FetchedRecords(batch(0, count=6), 6, 0, zero_copy=True))
     assert (await anext(claim)).offset == 0
     async for found in claim:
         assert found.offset == 1

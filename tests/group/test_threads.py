@@ -15,7 +15,7 @@ from asyncgroup.errors import ConfigError, CorruptRecordsError, GroupClosed
 from asyncgroup.group.threads import BATCH_RECORDS, ThreadClaim, in_thread
 from asyncgroup.model import Record, TopicPartition
 from tests.consumer.support import batch, with_bad_content
-from tests.group.parts import make_session
+from tests.group.parts import consumer_of, end_session, make_session
 
 pytestmark = pytest.mark.asyncio
 
@@ -44,12 +44,12 @@ class ThreadedRun:
         ]
 
     def feed(self, first: int, count: int, claim: int = 0) -> None:
-        partition_of(self.claims[claim].consumer).fetched(
+        partition_of(consumer_of(self.claims[claim])).fetched(
             FetchedRecords(batch(first, count=count), 1 << 40, 0, zero_copy=True)
         )
 
     async def end(self) -> None:
-        self.session.end(GroupClosed("closed"))
+        end_session(self.session, GroupClosed("closed"))
         async with asyncio.timeout(LIMIT):
             await asyncio.gather(*self.tasks)
 
@@ -139,7 +139,7 @@ async def test_the_end_of_the_claim_ends_the_function_before_its_next_record() -
     run.feed(0, 100)
     await run.start()
     await until(reached.is_set)
-    run.session.end(GroupClosed("closed"))
+    end_session(run.session, GroupClosed("closed"))
     go_on.set()
     await run.end()
     assert seen == [0]
@@ -211,7 +211,7 @@ async def test_a_mark_after_the_end_of_the_claim_is_dropped() -> None:
     await run.start()
     await until(lambda: bool(records))
     await run.end()
-    run.session.close()
+    run.session._state.close()
     held[0].mark(records[0])
     await asyncio.sleep(0)
 
@@ -257,12 +257,12 @@ async def test_a_corrupt_batch_raises_in_the_thread_and_is_not_marked() -> None:
 
     run = ThreadedRun(work)
     good, bad = batch(0, count=3), with_bad_content(3, 4)
-    partition_of(run.claims[0].consumer).fetched(
+    partition_of(consumer_of(run.claims[0])).fetched(
         FetchedRecords(good + bad + batch(7, count=2), 1 << 40, 0, zero_copy=True)
     )
     await run.start()
     await until(lambda: len(raised) == 1)
-    partition_of(run.claims[0].consumer).fetched(
+    partition_of(consumer_of(run.claims[0])).fetched(
         FetchedRecords(good + bad + batch(7, count=2), 1 << 40, 0, zero_copy=True)
     )
     await until(lambda: len(raised) == 2)

@@ -14,6 +14,7 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
 from asyncgroup.wire import messages as m
 from tests.broker.client import Client
+from tests.group.parts import consumer_of
 from tests.interop.test_foreign_clients import WAIT, in_thread
 from tests.real.support import RunningKafka
 from tests.stories.transactions import STORIES, TransactionRequests
@@ -123,7 +124,7 @@ async def test_a_group_reads_committed_records_only(apache_kafka: RunningKafka):
             await handler.until(b"a", b"b")
             (claim,) = handler.claims
             async with asyncio.timeout(WAIT):
-                while claim.consumer.last_stable_offset < 6:
+                while consumer_of(claim).last_stable_offset < 6:
                     await asyncio.sleep(0.05)
             await asyncio.sleep(0.5)
             assert handler.values == [b"a", b"b"]

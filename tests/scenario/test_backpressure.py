@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from asyncgroup import Claim, Record, Session
+from tests.group.parts import consumer_of
 from tests.scenario.support import SessionEndHook, WorkHandler, committed, member, now, orders, running
 from tests.stories.virtual import VirtualEnvironment
 
@@ -40,7 +41,7 @@ class Stalls:
         self._note("resumed", partition)
 
     def _note(self, word: str, partition: int) -> None:
-        self.events.append((word, partition, now(), self.claims[partition].consumer.buffered_bytes))
+        self.events.append((word, partition, now(), consumer_of(self.claims[partition]).buffered_bytes))
 
 
 def pair() -> Any:
@@ -164,7 +165,7 @@ async def test_a_claim_that_is_never_read(network):
             (claim, _) = group.session.claims
             assert claim.stalled
             assert not claim.paused
-            assert 0 < claim.consumer.buffered_bytes <= SHARE
+            assert 0 < consumer_of(claim).buffered_bytes <= SHARE
 
 
 async def test_a_batch_larger_than_the_share_is_delivered(network):

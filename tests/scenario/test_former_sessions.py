@@ -9,6 +9,7 @@ import pytest
 
 from asyncgroup import Claim, Handler, Session
 from asyncgroup.errors import Rebalanced
+from tests.group.parts import consumer_of, end_session
 from tests.scenario.support import member, orders, running
 from tests.stories.virtual import VirtualEnvironment
 
@@ -29,7 +30,7 @@ class ClaimKeeper(Handler):
 
     async def setup(self, session: Session) -> None:
         gc.collect()
-        self.held.append(sum(claim.consumer.buffered_bytes for claim in self.claims))
+        self.held.append(sum(consumer_of(claim).buffered_bytes for claim in self.claims))
         self.left.append(sum(former() is not None for former in self.sessions))
         self.sessions.append(ref(session))
         self.env.bell.ring()
@@ -40,7 +41,7 @@ class ClaimKeeper(Handler):
             claim.mark(record)
             break
         await self.env.bell.until(
-            lambda: claim.consumer.buffered_bytes > 100_000, "a full buffer", self.env.limit
+            lambda: consumer_of(claim).buffered_bytes > 100_000, "a full buffer", self.env.limit
         )
         await claim.wait_ended()
 
@@ -58,13 +59,13 @@ async def test_an_ended_session_and_its_buffers_are_freed_before_the_next_one(
             assert session is not None
             await env.bell.until(
                 lambda: (
-                    all(c.consumer.buffered_bytes > 100_000 for c in group.session.claims)
+                    all(consumer_of(c).buffered_bytes > 100_000 for c in group.session.claims)
                     and len(group.session.claims) == 4
                 ),
                 "full buffers",
                 env.limit,
             )
-            session.end(Rebalanced("by the test"))
+            end_session(session, Rebalanced("by the test"))
             del session
         await env.bell.until(lambda: len(handler.held) == 4, "session 4", env.limit)
     assert handler.held == [0, 0, 0, 0], "ended claims still have buffered records"
@@ -76,11 +77,11 @@ async def test_an_ended_claim_keeps_its_offsets(env: VirtualEnvironment) -> None
     handler = ClaimKeeper(env)
     async with member(env) as group, running(group.run("orders", handler)):
         await env.bell.until(
-            lambda: any(c.consumer.buffered_bytes > 100_000 for c in handler.claims),
+            lambda: any(consumer_of(c).buffered_bytes > 100_000 for c in handler.claims),
             "a full buffer",
             env.limit,
         )
     claim = next(claim for claim in handler.claims if claim.partition == 0)
     assert (claim.position, claim.lag, claim.next_mark) == (1, 199, 1)
-    assert claim.consumer.buffered_bytes == 0
+    assert consumer_of(claim).buffered_bytes == 0
     assert [record async for record in claim] == []

@@ -15,6 +15,7 @@ import pytest
 
 from asyncgroup import Claim, Handler, Session
 from tests.consumer.brokers import fill
+from tests.group.parts import consumer_of
 from tests.scenario.support import member, now, running
 from tests.stories.virtual import VirtualEnvironment
 
@@ -193,7 +194,7 @@ async def test_a_stalled_claim_is_refilled_before_its_buffer_is_empty():
         async with stuck_claim(env) as claim:
             await asyncio.sleep(5)
             assert (claim.stalled, claim.paused) == (True, False)
-            held = claim.consumer.buffered_bytes
+            held = consumer_of(claim).buffered_bytes
             assert held > 100_000, "more than half of its share"
             waits = []
             for offset in range(200 * BATCH):

@@ -13,6 +13,7 @@ import pytest
 from asyncgroup import ConsumerConfig, ConsumerGroup, Record, TopicPartition
 from asyncgroup.cluster import client_of
 from asyncgroup.errors import CommitFailedError, Rebalanced
+from tests.group.parts import end_session
 from tests.scenario.support import committed, orders
 from tests.stories.virtual import VirtualEnvironment
 
@@ -77,7 +78,7 @@ class HandledRecords:
                 left -= 1
                 await self._handle(group, record)
                 if self.rng.random() < 0.03 and group.session is not None:
-                    group.session.end(Rebalanced("by the test"))
+                    end_session(group.session, Rebalanced("by the test"))
             if self.rng.random() < 0.3:
                 raise KeyError("the body's own")
 

@@ -12,6 +12,7 @@ from asyncgroup.model import TopicPartition
 from tests.broker.batches import append
 from tests.broker.internals import complete_delayed_operations, node_of, partition_in, transactions_of
 from tests.broker.transactional import transactional
+from tests.group.parts import consumer_of
 from tests.scenario.support import (
     Gate,
     WorkHandler,
@@ -96,7 +97,7 @@ async def test_an_open_transaction_blocks_a_claim_until_its_end(env: VirtualEnvi
         await asyncio.sleep(60.0)
         assert records(handler) == ["0@0", "0@1"]
         claim = next(claim for claim in handler.sessions[0].claims if claim.partition == 0)
-        assert (claim.high_water_mark, claim.consumer.last_stable_offset) == (5, 2)
+        assert (claim.high_water_mark, consumer_of(claim).last_stable_offset) == (5, 2)
         assert (claim.position, claim.lag) == (2, 0)
         assert not claim.stalled
         writer.end(commit=False)

@@ -19,6 +19,7 @@ from asyncgroup import (
     UsageError,
 )
 from asyncgroup.errors import ClosedError, ErrorCode, MarkDropped, OffsetOutOfRangeError, Rebalanced
+from tests.group.parts import consumer_of, end_session
 from tests.scenario.support import WorkHandler, committed, group_requests, member, now, orders, running
 from tests.stories.virtual import VirtualEnvironment
 
@@ -223,7 +224,7 @@ async def test_a_current_record_beyond_the_limit_loses_its_mark_and_is_reported(
         session = group.session
         assert session is not None
         began = now()
-        session.end(Rebalanced("by the test"))
+        end_session(session, Rebalanced("by the test"))
         await env.bell.until(
             lambda: group.session is not None and group.session is not session, "next", env.limit
         )
@@ -290,7 +291,7 @@ async def test_commits_while_a_session_ends(env: VirtualEnvironment):
         await anext(records)
         first = group.session
         assert first is not None
-        first.end(Rebalanced("by the test"))
+        end_session(first, Rebalanced("by the test"))
         await take(records, 12)
         assert group.session is not first
         await commits[0]
@@ -303,7 +304,7 @@ async def test_dropped_marks_are_reported_after_a_cancelled_commit(env: VirtualE
         late = await anext(records)
         group.pause([(late.topic, late.partition)])
         assert group.session is not None
-        group.session.end(Rebalanced("by the test"))
+        end_session(group.session, Rebalanced("by the test"))
         record = await anext(records)
         group.mark(late)
         group.mark(record)
@@ -334,7 +335,7 @@ async def test_a_loop_that_does_not_read_stays_a_member(env: VirtualEnvironment)
         await asyncio.sleep(200.0)
         assert group.session is session
         assert group.health().is_healthy
-        held = sum(claim.consumer.buffered_bytes for claim in session.claims)
+        held = sum(consumer_of(claim).buffered_bytes for claim in session.claims)
         assert 0 < held < 60_000, "nothing is fetched beyond the buffer"
         seen = [place(first), *await take(records, 1999)]
         assert len(set(seen)) == 2000
@@ -614,7 +615,7 @@ async def test_health_names_what_a_rebalance_waits_for(env: VirtualEnvironment):
         await anext(records)
         session = group.session
         assert session is not None
-        session.end(Rebalanced("by the test"))
+        end_session(session, Rebalanced("by the test"))
         await asyncio.sleep(5.0)
         assert "handler of orders-" in str(group.health())
         await take(records, 1)

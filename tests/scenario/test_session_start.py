@@ -11,6 +11,7 @@ from asyncgroup import Claim, CommitFailedError, ConsumerGroup, ErrorCode, Sessi
 from asyncgroup.consumer.fetch_session import INITIAL_EPOCH
 from asyncgroup.errors import Rebalanced
 from tests.broker.internals import nodes_of
+from tests.group.parts import end_session
 from tests.scenario.support import WorkHandler, committed, member, running
 from tests.stories.virtual import VirtualEnvironment
 
@@ -71,7 +72,7 @@ async def test_rebalances_close_old_fetch_sessions(env: VirtualEnvironment):
             await handler.until("setup", turn)
             await asyncio.sleep(2)
             assert [len(node.fetch_sessions) for node in nodes_of(env.cluster)] == [1, 1, 1]
-            handler.sessions[-1].end(Rebalanced("so the test wants it"))
+            end_session(handler.sessions[-1], Rebalanced("so the test wants it"))
         asked = [e.request for e in env.cluster.history.of("Fetch", client_id="ann", node=1)]
         first, *others = [request.session_id for request in asked if request.session_epoch == INITIAL_EPOCH]
         assert first == 0

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from asyncgroup import Claim, Record, Session
-from asyncgroup.group.session_run import SessionRun
+from asyncgroup.group.session_life import SessionLife
 from tests.scenario.support import Gate, SessionEndHook, WorkHandler, committed, member, now, running
 from tests.stories.log import RecordingHandler
 from tests.stories.members import LocalMember
@@ -227,14 +227,14 @@ async def test_a_member_that_starts_late_keeps_the_common_heartbeat_times(
     env: VirtualEnvironment, monkeypatch: pytest.MonkeyPatch
 ):
     """Its event loop was busy between the SyncGroup response and the session: heartbeat times count from the response."""
-    run = SessionRun.run
+    run = SessionLife.run
 
-    async def run_late(session_run: SessionRun) -> None:
-        if session_run.session.member_id.startswith("bob"):
+    async def run_late(life: SessionLife) -> None:
+        if life.session.member_id.startswith("bob"):
             await asyncio.sleep(0.7)
-        await run(session_run)
+        await run(life)
 
-    monkeypatch.setattr(SessionRun, "run", run_late)
+    monkeypatch.setattr(SessionLife, "run", run_late)
     ann, bob = await env.member("ann"), await env.member("bob")
     await env.settled(ann, bob)
     await asyncio.sleep(4 * env.heartbeat_interval)

@@ -14,13 +14,14 @@ from weakref import WeakKeyDictionary
 from asyncgroup.consumer.fetch_scheduler import FetchScheduler
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.error_codes import ErrorCode
-from asyncgroup.group import heartbeats, session_causes, session_run
-from asyncgroup.group.handler_calls import HandlerCalls
-from asyncgroup.group.handler_tasks import HandlerTasks
+from asyncgroup.group import heartbeats
+from asyncgroup.group.claim_source import ClaimSource
+from asyncgroup.group.classic_membership import ClassicMembership
+from asyncgroup.group.handler_calls import HandlerCalls, HandlerTasks
 from asyncgroup.group.heartbeats import HeartbeatResult
 from asyncgroup.group.join_protocols import JoinProtocols
-from asyncgroup.group.membership import ClassicMembership
-from asyncgroup.group.session_run import SessionRun
+from asyncgroup.group.session_end import SessionCauses
+from asyncgroup.group.session_life import SessionLife
 from asyncgroup.offsets import CommittedOffset, PartitionMarks
 from asyncgroup.producer.batch import ProducerBatch
 
@@ -33,12 +34,12 @@ Mutation = Callable[[], AbstractContextManager[object]]
 def _mark_before_handling() -> Iterator[None]:
     """A record is marked when it is handed out (as the automatic commits of other clients do)."""
     marks: WeakKeyDictionary[PartitionConsumer, PartitionMarks] = WeakKeyDictionary()
-    make, take = vars(session_run)["make_claims"], PartitionConsumer.__anext__
+    make, take = ClaimSource.make_claim, PartitionConsumer.__anext__
 
-    def make_claims(*args: Any) -> Any:
-        claims = make(*args)
-        marks.update({claim.consumer: claim._offsets for claim in claims})
-        return claims
+    def make_claim(*args: Any) -> Any:
+        claim = make(*args)
+        marks[claim._state.consumer] = claim._state.offsets
+        return claim
 
     async def anext_marked(self: PartitionConsumer) -> Any:
         record = await take(self)
@@ -47,7 +48,7 @@ def _mark_before_handling() -> Iterator[None]:
         return record
 
     with (
-        patch.object(session_run, "make_claims", make_claims),
+        patch.object(ClaimSource, "make_claim", make_claim),
         patch.object(PartitionConsumer, "__anext__", anext_marked),
     ):
         yield
@@ -94,33 +95,33 @@ def _repeat_after_reconnect() -> AbstractContextManager[object]:
 
 def _no_commit_at_the_end() -> AbstractContextManager[object]:
     """A session ends without its last commit."""
-    commit = SessionRun._commit
+    commit = SessionLife._commit
 
-    async def lazy(self: SessionRun, **options: Any) -> None:
+    async def lazy(self: SessionLife, **options: Any) -> None:
         if not self.session.ended:
             await commit(self, **options)
 
-    return patch.object(SessionRun, "_commit", lazy)
+    return patch.object(SessionLife, "_commit", lazy)
 
 
 def _no_automatic_commits() -> AbstractContextManager[object]:
     """Marks are committed only at the end of a session."""
 
-    async def lazy(_self: SessionRun) -> None:
+    async def lazy(_self: SessionLife) -> None:
         await asyncio.Event().wait()
 
-    return patch.object(SessionRun, "_auto_commit", lazy)
+    return patch.object(SessionLife, "_auto_commit", lazy)
 
 
 def _loss_ignored() -> AbstractContextManager[object]:
     """A member that was removed from the group, or has no connection, continues."""
-    told = session_causes.SessionCauses.on_heartbeat
+    told = SessionCauses.on_heartbeat
 
     def calm(self: Any, result: HeartbeatResult, error: Any) -> None:
         if result is not HeartbeatResult.LOST:
             told(self, result, error)
 
-    return patch.object(session_causes.SessionCauses, "on_heartbeat", calm)
+    return patch.object(SessionCauses, "on_heartbeat", calm)
 
 
 def _two_owners() -> AbstractContextManager[object]:
@@ -143,13 +144,13 @@ def _two_owners() -> AbstractContextManager[object]:
 
 def _start_one_later() -> AbstractContextManager[object]:
     """A claim begins one record after the committed offset."""
-    find = vars(session_run)["find_start_offsets"]
+    find = ClaimSource.find_start_offsets
 
     async def later(*args: Any) -> Any:
         starts = await find(*args)
         return {tp: at._replace(offset=at.offset + (at.offset > 0)) for tp, at in starts.items()}
 
-    return patch.object(session_run, "find_start_offsets", later)
+    return patch.object(ClaimSource, "find_start_offsets", later)
 
 
 def _handlers_not_waited_for() -> AbstractContextManager[object]:
@@ -169,9 +170,9 @@ def _no_cleanup_after_loss() -> AbstractContextManager[object]:
     """A lost session does not call its last hooks."""
     end = HandlerCalls.end
 
-    async def forgetful(self: HandlerCalls) -> None:
+    async def forgetful(self: HandlerCalls, partitions: Any) -> None:
         if not self._session.is_lost:
-            await end(self)
+            await end(self, partitions)
 
     return patch.object(HandlerCalls, "end", forgetful)
 

@@ -11,6 +11,7 @@ from asyncgroup import Producer
 from asyncgroup.errors import MemberLost
 from asyncgroup.spark import BatchInterrupted, Retry
 from asyncgroup.testing import VirtualKafka
+from tests.group.parts import end_session
 from tests.spark.bridge.fakes import LoopJobs
 from tests.spark.bridge.virtual import (
     CONFIG,
@@ -147,7 +148,7 @@ async def test_a_lost_member_interrupts_its_batch_and_rejoins(virtual_kafka: Vir
         run = asyncio.create_task(group.run("numbers", handler))
         await until(lambda: len(sink.calls) == 1)
         assert group.session is not None
-        group.session.end(MemberLost("as if the coordinator had expelled it"))
+        end_session(group.session, MemberLost("as if the coordinator had expelled it"))
         await until(lambda: sum(committed(virtual_kafka).values()) == 40)
         await group.aclose()
         await run

@@ -18,6 +18,7 @@ from asyncgroup.spark.bridge import foreach_batch
 from asyncgroup.spark.bridge.commit_metadata import from_metadata
 from asyncgroup.spark.bridge.jobs import CallResult
 from asyncgroup.testing import VirtualKafka
+from tests.group.parts import end_session
 from tests.scenario.test_read_committed import Transactions
 from tests.spark.bridge.fakes import LoopJobs
 from tests.spark.bridge.virtual import Sink, committed, member, metadata
@@ -81,7 +82,7 @@ class RandomFailures:
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if self.random.random() < 0.3 and group.session is not None:
-                group.session.end(MemberLost("as if the coordinator had expelled it"))
+                end_session(group.session, MemberLost("as if the coordinator had expelled it"))
                 await asyncio.wait({run, waiting}, timeout=20.0, return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()
             if self.random.random() < 0.3 and not run.done():

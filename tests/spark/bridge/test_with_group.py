@@ -18,6 +18,7 @@ from asyncgroup.errors import MemberLost
 from asyncgroup.model import Record
 from asyncgroup.spark import BatchId, BatchInterrupted, ForeachBatch
 from asyncgroup.wire import records
+from tests.group.parts import end_session
 from tests.spark.bridge.fakes import FakeSpark
 
 pytestmark = pytest.mark.asyncio
@@ -166,7 +167,7 @@ async def test_a_lost_member_commits_nothing_and_its_batch_is_redelivered(broker
         run = asyncio.create_task(group.run("numbers", handler))
         await until(begun.is_set)
         assert group.session is not None
-        group.session.end(MemberLost("as if the coordinator had expelled it"))
+        end_session(group.session, MemberLost("as if the coordinator had expelled it"))
         await until(lambda: committed(broker) == RECORDS)
         await group.aclose()
         await run

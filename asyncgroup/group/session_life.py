@@ -1,0 +1,349 @@
+"""SessionLife: the life of a session, from its first assignment to the last commit.
+
+1. `run`: the membership sends heartbeats from here on, until everything below is done.
+2. `_start_claims`: the committed offsets are fetched with one request, `setup` and `on_assigned` are called, and each
+   claim is consumed in a task of its own, until something ends the session (`SessionCauses`).
+3. `assign`: a further assignment while the session goes on, by incremental protocols only. The claims that it revokes end
+   and are committed, those that it adds start, all others are not touched. With an eager protocol every rebalance ends
+   the session, and so revokes all claims.
+4. `_on_end`: the iterators of the claims stop, and the deadlines of the handlers begin.
+5. `_shut_down`: the handlers drain, `on_revoked` or `on_lost` and `cleanup` are called, the marks are committed.
+
+It runs in a task that is never cancelled; to stop it, call `SessionState.end`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from asyncgroup.errors import AsyncGroupError, BrokerError, CommitFailedError, Rebalanced, SessionEnd
+from asyncgroup.group.claim import Claim
+from asyncgroup.group.claim_set import ClaimChanges
+from asyncgroup.group.claim_source import ClaimSource, StartOffsets
+from asyncgroup.group.handler import Handler
+from asyncgroup.group.handler_calls import HandlerCalls
+from asyncgroup.group.health import HealthSnapshot
+from asyncgroup.group.heartbeats import HeartbeatResult
+from asyncgroup.group.member_health import MemberHealth, MemberState, ProblemSource
+from asyncgroup.group.membership import JoinedGroup, Membership
+from asyncgroup.group.session import Session, SessionState
+from asyncgroup.group.session_end import EndLimits, SessionCauses
+from asyncgroup.group.topic_watch import watch_missing, watch_partitions, watch_pattern, watch_topics
+from asyncgroup.group.topics import ResolvedTopics
+from asyncgroup.lifecycle import BackgroundTasks, run_until
+from asyncgroup.model import TopicPartition
+
+__all__ = ["SessionLife"]
+
+_log = logging.getLogger("asyncgroup.group")
+
+
+class SessionLife:
+    """Runs one session; afterwards `causes` has the exception that `consume()` raises, if any."""
+
+    def __init__(
+        self,
+        source: ClaimSource,
+        membership: Membership,
+        member_health: MemberHealth,
+        joined: JoinedGroup,
+        resolved: ResolvedTopics,
+        handler: Handler,
+    ) -> None:
+        self._source = source
+        self._cluster = source.cluster
+        self._config = source.config
+        self._membership = membership
+        self._member_health = member_health
+        self._joined = joined
+        self._resolved = resolved
+        self._tasks = BackgroundTasks(f"session of group {source.group_id!r}", self._on_task_failure)
+        self._offsets = source.make_committer(
+            lambda: self.state.identity, self._on_commit_refused, membership.heartbeats
+        )
+        self.state = SessionState(
+            source.group_id, joined.identity, joined.assignment, self._offsets, joined.user_data
+        )
+        self.state.on_end = self._on_end
+        self.session = Session(self.state)
+        self.causes = SessionCauses(self.state, member_health)
+        self._fetcher = source.make_fetcher(self._tasks.spawn, self.causes.on_fetch_error)
+        self._limits = self._make_limits()
+        self._calls = HandlerCalls(handler, self.session, self._limits, self.causes.fail)
+        # held from `setup` or `on_assigned` to the start of the claims, and by `on_revoked`
+        self._hooks = asyncio.Lock()
+        self._revoking = asyncio.Lock()  # held by `assign`: one revocation at a time
+        self._revoke_timeout: asyncio.Timeout | None = None  # of the commit of a revocation
+        self.has_started = False
+        """Whether the first start offsets were found, so that the handler is called."""
+
+    @property
+    def is_caller(self) -> bool:
+        """Whether the caller is the session's handler, or a task or thread that it started."""
+        return self._calls.is_caller
+
+    # --- 1. from the first assignment to the end ------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Run the session to its end. Raises only on bugs."""
+        topics = {*self._joined.assignment, *self._joined.partition_counts, *self._resolved.names}
+        self._cluster.track(topics)
+        self._member_health.transition_to(MemberState.STARTING)
+        await self._tasks.start()
+        try:
+            self._tasks.spawn(self._membership.stay, self._joined, self)
+            await self._consume()
+            await self._shut_down()
+        finally:
+            self.state.close()
+            self.state.on_end = None  # a handler that keeps the session must not keep this object in memory
+            self._cluster.untrack(topics)
+            try:
+                await self._tasks.stop()
+            finally:
+                # after the tasks: automatic commits would fail on a closed committer
+                await self._offsets.aclose()
+            self._update_health()
+
+    async def _consume(self) -> None:
+        """Start the first claims, then consume until the session ends."""
+        topics = self._cluster.view.topics
+        # of the metadata at the start of the session: a topic may have been recreated since it was resolved
+        self._source.known_topics.update(topics[name] for name in self._resolved.existing if name in topics)
+        added = self.state.claims.apply(self._joined.assignment).added
+        if not await self._start_claims(added):
+            return
+        self._fetcher.start()
+        if self._config.auto_commit:
+            self._tasks.spawn(self._auto_commit)
+        self._watch()
+        self._member_health.transition_to(MemberState.STABLE)
+        self._member_health.clear(ProblemSource.LOST, ProblemSource.JOIN, ProblemSource.HANDLER)
+        await self.state.wait_ended()
+
+    async def _auto_commit(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.auto_commit_interval)
+            await self._commit()
+
+    # --- 2. claims start --------------------------------------------------------------------------------------------
+
+    async def _start_claims(self, partitions: list[TopicPartition]) -> bool:
+        """Start the claims of newly assigned partitions; False if that failed or the session has ended."""
+        version = self.state.claims.version
+        starts = await self._run_until_ended(self._source.find_start_offsets(self._offsets, partitions))
+        if starts is None:
+            return False
+        async with self._hooks:
+            if self.state.ended:
+                return False
+            starting = [tp for tp in starts if self.state.claims.is_starting(tp, version)]
+            claims = [self._make_claim(tp, starts) for tp in starting]
+            if is_first := not self.has_started:
+                self.has_started = True
+                self._cluster.hooks.emit("on_session_start", self.session)
+                if not await self._calls.set_up():
+                    return False
+            elif not claims:  # withdrawn by a later assignment
+                return True
+            if not await self._calls.assigned(sorted(claim.tp for claim in claims), is_first=is_first):
+                return False
+            for claim in claims:
+                if not claim.ended:  # else it was revoked during the hooks
+                    self._fetcher.add(claim._state.consumer)
+                    self._calls.start_claim(claim)
+            return True
+
+    def _make_claim(self, tp: TopicPartition, starts: StartOffsets) -> Claim:
+        claim = self._source.make_claim(self._offsets, self._fetcher.budget, tp, starts[tp])
+        self.state.claims.add(claim)
+        return claim
+
+    async def _run_until_ended(self, work: Coroutine[Any, Any, StartOffsets]) -> StartOffsets | None:
+        """Return the result of `work`; None if it failed or the session ended first, which cancels it."""
+        name = f"{self._source.group_id}: start offsets"
+        task = await run_until(self.state.wait_ended(), work, name)
+        if task.cancelled():
+            return None
+        error = task.exception()
+        if error is None:
+            return None if self.state.ended else task.result()
+        if not isinstance(error, AsyncGroupError):
+            raise error
+        self.causes.fail(error, "the session could not start", by_handler=False)
+        return None
+
+    # --- 3. a further assignment, by incremental protocols ----------------------------------------------------------
+
+    @property
+    def owned(self) -> list[TopicPartition]:
+        """The partitions that are claimed or about to be, sorted."""
+        return self.state.claims.owned
+
+    async def assign(self, joined: JoinedGroup) -> ClaimChanges:
+        """Replace the assignment while the session goes on, as described in `Assignable`."""
+        async with self._revoking:
+            if self.state.ended:
+                return ClaimChanges([], [])
+            self.state.identity = joined.identity  # marks of retained claims go out under it
+            changes = self.state.claims.apply(joined.assignment)
+            await self._revoke(changes.revoked)
+            self.state.assignment, self.state.user_data = joined.assignment, joined.user_data
+            if changes.added and not self.state.ended:
+                self._tasks.spawn(self._start_claims, changes.added)
+            return changes
+
+    async def _revoke(self, partitions: list[TopicPartition]) -> None:
+        """End some claims: drain their handlers, commit their marks, call `on_revoked`. The others are not touched."""
+        claims = [claim for claim in self.state.claims if claim.tp in partitions]
+        if not claims:
+            return
+        cause = Rebalanced(f"group {self._source.group_id!r} rebalances: the partition was revoked")
+        for claim in claims:
+            claim._state.end(cause)
+        limits = self._make_limits()
+        limits.add_cause(cause)
+        await self._calls.drain_claims(claims, limits)
+        for claim in claims:
+            self._fetcher.remove(claim._state.consumer)
+        await self._commit_revoked(partitions, limits)
+        async with self._hooks:
+            await self._calls.revoked(partitions, limits)
+        await self._commit_revoked(partitions, limits)  # marks that on_revoked made
+        for tp in partitions:
+            self.state.claims.remove(tp)
+            self._offsets.drop(tp)
+
+    async def _commit_revoked(self, partitions: list[TopicPartition], limits: EndLimits) -> None:
+        if self.state.is_lost:
+            return
+        limit = min(limits.commit_seconds, self._limits.commit_seconds)  # infinity while the session goes on
+        try:
+            async with asyncio.timeout(limit) as self._revoke_timeout:
+                if self._config.auto_commit:
+                    await self._commit(last_within=limit, partitions=partitions)
+                else:
+                    await self._offsets.wait_idle()  # of a commit of the user
+        except TimeoutError:
+            self._warn_commit_too_long()
+        finally:
+            self._revoke_timeout = None
+
+    # --- 4. what ends it --------------------------------------------------------------------------------------------
+
+    def on_heartbeat(self, result: HeartbeatResult, error: AsyncGroupError | None) -> None:
+        """Handle the result of a heartbeat, any but ALIVE."""
+        self.causes.on_heartbeat(result, error)
+
+    def _on_task_failure(self, error: Exception) -> None:
+        self.causes.on_task_failure(error)
+
+    def _on_commit_refused(self, error: BrokerError) -> None:
+        self.causes.on_commit_refused(error)
+
+    def _on_topic_gone(self, error: BrokerError) -> None:
+        # a later subscription to it then fails at once as unknown
+        self._source.known_topics.forget_missing(self._resolved.missing)
+        self.causes.fail(error, "a subscribed topic was deleted", by_handler=False)
+
+    def _on_end(self, cause: SessionEnd) -> None:
+        self._calls.limit(cause)
+        timeout = self._revoke_timeout
+        if timeout is not None and not timeout.expired():
+            # a revocation has no more time than the end of the session
+            at = asyncio.get_running_loop().time() + self._limits.commit_seconds
+            timeout.reschedule(min(at, timeout.when() or at))
+        if self._member_health.state in (MemberState.STARTING, MemberState.STABLE):
+            self._member_health.transition_to(MemberState.DRAINING)
+
+    def _make_limits(self) -> EndLimits:
+        return EndLimits(self._config, lambda: self._membership.heartbeats.last_stable_sent_at)
+
+    def _watch(self) -> None:
+        """Start the tasks that watch for changes of the assigned or subscribed topics."""
+        cluster, resolved, end = self._cluster, self._resolved, self.state.end
+        topics = cluster.view.topics
+        if self._joined.is_leader:
+            self._tasks.spawn(watch_partitions, cluster, self._joined.partition_counts, end)
+        ids = {name: topics[name].topic_id for name in resolved.existing if name in topics}
+        self._tasks.spawn(watch_topics, cluster, ids, end)
+        if resolved.pattern is not None:
+            self._tasks.spawn(watch_pattern, cluster, resolved.pattern, resolved.existing, end)
+        if resolved.missing:
+            timeout = self._config.session_timeout
+            self._tasks.spawn(watch_missing, cluster, resolved.missing, timeout, end, self._on_topic_gone)
+
+    # --- 5. shutdown ------------------------------------------------------------------------------------------------
+
+    async def _shut_down(self) -> None:
+        """Drain the handlers, call their last hooks, and make the last commit."""
+        async with self._revoking:  # a revocation that has begun is completed first
+            revoked = self.state.claims.apply({}).revoked
+        await self._calls.drain()
+        for claim in self.state.claims:
+            self._fetcher.remove(claim._state.consumer)
+        await self._calls.end(revoked)
+        self.state.accepts_marks = False
+        if not self.state.is_lost:
+            self._member_health.transition_to(MemberState.COMMITTING)
+            try:
+                limit = self._limits.commit_seconds
+                async with asyncio.timeout(limit):
+                    # without auto_commit, a commit of the user may still be in flight
+                    automatic = self._config.auto_commit
+                    await (self._commit(last_within=limit) if automatic else self._offsets.wait_idle())
+            except TimeoutError:
+                self._warn_commit_too_long()
+        if self.has_started:
+            self._cluster.hooks.emit("on_session_end", self.session, self.state.cause)
+
+    def _warn_commit_too_long(self) -> None:
+        last = f": {error}" if (error := self._offsets.last_error) is not None else ""
+        _log.warning("group %s: the last commit took too long%s", self._source.group_id, last)
+
+    async def _commit(
+        self, *, last_within: float | None = None, partitions: list[TopicPartition] | None = None
+    ) -> None:
+        try:
+            if last_within is None:
+                await self._offsets.commit(retry_rejected=False)
+            else:
+                await self._offsets.commit_last(last_within, partitions)
+        except CommitFailedError as error:
+            self._member_health.report(ProblemSource.COMMIT, error)
+            self._member_health.report_error(error)
+            if not self.state.is_lost:
+                _log.warning("%s", error)
+        else:
+            self._member_health.clear(ProblemSource.COMMIT)
+
+    # --- health -----------------------------------------------------------------------------------------------------
+
+    def fill_snapshot(self, snapshot: HealthSnapshot) -> HealthSnapshot:
+        """Add the session's part to a health snapshot."""
+        self._update_last_responses()
+        snapshot = snapshot._replace(
+            claims=self.session.claims,
+            running_calls=self._calls.running_calls,
+            unanswered_fetches=self._fetcher.pending_since,
+        )
+        if self._resolved.pattern is not None and not self._resolved.existing:
+            snapshot = snapshot._replace(idle_reason="a topic that its pattern matches")
+        return snapshot
+
+    def _update_last_responses(self) -> None:
+        self._member_health.update_last_responses(
+            self._membership.heartbeats.last_response_at, self._fetcher.last_fetch
+        )
+
+    def _update_health(self) -> None:
+        """At the end: a handler's exception remains a problem until a later session is stable."""
+        self._update_last_responses()
+        self._member_health.clear(
+            *(source for source in ProblemSource if source is not ProblemSource.HANDLER)
+        )
+        if self.state.is_lost and self.state.cause is not None:
+            self._member_health.report(ProblemSource.LOST, self.state.cause.__cause__ or self.state.cause)
