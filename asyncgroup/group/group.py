@@ -92,14 +92,14 @@ class GroupEngine:
                 await self._member.wait_for_heartbeat()
         finally:
             if self._records is not None:
-                self._records.clear_in_hand()
+                self._records._clear_in_hand()
             self._member.close()
             await wait_shielded(asyncio.ensure_future(self._close()))
 
     async def _close(self) -> None:
         await self._member.leave(CLOSED, self._leaves)
         if self._records is not None:
-            await self._records.wait_closed()
+            await self._records._wait_closed()
         self._errors.close()
         self._client.retire_lanes({*self._source.lanes, self._membership.lane})
         if self._holds_lane:
@@ -183,7 +183,7 @@ class GroupEngine:
         self._check_open()
         if self._records is None or self._records.closed:
             self._records = Records(self.group_id, subscription, self._run)
-        elif not self._records.is_subscribed_to(subscription):
+        elif not self._records._is_subscribed_to(subscription):
             self._check_no_records()
         return self._records
 

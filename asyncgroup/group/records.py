@@ -1,4 +1,7 @@
-"""`ConsumerGroup.records()`: one iterator over the records of all claims."""
+"""`ConsumerGroup.records()`: one iterator over the records of all claims.
+
+The group also calls methods of `Records` that begin with an underscore; they are not for users.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +104,7 @@ class Records:
         """Whether iteration is over: closed, failed, or ended by the group's close."""
         return self._is_closed or (self._task is not None and self._task.done())
 
-    def is_subscribed_to(self, subscription: Subscription) -> bool:
+    def _is_subscribed_to(self, subscription: Subscription) -> bool:
         """Whether it reads these topics."""
         return subscription.wanted == self._subscription.wanted
 
@@ -146,7 +149,7 @@ class Records:
         The group object stays open and can consume again. Safe to call twice.
         """
         self._is_closed = True
-        self.clear_in_hand()
+        self._clear_in_hand()
         await wait_shielded(asyncio.ensure_future(self._close()))
 
     async def _close(self) -> None:
@@ -158,9 +161,9 @@ class Records:
             session._state.end(GroupClosed("records() was closed"))
             await run_until(asyncio.wait([task]), self._handler.drained.wait(), f"{self._group_id}: drain")
         task.cancel()  # the session still runs to its end, then the member leaves
-        await self.wait_closed()
+        await self._wait_closed()
 
-    def clear_in_hand(self) -> None:
+    def _clear_in_hand(self) -> None:
         """Release the record in hand if it is the calling task's: that task cannot mark it while it closes the group.
 
         If the reading task has ended (`asyncio.wait_for` before Python 3.12 reads in a task of its own), the task that
@@ -172,7 +175,7 @@ class Records:
         if reader is None or reader is caller or reader.done():
             self._reader.clear_in_hand()
 
-    async def wait_closed(self) -> None:
+    async def _wait_closed(self) -> None:
         """Wait until the background task has ended; log a failure that was not raised."""
         if self._task is not None and not self._task.done():
             await asyncio.wait([self._task])

@@ -1,0 +1,129 @@
+"""Public members: what the objects of group/ and offsets/ show is what a user may call, and nothing else.
+
+A new member is added here on purpose, or its name begins with an underscore. A public class without a list fails.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+
+import pytest
+
+import asyncgroup
+from asyncgroup import group, offsets
+
+ASSIGNOR = {"name", "assign"}
+
+PUBLIC_MEMBERS: dict[str, set[str]] = {
+    # what a handler receives
+    "Session": {
+        *("group_id", "member_id", "generation_id", "assignment", "assignment_user_data", "partitions"),
+        *("claims", "mark_record", "mark_offset", "reset_offset", "commit"),
+        *("ended", "cause", "is_lost", "wait_ended", "wait_lost"),
+    },
+    "Claim": {
+        *("topic", "partition", "tp", "initial_offset", "initial_metadata", "position", "next_mark"),
+        *("high_water_mark", "lag", "stalled", "paused", "batches", "mark", "seek"),
+        *("ended", "cause", "wait_ended"),
+    },
+    "ThreadClaim": {"topic", "partition", "tp", "batches", "mark", "ended"},
+    # what a user writes or creates
+    "ConsumerGroup": {
+        *("group_id", "config", "cluster", "consume", "run", "records", "set_topics", "aclose"),
+        *("session", "health", "errors", "mark", "commit", "pause", "resume", "pause_all", "resume_all"),
+    },
+    "Handler": {"setup", "on_assigned", "consume_claim", "on_revoked", "on_lost", "cleanup"},
+    "Records": {"closed", "aclose"},
+    "OffsetManager": {
+        *("group_id", "config", "cluster", "manage", "manage_all", "of", "release"),
+        *("fetch", "commit", "aclose"),
+    },
+    "PartitionOffsets": {"next_offset", "metadata", "leader_epoch", "value", "mark", "mark_record", "reset"},
+    "CommittedOffset": {"offset", "metadata", "leader_epoch"},
+    # health
+    "Health": {
+        *("group_id", "member_id", "generation_id", "state", "state_age", "waits_for", "problems"),
+        *("is_healthy", "claims", "lag", "paused", "stalled", "errors", "as_dict"),
+        *("last_heartbeat", "last_fetch"),
+    },
+    "ClaimHealth": {
+        *("topic", "partition", "tp", "position", "next_mark", "high_water_mark", "lag", "paused", "stalled"),
+    },
+    "ErrorSeen": {"text", "count", "age"},
+    # assignors; the last three of the sticky one are optional methods of the protocol
+    "Assignor": ASSIGNOR,
+    "RangeAssignor": ASSIGNOR,
+    "RoundRobinAssignor": ASSIGNOR,
+    "StickyAssignor": {*ASSIGNOR, "for_group", "subscription_user_data", "on_assignment"},
+    "Assignment": {"partitions", "user_data"},
+    "MemberSubscription": {
+        *(
+            "member_id",
+            "group_instance_id",
+            "topics",
+            "owned",
+            "user_data",
+            "generation_id",
+            "rack_id",
+            "order",
+        ),
+    },
+}
+
+INTERNAL = {"Committer", "MemberIdentity", "PartitionMarks"}
+"""Classes that offsets/ exports for other rooms only: no user receives one."""
+
+VIEWS = ("Session", "Claim", "PartitionOffsets")
+"""Thin objects over private state."""
+
+
+def exported() -> dict[str, type]:
+    """Return the classes that group/ and offsets/ export, by name."""
+    names = {name: getattr(room, name) for room in (group, offsets) for name in room.__all__}
+    return {name: kind for name, kind in names.items() if inspect.isclass(kind)}
+
+
+def attributes_of(kind: type) -> set[str]:
+    """Return the names that the methods of a class assign to `self`."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
+    return {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    }
+
+
+def public_members(kind: type) -> set[str]:
+    """Return the public names of an instance: those of its class, its fields, and what its methods assign."""
+    names = set(dir(kind))
+    for each in kind.__mro__:
+        names |= set(inspect.get_annotations(each))
+        if each.__module__.startswith("asyncgroup."):
+            names |= attributes_of(each)
+    inherited = set(dir(tuple)) if issubclass(kind, tuple) else set()
+    return {name for name in names - inherited if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("name", sorted(exported()))
+def test_public_members(name: str) -> None:
+    if name in INTERNAL:
+        assert name not in asyncgroup.__all__
+    else:
+        assert public_members(exported()[name]) == PUBLIC_MEMBERS[name]
+
+
+def test_every_list_is_of_an_exported_class() -> None:
+    assert {*PUBLIC_MEMBERS, *INTERNAL} == {*exported()}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_view_has_no_other_attributes(name: str) -> None:
+    kind = exported()[name]
+    assert "__dict__" not in dir(kind)
+    assert attributes_of(kind) == {slot for slot in kind.__slots__ if slot != "__weakref__"}
+    assert all(attribute.startswith("_") for attribute in attributes_of(kind))
