@@ -95,7 +95,7 @@ async def test_one_partition_fails_and_the_others_are_committed(
         with pytest.raises(CommitFailedError, match="OFFSET_METADATA_TOO_LARGE") as raised:
             await offsets.commit()
         assert set(raised.value.errors) == {TopicPartition(topic, 0)}
-        assert (zero.rejected, one.dirty) == (True, False)
+        assert (zero._marks.rejected, one._marks.dirty) == (True, False)
         assert set(await offsets.fetch([(topic, 0), (topic, 1)])) == {TopicPartition(topic, 1)}
 
 
@@ -118,7 +118,7 @@ async def test_commits_for_a_deleted_topic_fail(
                 await wait_until_deleted(admin, topic)
                 zero.mark(5)
                 async with asyncio.timeout(30):
-                    while not zero.rejected:
+                    while not zero._marks.rejected:
                         await asyncio.sleep(0.1)
                 with pytest.raises(CommitFailedError, match="UNKNOWN_TOPIC_ID"):
                     await offsets.commit()

@@ -49,7 +49,7 @@ class RandomLogs:
             if not topic.is_internal:
                 yield from ((name, partition.index) for partition in topic.partitions)
 
-    def partition_in(self, tp: TopicPartition) -> Partition:
+    def partition_of(self, tp: TopicPartition) -> Partition:
         return partition_in(self.cluster, *tp)
 
     def topic_id(self, tp: TopicPartition) -> UUID:
