@@ -19,12 +19,9 @@ import asyncgroup
 ROOT: Final = Path(asyncgroup.__file__).parent
 
 STANDING: Final = {
-    # annotations: a hook gets the Session and committed offsets; errors name a TopicPartition; a batch its consumer
+    # annotations: a hook gets the Session and committed offsets
     ("asyncgroup.hooks", "asyncgroup.group"),
     ("asyncgroup.hooks", "asyncgroup.offsets"),
-    ("asyncgroup.errors", "asyncgroup.model"),
-    ("asyncgroup.consumer.batches", "asyncgroup.consumer.partition_consumer"),
-    ("asyncgroup.consumer.decoding", "asyncgroup.consumer.buffer"),
 }
 """The imports (importer, imported) that still close a circle; without them there is none. Remove one when it is gone."""
 

@@ -137,6 +137,6 @@ def test_arguments_of_classes_in_the_text_exist(name: str) -> None:
             if made is not None:
                 own = re.sub(r"\(.*\)", "()", arguments)  # without the arguments of calls within
                 named = set(re.findall(r"(?:^|, )(\w+)=", own))
-                if made is asyncgroup.testing.KafkaServer:  # it passes its options on
-                    made = asyncgroup.broker.EmbeddedCluster
+                if made in (asyncgroup.testing.KafkaServer, asyncgroup.broker.EmbeddedCluster):
+                    made = asyncgroup.broker.ClusterOptions
                 assert named <= set(inspect.signature(made).parameters), f"{cls}({own})"

@@ -61,7 +61,7 @@ class Patience:
             self._since = now
 
     def restart(self, now: float) -> None:
-        """Start the timeout anew: there was progress, or other partitions have filled the response."""
+        """Restart the timeout: there was progress, or other partitions have filled the response."""
         self._since = now
         if self._queued_at is not None:
             self._queued_at = now
