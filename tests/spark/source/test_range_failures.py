@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.errors import BrokerError, ErrorCode
+from asyncgroup.errors import BrokerError, ErrorCode, RecordTooLargeError
 from asyncgroup.spark.source.errors import SourceError
 from tests.spark.source.reading import TOPIC, by_partition, fetches, fill, now, part, worker
 
@@ -149,6 +149,40 @@ async def test_a_response_that_comes_just_after_a_pause(
             assert await one.offsets(part(0, 300), between=pause) == list(range(300))
     assert now() == pytest.approx(205, abs=1)
     assert "failed" not in caplog.text
+
+
+async def test_a_partition_without_a_leader(brokers: EmbeddedCluster) -> None:
+    def without_leader(response: object) -> None:
+        for topic in response.topics:  # type: ignore[attr-defined]
+            for partition in topic.partitions:
+                if partition.partition_index == 0:
+                    partition.error_code, partition.leader_id = ErrorCode.LEADER_NOT_AVAILABLE, -1
+
+    fill(brokers, 10)
+    fault = brokers.faults.on("Metadata", times=None).mutate(without_leader)
+    async with worker(brokers, poll_timeout=30.0) as one:
+        with pytest.raises(SourceError, match=r"\[ASYNCGROUP_NO_PROGRESS\].*for 30 s.*LEADER_NOT_AVAILABLE"):
+            await one.offsets(part(0, 10))
+    assert now() == pytest.approx(30, abs=3)
+    fault.cancel()
+    async with worker(brokers, poll_timeout=30.0) as one:
+        assert await one.offsets(part(0, 10)) == list(range(10))
+
+
+async def test_a_batch_that_a_broker_cuts_at_the_requested_bytes(brokers: EmbeddedCluster) -> None:
+    """As brokers before KIP-74 do: there is no progress, however often it is fetched."""
+
+    def cut(response: object) -> None:
+        for topic in response.responses:  # type: ignore[attr-defined]
+            for data in topic.partitions:
+                data.records = bytes(data.records or b"")[:1000]
+
+    fill(brokers, 1, per_batch=1, size=5000)
+    brokers.faults.on("Fetch", times=None).mutate(cut)
+    async with worker(brokers, fetch_bytes=1000) as one:
+        with pytest.raises(RecordTooLargeError, match="orders-0 at offset 0"):
+            await one.offsets(part(0, 1))
+    assert now() < 1
 
 
 async def test_final_errors_are_raised_at_once(brokers: EmbeddedCluster) -> None:

@@ -24,6 +24,7 @@ from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
     CorruptRecordsError,
+    ErrorCode,
     NoBrokersError,
     RequestTimedOut,
 )
@@ -313,12 +314,17 @@ class RangeReader:
         if progress.log_end is not None and progress.leaders_end is None:
             self._lose_end(progress, progress.log_end)
             return
-        reason = progress.problem or progress.held_back or RequestTimedOut("no broker has answered")
+        reason = progress.problem or progress.held_back or self._no_answer(progress.tp)
         if isinstance(reason, NoBrokersError):
             raise brokers_unreachable(f"Reading {progress.tp}", self._servers, reason) from reason
         raise no_progress(
             progress.tp, progress.fetch_offset, progress.end, self._poll_timeout, reason
         ) from progress.problem
+
+    def _no_answer(self, tp: TopicPartition) -> AsyncGroupError:
+        if self._cluster.view.leader(tp) < 0:
+            return BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {tp}")
+        return RequestTimedOut("no broker has answered")
 
     async def aclose(self) -> None:
         """Cancel fetches in flight; abandon their connections, so that late responses do not delay the next reader."""
