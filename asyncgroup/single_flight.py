@@ -17,12 +17,15 @@ T = TypeVar("T")
 class SingleFlight(Generic[T]):
     """Runs `work` in its own task, at most one run at a time; a canceled caller does not stop the run.
 
-    A call during a run waits for the next one, which it shares with all other calls made during that run.
+    A call during a run waits for the next one, which it shares with all other calls made during that run. With
+    `waits_a_turn` the first run begins one turn of the loop later, so that calls in that turn, caused by the same event,
+    share it too.
     """
 
-    def __init__(self, name: str, work: Callable[[], Awaitable[T]]) -> None:
+    def __init__(self, name: str, work: Callable[[], Awaitable[T]], *, waits_a_turn: bool = False) -> None:
         self._name = name
         self._work = work
+        self._waits_a_turn = waits_a_turn
         self._task: asyncio.Task[None] | None = None  # does one run after another while there are callers
         self._next: asyncio.Future[T] | None = None  # result of the run that has not begun yet
         self.is_closed = False
@@ -45,6 +48,8 @@ class SingleFlight(Generic[T]):
     async def _run(self) -> None:
         current: asyncio.Future[T] | None = None
         try:
+            if self._waits_a_turn:
+                await asyncio.sleep(0)
             while (current := self._next) is not None:
                 self._next = None
                 try:

@@ -6,10 +6,13 @@ import asyncio
 
 import pytest
 
-from asyncgroup.errors import ClosedError
+from asyncgroup.errors import ClosedError, NoBrokersError
 from asyncgroup.single_flight import SingleFlight
+from tests.asyncio_errors import no_asyncio_errors
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+__all__ = ["no_asyncio_errors"]
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
 
 class Work:
@@ -74,3 +77,69 @@ async def test_closing_before_the_first_run_has_begun() -> None:
     with pytest.raises(ClosedError):
         async with asyncio.timeout(5):
             await call
+
+
+class Failing:
+    """Takes a second; run n raises the n-th of `failures`, if it is not None. Runs never overlap."""
+
+    def __init__(self, *failures: Exception | None) -> None:
+        self.failures = list(failures)
+        self.begun_at: list[float] = []
+        self.running = 0
+
+    async def __call__(self) -> None:
+        self.begun_at.append(asyncio.get_running_loop().time())
+        self.running += 1
+        assert self.running == 1
+        await asyncio.sleep(1)
+        self.running -= 1
+        if self.failures and (error := self.failures.pop(0)):
+            raise error
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_each_run_has_its_own_result(waits: bool) -> None:
+    work = Failing(NoBrokersError("down"), None, ValueError("a bug"))
+    flights = SingleFlight("flights", work, waits_a_turn=waits)
+    with pytest.raises(NoBrokersError):
+        await flights()
+    await flights()
+    with pytest.raises(ValueError, match="a bug"):
+        await flights()
+    await asyncio.gather(*(flights() for _ in range(100)))
+    assert work.begun_at == [0.0, 1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_an_error_without_a_waiting_caller_is_not_logged_by_asyncio(waits: bool) -> None:
+    flights = SingleFlight("flights", Failing(NoBrokersError("down")), waits_a_turn=waits)
+    call = asyncio.ensure_future(flights())
+    await asyncio.sleep(0.5)
+    call.cancel()
+    await asyncio.sleep(5)
+    assert repr(flights) == "<SingleFlight flights: idle>"
+
+
+@pytest.mark.parametrize(("waits", "runs"), [(False, [0.0, 1.0]), (True, [0.0])])
+async def test_a_call_one_turn_later_shares_the_run_if_that_waits_a_turn(
+    waits: bool, runs: list[float]
+) -> None:
+    """An event that wakes several tasks wakes some of them a turn later than others."""
+    work = Failing()
+    flights = SingleFlight("flights", work, waits_a_turn=waits)
+    first = asyncio.ensure_future(flights())
+    await asyncio.sleep(0)  # `first` has called
+    await asyncio.sleep(0)  # the task of the runs has had its first turn
+    await flights()
+    await first
+    assert work.begun_at == runs
+
+
+async def test_closing_while_a_run_waits_its_turn() -> None:
+    flights = SingleFlight("flights", Failing(), waits_a_turn=True)
+    call = asyncio.ensure_future(flights())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await flights.aclose()
+    with pytest.raises(ClosedError, match="flights"):
+        await call

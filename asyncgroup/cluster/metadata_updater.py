@@ -27,7 +27,7 @@ class MetadataUpdater:
         """Tracked topics, each with the number of `track` calls that are not undone yet."""
         self._updated = asyncio.Event()
         """Set at the next metadata refresh, then replaced by a new event."""
-        self._single_flight = SingleFlight("metadata refreshes", self._refresh_once)
+        self._single_flight = SingleFlight("metadata refreshes", self._refresh_once, waits_a_turn=True)
 
     def track(self, topics: Iterable[str]) -> None:
         """Include these topics in every metadata refresh until `untrack`; calls are counted."""

@@ -35,7 +35,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """A node: it listens on `host` and `port`, clients get `advertised_host`; it keeps its port while stopped.
+    """A node. It listens on `host` and `port`, and sends `advertised_host` to clients; it keeps its port while stopped.
 
     `delay` is what `EmbeddedCluster.slow_node` has set, in seconds.
     """
