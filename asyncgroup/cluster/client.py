@@ -96,7 +96,7 @@ class ClusterClient:
         return self._network.last_response_at
 
     async def __aenter__(self) -> Self:
-        load_client()
+        await load_client()
         await self._network.start()
         try:
             await self._network.resolve_bootstrap()

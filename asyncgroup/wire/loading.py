@@ -6,10 +6,13 @@ about a tenth of a second.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
+from collections.abc import Callable
 from typing import Final
 
 from asyncgroup.wire import messages
+from asyncgroup.wire.off_loop import is_virtual, run_off_loop
 
 __all__ = ["CLIENT_MODULES", "load_client", "load_compiled"]
 
@@ -35,12 +38,34 @@ CLIENT_MODULES: Final = (
 """The modules in `messages` that clients use."""
 
 
-def load_client() -> None:
+_loaded: set[Callable[[], None]] = set()
+
+
+async def load_client() -> None:
     """Import the message classes and the compiled code that a client uses; without effect the second time."""
+    await _load_once(_import_client)
+
+
+async def load_compiled() -> None:
+    """Import the compiled code of record batches, and with it aiokafka; without effect the second time."""
+    await _load_once(_import_compiled)
+
+
+async def _load_once(load: Callable[[], None]) -> None:
+    """Call it on a thread: the loop may already serve others, and asyncio's debug mode warns of a blocked loop."""
+    if load in _loaded:
+        return
+    if is_virtual(asyncio.get_running_loop()):
+        load()  # without a turn of the loop: a first run in a process would differ from the next ones
+    else:
+        await run_off_loop(load)
+    _loaded.add(load)
+
+
+def _import_client() -> None:
     messages.load(CLIENT_MODULES)
-    load_compiled()
+    _import_compiled()
 
 
-def load_compiled() -> None:
-    """Import the compiled code of record batches, and with it aiokafka."""
+def _import_compiled() -> None:
     importlib.import_module("asyncgroup.wire.compiled")

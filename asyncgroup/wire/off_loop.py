@@ -17,7 +17,7 @@ from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.wire.decompression import CODECS, decompress, may_exceed
 from asyncgroup.wire.primitives import Buffer
 
-__all__ = ["LARGE_COMPRESSED", "LARGE_DECOMPRESSED", "run_off_loop", "should_offload"]
+__all__ = ["LARGE_COMPRESSED", "LARGE_DECOMPRESSED", "is_virtual", "run_off_loop", "should_offload"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -49,6 +49,11 @@ def should_offload(codec: int, data: Buffer) -> bool:
     except (CorruptRecordsError, zlib.error):
         return True
     return False
+
+
+def is_virtual(loop: asyncio.AbstractEventLoop) -> bool:
+    """Return whether this is a loop in virtual time, where `run_off_loop` uses the loop's own thread."""
+    return hasattr(loop, "run_computation")
 
 
 async def run_off_loop(function: Callable[[*Ts], T], *args: *Ts) -> T:

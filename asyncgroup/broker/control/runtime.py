@@ -97,8 +97,8 @@ class ClusterRuntime:
         if self._entered:
             raise UsageError("an EmbeddedCluster can be entered only once; create a new one")
         _check_asyncio()
-        load_compiled()
         self._entered = True
+        await load_compiled()
         state = self.state
         state.clock = WallClock(asyncio.get_running_loop().time, self.options.start_time)
         state.transactions = self._new_transactions()
