@@ -98,7 +98,10 @@ def test_missing_packages_do_not_hide_other_sources(tmp_path: Path, missing: str
         "    @classmethod\n"
         "    def name(cls): return 'other'\n"
     )
-    assert "names: ['other']" in lookup(tmp_path, missing)
+    found = (
+        ["asyncgroup", "other"] if missing == "aiokafka" else ["other"]
+    )  # aiokafka is imported by the first reader
+    assert f"names: {found}" in lookup(tmp_path, missing)
 
 
 def test_other_names_raise_attribute_error() -> None:
