@@ -1,12 +1,15 @@
 """ConsumerGroup: one member of a consumer group.
 
-Importing this module loads little: the engine (`group.py`) is imported when a ConsumerGroup is created.
+Importing this module loads little, and creating a ConsumerGroup only checks its arguments: the engine (`group.py`) is
+imported on a thread when the group is entered, so that the event loop is not blocked for the time of the import.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Self
+
+from asyncgroup.checks import check_group_id, parse_servers
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from asyncgroup.config import ConsumerConfig
     from asyncgroup.consumer.error_stream import ErrorReader
     from asyncgroup.consumer.interceptors import Interceptor
+    from asyncgroup.group.group import GroupEngine
     from asyncgroup.group.handler import HandlerLike
     from asyncgroup.group.health import Health
     from asyncgroup.group.records import Records
@@ -44,17 +48,53 @@ class ConsumerGroup:
         hooks: Iterable[object] = (),
         interceptors: Iterable[Interceptor] = (),
     ) -> None:
-        from asyncgroup.group.group import GroupEngine
+        from asyncgroup.config import ConsumerConfig
+        from asyncgroup.group.assignors import resolve_assignors
+        from asyncgroup.hooks import Hooks
 
-        self._engine = GroupEngine(bootstrap_servers, group_id, config, hooks, interceptors)
-        self.group_id = self._engine.group_id
-        self.config = self._engine.config
-        self.cluster = self._engine.cluster
+        self.group_id = check_group_id(group_id)
+        self.config = ConsumerConfig.of(config)
+        hooks = tuple(hooks)
+        if isinstance(bootstrap_servers, Iterable):
+            if not isinstance(bootstrap_servers, str):
+                bootstrap_servers = tuple(bootstrap_servers)
+            parse_servers(bootstrap_servers)
+            Hooks(hooks)
+        else:  # a Cluster, so its room is imported already
+            from asyncgroup.cluster import as_cluster
+
+            as_cluster(bootstrap_servers, self.config, hooks)
+        self._servers = bootstrap_servers
+        self._hooks = hooks
+        self._interceptors = tuple(interceptors)
+        self._assignors = resolve_assignors(self.config.assignors)
+        self._created: GroupEngine | None = None
+
+    @property
+    def _engine(self) -> GroupEngine:
+        """The engine, created at the first use: entering has imported it, an earlier use imports it here."""
+        if self._created is None:
+            from asyncgroup.group.group import GroupEngine
+
+            self._created = GroupEngine(
+                self._servers, self.group_id, self.config, self._hooks, self._interceptors, self._assignors
+            )
+        return self._created
 
     def __repr__(self) -> str:
-        return repr(self._engine)
+        return (
+            f"<ConsumerGroup {self.group_id!r}: not open>" if self._created is None else repr(self._created)
+        )
+
+    @property
+    def cluster(self) -> Cluster:
+        """The Cluster that the group uses: the one that was passed, or its own."""
+        return self._engine.cluster
 
     async def __aenter__(self) -> Self:
+        from asyncgroup.wire.loading import load_module
+
+        await load_module("asyncgroup.group.group")
         await self._engine.open()
         return self
 

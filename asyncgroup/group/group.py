@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from asyncgroup.checks import check_group_id
 from asyncgroup.cluster import Cluster, as_cluster, client_of
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.error_stream import ErrorReader, ErrorStream
 from asyncgroup.consumer.interceptors import Interceptor, Interceptors
 from asyncgroup.errors import ClosedError, TopicsChanged, UsageError
-from asyncgroup.group.assignors import resolve_assignors
+from asyncgroup.group.assignors import Assignor
 from asyncgroup.group.claim_source import ClaimSource
 from asyncgroup.group.classic_membership import ClassicMembership
 from asyncgroup.group.group_marks import GroupMarks
@@ -38,17 +37,17 @@ class GroupEngine:
         self,
         bootstrap_servers: str | Iterable[str] | Cluster,
         group_id: str,
-        config: ConsumerConfig | None,
+        config: ConsumerConfig,
         hooks: Iterable[object],
         interceptors: Iterable[Interceptor],
+        assignors: list[Assignor],
     ) -> None:
-        self.group_id = check_group_id(group_id)
-        self.config = ConsumerConfig.of(config)
+        self.group_id = group_id
+        self.config = config
         self.cluster, self._owns_cluster = as_cluster(bootstrap_servers, self.config, hooks)
         self._client = client_of(self.cluster)
         # a long reconnect backoff could outlast the session while the coordinator is back already
         self._client.limit_reconnect_backoff(RETRY_BACKOFF_SHARE * self.config.session_timeout)
-        assignors = resolve_assignors(self.config.assignors)
         self._errors = ErrorStream(self.config.error_buffer)
         self._member_health = MemberHealth(self._errors.put)
         self._membership = ClassicMembership(

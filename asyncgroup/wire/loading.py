@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import sys
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVarTuple
 
 from asyncgroup.wire import messages
 from asyncgroup.wire.off_loop import is_virtual, run_off_loop
 
-__all__ = ["CLIENT_MODULES", "load_client", "load_compiled"]
+__all__ = ["CLIENT_MODULES", "load_client", "load_compiled", "load_module"]
+
+Ts = TypeVarTuple("Ts")
 
 CLIENT_MODULES: Final = (
     "api_versions",
@@ -38,6 +41,12 @@ CLIENT_MODULES: Final = (
 """The modules in `messages` that clients use."""
 
 
+async def load_module(name: str) -> None:
+    """Import a module on a thread: its import would block the event loop for longer than asyncio's debug mode allows."""
+    if name not in sys.modules:
+        await _call(importlib.import_module, name)
+
+
 _loaded: set[Callable[[], None]] = set()
 
 
@@ -52,14 +61,17 @@ async def load_compiled() -> None:
 
 
 async def _load_once(load: Callable[[], None]) -> None:
+    if load not in _loaded:
+        await _call(load)
+        _loaded.add(load)
+
+
+async def _call(load: Callable[[*Ts], object], *args: *Ts) -> None:
     """Call it on a thread: the loop may already serve others, and asyncio's debug mode warns of a blocked loop."""
-    if load in _loaded:
-        return
     if is_virtual(asyncio.get_running_loop()):
-        load()  # without a turn of the loop: a first run in a process would differ from the next ones
+        load(*args)  # without a turn of the loop: a first run in a process would differ from the next ones
     else:
-        await run_off_loop(load)
-    _loaded.add(load)
+        await run_off_loop(load, *args)
 
 
 def _import_client() -> None:
