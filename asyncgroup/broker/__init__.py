@@ -23,8 +23,9 @@ A request passes through `net.connection`, `control.call` (which records it and 
 
 from asyncgroup.broker.cluster import EmbeddedCluster
 from asyncgroup.broker.control.faults import Fault, Faults
-from asyncgroup.broker.control.history import Exchange, History
+from asyncgroup.broker.control.history import History
 from asyncgroup.broker.control.options import ClusterOptions
+from asyncgroup.broker.control.recorder import Exchange
 from asyncgroup.broker.control.views import (
     GroupView,
     MemberView,

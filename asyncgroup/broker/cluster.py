@@ -20,7 +20,7 @@ from asyncgroup.broker.control.faults import Faults
 from asyncgroup.broker.control.history import History
 from asyncgroup.broker.control.options import ClusterKeywords, ClusterOptions
 from asyncgroup.broker.control.runtime import ClusterRuntime
-from asyncgroup.broker.control.seeding import SeedRecord, append_records
+from asyncgroup.broker.control.seeding import SeedRecord, append_records, topic_seeds
 from asyncgroup.broker.control.views import (
     GroupView,
     NodeView,
@@ -99,6 +99,8 @@ class EmbeddedCluster:
             raise UsageError(f"{', '.join(options)}: an option may not be given beside ClusterOptions")
         self._runtime = ClusterRuntime(nodes)
         self._state = self._runtime.state
+        self._history = History(self._runtime.recorder, self._runtime.topic_name)
+        self._faults = Faults(self._runtime.injector, self._runtime.topics_in)
 
     def __repr__(self) -> str:
         controller = self._state.controller
@@ -112,7 +114,7 @@ class EmbeddedCluster:
         return self
 
     def _seed(self) -> None:
-        for name, seed in self._runtime.options.seeds.items():
+        for name, seed in topic_seeds(self._runtime.options.topics).items():
             if name not in self._state.controller.topics:  # topics in the data directory are left unchanged
                 self.create_topic(name, **seed.options)
                 self.produce(name, *seed.records)
@@ -127,7 +129,7 @@ class EmbeddedCluster:
         """
         try:
             if exc is None:
-                self._runtime.faults.check()
+                self._runtime.injector.check()
         finally:
             await self._runtime.stop()
 
@@ -380,12 +382,12 @@ class EmbeddedCluster:
     @property
     def history(self) -> History:
         """The requests and responses so far."""
-        return self._runtime.history
+        return self._history
 
     @property
     def faults(self) -> Faults:
         """The injected faults: `cluster.faults.on("Fetch", node=1).error(…)`."""
-        return self._runtime.faults
+        return self._faults
 
     def on_unknown_topic(self, call: Callable[[str], object]) -> None:
         """Call `call(name)` whenever a client requests a topic that never existed and is not created."""

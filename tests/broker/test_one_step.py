@@ -13,8 +13,10 @@ PACKAGE = Path(asyncgroup.broker.__file__).parent
 WAITS = {
     "cluster.py": "nodes start and stop",
     "control/call.py": "a request is delayed by a fault or by `slow_node`",
-    "control/fault.py": "requests are held, tests wait for a hit",
+    "control/faults.py": "tests wait for a hit",
     "control/history.py": "tests wait for a request",
+    "control/injection.py": "requests are held or delayed, tests wait for a hit",
+    "control/recorder.py": "tests wait for a request",
     "control/runtime.py": "nodes start and stop",
     "handlers/produce.py": "large batches are validated in a thread, before the request changes anything",
     "net/listener.py": "a port is bound",

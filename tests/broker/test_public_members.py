@@ -7,8 +7,14 @@ import dataclasses
 import pytest
 
 from asyncgroup.broker import (
+    ClusterOptions,
     EmbeddedCluster,
+    Exchange,
+    Fault,
+    Faults,
     GroupView,
+    History,
+    ListenerSecurity,
     MemberView,
     NodeView,
     OffsetAndMetadata,
@@ -19,6 +25,7 @@ from asyncgroup.broker import (
 from asyncgroup.model import TopicPartition
 from asyncgroup.testing import KafkaServer
 from asyncgroup.testing.kit.clusters import VirtualKafka
+from asyncgroup.wire import messages as m
 from tests.broker.client import connect
 from tests.broker.requests import member
 from tests.broker.transactional import init_producer
@@ -50,6 +57,30 @@ SERVER = {
 FACADES = {
     "faults": {"on", "unused", "clear"},
     "history": {"of", "wait_for", "story", "clear"},
+}
+
+OF_THE_CLUSTER: dict[type, set[str]] = {
+    Faults: FACADES["faults"] | {"strict"},
+    Fault: {
+        *(
+            "error",
+            "delay",
+            "hold",
+            "release",
+            "answer",
+            "mutate",
+            "drop",
+            "disconnect",
+            "throttle",
+            "observe",
+        ),
+        *("optional", "cancel", "hits", "wait_hit"),
+    },
+    History: FACADES["history"] | {"bytes", "dropped", "recording"},
+    Exchange: {
+        *("time", "node_id", "client_id", "api", "version", "request", "request_bytes"),
+        *("response", "response_bytes", "answered_at", "errors", "duration", "line"),
+    },
 }
 
 VIEWS: dict[type, set[str]] = {
@@ -96,6 +127,21 @@ def test_the_server() -> None:
     fault = {"hits", "wait_hit", "release", "cancel"}
     with KafkaServer() as running:
         assert public(running.faults.on("Fetch", optional=True)) == fault
+
+
+@pytest.mark.asyncio
+async def test_the_clusters_faults_and_history() -> None:
+    async with EmbeddedCluster() as cluster, connect(cluster, 1) as client:
+        fault = cluster.faults.on("Metadata")
+        await client.ask(m.MetadataRequest())
+        for shown in (cluster.faults, fault, cluster.history, cluster.history[0]):
+            assert public(shown) == OF_THE_CLUSTER[type(shown)]
+
+
+def test_the_options() -> None:
+    assert public(ClusterOptions()) == {field.name for field in dataclasses.fields(ClusterOptions)}
+    fields = {field.name for field in dataclasses.fields(ListenerSecurity)}
+    assert public(ListenerSecurity(users={"ann": "secret"})) == fields | {"sasl", "protocol"}
 
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.__name__)

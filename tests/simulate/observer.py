@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from asyncgroup import TopicPartition
-from asyncgroup.broker import EmbeddedCluster, Exchange, GroupView, History
+from asyncgroup.broker import EmbeddedCluster, Exchange, GroupView
+from asyncgroup.broker.control.recorder import ExchangeRecorder
 from asyncgroup.broker.groups import checks
 from asyncgroup.broker.groups.coordinator import GroupCoordinator
 from asyncgroup.broker.groups.offsets import GroupOffsets
@@ -17,12 +18,12 @@ from tests.simulate.oracle import ClaimLog, Oracle
 from tests.simulate.plan import GROUP
 from tests.simulate.story import Story, Violation
 
-__all__ = ["BrokerObserver", "ObservedHistory"]
+__all__ = ["BrokerObserver", "ObservedRecorder"]
 
 LIMIT = 1_000_000
 
 
-class ObservedHistory(History):
+class ObservedRecorder(ExchangeRecorder):
     """Calls `on_event` at each request and each response; between them only timers change the brokers' state."""
 
     def __init__(self, on_event: Callable[[], None]) -> None:
@@ -53,7 +54,7 @@ class BrokerObserver:
         self._fail = fail
         self.oracles = oracles
         """By group."""
-        self.history = ObservedHistory(self.observe)
+        self.recorder = ObservedRecorder(self.observe)
         """Of all observed clusters."""
         self.may_be_unanswered = False
         """Whether followers of `__consumer_offsets` were held: an unanswered commit may take effect."""
@@ -63,7 +64,7 @@ class BrokerObserver:
     def attach(self, cluster: EmbeddedCluster) -> None:
         """Observe a cluster that is not started yet, instead of the previous one."""
         self._cluster = cluster
-        cluster._runtime.history = self.history
+        cluster._runtime.recorder = self.recorder
 
     @contextmanager
     def observing(self) -> Iterator[None]:

@@ -165,7 +165,7 @@ def _check_nothing_left(world: World) -> None:
 
 def _requests(world: World) -> Iterator[str]:
     """Yield every request with its response, in order of arrival."""
-    for one in world.observer.history:
+    for one in world.observer.recorder.exchanges:
         answered = "never" if one.answered_at is None else f"{one.answered_at:.6f}"
         code = getattr(one.response, "error_code", 0) or 0
         yield (

@@ -6,8 +6,8 @@ import asyncio
 import logging
 from typing import Any, Final
 
-from asyncgroup.broker.control.faults import Fault, Faults
-from asyncgroup.broker.control.history import Exchange, History
+from asyncgroup.broker.control.injection import Injection, Injector
+from asyncgroup.broker.control.recorder import Exchange, ExchangeRecorder
 from asyncgroup.broker.errors import CloseConnection, KafkaStorageError
 from asyncgroup.broker.handlers import HANDLERS
 from asyncgroup.broker.handlers.api_versions import unsupported_version
@@ -28,10 +28,10 @@ _REFUSED_WHOLE: Final = frozenset({"DescribeLogDirs", "ListPartitionReassignment
 class CallService:
     """Serves the requests to `node`, as a listener's `RequestService`."""
 
-    def __init__(self, node: Node, history: History, faults: Faults) -> None:
+    def __init__(self, node: Node, recorder: ExchangeRecorder, injector: Injector) -> None:
         self.node = node
-        self.history = history
-        self._faults = faults
+        self._recorder = recorder
+        self._injector = injector
 
     def __repr__(self) -> str:
         return f"<CallService of node {self.node.id}>"
@@ -46,33 +46,33 @@ class CallService:
 
     def call(self, context: RequestContext, handler: ApiHandler, request: Any, size: int) -> NodeCall:
         """Record a request whose frame has `size` bytes, and select the fault that applies to it."""
-        history = self.history
-        exchange = history.record_request(context, request, size) if history.recording else None
+        recorder = self._recorder
+        exchange = recorder.record_request(context, request, size) if recorder.recording else None
         fault = None
-        if self._faults:
+        if self._injector.injections:
             if exchange is None:
                 exchange = Exchange(context, request, size)
-            fault = self._faults.select(context, request, exchange)
-        return NodeCall(self.node, history, context, handler, request, exchange, fault)
+            fault = self._injector.select(context, request, exchange)
+        return NodeCall(self.node, recorder, context, handler, request, exchange, fault)
 
 
 class NodeCall:
     """A request being served by `node`; `fault` is the fault that applies, if any."""
 
-    __slots__ = ("_exchange", "_history", "_node", "_request", "context", "fault", "handler")
+    __slots__ = ("_exchange", "_node", "_recorder", "_request", "context", "fault", "handler")
 
     def __init__(
         self,
         node: Node,
-        history: History,
+        recorder: ExchangeRecorder,
         context: RequestContext,
         handler: ApiHandler,
         request: Any,
         exchange: Exchange | None,
-        fault: Fault | None,
+        fault: Injection | None,
     ) -> None:
         self._node = node
-        self._history = history
+        self._recorder = recorder
         self._request = request
         self._exchange = exchange
         self.context = context
@@ -108,7 +108,7 @@ class NodeCall:
         log.error("node %d: %s failed on the request %r", node_id, name, self._request, exc_info=error)
         return self.error_response(ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    async def _handle_delayed(self, fault: Fault | None) -> Any:
+    async def _handle_delayed(self, fault: Injection | None) -> Any:
         if self._node.delay > 0:
             await asyncio.sleep(self._node.delay)
         if fault is None:
@@ -119,8 +119,8 @@ class NodeCall:
         response = await _awaited(self._respond_with(fault))
         return response if response is None else fault.apply_mutations(response)
 
-    def _respond_with(self, fault: Fault) -> Any:
-        if fault.has_answer:
+    def _respond_with(self, fault: Injection) -> Any:
+        if fault.answer is not None:
             return fault.make_answer(self._request)
         if fault.code is not None and (fault.topic is None or self.handler.name in _REFUSED_WHOLE):
             return self.error_response(fault.code)
@@ -135,12 +135,12 @@ class NodeCall:
     def record_response(self, response: Any, size: int, now: float) -> None:
         """Record the response in the history: `size` bytes, encoded at `now` (loop time)."""
         if self._exchange is not None:
-            self._history.record_response(self._exchange, response, size, now)
+            self._recorder.record_response(self._exchange, response, size, now)
 
     def release_payloads(self) -> None:
         """Drop the records of the recorded messages; called once the response is written."""
         if self._exchange is not None:
-            self._history.drop_payloads(self._exchange)
+            self._recorder.release_payloads(self._exchange)
 
 
 async def _awaited(response: Any) -> Any:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-from asyncgroup.broker.control.history import DEFAULT_HISTORY_BYTES, DEFAULT_HISTORY_LIMIT
-from asyncgroup.broker.control.seeding import TopicSeed, topic_seeds
-from asyncgroup.broker.groups.interfaces import CoordinatorConfig
+from asyncgroup.broker.control.recorder import DEFAULT_HISTORY_BYTES, DEFAULT_HISTORY_LIMIT
+from asyncgroup.broker.control.seeding import topic_seeds
 from asyncgroup.broker.net.listener import DEFAULT_CONNECTIONS_MAX_IDLE
 from asyncgroup.broker.net.request_memory import DEFAULT_QUEUED_MAX_REQUEST_BYTES
 from asyncgroup.broker.net.security import ListenerSecurity
@@ -107,22 +106,3 @@ class ClusterOptions:
         if self.advertised_host is None and self.host in {"0.0.0.0", "::"}:  # as Kafka
             raise ConfigError("host", self.host, "only with an advertised_host that clients can connect to")
         topic_seeds(self.topics)
-
-    @property
-    def seeds(self) -> dict[str, TopicSeed]:
-        """The topics to create at the start, by name."""
-        return topic_seeds(self.topics)
-
-    @property
-    def coordinator_config(self) -> CoordinatorConfig:
-        """The configuration of the group coordinators."""
-        return CoordinatorConfig(
-            initial_rebalance_delay=self.initial_rebalance_delay,
-            min_session_timeout=self.group_min_session_timeout,
-            max_session_timeout=self.group_max_session_timeout,
-            max_size=self.group_max_size,
-            offsets_retention=self.offsets_retention,
-            offsets_retention_check_interval=self.offsets_retention_check_interval,
-            offsets_append_delay=self.offsets_append_delay,
-            offsets_load_delay=self.offsets_load_delay,
-        )

@@ -11,10 +11,11 @@ from uuid import UUID
 
 from asyncgroup.broker.clock import WallClock
 from asyncgroup.broker.control.call import CallService
-from asyncgroup.broker.control.faults import Faults
-from asyncgroup.broker.control.history import History
+from asyncgroup.broker.control.injection import Injector
 from asyncgroup.broker.control.message_fields import topic_names_in
 from asyncgroup.broker.control.options import ClusterOptions
+from asyncgroup.broker.control.recorder import ExchangeRecorder
+from asyncgroup.broker.groups.interfaces import CoordinatorConfig
 from asyncgroup.broker.metadata.config_repository import ConfigRepository
 from asyncgroup.broker.metadata.controller import Controller
 from asyncgroup.broker.metadata.journal import NoJournal
@@ -38,7 +39,7 @@ __all__ = ["ClusterRuntime"]
 
 
 class ClusterRuntime:
-    """The state, nodes, history and faults of a cluster with these options; it can be started once."""
+    """The state, nodes, recorded requests and injected faults of a cluster with these options; it can be started once."""
 
     def __init__(self, options: ClusterOptions) -> None:
         self.options = options
@@ -53,18 +54,15 @@ class ClusterRuntime:
         self.state = ClusterState(
             controller=_new_controller(options, self._rng),
             rng=self._rng,
-            coordinator_config=options.coordinator_config,
+            coordinator_config=_coordinator_config(options),
             auto_create_topics=options.auto_create_topics,
             listeners=self._listener_options(),
-            new_service=lambda node: CallService(node, self.history, self.faults),
+            new_service=lambda node: CallService(node, self.recorder, self.injector),
         )
-        self.history = History(
-            options.history_limit,
-            max_bytes=options.history_bytes,
-            payloads=options.history_payloads,
-            topic_name=self._topic_name,
+        self.recorder = ExchangeRecorder(
+            options.history_limit, max_bytes=options.history_bytes, payloads=options.history_payloads
         )
-        self.faults = Faults(self._topics_of)
+        self.injector = Injector()
         if options.security is not None:
             self.state.controller.scram_users.add_passwords(options.security.users, self._rng)
         self._entered = False
@@ -179,7 +177,7 @@ class ClusterRuntime:
             node.close()
         for node, rest in halted:
             await node.wait_stopped(rest)
-        self.faults.clear()
+        self.injector.clear()
 
     # -- partitions and requests -------------------------------------------------------------------------------
 
@@ -192,16 +190,17 @@ class ClusterRuntime:
         if node is not None:
             node.coordinator.end_transaction(marker.producer.id, partition, commit=marker.commit)
 
-    def _topic_name(self, topic_id: UUID) -> str | None:
+    def topic_name(self, topic_id: UUID) -> str | None:
+        """Return the name of the topic with this id, None if there is none."""
         topic = self.state.controller.topics_by_id.get(topic_id)
         return None if topic is None else topic.name
 
-    def _topics_of(self, context: RequestContext, request: Any) -> set[str]:
+    def topics_in(self, context: RequestContext, request: Any) -> set[str]:
         """Return the names of the topics in a request, those of its fetch session included."""
-        found = topic_names_in(request, self._topic_name)
+        found = topic_names_in(request, self.topic_name)
         if context.api == "Fetch" and request.session_epoch > 0:
             for key, _ in self.state.nodes[context.node_id].fetch_sessions.keys(request.session_id):
-                name = key if isinstance(key, str) else self._topic_name(key)
+                name = key if isinstance(key, str) else self.topic_name(key)
                 if name is not None:
                     found.add(name)
         return found
@@ -225,4 +224,17 @@ def _new_controller(options: ClusterOptions, rng: random.Random) -> Controller:
         default_partitions=options.default_partitions,
         settings=ConfigRepository.from_static(options.settings or {}),
         default_replication_factor=min(3, options.nodes) if factor is None else factor,
+    )
+
+
+def _coordinator_config(options: ClusterOptions) -> CoordinatorConfig:
+    return CoordinatorConfig(
+        initial_rebalance_delay=options.initial_rebalance_delay,
+        min_session_timeout=options.group_min_session_timeout,
+        max_session_timeout=options.group_max_session_timeout,
+        max_size=options.group_max_size,
+        offsets_retention=options.offsets_retention,
+        offsets_retention_check_interval=options.offsets_retention_check_interval,
+        offsets_append_delay=options.offsets_append_delay,
+        offsets_load_delay=options.offsets_load_delay,
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -73,27 +72,6 @@ class ListenerSecurity:
         inner = "PLAINTEXT" if self.cert_file is None else "SSL"
         return f"SASL_{inner}" if self.sasl else inner
 
-    def tls_context(self) -> ssl.SSLContext | None:
-        """Return the server's TLS context, None without TLS. Raise ConfigError naming a file that cannot be loaded."""
-        if self.cert_file is None:
-            return None
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        password = self.key_password or ""  # with None, OpenSSL would prompt at the terminal
-        try:
-            context.load_cert_chain(self.cert_file, self.key_file, lambda: password)
-        except (OSError, ValueError) as error:
-            rule = f"a readable PEM certificate with its key: {_why(error)}"
-            raise ConfigError("cert_file", str(self.cert_file), rule) from error
-        if self.client_ca_file is not None:
-            try:
-                context.load_verify_locations(self.client_ca_file)
-            except (OSError, ValueError) as error:
-                rule = f"readable PEM certificates: {_why(error)}"
-                raise ConfigError("client_ca_file", str(self.client_ca_file), rule) from error
-            context.verify_mode = ssl.CERT_REQUIRED
-        return context
-
 
 def _is_text(value: object) -> bool:
     """Return whether PLAIN can transmit the value: a non-empty string that UTF-8 can encode, without NUL characters."""
@@ -104,7 +82,3 @@ def _is_text(value: object) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _why(error: Exception) -> str:
-    return (isinstance(error, OSError) and error.strerror) or str(error)

@@ -10,6 +10,7 @@ from typing import Final
 from asyncgroup.broker.net.connection import ServerConnection
 from asyncgroup.broker.net.listener import Listener
 from asyncgroup.broker.net.security import ListenerSecurity
+from asyncgroup.errors import ConfigError
 from asyncgroup.escaping import escaping_logger
 
 __all__ = ["TlsHandshake", "connection_factory"]
@@ -110,5 +111,31 @@ class TlsHandshake(asyncio.Protocol):
 
 def connection_factory(security: ListenerSecurity | None) -> Callable[[Listener], asyncio.Protocol]:
     """Return the factory of a connection's protocol. Raise ConfigError for certificates that cannot be read."""
-    context = None if security is None else security.tls_context()
+    context = None if security is None else _tls_context(security)
     return ServerConnection if context is None else lambda listener: TlsHandshake(listener, context)
+
+
+def _tls_context(security: ListenerSecurity) -> ssl.SSLContext | None:
+    """Return the server's TLS context, None without TLS. Raise ConfigError naming a file that cannot be loaded."""
+    if security.cert_file is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    password = security.key_password or ""  # with None, OpenSSL would prompt at the terminal
+    try:
+        context.load_cert_chain(security.cert_file, security.key_file, lambda: password)
+    except (OSError, ValueError) as error:
+        rule = f"a readable PEM certificate with its key: {_why(error)}"
+        raise ConfigError("cert_file", str(security.cert_file), rule) from error
+    if security.client_ca_file is not None:
+        try:
+            context.load_verify_locations(security.client_ca_file)
+        except (OSError, ValueError) as error:
+            rule = f"readable PEM certificates: {_why(error)}"
+            raise ConfigError("client_ca_file", str(security.client_ca_file), rule) from error
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _why(error: Exception) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error)

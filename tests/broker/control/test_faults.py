@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from asyncgroup.broker import EmbeddedCluster, Exchange, Faults
+from asyncgroup.broker.control.injection import Injector
 from asyncgroup.broker.control.message_fields import errors_in, topic_names_in
 from asyncgroup.broker.handlers import HANDLERS
 from asyncgroup.broker.net.context import RequestContext
@@ -207,24 +208,25 @@ KINDS = st.tuples(st.integers(1, 5), st.none() | st.integers(1, 4), st.booleans(
 @given(st.lists(KINDS, max_size=5), st.integers(0, 12))
 async def test_how_often_faults_hit(kinds: list[tuple[int, int | None, bool]], requests: int) -> None:
     """At most one fault acts on a request, the first that matches; observing ones see all their matches."""
-    faults = Faults(lambda *_: ())
+    injector = Injector()
+    faults = Faults(injector, lambda *_: ())
     made = []
     for nth, times, disturbs in kinds:
         fault = faults.on("Heartbeat", nth=nth, times=times)
         made.append((fault.drop() if disturbs else fault, nth, times))
     for number in range(1, requests + 1):
         before = [fault.hits for fault, *_ in made]
-        taken = faults.select(CONTEXT, BEAT, Exchange(CONTEXT, BEAT, 0))
+        taken = injector.select(CONTEXT, BEAT, Exchange(CONTEXT, BEAT, 0))
         due = [
-            fault
+            fault._injection
             for (fault, nth, times), hits in zip(made, before, strict=True)
-            if fault.disturbs and nth <= number and (times is None or hits < times)
+            if fault._injection.disturbs and nth <= number and (times is None or hits < times)
         ]
         assert taken is (due[0] if due else None)
-        hit = [fault for (fault, *_), hits in zip(made, before, strict=True) if fault.hits > hits]
-        assert [fault for fault in hit if fault.disturbs] == due[:1]
+        hit = [fault._injection for (fault, *_), hits in zip(made, before, strict=True) if fault.hits > hits]
+        assert [one for one in hit if one.disturbs] == due[:1]
     for fault, nth, times in made:
-        if not fault.disturbs:
+        if not fault._injection.disturbs:
             possible = max(0, requests - nth + 1)
             assert fault.hits == (possible if times is None else min(times, possible))
     assert faults.unused == [fault for fault, *_ in made if fault.hits == 0]
