@@ -15,12 +15,11 @@ from types import TracebackType
 from typing import Self, Unpack
 from uuid import UUID
 
-from asyncgroup.broker.control.commits import commit_offsets
 from asyncgroup.broker.control.faults import Faults
 from asyncgroup.broker.control.history import History
 from asyncgroup.broker.control.options import ClusterKeywords, ClusterOptions
 from asyncgroup.broker.control.runtime import ClusterRuntime
-from asyncgroup.broker.control.seeding import SeedRecord, append_records, topic_seeds
+from asyncgroup.broker.control.seeding import SeedRecord, append_records, commit_offsets, topic_seeds
 from asyncgroup.broker.control.views import (
     GroupView,
     NodeView,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
-from asyncgroup.broker.clock import WallClock
+from asyncgroup.broker.clock import LoopTimers, WallClock
 from asyncgroup.broker.errors import PartitionError
 from asyncgroup.broker.groups.coordinator import GroupCoordinator
 from asyncgroup.broker.groups.interfaces import CoordinatorConfig
@@ -18,11 +18,9 @@ from asyncgroup.broker.groups.offsets_topic import OffsetsTopic
 from asyncgroup.broker.log.fetch_sessions import FetchSessions
 from asyncgroup.broker.metadata.controller import Controller
 from asyncgroup.broker.metadata.topics import OFFSETS_TOPIC, Partition, Topic
-from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.net.listener import ClientConnection, Listener, ListenerOptions
-from asyncgroup.broker.net.service import RequestService
+from asyncgroup.broker.net.service import RequestContext, RequestService
 from asyncgroup.broker.purgatory import Purgatory
-from asyncgroup.broker.timers import LoopTimers
 from asyncgroup.broker.transactions.coordinator import TransactionCoordinator
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ClosedError

@@ -1,6 +1,6 @@
 """Frames of the client: requests, headers and responses to bytes and back; and the table of APIs.
 
-The broker's half is in `broker/net/request_frames.py`.
+The broker's half is in `broker/net/frames.py`.
 
 A frame is a size of four bytes, a header and a message (Kafka's protocol guide). Two exceptions to the rules of header
 versions: the ApiVersions response always has header version 0, so that clients of any version can read it (KIP-511), and

@@ -11,9 +11,8 @@ from asyncgroup.broker.log.record_reader import read_records
 from asyncgroup.broker.metadata.controller import Controller
 from asyncgroup.broker.storage.data_directory import DataDirectory
 from asyncgroup.broker.storage.restore import restore_controller, restored_transactions
-from asyncgroup.broker.transactions.metadata import TransactionMetadata
-from asyncgroup.broker.transactions.records import transaction_record
-from asyncgroup.broker.transactions.state import TransactionState
+from asyncgroup.broker.transactions.metadata import TransactionMetadata, TransactionState
+from asyncgroup.broker.transactions.store import transaction_record
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import append as append_to, batch

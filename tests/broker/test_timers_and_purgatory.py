@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from asyncgroup.broker.clock import LoopTimers
 from asyncgroup.broker.purgatory import Purgatory
-from asyncgroup.broker.timers import LoopTimers
 
 
 def now() -> float:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
-from asyncgroup.broker.net.request_frames import decode_request_body, decode_request_header, encode_response
+from asyncgroup.broker.net.frames import decode_request_body, decode_request_header, encode_response
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.protocol import API_BY_NAME, API_VERSIONS_KEY, APIS
 

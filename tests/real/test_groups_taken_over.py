@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.metadata.internal_topics import OFFSETS_PARTITIONS
-from asyncgroup.broker.metadata.java_hash import java_hash
+from asyncgroup.broker.metadata.coordinator_election import java_hash
+from asyncgroup.broker.metadata.topics import OFFSETS_PARTITIONS
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.batch_view import iter_batches

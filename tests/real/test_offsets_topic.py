@@ -20,7 +20,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.groups.records import GroupRecord, OffsetRecord, decode_record, encode_record
 from asyncgroup.broker.groups.replayed import ReplayedPartition
 from asyncgroup.broker.groups.requests import GroupSnapshot
-from asyncgroup.broker.metadata.java_hash import java_hash
+from asyncgroup.broker.metadata.coordinator_election import java_hash
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.batch_view import iter_batches
 from asyncgroup.wire.control import read_control_type

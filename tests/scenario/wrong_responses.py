@@ -6,7 +6,7 @@ import random
 from typing import Any, Final
 from uuid import UUID
 
-from asyncgroup.broker.net.request_frames import encode_response
+from asyncgroup.broker.net.frames import encode_response
 from asyncgroup.errors import DecodeError, UnsupportedVersionError
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import decode, encode

@@ -22,7 +22,7 @@ from asyncgroup.broker.log.open_files import OpenFiles
 from asyncgroup.broker.log.partition_log import LogAppendInfo, PartitionLog
 from asyncgroup.broker.metadata.topics import INTERNAL_TOPICS, Partition
 from asyncgroup.error_codes import ErrorCode
-from asyncgroup.wire.batch_view import iter_batches
+from asyncgroup.wire.batch_view import BatchView, iter_batches
 
 __all__ = ["BROKER_MUTANTS"]
 
@@ -141,9 +141,9 @@ def _half_loaded() -> Patched:
     """A new coordinator skips every fourth batch when it loads its partition."""
     take = ReplayedPartition._replay_batch
 
-    def careless(self: ReplayedPartition, batch: Any, header: Any) -> None:
-        if header.base_offset % 4 != 3:
-            take(self, batch, header)
+    def careless(self: ReplayedPartition, batch: BatchView) -> None:
+        if batch.base_offset % 4 != 3:
+            take(self, batch)
 
     return patch.object(ReplayedPartition, "_replay_batch", careless)
 

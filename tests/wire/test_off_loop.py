@@ -10,7 +10,7 @@ import warnings
 
 import pytest
 
-from asyncgroup.broker.log.compression import compress
+from asyncgroup.broker.log.compacted_batches import compress
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.wire.decompression import CODECS, decompress
 from asyncgroup.wire.off_loop import LARGE_COMPRESSED, LARGE_DECOMPRESSED, run_off_loop, should_offload

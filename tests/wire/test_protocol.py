@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from kio.serial import entity_writer
 from kio.static.primitive import i16, i32
 
-from asyncgroup.broker.net.request_frames import (
+from asyncgroup.broker.net.frames import (
     DecodedRequestHeader,
     decode_request_body,
     decode_request_header,

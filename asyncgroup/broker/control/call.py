@@ -11,8 +11,7 @@ from asyncgroup.broker.control.recorder import Exchange, ExchangeRecorder
 from asyncgroup.broker.errors import CloseConnection, KafkaStorageError
 from asyncgroup.broker.handlers import HANDLERS
 from asyncgroup.broker.handlers.api_versions import unsupported_version
-from asyncgroup.broker.net.context import RequestContext
-from asyncgroup.broker.net.service import ApiHandler
+from asyncgroup.broker.net.service import ApiHandler, RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.message import Message

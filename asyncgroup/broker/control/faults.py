@@ -23,7 +23,7 @@ from typing import Any, Final, Self, TypeAlias, get_args
 from asyncgroup.broker.control.injection import Cut, Injection, Injector
 from asyncgroup.broker.control.message_fields import group_ids_in, parse_error_code
 from asyncgroup.broker.control.recorder import Exchange
-from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ConfigError, UsageError
 from asyncgroup.wire.protocol import API_BY_NAME

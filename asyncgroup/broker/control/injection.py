@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from asyncgroup.broker.control.recorder import Exchange
 from asyncgroup.broker.errors import UnusedFaults
-from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.message import copy_message
 

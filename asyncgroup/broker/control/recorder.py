@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from asyncgroup.broker.control.message_fields import errors_in, group_ids_in
-from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ConfigError
 from asyncgroup.escaping import printable

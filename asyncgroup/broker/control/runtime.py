@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from asyncgroup.broker.clock import WallClock
+from asyncgroup.broker.clock import LoopTimers, WallClock
 from asyncgroup.broker.control.call import CallService
 from asyncgroup.broker.control.injection import Injector
 from asyncgroup.broker.control.message_fields import topic_names_in
@@ -20,18 +20,17 @@ from asyncgroup.broker.metadata.config_repository import ConfigRepository
 from asyncgroup.broker.metadata.controller import Controller
 from asyncgroup.broker.metadata.journal import NoJournal
 from asyncgroup.broker.metadata.topics import Partition, Topic
-from asyncgroup.broker.net.context import RequestContext
 from asyncgroup.broker.net.listener import ListenerOptions
 from asyncgroup.broker.net.sasl import Authenticator
+from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.net.tls import connection_factory
 from asyncgroup.broker.node import ClusterState, Node
 from asyncgroup.broker.storage.data_directory import DataDirectory
 from asyncgroup.broker.storage.log_cleaner import LogCleaner
 from asyncgroup.broker.storage.restore import restore_controller, restored_transactions
 from asyncgroup.broker.storage.retention import Retention
-from asyncgroup.broker.timers import LoopTimers
+from asyncgroup.broker.transactions.completion import MarkerWriter, TransactionMarker
 from asyncgroup.broker.transactions.coordinator import TransactionCoordinator
-from asyncgroup.broker.transactions.markers import MarkerWriter, TransactionMarker
 from asyncgroup.errors import UsageError
 from asyncgroup.wire.loading import load_compiled
 

@@ -1,4 +1,4 @@
-"""Topics and records that a test gives a cluster directly, without a client."""
+"""Topics, records and committed offsets that a test gives a cluster directly, without a client."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from asyncgroup.broker.groups.requests import CommitRequest, OffsetAndMetadata
 from asyncgroup.broker.metadata.topics import Partition, Topic
+from asyncgroup.broker.node import ClusterState
+from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ConfigError, UsageError
-from asyncgroup.model import Header, RecordMetadata
+from asyncgroup.model import Header, RecordMetadata, TopicPartition
 from asyncgroup.wire.batch_view import BatchView
 from asyncgroup.wire.murmur2 import partition_for_key
 from asyncgroup.wire.records import BatchBuilder
@@ -19,6 +22,7 @@ __all__ = [
     "TopicSeed",
     "append_records",
     "check_int64",
+    "commit_offsets",
     "encode_content",
     "topic_seeds",
 ]
@@ -152,3 +156,24 @@ def append_records(
                 placed[number] = RecordMetadata(topic.name, place, first + index, stamp)
         on_append(log_of)
     return [placed[number] for number in sorted(placed)]
+
+
+def commit_offsets(state: ClusterState, group_id: str, offsets: Mapping[tuple[str, int], int]) -> None:
+    """Commit offsets of existing partitions, see `EmbeddedCluster.commit`."""
+    controller = state.controller
+    committed = {}
+    for (topic, partition), offset in offsets.items():
+        check_int64("offset", offset)
+        topic_id = controller.topics[topic].id
+        committed[TopicPartition(topic, partition)] = OffsetAndMetadata(offset, topic_id=topic_id)
+    node = state.nodes.get(controller.coordinators.group_coordinator(group_id))
+    if node is None:
+        raise UsageError(f"no node coordinates group {group_id!r}")
+    outcomes: list[ErrorCode | dict[TopicPartition, ErrorCode]] = []
+    node.coordinator.offsets.commit(CommitRequest(group_id=group_id, offsets=committed), outcomes.append)
+    if outcomes and isinstance(outcomes[0], ErrorCode) and outcomes[0]:
+        group = node.coordinator.groups.get(group_id)
+        members = 0 if group is None else len(group.members)
+        raise UsageError(
+            f"cannot commit offsets of group {group_id!r}, which has {members} members: {outcomes[0].name}"
+        )

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from asyncgroup.broker.groups.group import ClassicGroup
-from asyncgroup.broker.groups.member import GroupMember
-from asyncgroup.broker.groups.protocols import CONSUMER_PROTOCOL
+from asyncgroup.broker.groups.member import CONSUMER_PROTOCOL, GroupMember
 from asyncgroup.broker.groups.requests import OffsetAndMetadata
 from asyncgroup.broker.metadata.topics import Partition, Topic
 from asyncgroup.broker.node import Node

@@ -6,9 +6,8 @@ and `GroupMetadataManager`.
 
 from __future__ import annotations
 
-from asyncgroup.broker.groups.group import ClassicGroup
+from asyncgroup.broker.groups.group import ClassicGroup, ClassicGroupState
 from asyncgroup.broker.groups.requests import SyncRequest
-from asyncgroup.broker.groups.state import ClassicGroupState
 from asyncgroup.error_codes import ErrorCode
 
 __all__ = [

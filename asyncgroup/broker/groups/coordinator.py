@@ -10,13 +10,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping
 
-from asyncgroup.broker.clock import Clock
+from asyncgroup.broker.clock import Clock, Timers
 from asyncgroup.broker.groups.checks import check_heartbeat, check_sync
-from asyncgroup.broker.groups.group import ClassicGroup
+from asyncgroup.broker.groups.group import ClassicGroup, ClassicGroupState
 from asyncgroup.broker.groups.groups import Groups
 from asyncgroup.broker.groups.interfaces import CoordinatorConfig, WriteCallback
-from asyncgroup.broker.groups.joining import Joining
-from asyncgroup.broker.groups.leaving import Leaving
+from asyncgroup.broker.groups.membership import GroupMembership
 from asyncgroup.broker.groups.offset_store import OffsetStore
 from asyncgroup.broker.groups.offsets import GroupOffsets
 from asyncgroup.broker.groups.rebalance import Rebalance, sync_result
@@ -30,8 +29,6 @@ from asyncgroup.broker.groups.requests import (
     SyncRequest,
     SyncResult,
 )
-from asyncgroup.broker.groups.state import ClassicGroupState
-from asyncgroup.broker.timers import Timers
 from asyncgroup.error_codes import ErrorCode
 
 __all__ = ["GroupCoordinator"]
@@ -61,8 +58,7 @@ class GroupCoordinator:
         self._partition_of = partition_of
         self._groups = Groups(clock, self._schedule_expiry)
         self._rebalance = Rebalance(config, timers, store)
-        self._joining = Joining(self._rebalance, rng)
-        self._leaving = Leaving(self._rebalance)
+        self._membership = GroupMembership(self._rebalance, rng)
         self.offsets = GroupOffsets(self._groups, self._rebalance, self.error_for)
         """Handles the requests for offsets."""
         self._expiry_scheduled = False
@@ -147,7 +143,7 @@ class GroupCoordinator:
                 reply(JoinResult(error=ErrorCode.UNKNOWN_MEMBER_ID, member_id=request.member_id))
                 return
             group = self._create(request.group_id)
-        self._joining.join(group, request, reply)
+        self._membership.join(group, request, reply)
 
     def _join_error(self, request: JoinRequest) -> ErrorCode:
         if not request.group_id:
@@ -208,7 +204,7 @@ class GroupCoordinator:
         group = self.groups.get(group_id)
         if group is None:
             return LeaveResult(members=tuple((m, ErrorCode.UNKNOWN_MEMBER_ID) for m in members))
-        return self._leaving.leave(group, members)
+        return self._membership.leave(group, members)
 
     # -- offsets ---------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """A group with the classic protocol: its members and its state (Kafka's `ClassicGroup`).
 
 It has no timers and never waits; the clock is used only for the timestamps of state changes. Parked requests are
-callbacks on the members; `rebalance.py` and `joining.py` decide when they are answered. Members are kept in the
+callbacks on the members; `rebalance.py` and `membership.py` decide when they are answered. Members are kept in the
 order in which they joined: the leader is the first, and when it leaves the next one takes over (in Kafka the
 order of a hash map decides).
 """
@@ -9,10 +9,15 @@ order of a hash map decides).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from enum import Enum
 
 from asyncgroup.broker.clock import Clock
-from asyncgroup.broker.groups.member import GroupMember
-from asyncgroup.broker.groups.protocols import CONSUMER_PROTOCOL, SupportedProtocols, subscribed_topics
+from asyncgroup.broker.groups.member import (
+    CONSUMER_PROTOCOL,
+    GroupMember,
+    SupportedProtocols,
+    subscribed_topics,
+)
 from asyncgroup.broker.groups.requests import (
     GroupSnapshot,
     JoinedMember,
@@ -20,10 +25,47 @@ from asyncgroup.broker.groups.requests import (
     JoinResult,
     SyncResult,
 )
-from asyncgroup.broker.groups.state import ClassicGroupState
 from asyncgroup.error_codes import ErrorCode
 
-__all__ = ["ClassicGroup"]
+__all__ = ["ClassicGroup", "ClassicGroupState"]
+
+
+class ClassicGroupState(Enum):
+    """The states of a group, and how requests are answered in each:
+
+    | state               | join                     | sync               | heartbeat          | commit             |
+    |---------------------|--------------------------|--------------------|--------------------|--------------------|
+    | EMPTY               | starts a rebalance       | UNKNOWN_MEMBER_ID  | UNKNOWN_MEMBER_ID  | generation -1 only |
+    | PREPARING_REBALANCE | parked                   | REBALANCE_IN_PROG. | REBALANCE_IN_PROG. | old generation ok  |
+    | COMPLETING_REBALANCE| same metadata: at once   | parked             | ok                 | REBALANCE_IN_PROG. |
+    | STABLE              | leader or change: parked | at once            | ok                 | ok                 |
+    | DEAD                | COORDINATOR_NOT_AVAILABLE everywhere; the group is gone from this coordinator         |
+    """
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+    @property
+    def predecessors(self) -> frozenset[ClassicGroupState]:
+        """The states from which this one may be entered."""
+        return _PREDECESSORS[self]
+
+    def __str__(self) -> str:
+        return self.value
+
+
+_PREDECESSORS: dict[ClassicGroupState, frozenset[ClassicGroupState]] = {
+    ClassicGroupState.EMPTY: frozenset({ClassicGroupState.PREPARING_REBALANCE}),
+    ClassicGroupState.PREPARING_REBALANCE: frozenset(
+        {ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.EMPTY}
+    ),
+    ClassicGroupState.COMPLETING_REBALANCE: frozenset({ClassicGroupState.PREPARING_REBALANCE}),
+    ClassicGroupState.STABLE: frozenset({ClassicGroupState.COMPLETING_REBALANCE}),
+    ClassicGroupState.DEAD: frozenset(ClassicGroupState),
+}
 
 
 def _no_clock() -> int:

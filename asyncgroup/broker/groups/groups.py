@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from asyncgroup.broker.clock import Clock
-from asyncgroup.broker.groups.group import ClassicGroup
+from asyncgroup.broker.groups.group import ClassicGroup, ClassicGroupState
 from asyncgroup.broker.groups.member import GroupMember
 from asyncgroup.broker.groups.requests import GroupSnapshot
-from asyncgroup.broker.groups.state import ClassicGroupState
 
 __all__ = ["Groups"]
 

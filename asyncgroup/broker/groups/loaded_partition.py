@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from asyncgroup.broker.clock import TimerKey
 from asyncgroup.broker.groups.interfaces import FindExpired, WriteCallback
 from asyncgroup.broker.groups.records import CoordinatorRecord, GroupRecord, OffsetRecord
 from asyncgroup.broker.groups.replayed import ReplayedPartition
-from asyncgroup.broker.timers import TimerKey
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Final
 
-from asyncgroup.broker.clock import Clock
+from asyncgroup.broker.clock import Clock, TimerKey, Timers
 from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.groups.interfaces import FindExpired, OffsetsLog, WriteCallback
 from asyncgroup.broker.groups.loaded_partition import (
@@ -26,7 +26,6 @@ from asyncgroup.broker.groups.loaded_partition import (
 )
 from asyncgroup.broker.groups.records import CoordinatorRecord, GroupRecord, OffsetRecord, encode_record
 from asyncgroup.broker.groups.requests import GroupSnapshot, OffsetAndMetadata
-from asyncgroup.broker.timers import TimerKey, Timers
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.records import BatchBuilder

@@ -9,18 +9,16 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from asyncgroup.broker.groups.checks import check_commit, check_delete, check_offset_delete
-from asyncgroup.broker.groups.expiry import expired_offsets
-from asyncgroup.broker.groups.group import ClassicGroup
+from asyncgroup.broker.groups.group import ClassicGroup, ClassicGroupState
 from asyncgroup.broker.groups.groups import Groups
 from asyncgroup.broker.groups.interfaces import ExpiredOffsets, WriteCallback
 from asyncgroup.broker.groups.rebalance import Rebalance
 from asyncgroup.broker.groups.requests import CommitReply, CommitRequest, OffsetAndMetadata
-from asyncgroup.broker.groups.state import ClassicGroupState
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.model import TopicPartition
 
-__all__ = ["GroupOffsets"]
+__all__ = ["GroupOffsets", "expired_offsets"]
 
 log = escaping_logger(__name__)
 
@@ -221,3 +219,39 @@ class GroupOffsets:
         in_use = unreplicated or self._store.has_open_transactions(group.group_id)
         remove_group = group.state is ClassicGroupState.EMPTY and len(expired) == len(offsets) and not in_use
         return ExpiredOffsets(expired, remove_group)
+
+
+def expired_offsets(
+    group: ClassicGroup,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    unstable: Collection[TopicPartition],
+    now: int,
+    retention: int,
+) -> list[TopicPartition]:
+    """Return the partitions whose offsets are older than `retention` (ms) at `now`, except the `unstable` ones.
+
+    When the retention of an offset begins:
+    - in an empty group, when the group became empty;
+    - in a group without members ever (manual assignment), at the commit;
+    - in a stable group, at the commit, and only for topics that no member subscribes to;
+    - never while a group rebalances or its subscriptions are unknown.
+
+    An offset with an expire timestamp of its own (OffsetCommit 2-4) expires at that time instead.
+    """
+    if group.protocol_type is None:
+        since = -1
+    elif group.state is ClassicGroupState.EMPTY:
+        since = group.current_state_timestamp
+    elif group.subscribed_topics is not None and group.state is ClassicGroupState.STABLE:
+        since = -1
+    else:
+        return []
+    expired = []
+    for tp, offset in offsets.items():
+        if group.is_subscribed_to(tp.topic) or tp in unstable:
+            continue
+        begin = since if since >= 0 else offset.commit_timestamp
+        end = offset.expire_timestamp if offset.expire_timestamp >= 0 else begin + retention
+        if now >= end:
+            expired.append(tp)
+    return expired

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from asyncgroup.broker.groups.group import ClassicGroup
+from asyncgroup.broker.clock import Timers
+from asyncgroup.broker.groups.group import ClassicGroup, ClassicGroupState
 from asyncgroup.broker.groups.interfaces import CoordinatorConfig
 from asyncgroup.broker.groups.member import GroupMember
 from asyncgroup.broker.groups.offset_store import OffsetStore
 from asyncgroup.broker.groups.requests import JoinResult, SyncResult
-from asyncgroup.broker.groups.state import ClassicGroupState
-from asyncgroup.broker.timers import Timers
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.escaping import escaping_logger
 

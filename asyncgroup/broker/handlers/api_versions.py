@@ -11,7 +11,7 @@ import re
 from typing import Final
 
 from asyncgroup.broker.handlers.registry import register, version_ranges
-from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m

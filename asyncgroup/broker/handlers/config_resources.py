@@ -16,7 +16,7 @@ from asyncgroup.broker.log.topic_configs import check_configs
 from asyncgroup.broker.metadata.broker_config_keys import BROKER_CONFIG_KEYS, GROUP_CONFIG_KEYS
 from asyncgroup.broker.metadata.config_repository import BROKER, GROUP
 from asyncgroup.broker.metadata.topics import Topic, check_topic_name
-from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 

@@ -6,8 +6,8 @@ from collections import Counter
 
 from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.handlers.registry import register
-from asyncgroup.broker.metadata.replica_placer import MAX_PARTITIONS
-from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.metadata.replicas import MAX_PARTITIONS
+from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.metadata.topics import Topic
-from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m

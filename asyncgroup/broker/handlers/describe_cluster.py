@@ -6,7 +6,7 @@ from typing import Final
 
 from asyncgroup.broker.handlers.metadata import ALL_CLUSTER_OPERATIONS
 from asyncgroup.broker.handlers.registry import register
-from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m

@@ -20,7 +20,7 @@ from asyncgroup.broker.handlers.node_configs import cluster_configs, group_confi
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.log.topic_configs import ConfigEntry, topic_configs
 from asyncgroup.broker.metadata.topics import check_topic_name
-from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m

@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 from asyncgroup.broker.errors import shortened
-from asyncgroup.broker.groups.group import ClassicGroup
-from asyncgroup.broker.groups.state import ClassicGroupState
+from asyncgroup.broker.groups.group import ClassicGroup, ClassicGroupState
 from asyncgroup.broker.handlers.registry import register
-from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.metadata.topics import Topic
-from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.wire import messages as m
 

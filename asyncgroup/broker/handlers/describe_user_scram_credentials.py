@@ -7,7 +7,7 @@ from collections import Counter
 from asyncgroup.broker.errors import shortened
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.metadata.scram_users import MECHANISM_TYPES
-from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m

@@ -10,7 +10,7 @@ from typing import Final
 from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.metadata.topics import NO_LEADER, Partition
-from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from asyncgroup.broker.handlers.registry import register
-from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.error_codes import ErrorCode

@@ -14,7 +14,7 @@ from asyncgroup.broker.errors import KafkaStorageError, PartitionError
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.log.record_reader import find_timestamp, latest_timestamp
 from asyncgroup.broker.metadata.topics import Partition
-from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import Record

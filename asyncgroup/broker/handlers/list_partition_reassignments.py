@@ -6,7 +6,7 @@ There never are any, see `alter_partition_reassignments`.
 from __future__ import annotations
 
 from asyncgroup.broker.handlers.registry import register
-from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m

@@ -9,10 +9,9 @@ from collections.abc import Callable
 
 from asyncgroup.broker.handlers.re2_pattern import PatternError, Re2Pattern
 from asyncgroup.broker.handlers.registry import register
-from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.transactions.metadata import TransactionMetadata
-from asyncgroup.broker.transactions.state import TransactionState
+from asyncgroup.broker.transactions.metadata import TransactionMetadata, TransactionState
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 

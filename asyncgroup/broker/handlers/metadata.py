@@ -12,9 +12,9 @@ from uuid import UUID
 
 from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.handlers.registry import register
-from asyncgroup.broker.metadata.replica_placer import MAX_PARTITIONS
+from asyncgroup.broker.metadata.replicas import MAX_PARTITIONS
 from asyncgroup.broker.metadata.topics import NO_LEADER, Partition, Topic, check_topic_name
-from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m

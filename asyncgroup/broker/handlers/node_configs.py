@@ -28,7 +28,7 @@ from asyncgroup.broker.metadata.broker_config_keys import (
     REPLICATION_QUOTAS,
 )
 from asyncgroup.broker.metadata.coordinator_election import TRANSACTION_PARTITIONS
-from asyncgroup.broker.metadata.internal_topics import OFFSETS_PARTITIONS
+from asyncgroup.broker.metadata.topics import OFFSETS_PARTITIONS
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.transactions.coordinator import MAX_TIMEOUT
 

@@ -9,7 +9,7 @@ import asyncio
 
 from asyncgroup.broker.groups.requests import CommitRequest, OffsetAndMetadata
 from asyncgroup.broker.handlers.registry import register
-from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.purgatory import complete_future
 from asyncgroup.error_codes import ErrorCode

@@ -24,7 +24,7 @@ from asyncgroup.broker.handlers.produce_checks import (
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.log.batch_validator import BatchValidator, InvalidRecords, ValidBatch
 from asyncgroup.broker.metadata.topics import INTERNAL_TOPICS, Partition
-from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition

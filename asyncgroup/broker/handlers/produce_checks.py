@@ -9,7 +9,7 @@ from typing import Final
 
 from asyncgroup.broker.errors import AppendError
 from asyncgroup.broker.metadata.topics import Partition
-from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.error_codes import ErrorCode

@@ -6,7 +6,7 @@ On a listener without SASL, or after authentication, the error is ILLEGAL_SASL_S
 from __future__ import annotations
 
 from asyncgroup.broker.handlers.registry import register
-from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m

@@ -10,7 +10,7 @@ from typing import Final
 
 from asyncgroup.broker.groups.requests import CommitRequest, OffsetAndMetadata
 from asyncgroup.broker.handlers.registry import register
-from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.purgatory import complete_future
 from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch

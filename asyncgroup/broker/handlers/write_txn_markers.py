@@ -10,9 +10,9 @@ from typing import Final
 
 from asyncgroup.broker.errors import PartitionError
 from asyncgroup.broker.handlers.registry import register
-from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.transactions.markers import TransactionMarker
+from asyncgroup.broker.transactions.completion import TransactionMarker
 from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition

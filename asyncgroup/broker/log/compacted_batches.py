@@ -3,18 +3,25 @@
 As Kafka's `MemoryRecords.filterTo`, the base and last offset, producer id and sequence of the batch are kept, so that a
 producer's last sequence number can be read even from an empty batch. A batch with tombstones or a transaction marker
 carries its delete horizon in place of the base timestamp (KIP-534): the time from which on they may be removed.
+
+Records are compressed in the formats that Kafka's libraries read: snappy framed as by Java's library
+(`SnappyOutputStream` of xerial), LZ4 in independent blocks (KIP-57). The inverse is `wire/decompression.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from asyncgroup.broker.log.compression import compress
+import cramjam
+
+from asyncgroup.errors import UnsupportedVersionError
 from asyncgroup.model import Record
 from asyncgroup.wire.batch_view import CODEC_MASK, DELETE_HORIZON, BatchView, pack_batch
+from asyncgroup.wire.decompression import CODECS, GZIP_WINDOW, XERIAL_BLOCK_SIZE, XERIAL_HEADER
 
-__all__ = ["empty_batch", "rewrite_batch"]
+__all__ = ["compress", "empty_batch", "rewrite_batch"]
 
 _LOG_APPEND_TIME: Final = 1
 _NO_TIMESTAMP: Final = -1
@@ -75,3 +82,47 @@ def _varint(value: int) -> bytes:
         left >>= 7
     out.append(left)
     return bytes(out)
+
+
+_XERIAL_BLOCK_BYTES: Final = 32 * 1024
+"""Uncompressed bytes per block."""
+
+
+def compress(codec: int, data: bytes) -> bytes:
+    """Compress `data` with the codec of this number in `CODECS`; raises UnsupportedVersionError for an unknown number."""
+    compress_one = _COMPRESSORS.get(codec)
+    if compress_one is None:
+        raise UnsupportedVersionError(f"unknown compression codec {codec:#04x}")
+    return compress_one(data)
+
+
+def _gzip(data: bytes) -> bytes:
+    compressor = zlib.compressobj(wbits=GZIP_WINDOW)
+    return compressor.compress(data) + compressor.flush()
+
+
+def _snappy(data: bytes) -> bytes:
+    out = [XERIAL_HEADER]
+    for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
+        out += [XERIAL_BLOCK_SIZE.pack(len(block)), block]
+    return b"".join(out)
+
+
+def _lz4(data: bytes) -> bytes:
+    compressor = cramjam.lz4.Compressor(level=9, content_checksum=False, block_linked=False)
+    compressor.compress(data)
+    return bytes(compressor.finish())
+
+
+def _zstd(data: bytes) -> bytes:
+    return bytes(cramjam.zstd.compress(data, level=3))
+
+
+_COMPRESSORS: Final[dict[int, Callable[[bytes], bytes]]] = {
+    CODECS["none"]: bytes,
+    CODECS["gzip"]: _gzip,
+    CODECS["snappy"]: _snappy,
+    CODECS["lz4"]: _lz4,
+    CODECS["zstd"]: _zstd,
+}

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from asyncgroup.broker.log.batch_index import StoredBatch
 from asyncgroup.broker.log.compacted_batches import empty_batch, rewrite_batch
 from asyncgroup.broker.log.producer_state import AbortedTransaction, LastRecord
-from asyncgroup.broker.log.segments import StoredBatch
 from asyncgroup.model import Record
 from asyncgroup.wire.batch_view import BatchView
 from asyncgroup.wire.control import ControlType, read_control_type

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from asyncgroup.broker.errors import KafkaStorageError
+from asyncgroup.broker.log.batch_index import StoredBatch
 from asyncgroup.broker.log.open_files import OpenFiles
-from asyncgroup.broker.log.segments import Segment, StoredBatch, append_stamped
+from asyncgroup.broker.log.segments import Segment, append_stamped
 from asyncgroup.wire.batch_view import BatchView, stamped
 from asyncgroup.wire.primitives import Buffer
 

@@ -1,6 +1,6 @@
 """The log of one partition: append and read record batches (Kafka's `UnifiedLog`).
 
-Batches are kept in `log_segments`, in memory or in files. Retention deletes whole segments, compaction
+Batches are kept in `segments`, in memory or in files. Retention deletes whole segments, compaction
 (`segment_cleaner`) rewrites them. A read does not cross the end of a segment's chunk, as in Kafka it does not cross the
 end of a segment. All replicas share this one log, so an appended batch is replicated at once: the high watermark is the
 log end offset, unless a test holds the followers back. Records of a transaction are stable once its marker is appended
@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from asyncgroup.broker.errors import PartitionError
+from asyncgroup.broker.log.batch_index import StoredBatch
 from asyncgroup.broker.log.batch_validator import ValidBatch
 from asyncgroup.broker.log.control_batches import control_batch
 from asyncgroup.broker.log.leader_epochs import LeaderEpochs
-from asyncgroup.broker.log.log_segments import LogSegments
 from asyncgroup.broker.log.producer_state import AbortedTransaction, ProducerStateManager
 from asyncgroup.broker.log.segment_cleaner import LogToClean, SegmentCleaner
-from asyncgroup.broker.log.segments import Segment, StoredBatch
+from asyncgroup.broker.log.segments import LogSegments, Segment
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.batch_view import BatchView
 from asyncgroup.wire.control import ControlType, read_control_type

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from asyncgroup.broker.log.batch_index import StoredBatch
 from asyncgroup.broker.log.partition_log import PartitionLog
-from asyncgroup.broker.log.segments import StoredBatch
 from asyncgroup.model import Record
 from asyncgroup.wire.records import read_batch
 

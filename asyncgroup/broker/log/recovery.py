@@ -14,10 +14,11 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from asyncgroup.broker.log.batch_index import StoredBatch
 from asyncgroup.broker.log.file_segments import CLEANED_SUFFIX, LOG_SUFFIX, FileSegment
 from asyncgroup.broker.log.open_files import OpenFiles
 from asyncgroup.broker.log.partition_log import RecoveredBatch
-from asyncgroup.broker.log.segments import StoredBatch, update_timestamps
+from asyncgroup.broker.log.segments import update_timestamps
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.wire.batch_view import MAGIC_AT, BatchView, batch_at
 from asyncgroup.wire.control import ControlType, read_control_type

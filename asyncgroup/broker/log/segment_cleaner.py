@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from asyncgroup.broker.log.batch_index import StoredBatch
 from asyncgroup.broker.log.compaction import Cleaner, OffsetMap
-from asyncgroup.broker.log.log_segments import LogSegments
 from asyncgroup.broker.log.producer_state import AbortedTransaction, LastRecord
-from asyncgroup.broker.log.segments import Segment, StoredBatch
+from asyncgroup.broker.log.segments import LogSegments, Segment
 
 __all__ = ["LogToClean", "SegmentCleaner"]
 

@@ -16,19 +16,19 @@ from asyncgroup.broker.errors import KafkaStorageError, Refused
 from asyncgroup.broker.log.topic_configs import check_configs
 from asyncgroup.broker.metadata.config_repository import BROKER, ConfigRepository
 from asyncgroup.broker.metadata.coordinator_election import CoordinatorElection
-from asyncgroup.broker.metadata.internal_topics import OFFSETS_PARTITIONS, new_offsets_topic
-from asyncgroup.broker.metadata.journal import Journal, NoJournal
-from asyncgroup.broker.metadata.metadata_listener import MetadataListener
+from asyncgroup.broker.metadata.journal import Journal, MetadataListener, NoJournal
 from asyncgroup.broker.metadata.quotas import ClientQuotas, QuotaEntity
-from asyncgroup.broker.metadata.replica_placer import ReplicaPlacer, check_partition_count
+from asyncgroup.broker.metadata.replicas import ReplicaPlacer, check_partition_count
 from asyncgroup.broker.metadata.scram_users import ScramUsers, credential_record
 from asyncgroup.broker.metadata.topics import (
     NO_LEADER,
+    OFFSETS_PARTITIONS,
     OFFSETS_TOPIC,
     Partition,
     Topic,
     check_collisions,
     check_topic_name,
+    new_offsets_topic,
 )
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import UsageError

@@ -8,14 +8,13 @@ transactional id's coordinator that of `__transaction_state`. `__consumer_offset
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
 from typing import Final
 
-from asyncgroup.broker.metadata.internal_topics import OFFSETS_PARTITIONS
-from asyncgroup.broker.metadata.java_hash import java_hash
-from asyncgroup.broker.metadata.metadata_listener import MetadataListener
-from asyncgroup.broker.metadata.topics import NO_LEADER, OFFSETS_TOPIC, Partition, Topic
+from asyncgroup.broker.metadata.journal import MetadataListener
+from asyncgroup.broker.metadata.topics import NO_LEADER, OFFSETS_PARTITIONS, OFFSETS_TOPIC, Partition, Topic
 
-__all__ = ["TRANSACTION_PARTITIONS", "CoordinatorElection"]
+__all__ = ["TRANSACTION_PARTITIONS", "CoordinatorElection", "java_hash"]
 
 TRANSACTION_PARTITIONS: Final = 50
 """Kafka's default of `transaction.state.log.num.partitions`."""
@@ -128,3 +127,15 @@ class CoordinatorElection:
 
 def _pick(nodes: list[int], number: int) -> int:
     return nodes[number % len(nodes)] if nodes else NO_LEADER
+
+
+@lru_cache(maxsize=4096)  # computed for every heartbeat
+def java_hash(text: str) -> int:
+    """Return Java's `String.hashCode`, made non-negative as Kafka's `Utils.abs` does."""
+    value = 0
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(encoded[::2], encoded[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    if value & 0x80000000:
+        value = 0 if value == 0x80000000 else 0x100000000 - value
+    return value

@@ -1,4 +1,4 @@
-"""Journal of metadata changes; `storage.data_directory` implements it for a cluster on disk."""
+"""Where the controller sends metadata changes: the journal (`storage.data_directory` for a cluster on disk) and the nodes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from asyncgroup.broker.metadata.topics import Partition, Topic
 
-__all__ = ["Journal", "NoJournal"]
+__all__ = ["Journal", "MetadataListener", "NoJournal"]
 
 
 class Journal(Protocol):
@@ -66,3 +66,16 @@ class NoJournal:
 
     def resource_expired(self, kind: str, name: Sequence[str | int]) -> None:
         """Nothing to do."""
+
+
+class MetadataListener(Protocol):
+    """What the controller calls on every live node when metadata changes; implemented by `Node`."""
+
+    def partition_changed(self, partition: Partition) -> None:
+        """The partition has a new leader, or was deleted."""
+
+    def coordinator_elected(self, offsets_partition: int) -> None:
+        """The node became leader of this partition of `__consumer_offsets` and coordinator of its groups."""
+
+    def coordinator_resigned(self, offsets_partition: int) -> None:
+        """The node is no longer the coordinator of these groups; it is still alive."""

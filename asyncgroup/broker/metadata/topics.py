@@ -1,8 +1,9 @@
-"""Topics and partitions: configs, replicas, leaders, leader epochs and logs."""
+"""Topics and partitions: configs, replicas, leaders, leader epochs and logs; the internal topic `__consumer_offsets`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -16,11 +17,13 @@ from asyncgroup.error_codes import ErrorCode
 __all__ = [
     "INTERNAL_TOPICS",
     "NO_LEADER",
+    "OFFSETS_PARTITIONS",
     "OFFSETS_TOPIC",
     "Partition",
     "Topic",
     "check_collisions",
     "check_topic_name",
+    "new_offsets_topic",
 ]
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
@@ -135,3 +138,29 @@ def check_collisions(name: str, others: Iterable[str]) -> None:
         raise Refused(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name!r} collides with existing topic: {other}"
         )
+
+
+OFFSETS_PARTITIONS: Final = 50
+"""Kafka's default of `offsets.topic.num.partitions`."""
+
+_OFFSETS_CONFIGS: Final = {
+    "cleanup.policy": "compact",
+    "compression.type": "producer",
+    "segment.bytes": "104857600",
+}
+"""As in `GroupCoordinatorService.groupMetadataTopicConfigs`."""
+
+
+def new_offsets_topic(cluster_id: str, node_ids: Sequence[int], leaders: Sequence[int]) -> Topic:
+    """Return a new `__consumer_offsets` with these leaders.
+
+    Every node has a replica, so that groups survive as long as one node is alive. The topic's id is derived from
+    the cluster's id: the topic is created at any time and must not consume seeded randomness.
+    """
+    topic = Topic(
+        OFFSETS_TOPIC, uuid.uuid5(uuid.NAMESPACE_OID, f"{cluster_id} {OFFSETS_TOPIC}"), _OFFSETS_CONFIGS
+    )
+    for number, leader in enumerate(leaders):
+        first = node_ids.index(leader) if leader in node_ids else number % len(node_ids)
+        topic.add_partition([*node_ids[first:], *node_ids[:first]], leader)
+    return topic

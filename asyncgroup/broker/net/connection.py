@@ -17,17 +17,16 @@ from itertools import count
 from typing import Any, Final
 
 from asyncgroup.broker.errors import CloseConnection
-from asyncgroup.broker.net.context import RequestContext
-from asyncgroup.broker.net.frames import FrameBuffer
-from asyncgroup.broker.net.listener import Listener
-from asyncgroup.broker.net.request_frames import (
+from asyncgroup.broker.net.frames import (
     DecodedRequestHeader,
+    FrameBuffer,
     decode_request_body,
     decode_request_header,
     encode_response,
 )
+from asyncgroup.broker.net.listener import Listener
 from asyncgroup.broker.net.sasl import MAX_TOKEN_BYTES, Authenticator
-from asyncgroup.broker.net.service import ApiHandler, Call
+from asyncgroup.broker.net.service import ApiHandler, Call, RequestContext
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import DecodeError, ProtocolError
 from asyncgroup.escaping import escaping_logger

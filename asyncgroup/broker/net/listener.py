@@ -1,19 +1,26 @@
-"""A node's listener: its address, its clients' connections, and the memory for their requests."""
+"""A node's listener: its address, which stays reserved while the node is stopped, and its clients' connections."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from asyncgroup.broker.net.frames import MAX_REQUEST_BYTES
-from asyncgroup.broker.net.port_reservation import PortReservation
 from asyncgroup.broker.net.request_memory import DEFAULT_QUEUED_MAX_REQUEST_BYTES, RequestMemory
 from asyncgroup.broker.net.sasl import Authenticator
 from asyncgroup.broker.net.service import RequestService
 
-__all__ = ["DEFAULT_CONNECTIONS_MAX_IDLE", "ClientConnection", "Listener", "ListenerOptions"]
+__all__ = [
+    "DEFAULT_CONNECTIONS_MAX_IDLE",
+    "ClientConnection",
+    "Listener",
+    "ListenerOptions",
+    "PortReservation",
+]
 
 DEFAULT_CONNECTIONS_MAX_IDLE: Final = 600.0
 """Kafka's default of `connections.max.idle.ms`, in seconds."""
@@ -130,3 +137,31 @@ class Listener:
     def release_port(self) -> None:
         """Release the port that `close_port` has reserved."""
         self._reservation.release()
+
+
+class PortReservation:
+    """Reserves one port at a time, by a socket that is bound but does not listen (works on Linux)."""
+
+    def __init__(self) -> None:
+        self._socket: socket.socket | None = None
+
+    def __repr__(self) -> str:
+        held = self._socket
+        return f"<PortReservation {'none' if held is None else held.getsockname()[1]}>"
+
+    def reserve(self, host: str, port: int) -> None:
+        """Reserve the port; on systems that do not allow this, another process may get it."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        reservation = socket.socket(family, socket.SOCK_STREAM)
+        with contextlib.suppress(OSError):
+            reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            reservation.bind((host, port))
+            self._socket = reservation
+            return
+        reservation.close()
+
+    def release(self) -> None:
+        """Release the reserved port, if any."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None

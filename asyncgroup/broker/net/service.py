@@ -1,16 +1,48 @@
-"""What a connection needs from the broker: the APIs it serves, and a call for each request. `net` itself knows no API."""
+"""A request being served: its context, its API's handler, and what a connection needs from the broker to serve it.
+
+`net` itself knows no API: `control.call` implements the service.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.errors import PartitionError
+from asyncgroup.broker.net.sasl import Authenticator
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.message import Message
 from asyncgroup.wire.schema import VersionRange
 
-__all__ = ["ApiHandler", "Call", "RequestService", "ResponseFault"]
+__all__ = ["ApiHandler", "Call", "RequestContext", "RequestService", "ResponseFault"]
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """Who sent a request, in which API version, and when."""
+
+    time: float
+    """Arrival, loop time in seconds."""
+    node_id: int
+    client_id: str
+    client_host: str
+    api: str
+    api_key: int
+    api_version: int
+    correlation_id: int
+    topic_errors: dict[str, ErrorCode] = field(default_factory=dict)
+    """Errors by topic name that a fault sets; they are returned for the topic's partitions, which are not read or
+    written.
+    """
+    authenticator: Authenticator | None = None
+    """The connection's authenticator; None if the listener has no SASL."""
+
+    def check_topic(self, topic: str) -> None:
+        """Raise PartitionError if a fault sets an error for the topic."""
+        error = self.topic_errors.get(topic)
+        if error is not None:
+            raise PartitionError(error)
 
 
 class ApiHandler(NamedTuple):

@@ -10,16 +10,16 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from uuid import UUID
 
 from asyncgroup.broker.errors import KafkaStorageError
 from asyncgroup.broker.log.file_segments import FileStore
 from asyncgroup.broker.log.open_files import OpenFiles
 from asyncgroup.broker.metadata.metadata_log import MetadataLog, MetadataRecord
 from asyncgroup.broker.metadata.topics import Partition, Topic
-from asyncgroup.broker.storage.metadata_records import partition_record, topic_record
 from asyncgroup.errors import ConfigError, UsageError
 
-__all__ = ["DataDirectory"]
+__all__ = ["DataDirectory", "partition_record", "read_topic", "topic_record"]
 
 log = logging.getLogger(__name__)
 
@@ -209,3 +209,29 @@ def _lock(path: Path) -> int:
             f"data directory {path} is in use by another cluster, in this or another process"
         ) from error
     return descriptor
+
+
+def topic_record(topic: Topic) -> MetadataRecord:
+    """Return the record of a topic: its id, configs and number of partitions."""
+    return {
+        "key": ["topic", topic.name],
+        "id": topic.id.hex,
+        "configs": dict(topic.configs),
+        "partitions": len(topic.partitions),
+    }
+
+
+def read_topic(record: MetadataRecord) -> Topic:
+    """Return the topic of a record, without partitions."""
+    return Topic(str(record["key"][1]), UUID(hex=record["id"]), record["configs"])
+
+
+def partition_record(partition: Partition) -> MetadataRecord:
+    """Return the record of a partition: its replicas, leader, leader epoch and start offsets of the leader epochs."""
+    return {
+        "key": ["partition", partition.topic, partition.index],
+        "replicas": list(partition.replicas),
+        "leader": partition.leader,
+        "epoch": partition.leader_epoch,
+        "epochs": [list(entry) for entry in partition.log.epochs],
+    }

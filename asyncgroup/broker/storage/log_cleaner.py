@@ -15,13 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from asyncgroup.broker.clock import WallClock
+from asyncgroup.broker.clock import Timers, WallClock
 from asyncgroup.broker.errors import KafkaStorageError
 from asyncgroup.broker.log.segment_cleaner import LogToClean
 from asyncgroup.broker.metadata.controller import Controller
 from asyncgroup.broker.metadata.topics import Partition, Topic
 from asyncgroup.broker.storage.retention import delete_old_segments
-from asyncgroup.broker.timers import Timers
 from asyncgroup.escaping import escaping_logger
 
 __all__ = ["BACKOFF", "LogCleaner"]

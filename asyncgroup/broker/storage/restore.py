@@ -10,10 +10,9 @@ from asyncgroup.broker.metadata.controller import Controller
 from asyncgroup.broker.metadata.metadata_log import MetadataRecord
 from asyncgroup.broker.metadata.scram_users import read_credential
 from asyncgroup.broker.metadata.topics import NO_LEADER, OFFSETS_TOPIC, Topic
-from asyncgroup.broker.storage.data_directory import DataDirectory
-from asyncgroup.broker.storage.metadata_records import read_topic
+from asyncgroup.broker.storage.data_directory import DataDirectory, read_topic
 from asyncgroup.broker.transactions.metadata import TransactionMetadata
-from asyncgroup.broker.transactions.records import read_transaction
+from asyncgroup.broker.transactions.store import read_transaction
 from asyncgroup.errors import ConfigError
 
 __all__ = ["restore_controller", "restored_transactions"]

@@ -11,10 +11,9 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from asyncgroup.broker.clock import WallClock
+from asyncgroup.broker.clock import Timers, WallClock
 from asyncgroup.broker.metadata.controller import Controller
 from asyncgroup.broker.metadata.topics import Partition, Topic
-from asyncgroup.broker.timers import Timers
 from asyncgroup.errors import AsyncGroupError
 
 __all__ = ["CHECK_INTERVAL", "Retention", "delete_old_segments"]

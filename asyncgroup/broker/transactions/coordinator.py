@@ -15,13 +15,16 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
+from asyncgroup.broker.clock import Timers
 from asyncgroup.broker.errors import KafkaStorageError
 from asyncgroup.broker.metadata.controller import Controller
-from asyncgroup.broker.timers import Timers
-from asyncgroup.broker.transactions.completion import TransactionCompletion
-from asyncgroup.broker.transactions.markers import OFFSETS_TOPIC, MarkerWriter
-from asyncgroup.broker.transactions.metadata import NO_PRODUCER, ProducerIdAndEpoch, TransactionMetadata
-from asyncgroup.broker.transactions.state import TransactionState
+from asyncgroup.broker.transactions.completion import OFFSETS_TOPIC, MarkerWriter, TransactionCompletion
+from asyncgroup.broker.transactions.metadata import (
+    NO_PRODUCER,
+    ProducerIdAndEpoch,
+    TransactionMetadata,
+    TransactionState,
+)
 from asyncgroup.broker.transactions.store import TransactionStore
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition

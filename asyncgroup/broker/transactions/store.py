@@ -5,16 +5,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from asyncgroup.broker.errors import KafkaStorageError
 from asyncgroup.broker.metadata.controller import Controller
-from asyncgroup.broker.transactions.metadata import TransactionMetadata
-from asyncgroup.broker.transactions.records import transaction_record
-from asyncgroup.broker.transactions.state import IDLE_STATES
+from asyncgroup.broker.transactions.metadata import (
+    IDLE_STATES,
+    ProducerIdAndEpoch,
+    TransactionMetadata,
+    TransactionState,
+)
 from asyncgroup.error_codes import ErrorCode
+from asyncgroup.model import TopicPartition
 
-__all__ = ["TransactionStore"]
+__all__ = ["TransactionStore", "read_transaction", "transaction_record"]
 
 log = logging.getLogger(__name__)
 
@@ -90,3 +94,36 @@ class TransactionStore:
         metadata.last_update_timestamp = self._clock()
         name = (metadata.transactional_id,)
         self._controller.journal.resource_changed("transaction", name, transaction_record(metadata))
+
+
+def transaction_record(transaction: TransactionMetadata) -> dict[str, Any]:
+    """Return the record of a transactional id, without its key: all fields of `TransactionMetadata`."""
+    next_producer = transaction.next_producer
+    return {
+        "producer": list(transaction.producer),
+        "last_epoch": transaction.last_producer_epoch,
+        "previous_id": transaction.previous_producer_id,
+        "timeout": transaction.timeout,
+        "started": transaction.start_timestamp,
+        "updated": transaction.last_update_timestamp,
+        "state": transaction.state.value,
+        "successor": None if next_producer is None else list(next_producer),
+        "partitions": [list(tp) for tp in transaction.partitions],
+    }
+
+
+def read_transaction(record: Mapping[str, Any]) -> TransactionMetadata:
+    """Return the transactional id of a record."""
+    transaction = TransactionMetadata(str(record["key"][1]), record["producer"][0])
+    transaction.producer = ProducerIdAndEpoch(*record["producer"])
+    transaction.last_producer_epoch = record["last_epoch"]
+    transaction.previous_producer_id = record["previous_id"]
+    transaction.timeout = record["timeout"]
+    transaction.start_timestamp = record["started"]
+    transaction.last_update_timestamp = record["updated"]
+    transaction.state = TransactionState(record["state"])
+    transaction.next_producer = (
+        None if record["successor"] is None else ProducerIdAndEpoch(*record["successor"])
+    )
+    transaction.partitions = {TopicPartition(*tp): None for tp in record["partitions"]}
+    return transaction

@@ -9,7 +9,7 @@ from asyncgroup.broker import EmbeddedCluster, Exchange, Faults
 from asyncgroup.broker.control.injection import Injector
 from asyncgroup.broker.control.message_fields import errors_in, topic_names_in
 from asyncgroup.broker.handlers import HANDLERS
-from asyncgroup.broker.net.context import RequestContext
+from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 from tests.broker.batches import batch

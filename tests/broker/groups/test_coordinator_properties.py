@@ -9,7 +9,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from asyncgroup.broker.groups.state import ClassicGroupState
+from asyncgroup.broker.groups.group import ClassicGroupState
 from asyncgroup.error_codes import ErrorCode
 from tests.broker.harness import GROUP, FakeTimers, Harness
 

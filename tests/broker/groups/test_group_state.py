@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asyncgroup.broker.groups.group import ClassicGroup
-from asyncgroup.broker.groups.state import ClassicGroupState
+from asyncgroup.broker.groups.group import ClassicGroup, ClassicGroupState
 
 ALLOWED = {
     ("PreparingRebalance", "Empty"),

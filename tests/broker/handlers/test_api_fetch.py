@@ -9,7 +9,7 @@ import pytest
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.errors import KafkaStorageError
-from asyncgroup.broker.handlers.partition_reader import PartitionReader
+from asyncgroup.broker.handlers.fetch import PartitionReader
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 from tests.broker.batches import batch, offsets

@@ -6,7 +6,7 @@ from itertools import islice
 
 from hypothesis import given, strategies as st
 
-from asyncgroup.broker.log.timestamp_index import TimestampIndex
+from asyncgroup.broker.log.batch_index import TimestampIndex
 
 STAMPS = st.integers(-1, 30)
 STEPS = st.one_of(

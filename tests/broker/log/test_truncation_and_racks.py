@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.broker.log.record_reader import read_records
-from asyncgroup.broker.metadata.replica_selector import preferred_replica
+from asyncgroup.broker.metadata.replicas import preferred_replica
 from asyncgroup.broker.metadata.topics import Partition
 from asyncgroup.errors import UsageError
 from asyncgroup.wire import messages as m

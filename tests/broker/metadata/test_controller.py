@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncgroup.broker.metadata.java_hash import java_hash
+from asyncgroup.broker.metadata.coordinator_election import java_hash
 
 
 def test_java_hash():

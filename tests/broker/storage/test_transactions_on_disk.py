@@ -13,9 +13,8 @@ import pytest
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.log.file_segments import FileSegment
-from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch, TransactionMetadata
-from asyncgroup.broker.transactions.records import read_transaction, transaction_record
-from asyncgroup.broker.transactions.state import TransactionState
+from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch, TransactionMetadata, TransactionState
+from asyncgroup.broker.transactions.store import read_transaction, transaction_record
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m

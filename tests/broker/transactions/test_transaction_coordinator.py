@@ -10,11 +10,15 @@ from asyncgroup.broker.groups.offset_store import OffsetStore
 from asyncgroup.broker.groups.offsets_topic import OffsetsTopic
 from asyncgroup.broker.groups.requests import OffsetAndMetadata
 from asyncgroup.broker.metadata.controller import Controller
-from asyncgroup.broker.metadata.internal_topics import OFFSETS_PARTITIONS
+from asyncgroup.broker.metadata.topics import OFFSETS_PARTITIONS
+from asyncgroup.broker.transactions.completion import MarkerWriter
 from asyncgroup.broker.transactions.coordinator import TransactionCoordinator
-from asyncgroup.broker.transactions.markers import MarkerWriter
-from asyncgroup.broker.transactions.metadata import LAST_EPOCH, NO_PRODUCER, ProducerIdAndEpoch
-from asyncgroup.broker.transactions.state import TransactionState
+from asyncgroup.broker.transactions.metadata import (
+    LAST_EPOCH,
+    NO_PRODUCER,
+    ProducerIdAndEpoch,
+    TransactionState,
+)
 from asyncgroup.broker.transactions.store import MIN_EXPIRY_SCAN
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition

@@ -1,14 +1,15 @@
-"""Placement of the replicas of new partitions (Kafka's `StripedReplicaPlacer`, without racks)."""
+"""Placement of new partitions' replicas (Kafka's `StripedReplicaPlacer`, without racks), and the choice of the one to read."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.metadata.topics import Partition
 from asyncgroup.error_codes import ErrorCode
 
-__all__ = ["MAX_PARTITIONS", "ReplicaPlacer", "check_partition_count"]
+__all__ = ["MAX_PARTITIONS", "ReplicaPlacer", "check_partition_count", "preferred_replica"]
 
 MAX_PARTITIONS: Final = 10_000
 """Largest number of partitions created at once, which limits memory
@@ -64,3 +65,14 @@ def check_partition_count(topic: str, partitions: int) -> None:
             ErrorCode.POLICY_VIOLATION,
             f"topic {topic!r}: {partitions} partitions; at most {MAX_PARTITIONS} can be created at once",
         )
+
+
+def preferred_replica(
+    partition: Partition, rack: str, racks: Mapping[int, str | None], alive: Collection[int]
+) -> int:
+    """Return the replica in the reader's rack to fetch from instead of the leader, -1 for the leader.
+
+    Replicas share one log, so every live replica is in sync and has all offsets of the leader.
+    """
+    near = [node for node in partition.replicas if node in alive and racks.get(node) == rack]
+    return -1 if not near or partition.leader in near else near[0]
