@@ -132,10 +132,6 @@ class Node:
         """Return the running nodes, ordered by id."""
         return [peer for peer in self._shared.nodes.values() if peer.running]
 
-    def new_future(self, _of: type[T]) -> asyncio.Future[T]:
-        """Return a future for a response of type `_of`."""
-        return self._loop.create_future()
-
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start a task that is canceled when the node stops."""
         task = self._loop.create_task(work)
@@ -253,7 +249,8 @@ class Node:
         """Return the partition. Raise PartitionError: UNKNOWN_TOPIC_OR_PARTITION, or the error that a fault sets."""
         if topic is None or not 0 <= index < len(topic.partitions):
             raise PartitionError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        context.check_topic(topic.name)
+        if context.topic_errors:
+            context.check_topic(topic.name)
         return topic.partitions[index]
 
     def check_leader(self, partition: Partition, epoch: int = -1) -> None:

@@ -6,9 +6,14 @@ import asyncio
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
-__all__ = ["DelayedOperation", "Purgatory", "complete_future"]
+__all__ = ["DelayedOperation", "Purgatory", "complete_future", "new_future"]
 
 T = TypeVar("T")
+
+
+def new_future(_of: type[T]) -> asyncio.Future[T]:
+    """Return a future for a response of type `_of`."""
+    return asyncio.get_running_loop().create_future()
 
 
 def complete_future(future: asyncio.Future[T], make: Callable[[], T]) -> None:

@@ -8,7 +8,7 @@ import functools
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.purgatory import complete_future
+from asyncgroup.broker.purgatory import complete_future, new_future
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -21,7 +21,7 @@ def handle(
     node: Node, _context: RequestContext, request: m.DeleteGroupsRequest
 ) -> asyncio.Future[m.DeleteGroupsResponse]:
     """Delete each group; the response is sent when the last tombstone is written."""
-    future = node.new_future(m.DeleteGroupsResponse)
+    future = new_future(m.DeleteGroupsResponse)
     wanted = dict.fromkeys(request.groups_names)  # without duplicates
     errors: dict[str, ErrorCode] = {}
 

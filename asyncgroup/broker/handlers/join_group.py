@@ -13,7 +13,7 @@ from asyncgroup.broker.groups.requests import JoinRequest, JoinResult
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.purgatory import complete_future
+from asyncgroup.broker.purgatory import complete_future, new_future
 from asyncgroup.wire import messages as m
 
 VERSIONS = (0, 9)
@@ -23,7 +23,7 @@ def handle(
     node: Node, context: RequestContext, request: m.JoinGroupRequest
 ) -> asyncio.Future[m.JoinGroupResponse]:
     """Pass the request to the coordinator."""
-    future = node.new_future(m.JoinGroupResponse)
+    future = new_future(m.JoinGroupResponse)
     version = context.api_version
 
     def reply(result: JoinResult) -> None:

@@ -11,7 +11,7 @@ from asyncgroup.broker.groups.requests import LeaveResult, LeavingMember
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.purgatory import complete_future
+from asyncgroup.broker.purgatory import complete_future, new_future
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -32,7 +32,7 @@ def handle(
     result = node.coordinator.leave(request.group_id, leaving)
     if result.error:
         return error_response(context, request, result.error)
-    future = node.new_future(m.LeaveGroupResponse)
+    future = new_future(m.LeaveGroupResponse)
 
     def written(error: ErrorCode) -> None:
         complete_future(

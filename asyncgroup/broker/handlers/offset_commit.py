@@ -11,7 +11,7 @@ from asyncgroup.broker.groups.requests import CommitRequest, OffsetAndMetadata
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.purgatory import complete_future
+from asyncgroup.broker.purgatory import complete_future, new_future
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -46,7 +46,7 @@ def handle(
             )
     if request.topics and not offsets:
         return _response(request, results)
-    future = node.new_future(m.OffsetCommitResponse)
+    future = new_future(m.OffsetCommitResponse)
 
     def answer(outcome: ErrorCode | dict[TopicPartition, ErrorCode]) -> m.OffsetCommitResponse:
         for key, same in positions.items():

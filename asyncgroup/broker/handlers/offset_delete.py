@@ -11,7 +11,7 @@ import asyncio
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.purgatory import complete_future
+from asyncgroup.broker.purgatory import complete_future, new_future
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -40,7 +40,7 @@ def handle(
                 partitions.append(tp)
     if context.topic_errors and not partitions:
         return _response(request, refused)
-    future = node.new_future(Response)
+    future = new_future(Response)
 
     def reply(outcome: ErrorCode | Errors) -> None:
         if isinstance(outcome, dict):

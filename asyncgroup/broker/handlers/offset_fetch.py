@@ -17,7 +17,7 @@ from asyncgroup.broker.groups.requests import OffsetAndMetadata
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.purgatory import complete_future
+from asyncgroup.broker.purgatory import complete_future, new_future
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -56,7 +56,7 @@ def _fetch_stable(
     (`GroupCoordinatorService.fetchOffsets` schedules an empty write for the same reason).
     """
     names = [group.group_id for group in request.groups] if context.api_version >= 8 else [request.group_id]
-    future = node.new_future(m.OffsetFetchResponse)
+    future = new_future(m.OffsetFetchResponse)
     wanted = dict.fromkeys(names)
     errors: dict[str, ErrorCode] = {}  # has all of `wanted` when the last write is complete
 

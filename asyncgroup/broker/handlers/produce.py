@@ -14,22 +14,22 @@ import asyncio
 from typing import Final, NamedTuple
 
 from asyncgroup.broker.errors import AppendError, CloseConnection, PartitionError
-from asyncgroup.broker.handlers.produce_checks import (
-    ProduceRequestError,
-    check_transaction,
-    has_min_isr,
-    has_transactions,
-    single_batch,
-)
 from asyncgroup.broker.handlers.registry import register
-from asyncgroup.broker.log.batch_validator import BatchValidator, InvalidRecords, ValidBatch
+from asyncgroup.broker.log.batch_validator import (
+    BatchValidator,
+    InvalidRecords,
+    ProduceRequestError,
+    ValidBatch,
+    produced_batch,
+)
 from asyncgroup.broker.metadata.topics import INTERNAL_TOPICS, Partition
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
+from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.batch_view import BatchView
+from asyncgroup.wire.batch_view import BatchView, is_transactional
 from asyncgroup.wire.off_loop import run_off_loop
 
 VERSIONS = (3, 13)
@@ -39,6 +39,12 @@ _ALL: Final = -1
 
 _ADMIN_CLIENT: Final = "__admin_client"
 """The client id that is allowed to write to internal topics (`AdminUtils.ADMIN_CLIENT_ID`)."""
+
+_KNOWS_ABORTABLE: Final = 11
+"""The first version with TRANSACTION_ABORTABLE (KIP-890)."""
+
+_ADDS_PARTITIONS: Final = 12
+"""The first version in which Produce adds partitions to the transaction (KIP-890)."""
 
 _WITHOUT_LOG_START_OFFSET: Final = frozenset(
     {ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE}
@@ -63,7 +69,7 @@ def handle(
     """Append the batches. With acks=0 there is no response, and an error closes the connection."""
     if request.acks not in (_ALL, 0, 1):
         return error_response(context, request, ErrorCode.INVALID_REQUIRED_ACKS)
-    if request.transactional_id is None and has_transactions(request):
+    if request.transactional_id is None and _has_transactions(request):
         return error_response(context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     produce = _Produce(node, context, request)
     large = produce.large_batches()
@@ -94,19 +100,29 @@ class _Written(NamedTuple):
     result: PartitionResponse
 
 
-class _Large(NamedTuple):
-    """A batch that takes long to validate."""
-
-    produced: Produced
-    validator: BatchValidator
-    batch: BatchView
-
-
-class _Checked(NamedTuple):
+class _Validated(NamedTuple):
     """The validated batch, or the error, of a large batch, as long as the partition has an equal validator."""
 
     validator: BatchValidator
     outcome: ValidBatch | AppendError
+
+
+class _Part:
+    """A partition's part of the request: its batch, and the partition that it goes to."""
+
+    __slots__ = ("batch", "index", "partition", "records", "refused", "topic", "validated")
+
+    batch: BatchView
+    """Set unless the part is refused."""
+
+    def __init__(self, topic: Topic, produced: Produced) -> None:
+        self.topic = topic
+        self.index = produced.index
+        self.records = produced.records  # the history removes them from the request when its connection ends
+        self.partition: Partition | None = None
+        self.refused: PartitionResponse | None = None
+        """The error, if the partition is not found or may not be written, or the batch is malformed."""
+        self.validated: _Validated | None = None
 
 
 class _Produce:
@@ -116,11 +132,22 @@ class _Produce:
         self._node = node
         self._context = context
         self._request = request
+        self._parts = [[_Part(topic, one) for one in topic.partition_data] for topic in request.topic_data]
+        self._look_up()
         self.response = m.ProduceResponse()
         self.written: list[_Written] = []
-        # Both for requests with large batches only, by `id()` of the partition's part of the request.
-        self._checked: dict[int, _Checked] = {}
-        self._records: dict[int, bytes | memoryview | None] = {}
+
+    def _look_up(self) -> None:
+        """Find the partitions and parse the batches."""
+        for parts in self._parts:
+            for part in parts:
+                part.refused = None
+                try:
+                    part.partition = _find(self._node, self._context, part.topic, part.index)
+                    part.batch = produced_batch(part.records, self._context.api_version)
+                    _check_writable(self._node, self._context, part.partition)
+                except (AppendError, PartitionError) as error:
+                    part.refused = self._not_appended(part, error)
 
     def handle(self) -> m.ProduceResponse | asyncio.Future[object] | None:
         """Append the batches; return the response, or a future of it if followers must replicate first."""
@@ -134,58 +161,42 @@ class _Produce:
             return node.purgatory.park(keys, request.timeout_ms / 1000, self.is_replicated, self.finish)
         return self.response
 
-    def large_batches(self) -> list[_Large]:
-        """Return the batches that take long to validate, except those that will be rejected anyway."""
-        found = []
+    def large_batches(self) -> list[tuple[_Part, BatchValidator]]:
+        """Return the parts whose batch takes long to validate, except those that will be rejected anyway."""
         now = self._node.clock()
-        for topic in self._request.topic_data:
-            for produced in topic.partition_data:
-                try:
-                    partition = _find(self._node, self._context, topic, produced.index)
-                    batch = single_batch(self._context, produced.records)
-                    self._check_writable(partition)
-                except (AppendError, PartitionError):
-                    continue
-                if partition.validator.takes_long(batch, now):
-                    found.append(_Large(produced, partition.validator, batch))
-        return found
+        return [
+            (part, part.partition.validator)
+            for parts in self._parts
+            for part in parts
+            if part.refused is None
+            and part.partition
+            and part.partition.validator.takes_long(part.batch, now)
+        ]
 
-    async def handle_large(self, large: list[_Large]) -> object:
+    async def handle_large(self, large: list[tuple[_Part, BatchValidator]]) -> object:
         """Validate large batches in a thread, then handle the request.
 
-        All other checks come after that, as leaders and settings may have changed in the meantime.
+        All other checks are made again after that, as leaders and settings may have changed in the meantime.
         """
-        # `History` removes the records from the request when its connection ends: keep them.
-        self._records = {id(p): p.records for topic in self._request.topic_data for p in topic.partition_data}
-        for produced, validator, batch in large:
+        for part, validator in large:
             try:
-                valid = await run_off_loop(validator.validate, batch, self._node.clock())
+                valid = await run_off_loop(validator.validate, part.batch, self._node.clock())
             except AppendError as error:
-                self._checked[id(produced)] = _Checked(validator, error)
+                part.validated = _Validated(validator, error)
             else:
-                self._checked[id(produced)] = _Checked(validator, valid)
+                part.validated = _Validated(validator, valid)
+        self._look_up()
         answer = self.handle()
         return await answer if isinstance(answer, asyncio.Future) else answer
-
-    def _validate(self, produced: Produced, partition: Partition, batch: BatchView) -> ValidBatch:
-        """Return the batch to append. Raise AppendError if it is invalid."""
-        checked = self._checked.get(id(produced))
-        if checked is None or checked.validator != partition.validator:
-            return partition.validator.validate(batch, self._node.clock())
-        if isinstance(checked.outcome, AppendError):
-            raise checked.outcome
-        return checked.outcome
 
     def append(self) -> None:
         """Append the valid batches, fill in the response and wake parked fetches."""
         self.response.responses = [
             m.ProduceResponse.TopicProduceResponse(
-                topic.name,
-                topic.topic_id,
-                [self._append(topic, produced) for produced in topic.partition_data],
+                topic.name, topic.topic_id, [self._append(part) for part in parts]
             )
-            for topic in self._request.topic_data
-            if topic.partition_data
+            for topic, parts in zip(self._request.topic_data, self._parts, strict=True)
+            if parts
         ]
         if self._context.api_version >= 10:
             _add_endpoints(self._node, self.response)
@@ -212,32 +223,28 @@ class _Produce:
                 result.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             elif partition.log.high_watermark < end_offset:
                 result.error_code = ErrorCode.REQUEST_TIMED_OUT
-            elif not has_min_isr(self._node, partition):
+            elif not _has_min_isr(self._node, partition):
                 result.error_code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return self.response
 
     def _lost_leadership(self, partition: Partition) -> bool:
         return partition.deleted or partition.leader != self._node.id
 
-    def _append(self, topic: Topic, produced: Produced) -> PartitionResponse:
-        node, context = self._node, self._context
-        partition: Partition | None = None
+    def _append(self, part: _Part) -> PartitionResponse:
+        node, partition = self._node, part.partition
+        if part.refused is not None:
+            return part.refused
+        assert partition is not None
         try:
-            partition = _find(node, context, topic, produced.index)
-            batch = single_batch(context, self._records.get(id(produced), produced.records))
-            self._check_writable(partition)
-            check_transaction(node, context, self._request.transactional_id, partition, batch)
-            if self._request.acks == _ALL:
-                _check_replicas(node, partition)
-            valid = self._validate(produced, partition, batch)
-            appended = partition.log.append(valid, partition.leader_epoch)
-        except PartitionError as error:
-            leader = error.leader if context.api_version >= 10 else None
-            return _refused(produced.index, error.code, leader)
-        except AppendError as error:
-            return _not_appended(produced.index, error, partition)
+            _check_transaction(node, self._context, self._request.transactional_id, partition, part.batch)
+            if self._request.acks == _ALL and not _has_min_isr(node, partition):
+                reason = "fewer in-sync replicas than min.insync.replicas"
+                raise AppendError(ErrorCode.NOT_ENOUGH_REPLICAS, reason)
+            appended = partition.log.append(self._validate(part, partition), partition.leader_epoch)
+        except (AppendError, PartitionError) as error:
+            return self._not_appended(part, error)
         result = PartitionResponse(
-            produced.index,
+            part.index,
             base_offset=appended.base_offset,
             # For a duplicate it is the time of the first batch, as in Kafka.
             log_append_time_ms=appended.timestamp
@@ -250,16 +257,83 @@ class _Produce:
         self.written.append(_Written(partition, appended.last_offset + 1, result))
         return result
 
-    def _check_writable(self, partition: Partition) -> None:
-        """Raise PartitionError if the topic is internal, or this node is not the leader."""
-        if partition.topic in INTERNAL_TOPICS and self._context.client_id != _ADMIN_CLIENT:
-            raise PartitionError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is an internal topic")
-        self._node.check_leader(partition)
+    def _validate(self, part: _Part, partition: Partition) -> ValidBatch:
+        """Return the batch to append. Raise AppendError if it is invalid."""
+        validated = part.validated
+        if validated is None or validated.validator != partition.validator:
+            return partition.validator.validate(part.batch, self._node.clock())
+        if isinstance(validated.outcome, AppendError):
+            raise validated.outcome
+        return validated.outcome
+
+    def _not_appended(self, part: _Part, error: AppendError | PartitionError) -> PartitionResponse:
+        if isinstance(error, PartitionError):
+            leader = error.leader if self._context.api_version >= 10 else None
+            return _refused(part.index, error.code, leader)
+        result = _refused(part.index, error.code)
+        if isinstance(error, ProduceRequestError):
+            result.error_message = str(error) if error.code in _WITH_MESSAGE else None
+        elif part.partition is not None and error.code not in _WITHOUT_LOG_START_OFFSET:
+            result.log_start_offset = part.partition.log.start_offset
+        if isinstance(error, InvalidRecords):
+            result.error_message = str(error)
+            result.record_errors = [
+                m.ProduceResponse.BatchIndexAndErrorMessage(number, text) for number, text in error.records
+            ]
+        return result
 
 
-def _check_replicas(node: Node, partition: Partition) -> None:
-    if not has_min_isr(node, partition):
-        raise AppendError(ErrorCode.NOT_ENOUGH_REPLICAS, "fewer in-sync replicas than min.insync.replicas")
+def _check_writable(node: Node, context: RequestContext, partition: Partition) -> None:
+    """Raise PartitionError if the topic is internal, or this node is not the leader."""
+    if partition.topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
+        raise PartitionError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is an internal topic")
+    node.check_leader(partition)
+
+
+def _has_transactions(request: m.ProduceRequest) -> bool:
+    """Return whether any complete batch in the request is flagged as transactional."""
+    batches = (produced.records for topic in request.topic_data for produced in topic.partition_data)
+    return any(batch and is_transactional(batch) for batch in batches)
+
+
+def _check_transaction(
+    node: Node,
+    context: RequestContext,
+    transactional_id: str | None,
+    partition: Partition,
+    batch: BatchView,
+) -> None:
+    """Verify that a transactional batch belongs to an open transaction (KIP-890). Raise AppendError.
+
+    It is refused outside a transaction or from a fenced producer. The transaction coordinator is not asked if the
+    producer's transaction is already open in this partition.
+    """
+    if not batch.is_transactional:
+        return
+    producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
+    producers = partition.log.producers
+    if producers.is_open(*producer):
+        return
+    add_partition = context.api_version >= _ADDS_PARTITIONS
+    try:
+        producers.record_verification(batch, adds_partitions=add_partition)
+    except AppendError as refused:
+        raise ProduceRequestError(refused.code, str(refused)) from refused
+    error = node.transactions.add_or_verify(
+        transactional_id,
+        producer,
+        TopicPartition(partition.topic, partition.index),
+        add_partition=add_partition,
+        supports_abortable_error=context.api_version >= _KNOWS_ABORTABLE,
+    )
+    if error:
+        raise ProduceRequestError(error, f"producer {producer.id} of {transactional_id!r}: {error.name}")
+
+
+def _has_min_isr(node: Node, partition: Partition) -> bool:
+    """Return whether at least `min.insync.replicas` replicas are alive (all, if the partition has fewer)."""
+    needed = min(partition.config.min_insync_replicas, len(partition.replicas))
+    return needed <= 1 or len(node.controller.alive.intersection(partition.replicas)) >= needed
 
 
 def _find(node: Node, context: RequestContext, topic: Topic, index: int) -> Partition:
@@ -269,20 +343,6 @@ def _find(node: Node, context: RequestContext, topic: Topic, index: int) -> Part
     if known is None:
         raise PartitionError(ErrorCode.UNKNOWN_TOPIC_ID)
     return node.partition(context, known, index)
-
-
-def _not_appended(index: int, error: AppendError, partition: Partition | None) -> PartitionResponse:
-    result = _refused(index, error.code)
-    if isinstance(error, ProduceRequestError):
-        result.error_message = str(error) if error.code in _WITH_MESSAGE else None
-    elif partition is not None and error.code not in _WITHOUT_LOG_START_OFFSET:
-        result.log_start_offset = partition.log.start_offset
-    if isinstance(error, InvalidRecords):
-        result.error_message = str(error)
-        result.record_errors = [
-            m.ProduceResponse.BatchIndexAndErrorMessage(number, text) for number, text in error.records
-        ]
-    return result
 
 
 def _refused(index: int, code: ErrorCode, leader: tuple[int, int] | None = None) -> PartitionResponse:

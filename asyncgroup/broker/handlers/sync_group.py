@@ -13,7 +13,7 @@ from asyncgroup.broker.groups.requests import SyncRequest, SyncResult
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.purgatory import complete_future
+from asyncgroup.broker.purgatory import complete_future, new_future
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 
@@ -26,7 +26,7 @@ def handle(
     """Pass the request to the coordinator."""
     if context.api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
         return error_response(context, request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    future = node.new_future(m.SyncGroupResponse)
+    future = new_future(m.SyncGroupResponse)
 
     def reply(result: SyncResult) -> None:
         complete_future(

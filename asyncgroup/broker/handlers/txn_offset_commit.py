@@ -12,7 +12,7 @@ from asyncgroup.broker.groups.requests import CommitRequest, OffsetAndMetadata
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.purgatory import complete_future
+from asyncgroup.broker.purgatory import complete_future, new_future
 from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
@@ -36,7 +36,7 @@ def handle(
         return _response(request, errors)
     if error := _check_transaction(node, context, request):
         return _response(request, dict.fromkeys(offsets, error) | errors)
-    future = node.new_future(Response)
+    future = new_future(Response)
 
     def reply(outcome: ErrorCode | Errors) -> None:
         results = outcome if isinstance(outcome, dict) else dict.fromkeys(offsets, outcome)

@@ -53,15 +53,13 @@ class BatchIndex:
 
     __slots__ = ("_byte_ends", "batches", "last_offsets", "timestamps")
 
-    def __init__(self, batches: Iterable[tuple[StoredBatch, int]] = ()) -> None:
+    def __init__(self) -> None:
         self.batches: list[StoredBatch] = []
         self.last_offsets: list[int] = []
         self.timestamps = TimestampIndex()
         """The largest timestamp of each batch."""
         self._byte_ends: list[int] = []
         """End of each batch in bytes, counted from the first batch ever added; removing batches does not shift it."""
-        for batch, last_offset in batches:
-            self.add(batch, last_offset)
 
     def __repr__(self) -> str:
         return f"<BatchIndex {len(self.batches)} batches, {self.size} bytes>"

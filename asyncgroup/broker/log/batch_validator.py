@@ -30,7 +30,18 @@ from asyncgroup.wire.off_loop import should_offload
 from asyncgroup.wire.primitives import Buffer
 from asyncgroup.wire.records import CODECS, BatchBuilder, read_batch
 
-__all__ = ["BatchValidator", "InvalidRecords", "ValidBatch", "check_batch"]
+__all__ = [
+    "BatchValidator",
+    "InvalidRecords",
+    "ProduceRequestError",
+    "ValidBatch",
+    "check_batch",
+    "produced_batch",
+]
+
+_ZSTD: Final = CODECS["zstd"]
+_MAGIC: Final = 2
+
 
 _ANY_TIME: Final = 2**63 - 1
 _MANY: Final = 10_000
@@ -52,6 +63,37 @@ class InvalidRecords(AppendError):
         super().__init__(code, message)
 
 
+class ProduceRequestError(AppendError):
+    """The batch is refused because of the request's form or its transaction, before the append is attempted."""
+
+
+def produced_batch(records: Buffer | None, version: int) -> BatchView:
+    """Return the one batch in the `records` of a Produce request of this version; only its form is checked.
+
+    As `ProduceRequest.validateRecords`; an incomplete batch after it is cut off. Raise AppendError.
+    """
+    if not records:
+        raise ProduceRequestError(ErrorCode.INVALID_RECORD, "a produce request must have a record batch")
+    try:
+        batch = batch_at(records)
+        if batch is None or batch.magic != _MAGIC:
+            raise ProduceRequestError(ErrorCode.INVALID_RECORD, "not a complete record batch of magic 2")
+        if batch.size < len(records) and batch_at(records, batch.size) is not None:
+            raise ProduceRequestError(ErrorCode.INVALID_RECORD, "more than one record batch")
+    except CorruptRecordsError as error:
+        raise ProduceRequestError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+    if batch.codec == _ZSTD and version < 7:
+        raise ProduceRequestError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd requires version 7 of Produce"
+        )
+    if batch.base_offset:
+        raise AppendError(
+            ErrorCode.INVALID_RECORD,
+            f"the base offset of a produced batch must be 0, not {batch.base_offset}",
+        )
+    return batch
+
+
 def check_batch(data: Buffer, max_batch_bytes: int) -> ValidBatch:
     """Return `data`, which must be exactly one valid batch of at most `max_batch_bytes`; its records are not checked.
 
@@ -64,7 +106,7 @@ def check_batch(data: Buffer, max_batch_bytes: int) -> ValidBatch:
         raise AppendError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
     if batch is None:
         raise AppendError(ErrorCode.INVALID_RECORD, "a produce request must have a complete record batch")
-    if batch.magic != 2:
+    if batch.magic != _MAGIC:
         raise AppendError(ErrorCode.INVALID_RECORD, f"magic {batch.magic} is not accepted, only 2")
     if batch.size != len(data):
         raise AppendError(ErrorCode.INVALID_RECORD, "a produce request must have exactly one record batch")

@@ -101,7 +101,7 @@ class PartitionLog:
 
         Raise AppendError: the errors of `ProducerStateManager.check_append`; KAFKA_STORAGE_ERROR if the write failed.
         Whether a transactional batch belongs to an open transaction was verified by the transaction coordinator before,
-        see `produce_checks.check_transaction`.
+        see `handlers.produce`.
         """
         if batch.producer_id >= 0 and by_coordinator:
             self.producers.check_marker(batch.producer_id, batch.producer_epoch)
