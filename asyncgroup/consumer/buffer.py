@@ -134,9 +134,7 @@ class RecordBuffer:
             return self.decoded[-1].offset
         if not self._batches:
             return self.fetch_offset
-        batch = self._batches[0]
-        # a compressed message set (magic 0 or 1) has only its last offset in the header
-        return max(self._floor, batch.base_offset) if batch.magic >= 2 else self._floor
+        return max(self._floor, self._batches[0].base_offset)
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -160,24 +158,21 @@ class RecordBuffer:
     def _add_batches(self, view: memoryview, aborted: AbortedTransactions | None) -> None:
         for batch in iter_batches(view):
             self.batch_bytes, end = batch.size, batch.next_offset
-            hidden = False
-            if batch.magic >= 2:
-                if batch.last_offset_delta < 0 or batch.record_count < 0:
-                    # otherwise it would count as fetched before, and be fetched again and again
-                    raise CorruptRecordsError(f"batch at offset {batch.base_offset}: impossible counts")
-                hidden = aborted is not None and aborted.is_aborted(batch)
-                if end <= self.fetch_offset:
-                    continue
-                # with a wrong checksum a data batch may look like a marker; it is kept, so that reading it raises
-                hidden = hidden or (batch.is_control and (not self._check_crcs or batch.crc_is_valid()))
+            if batch.last_offset_delta < 0 or batch.record_count < 0:
+                # otherwise it would count as fetched before, and be fetched again and again
+                raise CorruptRecordsError(f"batch at offset {batch.base_offset}: impossible counts")
+            hidden = aborted is not None and aborted.is_aborted(batch)
+            if end <= self.fetch_offset:
+                continue
+            # with a wrong checksum a data batch may look like a marker; it is kept, so that reading it raises
+            hidden = hidden or (batch.is_control and (not self._check_crcs or batch.crc_is_valid()))
             if not hidden:
                 self._batches.append(batch)
                 self.bytes += batch.size
                 self._undecoded += batch.record_count
                 self.records_end = max(self.records_end, end)
-            if end > self.fetch_offset:
-                self.fetch_offset = end
-                self.fetched_epoch = batch.leader_epoch  # -1 in magic 0 and 1
+            self.fetch_offset = end
+            self.fetched_epoch = batch.leader_epoch  # -1 in magic 0 and 1
 
     def pop(self) -> Record | None:
         """Return the next record of the front batch; None if it has no more (call `advance` then)."""
@@ -262,14 +257,13 @@ class RecordBuffer:
         if self.decoded or not self._batches:
             return self._read_decoded(columns, end)
         batch = self._batches[0]
-        if batch.magic < 2:
-            return self._floor < end and self.advance() and self._read_decoded(columns, end)
         floor, batch_end = self._floor, batch.next_offset
         if max(floor, batch.base_offset) >= end:
             return False
         try:
             check_batch(*self._tp, batch, self._check_crcs)
-            read_columns(*self._tp, batch, columns, start=floor, end=end, limit=self._limit)
+            limit, check_crc = self._limit, self._check_crcs
+            read_columns(*self._tp, batch, columns, start=floor, end=end, limit=limit, check_crc=check_crc)
         except CorruptRecordsError as error:
             self._skip(batch, error)
             return True
@@ -280,7 +274,7 @@ class RecordBuffer:
         return True
 
     def _read_decoded(self, columns: RecordColumns, end: int) -> bool:
-        """Append records that are decoded already: the rest of a begun batch, and message sets (magic 0 or 1)."""
+        """Append records that are decoded already: the rest of a begun batch."""
         ours = [record for record in reversed(self.decoded) if record.offset < end]
         if self.decoded and not ours:
             return False
@@ -312,10 +306,10 @@ class RecordBuffer:
         self._on_skip(CorruptRecordsError(f"{text}: {error}"))
 
     def _has_known_end(self, batch: BatchView) -> bool:
-        if batch.magic < 2 or batch.next_offset > self.high_water_mark:
+        if batch.next_offset > self.high_water_mark:
             return False
         following = self._batches[1] if len(self._batches) > 1 else None
-        if following is not None and following.magic >= 2 and following.base_offset >= batch.next_offset:
+        if following is not None and following.base_offset >= batch.next_offset:
             return True
         return batch.is_dense
 
@@ -373,7 +367,7 @@ class RecordBuffer:
 
     def _is_ours_alone(self, batch: BatchView) -> bool:
         """Return whether every offset of a batch has a record, and none lies before the position."""
-        return batch.magic >= 2 and batch.is_dense and batch.base_offset >= self._floor
+        return batch.is_dense and batch.base_offset >= self._floor
 
     def _take_decoded(self, room: int, taken: LazyRecords) -> None:
         part = self.decoded[-room:]

@@ -1,4 +1,4 @@
-"""Read record batches of magic 2 into columns, for Arrow, without an object for each record."""
+"""Read record batches into columns, for Arrow, without an object for each record."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ def read_columns(
     start: int = 0,
     end: int = _LAST,
     limit: int = MAX_DECOMPRESSED,
+    check_crc: bool = True,
 ) -> None:
-    """Append the records with start <= offset < end of a batch of magic 2 that `check_batch` has accepted.
+    """Append the records with start <= offset < end of a batch that `check_batch` has accepted.
 
     Raises as `decode_batch` does; then nothing is appended.
     """
     length = len(columns)
     base, next_offset = batch.base_offset, batch.next_offset
     try:
-        raws, size = raw_records(batch, limit)
+        raws, size = raw_records(batch, limit, check_crc)
         if not batch.is_dense:
             found = [raw for raw in raws if start <= raw.offset < end]
             offsets: range | list[int] = [raw.offset for raw in found]

@@ -24,8 +24,8 @@ reader may hold the event loop; in larger ones the hop to a thread and back (abo
 LARGE_COUNT: Final = 50_000
 """Records from which a batch is large: many small records take longer to decode than their bytes suggest."""
 
-_LARGE_LEGACY: Final = 1 << 12
-"""Compressed bytes from which a message set (magic 0 or 1) is large: its decompressed size is not determined."""
+_LARGE_LEGACY: Final = 1 << 17
+"""The same as `LARGE_BYTES` for magic 0 and 1, which no compiled code decodes."""
 
 
 def is_slow(batch: BatchView) -> bool:
@@ -34,9 +34,7 @@ def is_slow(batch: BatchView) -> bool:
         return True
     if batch.codec == CODECS["none"]:
         return False
-    if batch.magic < 2:
-        return batch.size > _LARGE_LEGACY
-    return size_hint(batch.codec, batch.payload) > LARGE_BYTES
+    return size_hint(batch.codec, batch.payload) > (LARGE_BYTES if batch.magic >= 2 else _LARGE_LEGACY)
 
 
 class LazyRecords(Sequence[Record]):

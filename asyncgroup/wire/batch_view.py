@@ -9,9 +9,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from typing import Final
+from zlib import crc32
 
 from asyncgroup.errors import CorruptRecordsError
-from asyncgroup.wire.legacy import MIN_SIZE
 from asyncgroup.wire.primitives import Buffer
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "LOG_APPEND_TIME",
     "LOG_OVERHEAD",
     "MAGIC_AT",
+    "MIN_LENGTH",
     "MIN_RECORD_SIZE",
     "PREFIX_BYTES",
     "BatchView",
@@ -63,7 +64,11 @@ DELETE_HORIZON: Final = 0x40
 _PREFIX: Final = struct.Struct(">qi")
 PREFIX_BYTES: Final = LOG_OVERHEAD + 5
 """Bytes at the beginning of a batch that contain its length and magic."""
-_MIN_LENGTH: Final = {**MIN_SIZE, 2: HEADER_SIZE - LOG_OVERHEAD}
+MIN_LENGTH: Final = {0: 14, 1: 22, 2: HEADER_SIZE - LOG_OVERHEAD}
+"""Smallest valid value of the length field, by magic."""
+_MESSAGE: Final = struct.Struct(">qiIBB")
+"""A message of magic 0 or 1 up to its attributes; then follow the timestamp (magic 1), the key and the value."""
+_MESSAGE_KEY_AT: Final = {0: 18, 1: 26}
 _SAMPLED: Final = struct.Struct(">qiibIhi")
 """The header up to the last offset delta."""
 _STAMPED: Final = struct.Struct(">qii")
@@ -89,8 +94,8 @@ class BatchView:
 
     It shows the header as it was when it was created. `data` may be a view of a larger buffer, which it keeps in memory.
 
-    For magic 0 and 1, where a "batch" is one message, only `base_offset`, `magic`, `size`, `codec` and `timestamp_type`
-    are valid; the `base_offset` of a compressed message is the offset of its last inner message.
+    In magic 0 and 1 a batch is one message. A compressed one counts as one record, though it may contain any number; its
+    `base_offset` is -1, unknown: its header has the last offset only.
     """
 
     __slots__ = (
@@ -144,10 +149,10 @@ class BatchView:
                 self.record_count,
             ) = _HEADER.unpack_from(data)
         else:
-            self.base_offset, length = _PREFIX.unpack_from(data)
-            self.magic = data[MAGIC_AT]
-            self.attributes = data[MAGIC_AT + 1] & 0x0F
-            self.crc = self.last_offset_delta = 0
+            offset, length, self.crc, self.magic, attributes = _MESSAGE.unpack_from(data)
+            self.attributes = attributes & (CODEC_MASK | LOG_APPEND_TIME if self.magic else CODEC_MASK)
+            self.base_offset = -1 if self.codec else offset
+            self.last_offset_delta = offset - self.base_offset
             self.leader_epoch = self.base_timestamp = self.max_timestamp = -1
             self.producer_id = self.producer_epoch = self.base_sequence = -1
             self.record_count = 1
@@ -198,11 +203,17 @@ class BatchView:
 
     @property
     def payload(self) -> memoryview:
-        """The bytes after the header of a batch of magic 2: the records, compressed or not."""
-        return memoryview(self.data)[HEADER_SIZE:]
+        """The bytes that are compressed, if it is: those after the header, or the value in magic 0 and 1."""
+        if self.magic >= 2:
+            return memoryview(self.data)[HEADER_SIZE:]
+        key_at = _MESSAGE_KEY_AT[self.magic] + _LENGTH.size
+        (key_length,) = _LENGTH.unpack_from(self.data, key_at - _LENGTH.size)
+        return memoryview(self.data)[key_at + max(key_length, 0) + _LENGTH.size :]
 
     def crc_is_valid(self) -> bool:
-        """Return whether the CRC-32C of a batch of magic 2 matches its bytes."""
+        """Return whether the CRC-32C, or the CRC-32 of magic 0 and 1, matches its bytes."""
+        if self.magic < 2:
+            return crc32(memoryview(self.data)[MAGIC_AT:]) == self.crc
         from asyncgroup.wire.compiled import crc32c
 
         return crc32c(memoryview(self.data)[_ATTRIBUTES_AT:]) == self.crc
@@ -226,7 +237,7 @@ def batch_at(buffer: Buffer, start: int = 0) -> BatchView | None:
         return None
     base_offset, length = _PREFIX.unpack_from(buffer, start)
     magic = buffer[start + MAGIC_AT]
-    if length < _MIN_LENGTH.get(magic, length + 1):
+    if length < MIN_LENGTH.get(magic, length + 1):
         raise CorruptRecordsError(f"batch at offset {base_offset}: invalid length {length} or magic {magic}")
     size = LOG_OVERHEAD + length
     if left < size:

@@ -1,19 +1,19 @@
 """Record batches: read, check and build them, with aiokafka's compiled record code (`compiled.py`).
 
-`batch_view.py` knows the header of magic 2, `legacy.py` reads the older message sets. Compressed records are decompressed
-here, up to a limit, because aiokafka's reader has none.
+`batch_view.py` knows the headers, `legacy.py` reads the messages of magic 0 and 1. Compressed records are decompressed here,
+up to a limit, because aiokafka's reader has none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 from asyncgroup.errors import AsyncGroupError, ConfigError, CorruptRecordsError, UnsupportedVersionError
 from asyncgroup.model import Header, Record
 from asyncgroup.wire.batch_view import HEADER_SIZE, MIN_RECORD_SIZE, BatchView, put_plain_header
 from asyncgroup.wire.decompression import CODECS, MAX_DECOMPRESSED, decompress, may_exceed
-from asyncgroup.wire.legacy import read_message_set
+from asyncgroup.wire.legacy import read_messages
 
 __all__ = [
     "CODECS",
@@ -27,11 +27,9 @@ __all__ = [
     "translate_error",
 ]
 
-_ZSTD: Final = CODECS["zstd"]
-
 
 def check_batch(topic: str, partition: int, batch: BatchView, check_crc: bool = True) -> None:
-    """Check a batch of magic 2 before it is read: size, CRC (with `check_crc`) and codec.
+    """Check a batch before it is read: size, CRC (with `check_crc`) and codec.
 
     Raises as `decode_batch` does.
     """
@@ -47,7 +45,7 @@ def check_batch(topic: str, partition: int, batch: BatchView, check_crc: bool = 
 
 
 def is_large_compressed(batch: BatchView, limit: int) -> bool:
-    """Whether a batch of magic 2 is compressed and may decompress to more than `limit` bytes.
+    """Whether a batch is compressed and may decompress to more than `limit` bytes.
 
     Such a batch should be decoded before it is passed to the application.
     """
@@ -60,14 +58,16 @@ def read_batch(
     batch: BatchView,
     limit: int = MAX_DECOMPRESSED,
     on_error: Callable[[], None] | None = None,
+    *,
+    check_crc: bool = True,
 ) -> Iterator[Record]:
-    """Yield the records of a batch of magic 2 that `check_batch` has accepted, each created on demand.
+    """Yield the records of a batch that `check_batch` has accepted, each created on demand.
 
-    Raises as `decode_batch` does, possibly in the middle of the iteration; `on_error` is called before that.
+    With `check_crc` the CRCs inside a compressed message of magic 0 or 1 are checked. Raises as `decode_batch` does, possibly in the middle of the iteration; `on_error` is called before that.
     """
     epoch, kind, make = batch.leader_epoch, batch.timestamp_type, object.__new__
     try:
-        for raw in raw_records(batch, limit)[0]:
+        for raw in raw_records(batch, limit, check_crc)[0]:
             record = make(Record)  # without __init__, whose call would take a third of the decoding time
             record.topic = topic
             record.partition = partition
@@ -85,12 +85,17 @@ def read_batch(
         raise translate_error(error, topic, partition, batch) from error
 
 
-def raw_records(batch: BatchView, limit: int = MAX_DECOMPRESSED) -> tuple[Iterator[Any], int]:
+def raw_records(
+    batch: BatchView, limit: int = MAX_DECOMPRESSED, check_crc: bool = True
+) -> tuple[Iterator[Any], int]:
     """Return aiokafka's compiled reader of a batch that `check_batch` has accepted, and the batch's uncompressed size.
 
     Each record is an object with `offset`, `timestamp`, `key`, `value` and `headers`. Errors of the decompressors and of
     the reader are raised as they are, possibly in the middle of the iteration: see `translate_error`.
     """
+    if batch.magic < 2:
+        messages, size = read_messages(batch, limit, check_crc)
+        return iter(messages), size
     from asyncgroup.wire.compiled import DefaultRecordBatch
 
     plain = _uncompressed(batch, limit) if batch.codec else batch.data
@@ -119,17 +124,13 @@ def decode_batch(
     `limit` is the largest allowed decompressed size in bytes. Raises CorruptRecordsError, with topic, partition and base
     offset, for a larger batch and for a wrong CRC or content; UnsupportedVersionError for an unknown codec.
     """
-    if batch.magic >= 2:
-        check_batch(topic, partition, batch, check_crc)
-        return list(read_batch(topic, partition, batch, limit))
-    try:
-        return _decode_legacy(topic, partition, bytes(batch.data), check_crc, limit)
-    except Exception as error:
-        raise translate_error(error, topic, partition, batch) from error
+    check_batch(topic, partition, batch, check_crc)
+    return list(read_batch(topic, partition, batch, limit, check_crc=check_crc))
 
 
 def _location(topic: str, partition: int, batch: BatchView) -> str:
-    return f"{topic}-{partition} at offset {batch.base_offset}"
+    offset = batch.base_offset if batch.base_offset >= 0 else batch.last_offset
+    return f"{topic}-{partition} at offset {offset}"
 
 
 def translate_error(error: Exception, topic: str, partition: int, batch: BatchView) -> AsyncGroupError:
@@ -142,18 +143,6 @@ def translate_error(error: Exception, topic: str, partition: int, batch: BatchVi
     if isinstance(error, AsyncGroupError):
         return type(error)(f"{place}: {error}")
     return CorruptRecordsError(f"{place}: {type(error).__name__}: {error}")
-
-
-def _decode_legacy(topic: str, partition: int, data: bytes, check_crc: bool, limit: int) -> list[Record]:
-    def decompress_value(codec: int, compressed: bytes) -> bytes:
-        if codec == _ZSTD:
-            raise UnsupportedVersionError(f"compression codec {codec} is not supported in magic 0 and 1")
-        return bytes(decompress(codec, compressed, limit))
-
-    return [
-        Record(topic, partition, m.offset, m.timestamp, m.timestamp_type, m.key, m.value)
-        for m in read_message_set(data, decompress_value, check_crc=check_crc)
-    ]
 
 
 class BatchBuilder:

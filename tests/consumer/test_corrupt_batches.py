@@ -16,7 +16,7 @@ from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_
 from asyncgroup.errors import CorruptRecordsError, UnsupportedVersionError
 from tests.broker.internals import log_of
 from tests.consumer.brokers import caught_up, client, fetches, fill, now, read
-from tests.consumer.support import batch, corrupt, feed, make_consumer, with_bad_content
+from tests.consumer.support import batch, corrupt, feed, legacy, make_consumer, with_bad_content
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
@@ -83,6 +83,21 @@ async def test_a_corrupt_batch_is_skipped_and_reported_once(
     assert text in str(error)
     assert [r.getMessage() for r in caplog.records if "are skipped" in r.getMessage()] == [str(error)]
     assert partition_of(consumer).fetch_offset == 7
+
+
+async def test_a_corrupt_old_message_is_skipped_and_a_compressed_one_if_the_next_offset_is_known() -> None:
+    """The header of a compressed message has its last offset only."""
+    consumer = make_consumer(config=SKIP)
+    reported: list[Exception] = []
+    partition_of(consumer).on_handled_error = reported.append
+    compressed = corrupt(legacy([1, 2, 3], compressed=True))
+    feed(consumer, corrupt(legacy([0])), compressed, legacy([4]), batch(5), high_water_mark=8)
+    assert await read(consumer, 2) == [4, 5]
+    assert ["offsets 0 to 0 are" in str(reported[0]), "offsets 1 to 3 are" in str(reported[1])] == [True] * 2
+    consumer.seek(1)
+    feed(consumer, compressed, legacy([4, 5, 6], compressed=True), high_water_mark=8)
+    with pytest.raises(CorruptRecordsError, match="orders-3 at offset 3"):
+        await anext(consumer)
 
 
 async def test_a_seek_into_a_corrupt_batch_reports_only_the_offsets_after_it() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from asyncgroup.errors import CorruptRecordsError, UnsupportedVersionError
 from asyncgroup.model import Record
-from asyncgroup.wire.batch_view import iter_batches
+from asyncgroup.wire.batch_view import batch_at, iter_batches
 from asyncgroup.wire.records import decode_batch
 from tests.wire.batches import LEGACY_ATTRIBUTES, LEGACY_TIMESTAMP, records_of, with_number
 
@@ -54,7 +54,8 @@ def test_a_brokers_wrapper_has_the_offset_of_its_last_message():
     wrapper = message(1005, gzip_encode(inner), attributes=1)
     assert [r.offset for r in records_of(wrapper)] == [1000, 1001, 1005]
     (view,) = iter_batches(wrapper)
-    assert (view.base_offset, view.next_offset) == (1005, 1006)
+    assert (view.base_offset, view.last_offset, view.next_offset) == (-1, 1005, 1006)
+    assert not view.is_dense
 
 
 def test_inner_messages_of_magic_0_have_final_offsets():
@@ -70,6 +71,20 @@ def test_log_append_time_is_taken_from_the_wrapper():
 
 def test_a_wrapper_without_messages():
     assert records_of(message(5, gzip_encode(b""), attributes=1)) == []
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("key", [None, b"", b"k" * 9])
+def test_the_payload_is_the_value(magic, key):
+    view = batch_at(message(3, b"compressed", magic=magic, key=key, attributes=1))
+    assert view is not None
+    assert (view.payload, view.crc_is_valid()) == (b"compressed", True)
+
+
+def test_magic_0_has_no_timestamp_type():
+    (view,) = iter_batches(message(3, magic=0, attributes=8))
+    assert view.timestamp_type == 0
+    assert view.is_dense
 
 
 def test_several_wrappers():
@@ -99,8 +114,11 @@ def test_malformed(batch, reason):
 def test_a_wrong_crc_outside_and_inside_a_wrapper():
     damaged = bytearray(message(7))
     damaged[-1] ^= 1
-    for batch in (bytes(damaged), message(7, gzip_encode(bytes(damaged)), attributes=1)):
-        with pytest.raises(CorruptRecordsError, match="CRC of the message at offset 7"):
+    for batch, reason in (
+        (bytes(damaged), "t-3 at offset 7: the CRC of the batch does not match"),
+        (message(7, gzip_encode(bytes(damaged)), attributes=1), "CRC of the message at offset 7"),
+    ):
+        with pytest.raises(CorruptRecordsError, match=reason):
             records_of(batch)
         (view,) = iter_batches(batch)
         assert len(decode_batch("t", 3, view, check_crc=False)) == 1

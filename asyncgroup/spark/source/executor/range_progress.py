@@ -197,8 +197,9 @@ class RangeProgress:
         self.succeeded(now)
         if records.log_start_offset > before and (first := batch_at(records.data)) is not None:
             # the gap is not due to compaction: the records were deleted since
-            missing = (before, min(first.base_offset, records.log_start_offset, self.end))
-            return missing if first.base_offset > before else None
+            offset = first.base_offset if first.base_offset >= 0 else first.last_offset
+            missing = (before, min(offset, records.log_start_offset, self.end))
+            return missing if offset > before else None
         return None
 
     def succeeded(self, now: float) -> None:
