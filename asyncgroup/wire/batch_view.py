@@ -30,15 +30,13 @@ __all__ = [
     "batch_at",
     "batch_sizes",
     "complete_bytes",
-    "is_transactional",
     "iter_batches",
     "pack_batch",
     "put_plain_header",
-    "set_append_time",
-    "set_flags",
     "stamped",
     "truncated_batch_size",
     "update_crc",
+    "with_attributes",
 ]
 
 LOG_OVERHEAD: Final = 12
@@ -288,13 +286,6 @@ def batch_sizes(buffer: Buffer) -> Iterator[tuple[int, int]]:
         start += LOG_OVERHEAD + length
 
 
-def is_transactional(buffer: Buffer) -> bool:
-    """Return whether the buffer begins with a complete transactional batch; the rest of its header is not read."""
-    if len(buffer) < HEADER_SIZE or not buffer[_ATTRIBUTES_AT + 1] & _TRANSACTIONAL:
-        return False
-    return bool(LOG_OVERHEAD + _PREFIX.unpack_from(buffer)[1] <= len(buffer))
-
-
 # -- writing -------------------------------------------------------------------------------------------------
 
 
@@ -310,18 +301,14 @@ def stamped(batch: Buffer, base_offset: int, leader_epoch: int) -> list[Buffer]:
     return [_STAMPED.pack(base_offset, length, leader_epoch), memoryview(batch)[_STAMPED.size :]]
 
 
-def set_flags(batch: bytearray, flags: int) -> None:
-    """Add flags to the attributes of a batch of magic 2; `update_crc` has to follow."""
-    batch[_ATTRIBUTES_AT + 1] |= flags
-
-
-def set_append_time(batch: bytearray, time: int | None) -> None:
-    """Set the timestamp type to LogAppendTime with `time` in ms, or for None to CreateTime; `update_crc` has to follow."""
-    if time is None:
-        batch[_ATTRIBUTES_AT + 1] &= ~LOG_APPEND_TIME
-    else:
-        batch[_ATTRIBUTES_AT + 1] |= LOG_APPEND_TIME
-        _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, time)
+def with_attributes(batch: BatchView, attributes: int, max_timestamp: int | None = None) -> BatchView:
+    """Return a copy with other attributes, with a largest timestamp in ms if it is given, and with its CRC-32C."""
+    data = bytearray(batch.data)
+    _ATTRIBUTES.pack_into(data, _ATTRIBUTES_AT, attributes)
+    if max_timestamp is not None:
+        _MAX_TIMESTAMP.pack_into(data, _MAX_TIMESTAMP_AT, max_timestamp)
+    update_crc(data)
+    return BatchView(bytes(data))
 
 
 def update_crc(batch: bytearray) -> None:

@@ -15,7 +15,6 @@ from asyncgroup.wire.batch_view import (
     assign_offsets,
     batch_at,
     complete_bytes,
-    is_transactional,
     iter_batches,
     stamped,
 )
@@ -167,13 +166,6 @@ class TestHeaders:
         one = built()
         assert view_of(one).data is one
         assert view_of(one + b".").data == one
-
-    def test_is_transactional_reads_the_first_batch_only(self):
-        one, other = built(), built(transactional=True, producer_id=1)
-        assert is_transactional(other + one)
-        assert not is_transactional(one + other)
-        assert not is_transactional(other[:-1])
-        assert not is_transactional(b"")
 
     @pytest.mark.parametrize(
         ("magic", "length"), [(2, 48), (2, 0), (2, -1), (1, 21), (0, 13), (3, 100), (255, 100)]

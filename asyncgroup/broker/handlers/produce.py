@@ -29,7 +29,7 @@ from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.batch_view import BatchView, is_transactional
+from asyncgroup.wire.batch_view import BatchView
 from asyncgroup.wire.off_loop import run_off_loop
 
 VERSIONS = (3, 13)
@@ -69,9 +69,9 @@ def handle(
     """Append the batches. With acks=0 there is no response, and an error closes the connection."""
     if request.acks not in (_ALL, 0, 1):
         return error_response(context, request, ErrorCode.INVALID_REQUIRED_ACKS)
-    if request.transactional_id is None and _has_transactions(request):
-        return error_response(context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     produce = _Produce(node, context, request)
+    if request.transactional_id is None and produce.has_transactions():
+        return error_response(context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     large = produce.large_batches()
     # As in Kafka, the request is processed even if the client disconnects, but not if the node stops.
     return asyncio.shield(node.spawn(produce.handle_large(large))) if large else produce.handle()
@@ -110,15 +110,16 @@ class _Validated(NamedTuple):
 class _Part:
     """A partition's part of the request: its batch, and the partition that it goes to."""
 
-    __slots__ = ("batch", "index", "partition", "records", "refused", "topic", "validated")
+    __slots__ = ("batch", "index", "partition", "produced", "refused", "topic", "validated")
 
     batch: BatchView
     """Set unless the part is refused."""
 
-    def __init__(self, topic: Topic, produced: Produced) -> None:
+    def __init__(self, topic: Topic, produced: Produced, version: int) -> None:
         self.topic = topic
         self.index = produced.index
-        self.records = produced.records  # the history removes them from the request when its connection ends
+        # kept here, as the history removes the records from the request when its connection ends
+        self.produced = produced_batch(produced.records, version)
         self.partition: Partition | None = None
         self.refused: PartitionResponse | None = None
         """The error, if the partition is not found or may not be written, or the batch is malformed."""
@@ -132,10 +133,18 @@ class _Produce:
         self._node = node
         self._context = context
         self._request = request
-        self._parts = [[_Part(topic, one) for one in topic.partition_data] for topic in request.topic_data]
+        self._parts = [
+            [_Part(topic, one, context.api_version) for one in topic.partition_data]
+            for topic in request.topic_data
+        ]
         self._look_up()
         self.response = m.ProduceResponse()
         self.written: list[_Written] = []
+
+    def has_transactions(self) -> bool:
+        """Return whether any complete batch in the request is flagged as transactional."""
+        firsts = [part.produced.first for parts in self._parts for part in parts]
+        return any(first is not None and first.is_transactional for first in firsts)
 
     def _look_up(self) -> None:
         """Find the partitions and parse the batches."""
@@ -144,7 +153,7 @@ class _Produce:
                 part.refused = None
                 try:
                     part.partition = _find(self._node, self._context, part.topic, part.index)
-                    part.batch = produced_batch(part.records, self._context.api_version)
+                    part.batch = part.produced.batch
                     _check_writable(self._node, self._context, part.partition)
                 except (AppendError, PartitionError) as error:
                     part.refused = self._not_appended(part, error)
@@ -288,12 +297,6 @@ def _check_writable(node: Node, context: RequestContext, partition: Partition) -
     if partition.topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
         raise PartitionError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is an internal topic")
     node.check_leader(partition)
-
-
-def _has_transactions(request: m.ProduceRequest) -> bool:
-    """Return whether any complete batch in the request is flagged as transactional."""
-    batches = (produced.records for topic in request.topic_data for produced in topic.partition_data)
-    return any(batch and is_transactional(batch) for batch in batches)
 
 
 def _check_transaction(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, NewType
+from typing import Final, NamedTuple, NewType
 
 from asyncgroup.broker.errors import AppendError
 from asyncgroup.broker.log.topic_configs import LogConfig
@@ -19,11 +19,11 @@ from asyncgroup.errors import AsyncGroupError, CorruptRecordsError
 from asyncgroup.model import Record
 from asyncgroup.wire.batch_view import (
     HEADER_SIZE,
+    LOG_APPEND_TIME,
     MIN_RECORD_SIZE,
     BatchView,
     batch_at,
-    set_append_time,
-    update_crc,
+    with_attributes,
 )
 from asyncgroup.wire.decompression import decompress
 from asyncgroup.wire.off_loop import should_offload
@@ -34,6 +34,7 @@ __all__ = [
     "BatchValidator",
     "InvalidRecords",
     "ProduceRequestError",
+    "ProducedBatch",
     "ValidBatch",
     "check_batch",
     "produced_batch",
@@ -67,31 +68,51 @@ class ProduceRequestError(AppendError):
     """The batch is refused because of the request's form or its transaction, before the append is attempted."""
 
 
-def produced_batch(records: Buffer | None, version: int) -> BatchView:
+class ProducedBatch(NamedTuple):
+    """What a Produce request has for one partition."""
+
+    first: BatchView | None
+    """The first batch; None if it is not complete."""
+    error: AppendError | None
+    """Why it is refused, if it is."""
+
+    @property
+    def batch(self) -> BatchView:
+        """The batch, if its form is right; otherwise raises the error."""
+        if self.error is not None:
+            raise self.error
+        assert self.first is not None
+        return self.first
+
+
+def produced_batch(records: Buffer | None, version: int) -> ProducedBatch:
     """Return the one batch in the `records` of a Produce request of this version; only its form is checked.
 
-    As `ProduceRequest.validateRecords`; an incomplete batch after it is cut off. Raise AppendError.
+    As `ProduceRequest.validateRecords`; an incomplete batch after it is cut off.
     """
-    if not records:
-        raise ProduceRequestError(ErrorCode.INVALID_RECORD, "a produce request must have a record batch")
+    first = None
     try:
-        batch = batch_at(records)
-        if batch is None or batch.magic != _MAGIC:
-            raise ProduceRequestError(ErrorCode.INVALID_RECORD, "not a complete record batch of magic 2")
-        if batch.size < len(records) and batch_at(records, batch.size) is not None:
-            raise ProduceRequestError(ErrorCode.INVALID_RECORD, "more than one record batch")
-    except CorruptRecordsError as error:
-        raise ProduceRequestError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        first = batch_at(records or b"")
+        error = _form_error(first, records, version)
+    except CorruptRecordsError as corrupt:
+        error = ProduceRequestError(ErrorCode.CORRUPT_MESSAGE, str(corrupt))
+    return ProducedBatch(first, error)
+
+
+def _form_error(batch: BatchView | None, records: Buffer | None, version: int) -> AppendError | None:
+    if not records:
+        return ProduceRequestError(ErrorCode.INVALID_RECORD, "a produce request must have a record batch")
+    if batch is None or batch.magic != _MAGIC:
+        return ProduceRequestError(ErrorCode.INVALID_RECORD, "not a complete record batch of magic 2")
+    if batch.size < len(records) and batch_at(records, batch.size) is not None:
+        return ProduceRequestError(ErrorCode.INVALID_RECORD, "more than one record batch")
     if batch.codec == _ZSTD and version < 7:
-        raise ProduceRequestError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd requires version 7 of Produce"
-        )
+        reason = "zstd requires version 7 of Produce"
+        return ProduceRequestError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, reason)
     if batch.base_offset:
-        raise AppendError(
-            ErrorCode.INVALID_RECORD,
-            f"the base offset of a produced batch must be 0, not {batch.base_offset}",
-        )
-    return batch
+        reason = f"the base offset of a produced batch must be 0, not {batch.base_offset}"
+        return AppendError(ErrorCode.INVALID_RECORD, reason)
+    return None
 
 
 def check_batch(data: Buffer, max_batch_bytes: int) -> ValidBatch:
@@ -140,7 +161,8 @@ class BatchValidator:
         if config.compression is not None and batch.codec != CODECS[config.compression]:
             changed = self._recompressed(batch, config.compression)
         if config.log_append_time or batch.timestamp_type:
-            changed = _stamped(changed, now if config.log_append_time else None)
+            flag, time = (LOG_APPEND_TIME, now) if config.log_append_time else (0, None)
+            changed = with_attributes(changed, changed.attributes & ~LOG_APPEND_TIME | flag, time)
         if changed.size > config.segment_bytes:
             raise AppendError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
@@ -266,11 +288,3 @@ def _check_compression(batch: BatchView) -> None:
     except AsyncGroupError as error:
         raise AppendError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
     _check_record_count(batch, size)
-
-
-def _stamped(batch: BatchView, append_time: int | None) -> BatchView:
-    """Return the batch with the broker's time (LogAppendTime), or for None flagged as CreateTime."""
-    data = bytearray(batch.data)
-    set_append_time(data, append_time)
-    update_crc(data)
-    return BatchView(bytes(data))

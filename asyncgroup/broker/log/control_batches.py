@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from asyncgroup.wire.batch_view import CONTROL, LOG_APPEND_TIME, set_flags, update_crc
+from asyncgroup.wire.batch_view import CONTROL, LOG_APPEND_TIME, BatchView, with_attributes
 from asyncgroup.wire.control import KEY, ControlType
 from asyncgroup.wire.records import BatchBuilder
 
@@ -34,7 +34,6 @@ def control_batch(
         "none", 1 << 10, transactional=True, producer_id=producer_id, producer_epoch=producer_epoch
     )
     builder.append(timestamp, KEY.pack(_VERSION, control_type), _VALUE.pack(_VERSION, coordinator_epoch))
-    batch = bytearray(builder.build())
-    set_flags(batch, CONTROL | (LOG_APPEND_TIME if append_time else 0))
-    update_crc(batch)
-    return bytes(batch)
+    batch = BatchView(builder.build())
+    flags = CONTROL | (LOG_APPEND_TIME if append_time else 0)
+    return bytes(with_attributes(batch, batch.attributes | flags).data)
