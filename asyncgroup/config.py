@@ -31,7 +31,7 @@ from asyncgroup.errors import ConfigError
 if TYPE_CHECKING:
     import socket
 
-    from asyncgroup.properties import FromProperties
+    from asyncgroup.properties.reader import FromProperties
     from asyncgroup.security import Security
 
 __all__ = [
@@ -153,9 +153,9 @@ class ClientConfig:
         for key, value in keys.items():
             if key not in known:
                 # imported here, because their tables of names are needed only for an error
-                from asyncgroup.properties import is_secret
+                from asyncgroup.properties.reader import is_secret
+                from asyncgroup.properties.suggestions import suggest_key
                 from asyncgroup.secret import HIDDEN
-                from asyncgroup.suggestions import suggest_key
 
                 allowed = suggest_key(cls.__name__, key, value, {**_keys(), cls.__name__: known})
                 raise ConfigError(key, HIDDEN if is_secret(key) else value, allowed)
@@ -192,7 +192,7 @@ class ClientConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object], **keys: Any) -> FromProperties[Self]:
-        """Create a configuration from Kafka's property names (`asyncgroup.properties`); `keys` of this class win.
+        """Create a configuration from Kafka's property names (`asyncgroup.properties.reader`); `keys` of this class win.
 
             config, rest = ConsumerConfig.from_properties({"session.timeout.ms": "10000", "group.id": "orders"})
 
@@ -200,7 +200,7 @@ class ClientConfig:
         Kafka clients have and that has no effect here is logged as a warning. Raises ConfigError for an unknown
         property, an invalid value, and properties that contradict each other.
         """
-        from asyncgroup.properties import from_properties
+        from asyncgroup.properties.reader import from_properties
 
         return from_properties(cls, properties, keys, _keys())
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from asyncgroup.errors import ClosedError, NoBrokersError
-from asyncgroup.single_flight import SingleFlight
+from asyncgroup.lifecycle import SingleFlight
 from tests.asyncio_errors import no_asyncio_errors
 
 __all__ = ["no_asyncio_errors"]

@@ -20,8 +20,8 @@ from asyncgroup.cli.common import argument
 from asyncgroup.cli.properties_file import read_properties
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import ConfigError
-from asyncgroup.property_names import PROPERTIES, REST, SECURITY, UNSUPPORTED
-from asyncgroup.suggestions import close_matches
+from asyncgroup.properties.names import PROPERTIES, REST, SECURITY, UNSUPPORTED
+from asyncgroup.properties.suggestions import close_matches
 
 __all__ = ["ConnectionOptions", "add_connection_options", "connection_options"]
 

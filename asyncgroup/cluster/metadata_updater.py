@@ -10,8 +10,8 @@ from asyncgroup.checks import check_topic
 from asyncgroup.cluster.metadata import ClusterView, TopicInfo, merge
 from asyncgroup.cluster.network_client import NetworkClient
 from asyncgroup.errors import BrokerError, ClosedError, ErrorCode, NoBrokersError, RequestTimedOut
+from asyncgroup.lifecycle import SingleFlight
 from asyncgroup.model import TopicPartition
-from asyncgroup.single_flight import SingleFlight
 from asyncgroup.wire import messages as m
 
 __all__ = ["MetadataUpdater"]

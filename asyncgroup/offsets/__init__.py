@@ -1,7 +1,7 @@
 """Offsets of a consumer group: marks, commits, and committed offsets.
 
 Marks change the pure state in `partition_offsets`; `committer` sends new marks to the group coordinator, one request at a
-time (`asyncgroup.single_flight`). Requests and the table of error codes are in `commit_plan`. `fetch_offsets` requests committed
+time (`SingleFlight`). Requests and the table of error codes are in `commit_plan`. `fetch_offsets` requests committed
 offsets, and `manager` offers all of this without a group membership.
 """
 

@@ -23,7 +23,7 @@ from asyncgroup.errors import (
     ErrorCode,
     TransportError,
 )
-from asyncgroup.lifecycle import copy_error
+from asyncgroup.lifecycle import SingleFlight, copy_error
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets.commit_plan import (
     COMMIT_ACTIONS,
@@ -37,7 +37,6 @@ from asyncgroup.offsets.commit_plan import (
 from asyncgroup.offsets.envelope import CommitMetadata, encode_metadata
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
 from asyncgroup.offsets.partition_offsets import CommittedOffset, MemberIdentity, PartitionMarks
-from asyncgroup.single_flight import SingleFlight
 from asyncgroup.wire import messages as m
 
 __all__ = ["GROUP_LANE", "Committer"]

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from asyncgroup.errors import ClosedError, NoBrokersError
-from asyncgroup.single_flight import SingleFlight
+from asyncgroup.lifecycle import SingleFlight
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 

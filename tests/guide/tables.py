@@ -14,12 +14,12 @@ from typing import Any, Final
 import aiokafka
 
 from asyncgroup.config import ClientConfig, ConsumerConfig, ProducerConfig
-from asyncgroup.ignored_properties import IGNORED, IGNORED_PREFIXES
-from asyncgroup.property_names import PROPERTIES, REST, SECURITY, UNSUPPORTED
-from asyncgroup.sarama_keys import SARAMA_KEYS
-from asyncgroup.suggestions import ARGUMENTS, PYTHON_ALIASES, PYTHON_NAMES
+from asyncgroup.properties.ignored import IGNORED, IGNORED_PREFIXES
+from asyncgroup.properties.names import PROPERTIES, REST, SECURITY, UNSUPPORTED
+from asyncgroup.properties.sarama_keys import SARAMA_KEYS
+from asyncgroup.properties.suggestions import ARGUMENTS, PYTHON_ALIASES, PYTHON_NAMES
 from tests.guide.pages import GUIDE
-from tests.test_suggestions import CONFLUENT, JAVA, LIBRDKAFKA
+from tests.properties.test_suggestions import CONFLUENT, JAVA, LIBRDKAFKA
 
 __all__ = ["TABLES", "table_of"]
 

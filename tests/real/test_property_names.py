@@ -8,9 +8,9 @@ import subprocess
 import pytest
 
 from asyncgroup.config import ClientConfig, ConsumerConfig, ProducerConfig
-from asyncgroup.ignored_properties import IGNORED, IGNORED_PREFIXES
 from asyncgroup.java import require_java
-from asyncgroup.property_names import PROPERTIES, REST, SECURITY, UNSUPPORTED
+from asyncgroup.properties.ignored import IGNORED, IGNORED_PREFIXES
+from asyncgroup.properties.names import PROPERTIES, REST, SECURITY, UNSUPPORTED
 from asyncgroup.testing.apache_kafka import QUICK_START, kafka_jars
 
 pytestmark = pytest.mark.usefixtures("kafka_at_hand")

@@ -26,9 +26,8 @@ from asyncgroup.errors import (
     RequestTimedOut,
     UnsupportedVersionError,
 )
-from asyncgroup.lifecycle import BackgroundTasks
+from asyncgroup.lifecycle import BackgroundTasks, SingleFlight
 from asyncgroup.producer import Producer
-from asyncgroup.single_flight import SingleFlight
 from asyncgroup.wire import messages as m
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]

@@ -1,6 +1,6 @@
 """Read the options `kafka.*`: Kafka client properties, accepted and refused as by Spark's source (`KafkaSourceProvider`).
 
-`asyncgroup.property_names` maps them to configuration. Features of Java's client that do not exist here are refused, for
+`asyncgroup.properties.names` maps them to configuration. Features of Java's client that do not exist here are refused, for
 example JKS key stores (PEM files can be used) and Kerberos.
 """
 
@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 from asyncgroup.checks import check_group_id, parse_servers
 from asyncgroup.config import ClientConfig, ConsumerConfig
 from asyncgroup.errors import ConfigError
-from asyncgroup.ignored_properties import IGNORED, IGNORED_PREFIXES
-from asyncgroup.properties import is_secret
-from asyncgroup.property_names import PROPERTIES
+from asyncgroup.properties.ignored import IGNORED, IGNORED_PREFIXES
+from asyncgroup.properties.names import PROPERTIES
+from asyncgroup.properties.reader import is_secret
 from asyncgroup.security import HIDDEN
 from asyncgroup.spark.source.errors import OptionError
 from asyncgroup.spark.source.options.option_names import KAFKA_PREFIX

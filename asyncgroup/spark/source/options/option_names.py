@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Final
 
-from asyncgroup.properties import is_secret
+from asyncgroup.properties.reader import is_secret
 from asyncgroup.security import HIDDEN
 from asyncgroup.spark.source.errors import OptionError
 

@@ -8,7 +8,7 @@ import pytest
 
 from asyncgroup import config, security
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.sarama_keys import SARAMA_KEYS
+from asyncgroup.properties.sarama_keys import SARAMA_KEYS
 
 SARAMA = """
 Consumer.Group: Session.Timeout, Heartbeat.Interval, Rebalance.GroupStrategies, Rebalance.Strategy, Rebalance.Timeout,

@@ -2,7 +2,7 @@
 
 Each property either maps to a configuration key and a function that parses its value, or names a feature that this
 client lacks; then every value that would turn the feature on is an error. Properties without effect are in
-`asyncgroup.ignored_properties`.
+`ignored.py`.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ SECURITY: Final[Mapping[str, str]] = {
     "ssl.key.location": "Security(tls=Tls(key_file=…))",
     "ssl.key.password": "Security(tls=Tls(key_password=…))",
 }  # fmt: skip
-"""Properties that together make the `security` value (`asyncgroup.security_properties`), each with its field there."""
+"""Properties that together make the `security` value (`security.py`), each with its field there."""
 
 UNSUPPORTED: Final[Mapping[str, AllowedValues]] = {
     "group.protocol": AllowedValues("classic", because="the consumer protocol (KIP-848) is not supported yet"),

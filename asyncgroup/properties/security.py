@@ -30,7 +30,7 @@ Given = Mapping[str, str]
 def read_security(given: Given) -> Security | None:
     """Return the Security for these properties, or None for PLAINTEXT.
 
-    `given` contains names of `property_names.SECURITY` only. Raises ConfigError, which never contains a password.
+    `given` contains names of `names.SECURITY` only. Raises ConfigError, which never contains a password.
     """
     protocol = given.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in _PROTOCOLS:

@@ -13,8 +13,8 @@ from hypothesis import given, strategies as st
 
 from asyncgroup.config import ClientConfig, ConsumerConfig, ProducerConfig
 from asyncgroup.errors import ConfigError
-from asyncgroup.ignored_properties import IGNORED
-from asyncgroup.property_names import PROPERTIES, REST, SECURITY, UNSUPPORTED
+from asyncgroup.properties.ignored import IGNORED
+from asyncgroup.properties.names import PROPERTIES, REST, SECURITY, UNSUPPORTED
 from asyncgroup.security import OAuthBearer, Plain, Scram, Security, Tls
 
 MODULES = "org.apache.kafka.common.security"

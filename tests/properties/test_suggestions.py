@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 
 from asyncgroup.config import ClientConfig, ConsumerConfig, ProducerConfig
 from asyncgroup.errors import ConfigError
-from asyncgroup.property_names import PROPERTIES
+from asyncgroup.properties.names import PROPERTIES
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it reads its own files in a way that is deprecated

@@ -1,8 +1,8 @@
 """Suggestions for unknown configuration keys: names of other clients, arguments of other functions, typing errors.
 
 The names come from the constructors of aiokafka 0.14 and kafka-python 3.0, librdkafka's `CONFIGURATION.md` (2.16) and
-Java's configuration classes (4.3). Most Python names are Java's with underscores and are found in `property_names` and
-`ignored_properties`; the others are listed here. A key with a different meaning is never suggested.
+Java's configuration classes (4.3). Most Python names are Java's with underscores and are found in `names.py` and
+`ignored.py`; the others are listed here. A key with a different meaning is never suggested.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from asyncgroup.ignored_properties import IGNORED, IGNORED_PREFIXES
-from asyncgroup.property_names import PROPERTIES, REST, SECURITY, UNSUPPORTED, Property
-from asyncgroup.sarama_keys import SARAMA_KEYS
+from asyncgroup.properties.ignored import IGNORED, IGNORED_PREFIXES
+from asyncgroup.properties.names import PROPERTIES, REST, SECURITY, UNSUPPORTED, Property
+from asyncgroup.properties.sarama_keys import SARAMA_KEYS
 
 __all__ = [
     "ARGUMENTS",
@@ -51,9 +51,6 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "on_lost": "a method of the Handler",
 }
 """Arguments of other functions, by name."""
-
-_KERBEROS: Final = IGNORED_PREFIXES["sasl.kerberos."]
-_METRICS: Final = IGNORED_PREFIXES["metrics."]
 
 PYTHON_ALIASES: Final[Mapping[str, str]] = {
     "rebalance_timeout_ms": "max.poll.interval.ms",

@@ -2,7 +2,7 @@
 
     config, rest = ConsumerConfig.from_properties({"bootstrap.servers": "kafka:9092", "session.timeout.ms": "10000"})
 
-Values may be strings, or numbers and booleans. `property_names` has the table of names.
+Values may be strings, or numbers and booleans. `names.py` has the table.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import fields
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from asyncgroup.errors import ConfigError
-from asyncgroup.ignored_properties import IGNORED, IGNORED_PREFIXES
-from asyncgroup.property_names import PROPERTIES, REST, SECURITY, UNSUPPORTED, Property
+from asyncgroup.properties.ignored import IGNORED, IGNORED_PREFIXES
+from asyncgroup.properties.names import PROPERTIES, REST, SECURITY, UNSUPPORTED, Property
+from asyncgroup.properties.security import read_security
+from asyncgroup.properties.suggestions import Keys, suggest_property
 from asyncgroup.security import HIDDEN
-from asyncgroup.security_properties import read_security
-from asyncgroup.suggestions import Keys, suggest_property
 
 __all__ = ["FromProperties", "from_properties", "is_secret"]
 
