@@ -5,7 +5,7 @@
 - `network_client`: sends a request to a given node, or to the least-loaded node (`hedged_requests`).
 - `coordinators`: looks up, caches and sends requests to group and transaction coordinators.
 - `connection_pool`: one connection per (broker, purpose). `connecting` makes one: `transport` opens the socket and TLS,
-  `authentication` and `scram` do SASL. `connection` matches responses to requests, `framing` splits the byte stream.
+  `authentication` does SASL. `connection` matches responses to requests, `framing` splits the byte stream.
 - `backoff`, `throttling` (KIP-219), `tls_errors`: retry delays, throttle times, readable TLS errors.
 
 Where to find what sarama's Client (`client.go`) offers:

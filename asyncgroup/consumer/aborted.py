@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from asyncgroup.wire.batch_view import BatchView
-from asyncgroup.wire.control import ControlType, read_control_type
+from asyncgroup.wire.records import ControlType, read_control_type
 
 __all__ = ["AbortedTransactions", "ListedTransaction"]
 

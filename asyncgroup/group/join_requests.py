@@ -26,7 +26,7 @@ from asyncgroup.group.assignors import Assignment, MemberSubscription
 from asyncgroup.model import TopicPartition, by_topic
 from asyncgroup.offsets import MemberIdentity
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.versioned import decode_versioned, encode_versioned
+from asyncgroup.wire.codec import decode_versioned, encode_versioned
 
 __all__ = [
     "CANCELLED",

@@ -1,22 +1,28 @@
-"""Build Produce requests from batches and split responses by partition."""
+"""Build Produce requests from batches, split responses by partition, and map their error codes to actions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from asyncgroup.cluster.metadata import BrokerInfo, ClusterView
+from asyncgroup.error_codes import is_retriable
+from asyncgroup.errors import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer.batch import ProducerBatch
 from asyncgroup.wire import messages as m
 
 __all__ = [
+    "PRODUCE_ACTIONS",
     "EncodedBatch",
     "PartitionProduceResponse",
+    "ProduceAction",
     "build_produce_request",
     "max_version",
     "node_endpoints",
+    "produce_action",
     "responses_by_partition",
     "topic_ids",
 ]
@@ -75,3 +81,41 @@ def responses_by_partition(
 def node_endpoints(response: m.ProduceResponse) -> list[BrokerInfo]:
     """Return the addresses of the new leaders in the response (KIP-951)."""
     return [BrokerInfo(node.node_id, node.host, node.port, node.rack) for node in response.node_endpoints]
+
+
+class ProduceAction(Enum):
+    """What to do with a batch after the response."""
+
+    DONE = "the records are in the log"
+    RETRY = "send it again after a backoff"
+    REFRESH = "refresh the metadata to find the leader, and send it again"
+    FAIL = "fail it: sending it again would get the same response"
+
+
+PRODUCE_ACTIONS: Final[Mapping[int, ProduceAction]] = {
+    ErrorCode.NONE: ProduceAction.DONE,
+    # an earlier attempt of the same batch is in the log (only returned to idempotent producers)
+    ErrorCode.DUPLICATE_SEQUENCE_NUMBER: ProduceAction.DONE,
+    # Kafka's InvalidMetadataException and its subclasses: the broker is not the leader, or the metadata of client and
+    # broker differ
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ProduceAction.REFRESH,
+    ErrorCode.LEADER_NOT_AVAILABLE: ProduceAction.REFRESH,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ProduceAction.REFRESH,
+    ErrorCode.REPLICA_NOT_AVAILABLE: ProduceAction.REFRESH,
+    ErrorCode.NETWORK_EXCEPTION: ProduceAction.REFRESH,
+    ErrorCode.KAFKA_STORAGE_ERROR: ProduceAction.REFRESH,
+    ErrorCode.LISTENER_NOT_FOUND: ProduceAction.REFRESH,
+    ErrorCode.FENCED_LEADER_EPOCH: ProduceAction.REFRESH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH: ProduceAction.REFRESH,
+    ErrorCode.UNKNOWN_TOPIC_ID: ProduceAction.REFRESH,
+    ErrorCode.INCONSISTENT_TOPIC_ID: ProduceAction.REFRESH,
+}
+"""Codes that are not listed are RETRY if Kafka defines them as retriable, else FAIL."""
+
+
+def produce_action(code: int) -> ProduceAction:
+    """Return the action for the error code of a partition in a Produce response."""
+    action = PRODUCE_ACTIONS.get(code)
+    if action is not None:
+        return action
+    return ProduceAction.RETRY if is_retriable(code) else ProduceAction.FAIL

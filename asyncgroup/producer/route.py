@@ -1,4 +1,10 @@
-"""Choose the partition of each record of one topic; queue records while the topic is being looked up."""
+"""Choose the partition of each record of one topic; queue records while the topic is being looked up.
+
+Partitioning is as in the Java producer, so that a key maps to the same partition from either client: a record with a key
+goes to `to_positive(murmur2(key)) % partitions` (`BuiltInPartitioner.partitionForKey` of kafka-clients). Records without a
+key stick to one partition until its batch is closed, then move to another partition at random (KIP-480): small records
+fill large batches, and over time the partitions are used evenly.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +18,9 @@ from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.errors import BrokerError, ConfigError, ErrorCode
 from asyncgroup.model import Header, RecordMetadata, TopicPartition
 from asyncgroup.producer.accumulator import PartitionQueue, RecordAccumulator
-from asyncgroup.producer.partitioners import StickyPartition, partition_for_key
+from asyncgroup.wire.murmur2 import partition_for_key
 
-__all__ = ["Partitioner", "PendingRecord", "Route"]
+__all__ = ["Partitioner", "PendingRecord", "Route", "StickyPartition"]
 
 Partitioner: TypeAlias = Callable[[bytes | None, int], int]
 RecordFuture: TypeAlias = "asyncio.Future[RecordMetadata] | None"
@@ -36,6 +42,30 @@ class PendingRecord(NamedTuple):
     future: RecordFuture
     deadline: float
     """Loop time at which its delivery timeout expires."""
+
+
+class StickyPartition:
+    """The partition that records without a key currently go to; `next_partition` chooses another one."""
+
+    __slots__ = ("_random", "current")
+
+    def __init__(self, rng: random.Random) -> None:
+        self._random = rng
+        self.current = -1
+        """-1 before the first choice."""
+
+    def __repr__(self) -> str:
+        return f"<StickyPartition {self.current}>"
+
+    def next_partition(self, available: Sequence[int]) -> int:
+        """Choose one of `available` (not empty) at random; not the current one unless it is the only one."""
+        if self.current not in available:
+            self.current = self._random.choice(available)
+        elif len(available) > 1:
+            # uniform over all but the current one, without building a list of them
+            place = self._random.randrange(len(available) - 1)
+            self.current = available[place] if available[place] != self.current else available[-1]
+        return self.current
 
 
 class Route:

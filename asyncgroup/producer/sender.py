@@ -26,13 +26,14 @@ from asyncgroup.lifecycle import copy_error
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.batch import ErrorFactory, ProducerBatch
-from asyncgroup.producer.outcomes import ProduceAction, produce_action
 from asyncgroup.producer.requests import (
     EncodedBatch,
     PartitionProduceResponse,
+    ProduceAction,
     build_produce_request,
     max_version,
     node_endpoints,
+    produce_action,
     responses_by_partition,
     topic_ids,
 )

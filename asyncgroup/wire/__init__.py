@@ -4,9 +4,9 @@
   `classes` (source text of the classes) and `schema` (schemas as values).
 - `messages` is a package: each API has a module of its own, imported on first use; `loading` imports what traffic needs.
 - `codec`: encodes and decodes messages by functions that `encoder` and `decoder` compile for each (message, version) on
-  first use. `protocol`: the client's frames, the table of APIs. `versioned`: messages with a version prefix.
-- `records`: record batches (magic 2), with the compiled code in `compiled`. `legacy`: message sets (magic 0 and 1).
-  `control`: transaction markers. `decompression`: codecs, with limits (`compressed_sizes`). `off_loop`: long
+  first use, also with a version prefix. `protocol`: the client's frames, the table of APIs.
+- `batch_view`: headers of record batches. `records`: their records, with the compiled code in `compiled`; `legacy`:
+  messages of magic 0 and 1. `decompression`: codecs, with limits (`compressed_sizes`). `off_loop`: long
   computations on threads.
 - `scram`, `murmur2`: SCRAM arithmetic, the default partitioner's hash.
 """

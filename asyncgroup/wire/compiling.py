@@ -1,4 +1,4 @@
-"""Shared parts of the two compilers (`encoder`, `decoder`): formats and sizes of fields, and a source text builder."""
+"""Shared parts of the two compilers (`encoder`, `decoder`): types, defaults and sizes of fields, a source text builder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ __all__ = [
     "FIXED_SIZE_FORMATS",
     "MAX_STRING",
     "NUMBER_FORMATS",
+    "PYTHON_TYPES",
     "SourceBuilder",
+    "default_expression",
     "fields_in",
     "is_struct",
     "min_element_size",
@@ -43,6 +45,25 @@ MAX_STRING = 0x7FFF
 Kafka's generated message classes check the same. Without the check a client could store a string, a group's metadata for
 example, that cannot be sent to clients with older versions.
 """
+
+
+PYTHON_TYPES = {
+    "bool": "bool",
+    "int8": "int",
+    "int16": "int",
+    "uint16": "int",
+    "int32": "int",
+    "uint32": "int",
+    "int64": "int",
+    "float64": "float",
+    "string": "str",
+    "bytes": "bytes",
+    "records": "bytes | memoryview | None",
+    "uuid": "UUID",
+}
+"""Python's type for each of Kafka's type names that is not a struct."""
+
+_ZERO = {"str": '""', "bytes": 'b""', "UUID": "NO_UUID", "float": "0.0", "bool": "False", "int": "0"}
 
 
 class SourceBuilder:
@@ -123,3 +144,26 @@ def min_struct_size(spec: MessageSpec, struct: StructSpec, version: int) -> int:
         else:
             total += 1 if flexible else 2 if field.type == "string" else 4
     return total
+
+
+def default_expression(spec: FieldSpec, path: str) -> str:
+    """Return the Python expression of a field's default.
+
+    It is `_EMPTY` for arrays and a constructor call for structs; both become a new object in each message.
+    """
+    if spec.default == "null" or (spec.type == "records" and spec.default is None):
+        return "None"
+    if spec.is_array:
+        return "_EMPTY"
+    scalar = PYTHON_TYPES.get(spec.element)
+    if scalar is None:
+        return f"{path}.{spec.element}()"
+    if spec.default is None:
+        return _ZERO[scalar]
+    if scalar == "int":
+        return str(int(spec.default, 0))
+    if scalar == "bool":
+        return "True" if str(spec.default).lower() == "true" else "False"
+    if scalar == "float":
+        return repr(float(spec.default))
+    return repr(spec.default)

@@ -18,12 +18,12 @@ import struct
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
-from asyncgroup.wire.classes import default_expression
 from asyncgroup.wire.compiling import (
     FIXED_SIZE_FORMATS,
     MAX_STRING,
     NUMBER_FORMATS,
     SourceBuilder,
+    default_expression,
     fields_in,
     is_struct,
     min_element_size,

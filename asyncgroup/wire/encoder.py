@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from asyncgroup.wire.classes import default_expression
 from asyncgroup.wire.compiling import (
     FIXED_SIZE_FORMATS,
     MAX_STRING,
     NUMBER_FORMATS,
     SourceBuilder,
+    default_expression,
     fields_in,
     is_struct,
     tagged_in,

@@ -6,7 +6,9 @@ up to a limit, because aiokafka's reader has none.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Sequence
+from enum import IntEnum
 from typing import Any
 
 from asyncgroup.errors import AsyncGroupError, ConfigError, CorruptRecordsError, UnsupportedVersionError
@@ -17,13 +19,16 @@ from asyncgroup.wire.legacy import read_messages
 
 __all__ = [
     "CODECS",
+    "MARKER_KEY",
     "MAX_DECOMPRESSED",
     "BatchBuilder",
+    "ControlType",
     "check_batch",
     "decode_batch",
     "is_large_compressed",
     "raw_records",
     "read_batch",
+    "read_control_type",
     "translate_error",
 ]
 
@@ -143,6 +148,37 @@ def translate_error(error: Exception, topic: str, partition: int, batch: BatchVi
     if isinstance(error, AsyncGroupError):
         return type(error)(f"{place}: {error}")
     return CorruptRecordsError(f"{place}: {type(error).__name__}: {error}")
+
+
+MARKER_KEY = struct.Struct(">hh")
+"""A transaction marker's key: version and control type."""
+
+
+class ControlType(IntEnum):
+    """The result of the transaction that a marker ends."""
+
+    ABORT = 0
+    COMMIT = 1
+
+
+def read_control_type(batch: BatchView, *, check_crc: bool = True) -> ControlType | None:
+    """Return the control type of a control batch, the COMMIT or ABORT marker that ends a transaction in a partition (KIP-98).
+
+    A marker has one record with the key (version, type) and the value (version, coordinator epoch), as in Kafka's
+    `ControlRecordType` and `EndTransactionMarker`. None for other control records, and for a batch without records after compaction. Raises CorruptRecordsError for
+    malformed bytes.
+    """
+    if batch.record_count == 0:
+        return None
+    try:
+        check_batch("", -1, batch, check_crc)
+        record = next(iter(read_batch("", -1, batch)))
+        _, control_type = MARKER_KEY.unpack_from(record.key or b"")
+        return ControlType(control_type)
+    except ValueError:
+        return None  # snapshot and leader-change records of KRaft, and types of later versions
+    except (AsyncGroupError, struct.error, StopIteration) as error:
+        raise CorruptRecordsError(f"control batch at offset {batch.base_offset}: {error}") from error
 
 
 class BatchBuilder:

@@ -23,7 +23,7 @@ from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.batch_view import iter_batches
-from asyncgroup.wire.control import ControlType
+from asyncgroup.wire.records import ControlType
 from tests.broker.batches import append
 
 GROUP = "g"

@@ -19,8 +19,7 @@ from asyncgroup.broker.log.record_reader import (
 )
 from asyncgroup.broker.log.recovery import recover
 from asyncgroup.wire.batch_view import iter_batches
-from asyncgroup.wire.control import ControlType, read_control_type
-from asyncgroup.wire.records import BatchBuilder, decode_batch
+from asyncgroup.wire.records import BatchBuilder, ControlType, decode_batch, read_control_type
 from tests.broker.batches import append
 
 __all__ = ["NOW", "Driver", "FileLog", "MemoryLog", "operations"]

@@ -12,10 +12,10 @@ from typing import Any, Final
 from uuid import UUID
 
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.codec import encode_versioned
 from asyncgroup.wire.message import Message
 from asyncgroup.wire.records import BatchBuilder
 from asyncgroup.wire.schema import FieldSpec, MessageSpec, StructSpec, message_spec
-from asyncgroup.wire.versioned import encode_versioned
 from tests.wire.batches import with_valid_crc
 
 BITS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}

@@ -7,7 +7,7 @@ import asyncio
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.versioned import encode_versioned
+from asyncgroup.wire.codec import encode_versioned
 from tests.broker.client import Client
 
 LIMIT = 1 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.control import ControlType
+from asyncgroup.wire.records import ControlType
 from tests.broker.batches import append, batch
 from tests.broker.client import Client
 

@@ -9,7 +9,8 @@ import hmac
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from asyncgroup.cluster.scram import HASHES, ScramClient, ScramError
+from asyncgroup.cluster.authentication import ScramClient
+from asyncgroup.wire.scram import HASHES, ScramError
 
 
 class Server:

@@ -19,7 +19,7 @@ from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.batch_view import BatchView, assign_offsets, update_crc
-from asyncgroup.wire.control import ControlType
+from asyncgroup.wire.records import ControlType
 from tests.broker.batches import append, batch
 from tests.broker.transactional import Writer, transactional
 from tests.consumer.support import TP, make_consumer

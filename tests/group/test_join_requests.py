@@ -23,8 +23,7 @@ from asyncgroup.group.join_requests import (
 from asyncgroup.model import TopicPartition, by_topic
 from asyncgroup.offsets import MemberIdentity
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.codec import decode, encode
-from asyncgroup.wire.versioned import encode_versioned, read_prefix
+from asyncgroup.wire.codec import decode, encode, encode_versioned, read_prefix
 
 TOPICS = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=4)
 PARTITIONS = st.sets(st.tuples(TOPICS, st.integers(0, 99)).map(lambda tp: TopicPartition(*tp)), max_size=20)

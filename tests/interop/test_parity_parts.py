@@ -6,7 +6,7 @@ import uuid
 
 from asyncgroup.broker.log.control_batches import control_batch
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.control import ControlType
+from asyncgroup.wire.records import ControlType
 from tests.broker.batches import batch
 from tests.interop.parity.compare import Difference, Explained, differences, unexplained
 from tests.interop.parity.plain import Names, paths, plain

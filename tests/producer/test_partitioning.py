@@ -14,7 +14,7 @@ from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import BrokerError, ConfigError
 from asyncgroup.model import RecordMetadata
 from asyncgroup.producer import Producer
-from asyncgroup.producer.partitioners import partition_for_key
+from asyncgroup.wire.murmur2 import partition_for_key
 from tests.producer.support import TOPIC, produced, stored, writing
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]

@@ -15,7 +15,7 @@ from asyncgroup.producer.arguments import check_record
 from asyncgroup.producer.batch import BATCH_OVERHEAD, ProducerBatch, record_size
 from asyncgroup.producer.buffer_memory import BufferMemory
 from asyncgroup.producer.delivery_tracker import DeliveryTracker
-from asyncgroup.producer.outcomes import PRODUCE_ACTIONS, ProduceAction, produce_action
+from asyncgroup.producer.requests import PRODUCE_ACTIONS, ProduceAction, produce_action
 from asyncgroup.wire.records import BatchBuilder
 
 TP = TopicPartition("t", 3)

@@ -23,8 +23,7 @@ from asyncgroup.broker.groups.requests import GroupSnapshot
 from asyncgroup.broker.metadata.coordinator_election import java_hash
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.batch_view import iter_batches
-from asyncgroup.wire.control import read_control_type
-from asyncgroup.wire.records import decode_batch
+from asyncgroup.wire.records import decode_batch, read_control_type
 from tests.broker.client import Client
 from tests.broker.requests import SUBSCRIPTION, assigned
 from tests.real.support import RunningKafka

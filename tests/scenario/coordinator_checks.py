@@ -7,7 +7,7 @@ from collections import defaultdict
 from asyncgroup import TopicPartition
 from asyncgroup.broker.groups.replayed import ReplayedPartition
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.versioned import decode_versioned
+from asyncgroup.wire.codec import decode_versioned
 from tests.broker.internals import controller_of, log_of
 from tests.stories.virtual import VirtualEnvironment
 

@@ -11,8 +11,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.log.record_reader import read_records
 from asyncgroup.broker.metadata.topics import Partition
 from asyncgroup.model import TopicPartition
-from asyncgroup.wire.control import ControlType
-from asyncgroup.wire.records import BatchBuilder
+from asyncgroup.wire.records import BatchBuilder, ControlType
 from tests.broker.batches import append
 from tests.broker.internals import complete_delayed_operations, controller_of, partition_in
 

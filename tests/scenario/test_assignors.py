@@ -12,7 +12,7 @@ from asyncgroup.group import Assignment, MemberSubscription, RangeAssignor, Stic
 from asyncgroup.group.assignors.sticky_user_data import decode_member_data
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.versioned import decode_versioned
+from asyncgroup.wire.codec import decode_versioned
 from tests.scenario.support import WorkHandler, member
 from tests.stories.members import LocalMember, Member
 from tests.stories.virtual import VirtualEnvironment

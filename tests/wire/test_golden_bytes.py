@@ -14,9 +14,8 @@ from hypothesis import given
 
 from asyncgroup.errors import DecodeError, UnsupportedVersionError
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.codec import decode, encode
+from asyncgroup.wire.codec import decode, decode_versioned, encode, encode_versioned, read_prefix
 from asyncgroup.wire.message import Message
-from asyncgroup.wire.versioned import decode_versioned, encode_versioned, read_prefix
 from tests.wire.strategies import ALL_VERSIONS, few_examples, random_messages
 from tests.wire.test_kio_oracle import UNKNOWN_TO_KIO
 

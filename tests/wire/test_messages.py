@@ -87,7 +87,7 @@ from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import decode, decode_from
 from asyncgroup.wire.message import Message, Request
 from asyncgroup.wire.protocol import decode_response
-from asyncgroup.wire.versioned import decode_versioned
+from asyncgroup.wire.codec import decode_versioned
 
 R = TypeVar("R", bound=Message)
 

@@ -11,12 +11,11 @@ from hypothesis import given, strategies as st
 
 from asyncgroup.errors import DecodeError
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.codec import decode, decode_from, encode
+from asyncgroup.wire.codec import decode, decode_from, decode_versioned, encode
 from asyncgroup.wire.decoder import MAX_ELEMENTS
 from asyncgroup.wire.message import Message
 from asyncgroup.wire.primitives import uvarint
 from asyncgroup.wire.schema import FieldSpec, MessageSpec, StructSpec, message_spec
-from asyncgroup.wire.versioned import decode_versioned
 from tests.memory import memory_under
 from tests.wire.strategies import ALL_VERSIONS, few_examples, random_messages
 

@@ -15,7 +15,7 @@ from asyncgroup.broker.transactions.metadata import TransactionMetadata
 from asyncgroup.errors import DecodeError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.versioned import decode_versioned
+from asyncgroup.wire.codec import decode_versioned
 
 __all__ = [
     "GroupView",

@@ -10,7 +10,7 @@ from typing import Final
 from asyncgroup.broker.groups.requests import JoinReply, MemberSnapshot, SyncReply
 from asyncgroup.errors import DecodeError
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.versioned import decode_versioned
+from asyncgroup.wire.codec import decode_versioned
 
 __all__ = ["CONSUMER_PROTOCOL", "GroupMember", "SupportedProtocols", "subscribed_topics"]
 

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from asyncgroup.broker.groups.requests import GroupSnapshot, MemberSnapshot, OffsetAndMetadata
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.versioned import decode_versioned, encode_versioned, read_prefix
+from asyncgroup.wire.codec import decode_versioned, encode_versioned, read_prefix
 
 __all__ = ["CoordinatorRecord", "GroupRecord", "OffsetRecord", "decode_record", "encode_record"]
 

@@ -21,9 +21,8 @@ from asyncgroup.broker.groups.requests import GroupSnapshot, OffsetAndMetadata
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.batch_view import BatchView, iter_batches
-from asyncgroup.wire.control import ControlType, read_control_type
 from asyncgroup.wire.primitives import Buffer
-from asyncgroup.wire.records import decode_batch
+from asyncgroup.wire.records import ControlType, decode_batch, read_control_type
 
 __all__ = ["PendingOffset", "PendingOffsets", "ReplayedPartition"]
 

@@ -15,8 +15,7 @@ from asyncgroup.broker.log.compacted_batches import empty_batch, rewrite_batch
 from asyncgroup.broker.log.producer_state import AbortedTransaction, LastRecord
 from asyncgroup.model import Record
 from asyncgroup.wire.batch_view import BatchView
-from asyncgroup.wire.control import ControlType, read_control_type
-from asyncgroup.wire.records import decode_batch
+from asyncgroup.wire.records import ControlType, decode_batch, read_control_type
 
 __all__ = ["Cleaner", "OffsetMap"]
 

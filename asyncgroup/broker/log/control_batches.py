@@ -1,6 +1,6 @@
 """Write control batches: the COMMIT and ABORT markers that end a transaction in a partition (KIP-98).
 
-The format, and reading them, are in `wire/control.py`.
+The format, and reading them, are in `wire/records.py`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ import struct
 from typing import Final
 
 from asyncgroup.wire.batch_view import CONTROL, LOG_APPEND_TIME, BatchView, with_attributes
-from asyncgroup.wire.control import KEY, ControlType
-from asyncgroup.wire.records import BatchBuilder
+from asyncgroup.wire.records import MARKER_KEY, BatchBuilder, ControlType
 
 __all__ = ["control_batch"]
 
@@ -33,7 +32,9 @@ def control_batch(
     builder = BatchBuilder(
         "none", 1 << 10, transactional=True, producer_id=producer_id, producer_epoch=producer_epoch
     )
-    builder.append(timestamp, KEY.pack(_VERSION, control_type), _VALUE.pack(_VERSION, coordinator_epoch))
+    builder.append(
+        timestamp, MARKER_KEY.pack(_VERSION, control_type), _VALUE.pack(_VERSION, coordinator_epoch)
+    )
     batch = BatchView(builder.build())
     flags = CONTROL | (LOG_APPEND_TIME if append_time else 0)
     return bytes(with_attributes(batch, batch.attributes | flags).data)

@@ -23,7 +23,7 @@ from asyncgroup.broker.log.segment_cleaner import LogToClean, SegmentCleaner
 from asyncgroup.broker.log.segments import LogSegments, Segment
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.batch_view import BatchView
-from asyncgroup.wire.control import ControlType, read_control_type
+from asyncgroup.wire.records import ControlType, read_control_type
 
 __all__ = ["HIGH_WATERMARK", "LogAppendInfo", "PartitionLog", "RecoveredBatch"]
 

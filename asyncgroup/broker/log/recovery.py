@@ -21,7 +21,7 @@ from asyncgroup.broker.log.partition_log import RecoveredBatch
 from asyncgroup.broker.log.segments import update_timestamps
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.wire.batch_view import MAGIC_AT, BatchView, batch_at
-from asyncgroup.wire.control import ControlType, read_control_type
+from asyncgroup.wire.records import ControlType, read_control_type
 
 __all__ = ["RecoveredLog", "recover"]
 

@@ -18,7 +18,7 @@ from asyncgroup.broker.transactions.store import TransactionStore
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.model import TopicPartition
-from asyncgroup.wire.control import ControlType
+from asyncgroup.wire.records import ControlType
 
 __all__ = ["OFFSETS_TOPIC", "MarkerWriter", "TransactionCompletion", "TransactionMarker"]
 

@@ -12,7 +12,7 @@ from asyncgroup.broker.log.record_reader import read_records
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.versioned import encode_versioned
+from asyncgroup.wire.codec import encode_versioned
 from tests.broker.harness import GROUP, Harness
 
 T, U = TopicPartition("t", 0), TopicPartition("u", 0)

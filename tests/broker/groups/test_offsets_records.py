@@ -11,8 +11,8 @@ from asyncgroup.broker.groups.requests import GroupSnapshot, MemberSnapshot, Off
 from asyncgroup.errors import DecodeError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.codec import encode_versioned, read_prefix
 from asyncgroup.wire.records import BatchBuilder
-from asyncgroup.wire.versioned import encode_versioned, read_prefix
 from tests.broker.batches import append
 from tests.broker.transactional import Writer
 

@@ -14,7 +14,7 @@ from asyncgroup.broker.groups.replayed import ReplayedPartition
 from asyncgroup.broker.groups.requests import GroupSnapshot, OffsetAndMetadata
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
-from asyncgroup.wire.control import ControlType
+from asyncgroup.wire.records import ControlType
 from tests.broker.harness import FakeTimers, OneLog
 
 GROUPS = ("g", "h")

@@ -8,8 +8,7 @@ from hypothesis import given, strategies as st
 from asyncgroup.broker.log.control_batches import control_batch
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.wire.batch_view import BatchView, update_crc
-from asyncgroup.wire.control import ControlType, read_control_type
-from asyncgroup.wire.records import BatchBuilder
+from asyncgroup.wire.records import BatchBuilder, ControlType, read_control_type
 
 KAFKA = bytes.fromhex(
     "000000000000000000000042ffffffff026b9cbe2f0030000000000000000000000005000000000000000500000000000000070003"

@@ -9,7 +9,7 @@ from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.broker.log.record_reader import read_records
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.batch_view import iter_batches
-from asyncgroup.wire.control import ControlType, read_control_type
+from asyncgroup.wire.records import ControlType, read_control_type
 from tests.broker.batches import append, batch, offsets, sequenced
 from tests.broker.transactional import Writer, transactional
 

@@ -11,7 +11,7 @@ import pytest
 
 from asyncgroup import Cluster, Consumer, Producer
 from asyncgroup.broker import EmbeddedCluster, ListenerSecurity
-from asyncgroup.cluster.scram import ScramClient
+from asyncgroup.cluster.authentication import ScramClient
 from asyncgroup.config import ClientConfig, ConsumerConfig, ProducerConfig
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import AsyncGroupError, AuthenticationError, ConfigError, NoBrokersError

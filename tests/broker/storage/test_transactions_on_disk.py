@@ -18,7 +18,7 @@ from asyncgroup.broker.transactions.store import read_transaction, transaction_r
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.control import ControlType
+from asyncgroup.wire.records import ControlType
 from tests.broker.batches import append
 from tests.broker.client import connect
 from tests.broker.internals import log_of, node_of, partition_in, transactions_of

@@ -7,7 +7,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.versioned import encode_versioned
+from asyncgroup.wire.codec import encode_versioned
 from tests.interop.parity.scene import Scene
 
 __all__ = [

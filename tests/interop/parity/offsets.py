@@ -149,7 +149,7 @@ async def deleted_offsets(scene: Scene) -> None:
     for label, request in cases.items():
         await scene.ask(f"delete {label}", request)
     subscribed = m.ConsumerProtocolSubscription(topics=[topic])
-    from asyncgroup.wire.versioned import encode_versioned
+    from asyncgroup.wire.codec import encode_versioned
 
     mine = await joined(scene, "join", group, protocols=(("range", encode_versioned(subscribed, 0)),))
     await scene.ask("while it joins", offset_delete(group, {topic: [1]}))

@@ -9,10 +9,9 @@ from uuid import UUID
 
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.batch_view import BatchView, iter_batches
-from asyncgroup.wire.control import read_control_type
 from asyncgroup.wire.message import Message
 from asyncgroup.wire.messages import NO_UUID
-from asyncgroup.wire.records import decode_batch
+from asyncgroup.wire.records import decode_batch, read_control_type
 
 __all__ = ["GONE", "REPLACED", "TYPED_IDS_FROM", "Names", "paths", "plain"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.versioned import encode_versioned
+from asyncgroup.wire.codec import encode_versioned
 from tests.interop.parity.asks import (
     ASSIGNED,
     RANGE,

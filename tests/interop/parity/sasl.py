@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from asyncgroup.broker import ListenerSecurity
-from asyncgroup.cluster.scram import ScramClient
+from asyncgroup.cluster.authentication import ScramClient
 from asyncgroup.wire import messages as m
 from tests.broker.client import VERSIONS, Disconnected
 from tests.interop.parity.scene import Scene
