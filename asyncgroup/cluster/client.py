@@ -27,7 +27,7 @@ IDLE_CHECK_SECONDS: Final = 60.0
 
 
 class ClusterClient:
-    """Composes a NetworkClient, its MetadataUpdater and a CoordinatorClient, whose methods it offers as its own.
+    """Composes a NetworkClient with its ConnectionPool, a MetadataUpdater and a CoordinatorClient, and offers their methods.
 
     Raises ConfigError if `bootstrap_servers` is malformed; entering raises NoBrokersError if none of them answers.
     """
@@ -56,16 +56,17 @@ class ClusterClient:
         self.connection = network.connection
         self.backoff = network.backoff
         self.update_leader = network.update_leader
-        self.mark_slow = network.mark_slow
-        self.limit_reconnect_backoff = network.limit_reconnect_backoff
 
-        self.acquire_lane = network.acquire_lane
-        self.release_lane = network.release_lane
-        self.abandon_lane = network.abandon_lane
-        self.abort_lane = network.abort_lane
-        self.retire_lanes = network.retire_lanes
-        self.in_flight = network.in_flight
-        self.received_bytes = network.received_bytes
+        pool = network.pool
+        self.mark_slow = pool.mark_slow
+        self.limit_reconnect_backoff = pool.limit_reconnect_backoff
+        self.acquire_lane = pool.acquire_lane
+        self.release_lane = pool.release_lane
+        self.abandon_lane = pool.abandon_lane
+        self.abort_lane = pool.abort_lane
+        self.retire_lanes = pool.retire_lanes
+        self.in_flight = pool.in_flight
+        self.received_bytes = pool.received_bytes
 
         self.track = metadata.track
         self.untrack = metadata.untrack
@@ -128,7 +129,7 @@ class ClusterClient:
         while True:
             due = self.view.updated_at + interval if interval else float("inf")
             await asyncio.sleep(min(turn, max(due - time(), 0.0)))
-            self._network.close_idle()
+            self._network.pool.close_idle()
             if time() >= due:
                 try:
                     await self.refresh()

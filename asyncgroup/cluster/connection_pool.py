@@ -70,13 +70,13 @@ class ConnectionPool:
         self._closed = False
         self._reconnect_backoff_max = float("inf")  # seconds
         self._users: dict[str, int] = {}
-        """Number of `acquire` calls without `release`, by purpose."""
+        """Number of `acquire_lane` calls without `release_lane`, by purpose."""
         self._slow_nodes: dict[int, float] = {}
         """Loop time of `mark_slow`, by node id."""
         self.last_responses = LastResponses()
 
     def mark_slow(self, node_id: int) -> None:
-        """Make `rank` put a node last until its next response, because a response of it is overdue."""
+        """Make `rank` put a node last until its next response to any request, because a response of it is overdue."""
         self._slow_nodes[node_id] = asyncio.get_running_loop().time()
 
     def _is_slow(self, node_id: int) -> bool:
@@ -101,12 +101,12 @@ class ConnectionPool:
         load = sum(lane.in_flight + (lane.connecting is not None) for lane in lanes)
         return failing, load, not any(lane.is_open for lane in lanes if lane.purpose == CONTROL)
 
-    def in_flight(self, node_id: int, purpose: str) -> int:
-        """Return the number of a lane's requests that wait for a response."""
+    def in_flight(self, node_id: int, purpose: str = CONTROL) -> int:
+        """Return the number of a lane's requests that wait for a response; the broker serves the next one after them."""
         lane = self._lanes.get((node_id, purpose))
         return lane.in_flight if lane is not None else 0
 
-    def received_bytes(self, node_id: int, purpose: str) -> int:
+    def received_bytes(self, node_id: int, purpose: str = CONTROL) -> int:
         """Return the bytes that a lane's current connection has received, including those of incomplete responses."""
         lane = self._lanes.get((node_id, purpose))
         return lane.connection.received_bytes if lane is not None and lane.connection is not None else 0
@@ -131,18 +131,23 @@ class ConnectionPool:
         return await await_shared(lane.connecting)
 
     def limit_reconnect_backoff(self, seconds: float) -> None:
-        """Limit the backoff before reconnecting to `seconds`; of several limits the smallest applies."""
+        """Limit the backoff before reconnecting to `seconds`, for all lanes; of several limits the smallest applies.
+
+        A group member needs it: it is expelled after `session_timeout`, and both its coordinator and the nodes that it
+        asks for the coordinator may be any node.
+        """
         self._reconnect_backoff_max = min(self._reconnect_backoff_max, seconds)
 
-    def abandon(self, node_id: int, purpose: str) -> None:
-        """Replace a lane's connection if requests are in flight on it whose responses are no longer needed.
+    def abandon_lane(self, node_id: int, purpose: str) -> None:
+        """Send the next request of a lane by a new connection, because no caller waits for those in flight.
 
-        The next request then does not wait for those responses.
+        A broker serves a connection one request at a time, so that the next request would otherwise wait for, say, a
+        long poll to return. The old connection closes when its in-flight requests are answered.
         """
         if self.in_flight(node_id, purpose):
             self.replace(node_id, purpose)
 
-    def abort_purpose(self, purpose: str) -> None:
+    def abort_lane(self, purpose: str) -> None:
         """Close the connections of a purpose to all nodes at once; in-flight requests fail with ConnectionLost."""
         for key, lane in list(self._lanes.items()):
             if lane.purpose == purpose:
@@ -221,18 +226,18 @@ class ConnectionPool:
         """Close idle connections to all other nodes: those that left the cluster, and bootstrap addresses (ids below 0)."""
         self._close_unused(lambda lane: lane.address.node_id not in node_ids)
 
-    def acquire(self, purpose: str) -> None:
-        """Count one more user of a purpose that several clients share, until `release`."""
+    def acquire_lane(self, purpose: str) -> None:
+        """Count one more user of a purpose that several clients share, until `release_lane`."""
         self._users[purpose] = self._users.get(purpose, 0) + 1
 
-    def release(self, purpose: str) -> None:
-        """Undo one `acquire`; after the last one the purpose's connections close when they are idle."""
+    def release_lane(self, purpose: str) -> None:
+        """Undo one `acquire_lane`; after the last one the purpose's connections close when they are idle."""
         self._users[purpose] -= 1
         if not self._users[purpose]:
             del self._users[purpose]
-            self.retire_purposes({purpose})
+            self.retire_lanes({purpose})
 
-    def retire_purposes(self, purposes: Collection[str], node_id: int | None = None) -> None:
+    def retire_lanes(self, purposes: Collection[str], node_id: int | None = None) -> None:
         """Close the connections of these purposes (to one node, or to all), each when no request is in flight on it."""
         for key, lane in list(self._lanes.items()):
             if key[1] in purposes and node_id in (None, key[0]):

@@ -176,7 +176,7 @@ class CoordinatorClient:
             if not scope.expired():
                 raise
             # the next request to that node, perhaps for another key, must not wait for the cancelled one
-            self._client.abandon_lane(node_id, lane)
+            self._client.pool.abandon_lane(node_id, lane)
             raise CoordinatorMoved(
                 f"node {node_id} is no longer the coordinator of {key!r}: "
                 f"{cls.NAME.removesuffix('Request')} was cancelled before a response arrived"

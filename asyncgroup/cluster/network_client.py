@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeAlias, TypeVar
 
 from asyncgroup.checks import parse_servers
@@ -36,7 +36,7 @@ class NetworkClient:
     """Sends requests to the nodes of one cluster; `view` is the known metadata, with the nodes' addresses.
 
     A `lane` argument names the purpose of a connection: requests of different lanes never wait for each other, because
-    each lane has its own connection to each node. Raises ConfigError if `bootstrap_servers` is malformed.
+    each lane has its own connection to each node, in the `pool`. Raises ConfigError if `bootstrap_servers` is malformed.
     """
 
     def __init__(
@@ -54,8 +54,8 @@ class NetworkClient:
         servers = parse_servers(bootstrap_servers)
         self._bootstrap = [Address(-1 - index, host, port) for index, (host, port) in enumerate(servers)]
         self._tasks = BackgroundTasks("Cluster")
-        self._pool = ConnectionPool(self._tasks, self.config, self.hooks, self.random)
-        self._hedged = HedgedRequests(lambda node: self._pool.mark_slow(node.node_id))
+        self.pool = ConnectionPool(self._tasks, self.config, self.hooks, self.random)
+        self._hedged = HedgedRequests(lambda node: self.pool.mark_slow(node.node_id))
 
     @property
     def is_open(self) -> bool:
@@ -65,7 +65,7 @@ class NetworkClient:
     @property
     def last_response_at(self) -> float:
         """Loop time of the last response of any broker; minus infinity before the first one."""
-        return self._pool.last_responses.last
+        return self.pool.last_responses.last
 
     def backoff(self) -> Backoff:
         """Return a new Backoff with the configured delays."""
@@ -110,7 +110,7 @@ class NetworkClient:
 
     def close(self) -> None:
         """Close every connection now; in-flight requests fail with ConnectionLost."""
-        self._pool.close()
+        self.pool.close()
 
     async def aclose(self) -> None:
         """Close every connection, and wait until all tasks have ended. Safe to call twice."""
@@ -119,16 +119,12 @@ class NetworkClient:
             await self._tasks.stop()
         finally:
             await self._hedged.aclose()
-            await self._pool.aclose()
-
-    def close_idle(self) -> None:
-        """Close connections without a request for `connections_max_idle` seconds."""
-        self._pool.close_idle()
+            await self.pool.aclose()
 
     def set_view(self, view: ClusterView) -> None:
         """Use newer metadata, and close the connections to nodes that left the cluster."""
         self.view = view
-        self._pool.close_nodes_except(set(view.brokers))
+        self.pool.close_nodes_except(set(view.brokers))
 
     def update_leader(
         self, tp: TopicPartition, leader: int, epoch: int, brokers: Iterable[BrokerInfo] = ()
@@ -155,51 +151,7 @@ class NetworkClient:
         """
         if not self._tasks.is_open:
             raise ClosedError(f"{self!r} is not open")
-        return await self._pool.connection(self._address(node_id), lane)
-
-    def limit_reconnect_backoff(self, seconds: float) -> None:
-        """Limit the backoff before reconnecting to `seconds`, for all lanes; of several limits the smallest applies.
-
-        A group member needs it: it is expelled after `session_timeout`, and both its coordinator and the nodes that it
-        asks for the coordinator may be any node.
-        """
-        self._pool.limit_reconnect_backoff(seconds)
-
-    def abandon_lane(self, node_id: int, lane: str) -> None:
-        """Send the next request of a lane by a new connection, because no caller waits for those in flight.
-
-        A broker serves a connection one request at a time, so that the next request would otherwise wait for, say, a
-        long poll to return. The old connection closes when its in-flight requests are answered.
-        """
-        self._pool.abandon(node_id, lane)
-
-    def abort_lane(self, lane: str) -> None:
-        """Close the connections of a lane to all nodes at once; in-flight requests fail with ConnectionLost."""
-        self._pool.abort_purpose(lane)
-
-    def acquire_lane(self, lane: str) -> None:
-        """Count one more user of a lane that several clients share, until `release_lane`."""
-        self._pool.acquire(lane)
-
-    def release_lane(self, lane: str) -> None:
-        """Undo one `acquire_lane`; after the last one the lane's connections close when no request is in flight."""
-        self._pool.release(lane)
-
-    def retire_lanes(self, lanes: Collection[str], node_id: int | None = None) -> None:
-        """Close the connections of unused lanes (to one node, or to all), each when no request is in flight on it."""
-        self._pool.retire_purposes(lanes, node_id)
-
-    def in_flight(self, node_id: int, lane: str = CONTROL) -> int:
-        """Return the number of a lane's requests that wait for a response; the broker serves the next one after them."""
-        return self._pool.in_flight(node_id, lane)
-
-    def received_bytes(self, node_id: int, lane: str = CONTROL) -> int:
-        """Return the bytes that a lane's current connection has received, including those of incomplete responses."""
-        return self._pool.received_bytes(node_id, lane)
-
-    def mark_slow(self, node_id: int) -> None:
-        """Prefer other nodes in `request_any` until this one, whose response is overdue, answers any request."""
-        self._pool.mark_slow(node_id)
+        return await self.pool.connection(self._address(node_id), lane)
 
     async def request(
         self,
@@ -260,7 +212,7 @@ class NetworkClient:
         try:
             return connection.version_for(cls, highest)
         except UnsupportedVersionError:
-            self._pool.replace(connection.address.node_id, connection.purpose)
+            self.pool.replace(connection.address.node_id, connection.purpose)
             raise
 
     async def request_any(
@@ -296,4 +248,4 @@ class NetworkClient:
     def _by_load(self, nodes: Iterable[Address]) -> list[Address]:
         shuffled = list(nodes)
         self.random.shuffle(shuffled)
-        return sorted(shuffled, key=lambda node: self._pool.rank(node.node_id))
+        return sorted(shuffled, key=lambda node: self.pool.rank(node.node_id))

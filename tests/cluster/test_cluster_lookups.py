@@ -98,7 +98,7 @@ async def test_a_node_whose_connections_were_lost_is_asked_last() -> None:
         for _ in range(20):
             await cluster.refresh()
         assert isinstance(parked[1].exception(), ConnectionLost)
-        failed = [lane for lane in cluster._network._pool._lanes.values() if lane.backoff.failures]
+        failed = [lane for lane in cluster._network.pool._lanes.values() if lane.backoff.failures]
         assert failed == [], "no connect was attempted"
         for task in parked:
             task.cancel()

@@ -66,7 +66,7 @@ async def test_two_groups(env: VirtualEnvironment):
 
 def purposes(cluster: Cluster) -> set[str]:
     """Return the purposes of the open connections of a cluster."""
-    return {lane.purpose for lane in client_of(cluster)._network._pool._lanes.values() if lane.is_open}
+    return {lane.purpose for lane in client_of(cluster)._network.pool._lanes.values() if lane.is_open}
 
 
 async def test_the_connections_of_closed_groups_close(env: VirtualEnvironment):
@@ -85,7 +85,7 @@ async def test_the_connections_of_closed_groups_close(env: VirtualEnvironment):
             await asyncio.sleep(1)
             assert purposes(cluster) == alone
             kept = [
-                lane.connection for lane in client_of(cluster)._network._pool._lanes.values() if lane.is_open
+                lane.connection for lane in client_of(cluster)._network.pool._lanes.values() if lane.is_open
             ]
             await env.produce(5, range(4))
             await second.until("done 3@9")
@@ -145,7 +145,7 @@ async def test_fetchers_of_nodes_that_lead_nothing_end(env: VirtualEnvironment):
         assert len(asyncio.all_tasks()) < tasks
         fetching = {
             lane.address.node_id
-            for lane in client_of(reader.cluster)._network._pool._lanes.values()
+            for lane in client_of(reader.cluster)._network.pool._lanes.values()
             if lane.is_open and lane.purpose.startswith("fetch")
         }
         assert fetching == {1}
