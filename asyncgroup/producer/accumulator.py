@@ -14,6 +14,7 @@ from typing import NamedTuple
 from asyncgroup.config import ProducerConfig
 from asyncgroup.model import Header, RecordMetadata, TopicPartition
 from asyncgroup.producer.batch import ProducerBatch
+from asyncgroup.producer.buffer_memory import BufferMemory
 
 __all__ = ["PartitionQueue", "RecordAccumulator", "SendPlan"]
 
@@ -81,9 +82,7 @@ class RecordAccumulator:
         self._linger = config.linger
         self._delivery_timeout = config.delivery_timeout
         self._max_request_size = config.max_request_size
-        self.buffer_bytes = config.buffer_bytes
-        self.used_bytes = 0
-        """Bytes reserved for records that are not done, by their uncompressed size."""
+        self.memory = BufferMemory(config.buffer_bytes)
         self.queues: dict[TopicPartition, PartitionQueue] = {}
         self.incomplete: dict[ProducerBatch, None] = {}
         """Every batch that is not done, in order of creation; a dict used as an ordered set."""
@@ -92,7 +91,7 @@ class RecordAccumulator:
         self._in_flight: dict[ProducerBatch, None] = {}
 
     def __repr__(self) -> str:
-        return f"<RecordAccumulator {len(self.incomplete)} batches, {self.used_bytes} of {self.buffer_bytes} bytes>"
+        return f"<RecordAccumulator {len(self.incomplete)} batches, {self.memory.used} of {self.memory.limit} bytes>"
 
     @property
     def records(self) -> int:
@@ -110,20 +109,6 @@ class RecordAccumulator:
         """Drop the queues of a topic. They must be idle."""
         for tp in [tp for tp in self.queues if tp.topic == topic]:
             del self.queues[tp]
-
-    # --- buffer memory -----------------------------------------------------------------------------------------
-
-    def reserve(self, size: int) -> bool:
-        """Reserve `size` bytes; False if too few are free. An empty buffer accepts a record of any size."""
-        used = self.used_bytes + size
-        if used > self.buffer_bytes and self.used_bytes:
-            return False
-        self.used_bytes = used
-        return True
-
-    def release(self, size: int) -> None:
-        """Free `size` reserved bytes."""
-        self.used_bytes -= size
 
     # --- append ------------------------------------------------------------------------------------------------
 
@@ -253,5 +238,5 @@ class RecordAccumulator:
         if batch not in self.incomplete:
             return False
         del self.incomplete[batch]
-        self.release(batch.reserved)
+        self.memory.release(batch.reserved)
         return True

@@ -1,4 +1,4 @@
-"""Buffer memory: callers wait for free bytes of the producer's buffer in FIFO order."""
+"""Buffer memory: bytes for the records that are not done; callers wait for free bytes in FIFO order (`BufferPool`)."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ __all__ = ["BufferMemory"]
 
 
 class BufferMemory:
-    """A FIFO queue of callers in front of a buffer.
+    """At most `limit` bytes in use, except that a record of any size fits if nothing else is in use."""
 
-    `reserve(size)` reserves bytes of the buffer if they are free and returns whether it did, `release(size)` frees
-    them.
-    """
-
-    def __init__(self, reserve: Callable[[int], bool], release: Callable[[int], None]) -> None:
-        self._reserve = reserve
-        self._release = release
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        """Bytes reserved for records that are not done, by their uncompressed size."""
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()  # (bytes, granted), oldest first
 
-    def __len__(self) -> int:
-        return len(self._waiting)
-
     def __repr__(self) -> str:
-        return f"<BufferMemory: {len(self)} callers waiting>"
+        return f"<BufferMemory {self.used} of {self.limit} bytes, {self.waiting} callers waiting>"
+
+    @property
+    def waiting(self) -> int:
+        """The number of callers that wait."""
+        return len(self._waiting)
 
     def try_reserve(self, size: int) -> bool:
         """Reserve `size` bytes now; False if they are not free or other callers are waiting."""
-        return not self._waiting and self._reserve(size)
+        if self._waiting or not self._is_free(size):
+            return False
+        self.used += size
+        return True
 
     async def reserve(self, size: int) -> None:
         """Wait until `size` bytes are reserved. A cancelled caller frees what it was granted in the meantime."""
@@ -40,21 +42,16 @@ class BufferMemory:
             await granted
         except BaseException:
             if granted.done() and not granted.cancelled() and granted.exception() is None:
-                self._release(size)
+                self.used -= size
             else:
                 self._waiting = deque(other for other in self._waiting if other is not entry)
-            self.grant_waiters()
+            self._grant()
             raise
 
-    def grant_waiters(self) -> None:
-        """Grant waiters in FIFO order while memory is available. Call it after memory was freed."""
-        while self._waiting:
-            size, granted = self._waiting[0]
-            if not granted.done():
-                if not self._reserve(size):
-                    return
-                granted.set_result(None)
-            self._waiting.popleft()
+    def release(self, size: int) -> None:
+        """Free `size` reserved bytes, and grant waiters in FIFO order while they fit."""
+        self.used -= size
+        self._grant()
 
     def fail(self, make_error: Callable[[], Exception]) -> None:
         """Fail every waiting caller, each with an error of its own."""
@@ -62,3 +59,16 @@ class BufferMemory:
         for _, granted in waiting:
             if not granted.done():
                 granted.set_exception(make_error())
+
+    def _is_free(self, size: int) -> bool:
+        return self.used + size <= self.limit or not self.used
+
+    def _grant(self) -> None:
+        while self._waiting:
+            size, granted = self._waiting[0]
+            if not granted.done():
+                if not self._is_free(size):
+                    return
+                self.used += size
+                granted.set_result(None)
+            self._waiting.popleft()

@@ -19,7 +19,6 @@ from asyncgroup.model import Header, RecordMetadata
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.arguments import measure_record
 from asyncgroup.producer.batch import ProducerBatch
-from asyncgroup.producer.buffer_memory import BufferMemory
 from asyncgroup.producer.delivery_tracker import DeliveryTracker
 from asyncgroup.producer.router import Router
 from asyncgroup.producer.sender import Sender
@@ -81,7 +80,7 @@ class Producer:
         self._max_size = self.config.max_request_size
         self._tasks = BackgroundTasks("Producer", self._on_failure)
         self._accumulator = RecordAccumulator(self.config, _loop_time)
-        self._memory = BufferMemory(self._accumulator.reserve, self._accumulator.release)
+        self._memory = self._accumulator.memory
         self._deliveries = DeliveryTracker()
         spawn = self._tasks.spawn
         self._sender = Sender(self._client, self.config, self._accumulator, spawn, self._on_batch_done)
@@ -92,7 +91,6 @@ class Producer:
             spawn=spawn,
             rng=rng or self._client.random,
             on_lost=self._deliveries.add_lost,
-            on_memory_freed=self._on_memory_freed,
             on_batch_ready=self._sender.wake,
         )
         self._open = False
@@ -100,10 +98,10 @@ class Producer:
 
     def __repr__(self) -> str:
         state = "open" if self._open else "closed"
-        buffer = self._accumulator
+        buffer, memory = self._accumulator, self._memory
         return (
             f"<Producer {state}: {buffer.records} records in {len(buffer.incomplete)} batches, "
-            f"{buffer.used_bytes} of {buffer.buffer_bytes} bytes, {len(self._memory)} callers waiting>"
+            f"{memory.used} of {memory.limit} bytes, {memory.waiting} callers waiting>"
         )
 
     # --- life ---------------------------------------------------------------------------------------------------
@@ -260,9 +258,7 @@ class Producer:
     async def _wait_for_memory(self, size: int) -> None:
         if not self._open:
             raise self._closed_error()
-        # lingering batches hold the memory that this caller waits for
-        self._sender.skip_linger = True
-        self._sender.wake()
+        self._sender.wake()  # lingering batches hold the memory that this caller waits for
         await self._memory.reserve(size)
 
     def _put(
@@ -283,8 +279,7 @@ class Producer:
                 raise self._closed_error()
             began_batch = self._router.put(topic, stamp, key, value, headers, partition, size, future)
         except BaseException:
-            self._accumulator.release(size)
-            self._on_memory_freed()
+            self._memory.release(size)
             raise
         if began_batch:
             self._sender.wake()
@@ -314,11 +309,6 @@ class Producer:
         if error is not None and silent:
             self._deliveries.add_lost(batch.tp, silent, error)
         self._deliveries.on_batch_done(batch)
-        self._on_memory_freed()
         self._hooks.emit("on_produce", *batch.tp, batch.count, error)
         if error is None:
             self._hooks.emit("on_delivered", *batch.tp, batch.base_offset, batch.count)
-
-    def _on_memory_freed(self) -> None:
-        self._memory.grant_waiters()
-        self._sender.skip_linger = bool(self._memory)

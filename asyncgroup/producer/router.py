@@ -26,8 +26,7 @@ class Router:
     """Routes each record to its partition. Records of an unknown topic wait for its lookup, in order.
 
     `spawn` runs coroutine functions in the owner's task group. `on_lost(tp, count, error)` is called for records
-    without a future that cannot be routed, `on_memory_freed()` when buffer memory was freed, and `on_batch_ready()`
-    when there may be batches to send.
+    without a future that cannot be routed, and `on_batch_ready()` when there may be batches to send.
     """
 
     def __init__(
@@ -39,7 +38,6 @@ class Router:
         spawn: Callable[..., None],
         rng: random.Random,
         on_lost: Callable[[TopicPartition, int, Exception], None],
-        on_memory_freed: Callable[[], None],
         on_batch_ready: Callable[[], None],
     ) -> None:
         self._cluster = cluster
@@ -48,7 +46,6 @@ class Router:
         self._random = rng
         self._spawn = spawn
         self._on_lost = on_lost
-        self._on_memory_freed = on_memory_freed
         self._on_batch_ready = on_batch_ready
         self._routes: dict[str, Route] = {}  # by topic
 
@@ -171,12 +168,11 @@ class Router:
             self._fail_record(route, route.backlog.popleft(), error)
 
     def _fail_record(self, route: Route, record: PendingRecord, error: Exception) -> None:
-        self._accumulator.release(record.size)
+        self._accumulator.memory.release(record.size)
         if record.future is None:
             self._on_lost(TopicPartition(route.topic, -1), 1, error)
         elif not record.future.done():
             record.future.set_exception(copy_error(error))
-        self._on_memory_freed()
 
     def fail_all(self, error: Exception) -> None:
         """Fail every record that waits for a lookup."""

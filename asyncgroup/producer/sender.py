@@ -73,8 +73,6 @@ class Sender:
         self._wakeup = asyncio.Event()  # set: plan again
         self._metadata_stale = asyncio.Event()  # set: refresh the metadata
         self._has_leaderless = False  # by the last plan
-        self.skip_linger = False
-        """While set, no batch lingers: a caller waits for buffer memory."""
 
     def __repr__(self) -> str:
         return f"<Sender: requests in flight to nodes {sorted(self._in_flight_nodes)}>"
@@ -102,9 +100,13 @@ class Sender:
                     timer.cancel()
 
     def _step(self, now: float) -> float:
-        """Send the batches that are ready, fail the expired ones; return the loop time of the next plan."""
+        """Send the batches that are ready, fail the expired ones; return the loop time of the next plan.
+
+        No batch lingers while a caller waits for buffer memory.
+        """
+        skip_linger = self._accumulator.memory.waiting > 0
         plan = self._accumulator.plan(
-            now, self._cluster.view.leader, self._in_flight_nodes, skip_linger=self.skip_linger
+            now, self._cluster.view.leader, self._in_flight_nodes, skip_linger=skip_linger
         )
         for batch in plan.expired:
             self._fail(batch, self._expiry_error(batch))

@@ -39,7 +39,7 @@ def made(**config: Any) -> tuple[RecordAccumulator, Time]:
 def put(accumulator: RecordAccumulator, tp: TopicPartition, value: bytes) -> bool | None:
     """Append a record; None if the buffer is full."""
     size = record_size(None, value, ())
-    if not accumulator.reserve(size):
+    if not accumulator.memory.try_reserve(size):
         return None
     return accumulator.append(accumulator.queue(tp), 0, None, value, (), size, None)
 
@@ -162,7 +162,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
     @invariant()
     def bytes_add_up(self) -> None:
         if hasattr(self, "accumulator"):
-            assert self.accumulator.used_bytes == self.reserved
+            assert self.accumulator.memory.used == self.reserved
             assert self.accumulator.records == sum(batch.count for batch in self.accumulator.incomplete)
 
     @invariant()

@@ -21,23 +21,6 @@ from asyncgroup.wire.records import BatchBuilder
 TP = TopicPartition("t", 3)
 
 
-class Buffer:
-    """A buffer of ten bytes with its waiting callers."""
-
-    def __init__(self) -> None:
-        self.used = 0
-        self.memory = BufferMemory(self.reserve, self.release)
-
-    def reserve(self, size: int) -> bool:
-        if self.used + size > 10:
-            return False
-        self.used += size
-        return True
-
-    def release(self, size: int) -> None:
-        self.used -= size
-
-
 def batch_of(count: int, waiting: int = 0) -> tuple[ProducerBatch, list[asyncio.Future[RecordMetadata]]]:
     batch, futures = ProducerBatch(TP, "none", 10_000, 0.0, 1.0), []
     for number in range(count):
@@ -54,64 +37,62 @@ def batch_of(count: int, waiting: int = 0) -> tuple[ProducerBatch, list[asyncio.
 @pytest.mark.virtual
 @pytest.mark.asyncio
 async def test_waiters_are_granted_in_fifo_order_even_if_a_later_one_would_fit() -> None:
-    buffer = Buffer()
-    assert buffer.memory.try_reserve(8)
+    memory = BufferMemory(10)
+    assert memory.try_reserve(8)
     order: list[int] = []
 
     async def caller(size: int) -> None:
-        await buffer.memory.reserve(size)
+        await memory.reserve(size)
         order.append(size)
 
     tasks = [asyncio.create_task(caller(size)) for size in (5, 1, 4)]
     await asyncio.sleep(1)
-    assert not buffer.memory.try_reserve(1), "no caller passes the waiters"
-    buffer.release(8)
-    buffer.memory.grant_waiters()
+    assert not memory.try_reserve(1), "no caller passes the waiters"
+    memory.release(8)
     await asyncio.gather(*tasks)
     assert order == [5, 1, 4]
-    assert buffer.used == 10
+    assert memory.used == 10
 
 
 @pytest.mark.virtual
 @pytest.mark.asyncio
 async def test_a_cancelled_caller_makes_way_for_the_next() -> None:
-    buffer = Buffer()
-    buffer.memory.try_reserve(8)
-    first, second = (asyncio.create_task(buffer.memory.reserve(size)) for size in (5, 2))
+    memory = BufferMemory(10)
+    memory.try_reserve(8)
+    first, second = (asyncio.create_task(memory.reserve(size)) for size in (5, 2))
     await asyncio.sleep(1)
     first.cancel()
     await second
-    assert buffer.used == 10
-    assert len(buffer.memory) == 0
+    assert memory.used == 10
+    assert memory.waiting == 0
 
 
 @pytest.mark.virtual
 @pytest.mark.asyncio
 async def test_a_caller_cancelled_after_the_grant_frees_the_memory() -> None:
-    buffer = Buffer()
-    buffer.memory.try_reserve(8)
-    first, second = (asyncio.create_task(buffer.memory.reserve(size)) for size in (8, 5))
+    memory = BufferMemory(10)
+    memory.try_reserve(8)
+    first, second = (asyncio.create_task(memory.reserve(size)) for size in (8, 5))
     await asyncio.sleep(1)
-    buffer.release(8)
-    buffer.memory.grant_waiters()
-    assert buffer.used == 8
+    memory.release(8)
+    assert memory.used == 8
     first.cancel()
     await second
     assert first.cancelled()
-    assert buffer.used == 5
+    assert memory.used == 5
 
 
 @pytest.mark.asyncio
 async def test_fail_raises_in_every_waiter() -> None:
-    buffer = Buffer()
-    buffer.memory.try_reserve(10)
-    waiting = [asyncio.create_task(buffer.memory.reserve(1)) for _ in range(3)]
+    memory = BufferMemory(10)
+    memory.try_reserve(10)
+    waiting = [asyncio.create_task(memory.reserve(1)) for _ in range(3)]
     await asyncio.sleep(0)
     waiting[0].cancel()
-    buffer.memory.fail(lambda: ClosedError("closed"))
+    memory.fail(lambda: ClosedError("closed"))
     ends = await asyncio.gather(*waiting, return_exceptions=True)
     assert [type(end) for end in ends] == [asyncio.CancelledError, ClosedError, ClosedError]
-    assert buffer.used == 10
+    assert memory.used == 10
 
 
 # --- delivery tracker ------------------------------------------------------------------------------------------------
