@@ -11,9 +11,13 @@ from functools import partial
 from typing import TypeAlias
 
 from asyncgroup.columns import RecordColumns
-from asyncgroup.consumer.aborted import AbortedTransactions, ListedTransaction
-from asyncgroup.consumer.columnar import read_columns
-from asyncgroup.consumer.lazy_records import LazyRecords, is_slow
+from asyncgroup.consumer.decoding import (
+    AbortedTransactions,
+    LazyRecords,
+    ListedTransaction,
+    is_slow,
+    read_columns,
+)
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.model import Record, TopicPartition, add_records
 from asyncgroup.wire.batch_view import PREFIX_BYTES, BatchView, complete_bytes, iter_batches

@@ -1,53 +1,80 @@
-"""Decode large record batches in a worker thread, so that they do not delay heartbeats and other partitions."""
+"""From record batches to records: in a thread if a batch is large, lazily, or by column, and not those of aborted transactions."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any, Final, Protocol, overload
 
-from asyncgroup.consumer.buffer import RecordBuffer
-from asyncgroup.model import Record
+from asyncgroup.columns import RecordColumns
+from asyncgroup.model import Record, TopicPartition, add_records
 from asyncgroup.wire.batch_view import BatchView
+from asyncgroup.wire.decompression import CODECS, MAX_DECOMPRESSED, size_hint
 from asyncgroup.wire.off_loop import run_off_loop
+from asyncgroup.wire.records import ControlType, raw_records, read_batch, read_control_type, translate_error
 
-__all__ = ["BatchDecoder"]
+__all__ = [
+    "LARGE_BYTES",
+    "LARGE_COUNT",
+    "AbortedTransactions",
+    "BatchDecoder",
+    "LazyRecords",
+    "ListedTransaction",
+    "is_slow",
+    "read_columns",
+]
+
+LARGE_BYTES: Final = 2 << 20
+"""Decompressed bytes from which a batch is large. Up to there checking and decoding take about 10 ms, the time that a
+reader may hold the event loop; in larger ones the hop to a thread and back (about 0.1 ms) does not matter.
+"""
+
+LARGE_COUNT: Final = 50_000
+"""Records from which a batch is large: many small records take longer to decode than their bytes suggest."""
+
+_LARGE_LEGACY: Final = 1 << 17
+"""The same as `LARGE_BYTES` for magic 0 and 1, which no compiled code decodes."""
+
+_LAST: Final = 2**63 - 1
+
+
+# --- large batches ---------------------------------------------------------------------------------------------------
+
+
+def is_slow(batch: BatchView) -> bool:
+    """Return whether a batch takes so long to decode that a thread should do it."""
+    if batch.record_count > LARGE_COUNT or batch.size > LARGE_BYTES:
+        return True
+    if batch.codec == CODECS["none"]:
+        return False
+    return size_hint(batch.codec, batch.payload) > (LARGE_BYTES if batch.magic >= 2 else _LARGE_LEGACY)
 
 
 class BatchDecoder:
-    """Decodes the front batch of one partition's buffer in a thread if it is large; one batch at a time.
+    """Decodes large record batches in a worker thread, so that they do not delay heartbeats and other partitions.
 
-    The result is stored in the buffer and `on_done` is called, which wakes the readers. No reader waits for the thread
-    itself, so that a canceled read loses nothing; after a seek or the partition's end the result is discarded.
+    One batch at a time; `on_done(batch, outcome)` gets its records, or the error of decoding it. No reader waits for the
+    thread itself, so that a canceled read loses nothing; after `cancel` the result is discarded.
     """
 
-    def __init__(self, buffer: RecordBuffer, on_done: Callable[[], None]) -> None:
-        self._buffer = buffer
+    def __init__(self, on_done: Callable[[BatchView, list[Record] | BaseException], None]) -> None:
         self._on_done = on_done
         self._batch: BatchView | None = None  # the batch that `_task` decodes
         self._task: asyncio.Task[list[Record]] | None = None
-
-    def __repr__(self) -> str:
-        return f"<BatchDecoder: {'busy' if self._task is not None else 'idle'}>"
 
     @property
     def is_busy(self) -> bool:
         """Whether a batch is being decoded in a thread."""
         return self._task is not None
 
-    def must_wait(self) -> bool:
-        """Return whether the front batch is being decoded in a thread; start that if the batch is large."""
-        batch = self._buffer.large_front
-        if batch is None:
-            return False
-        if self._batch is not batch:
-            self.cancel()
-            self._start(batch)
-        return True
-
-    def _start(self, batch: BatchView) -> None:
-        work = run_off_loop(self._buffer.decode_call(batch))
+    def decode(self, batch: BatchView, decode: Callable[[], list[Record]]) -> None:
+        """Decode a batch with `decode`, unless that has begun already."""
+        if self._batch is batch:
+            return
+        self.cancel()
         self._batch = batch
-        self._task = asyncio.get_running_loop().create_task(work, name=f"decode for {self._buffer}")
+        self._task = asyncio.create_task(run_off_loop(decode), name="decode a large batch")
         self._task.add_done_callback(self._finished)
 
     def _finished(self, task: asyncio.Task[list[Record]]) -> None:
@@ -57,11 +84,206 @@ class BatchDecoder:
         if task is self._task:
             batch, self._batch, self._task = self._batch, None, None
             assert batch is not None
-            self._buffer.set_decoded(batch, task.result() if error is None else error)
-            self._on_done()
+            self._on_done(batch, task.result() if error is None else error)
 
     def cancel(self) -> None:
         """Discard the batch being decoded: the position has moved, or the partition has ended."""
         task, self._task, self._batch = self._task, None, None
         if task is not None:
             task.cancel()
+
+
+# --- lazily, and by column -------------------------------------------------------------------------------------------
+
+
+class LazyRecords(Sequence[Record]):
+    """A sequence of records that decodes its record batches only when it is read.
+
+    The records are in offset order, held as undecoded record batches and as lists of decoded records.
+
+    Iteration decodes one record after another, and does so again for every further iteration: thousands of Record objects
+    at once exceed the processor's cache and keep the garbage collector busy, which took longer than decoding them. Access by
+    index decodes all records and keeps them. A compressed batch may hold at most `limit` decompressed bytes.
+
+    `on_unreadable` is called, in the reading thread, when a batch turns out to be unreadable although its checksum is
+    right: its records have left the buffer, but the reader never sees them.
+    """
+
+    __slots__ = ("_count", "_limit", "_parts", "_tp", "on_unreadable")
+
+    def __init__(self, tp: TopicPartition, limit: int = MAX_DECOMPRESSED) -> None:
+        self._tp = tp
+        self._limit = limit
+        self._parts: list[BatchView | list[Record]] = []
+        self._count = 0
+        self.on_unreadable: Callable[[], None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<LazyRecords {self._tp}: {self._count} records>"
+
+    def add_batch(self, batch: BatchView) -> None:
+        """Append a record batch without gaps in its offsets that `check_batch` has accepted."""
+        self._parts.append(batch)
+        self._count += batch.record_count
+
+    def add_records(self, records: list[Record]) -> None:
+        """Append decoded records; at least one."""
+        self._parts.append(records)
+        self._count += len(records)
+
+    @property
+    def first_offset(self) -> int:
+        """The offset of the first record, taken from the header of an undecoded batch."""
+        part = self._parts[0]
+        return part[0].offset if isinstance(part, list) else part.base_offset
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record, taken from the header of an undecoded batch."""
+        part = self._parts[-1]
+        return part[-1].offset if isinstance(part, list) else part.last_offset
+
+    @property
+    def leader_epoch(self) -> int:
+        """The leader epoch of the last record; -1 if unknown (message sets with magic 0 and 1 have none)."""
+        part = self._parts[-1]
+        return part[-1].leader_epoch if isinstance(part, list) else part.leader_epoch
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Record]:
+        """Decode the records one after another. Raises as `read_batch`, for bad content with a right checksum."""
+        return chain.from_iterable(map(self._open, self._parts))
+
+    def add_to(self, columns: RecordColumns) -> None:
+        """Append the records to columns, undecoded ones without creating Record objects. Raises as iteration does."""
+        for part in self._parts:
+            if isinstance(part, list):
+                add_records(part, columns)
+            else:
+                try:
+                    read_columns(*self._tp, part, columns, limit=self._limit)
+                except Exception:
+                    if self.on_unreadable is not None:
+                        self.on_unreadable()
+                    raise
+
+    def _open(self, part: BatchView | list[Record]) -> Iterator[Record] | list[Record]:
+        if isinstance(part, list):
+            return part
+        return read_batch(*self._tp, part, self._limit, self.on_unreadable)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Record]: ...
+    def __getitem__(self, index: int | slice) -> Record | list[Record]:
+        decoded = self._parts[0] if len(self._parts) == 1 else None
+        if not isinstance(decoded, list):
+            decoded = list(self)
+            self._parts = [decoded]
+        return decoded[index]
+
+
+def read_columns(
+    topic: str,
+    partition: int,
+    batch: BatchView,
+    columns: RecordColumns,
+    *,
+    start: int = 0,
+    end: int = _LAST,
+    limit: int = MAX_DECOMPRESSED,
+    check_crc: bool = True,
+) -> None:
+    """Append the records with start <= offset < end of a batch that `check_batch` has accepted.
+
+    Raises as `decode_batch` does; then nothing is appended.
+    """
+    length = len(columns)
+    base, next_offset = batch.base_offset, batch.next_offset
+    try:
+        raws, size = raw_records(batch, limit, check_crc)
+        if not batch.is_dense:
+            found = [raw for raw in raws if start <= raw.offset < end]
+            offsets: range | list[int] = [raw.offset for raw in found]
+            _append(found, columns)
+        else:
+            # dense: the index of a record in the batch is its offset minus `base`
+            if start > base or end < next_offset:
+                raws = islice(raws, max(0, start - base), max(0, min(next_offset, end) - base))
+            offsets = range(max(base, start), min(next_offset, end))
+            _append(raws, columns)
+    except Exception as error:  # decompressors raise errors without a common base class
+        columns.truncate(length)
+        raise translate_error(error, topic, partition, batch) from error
+    columns.size += size
+    columns.add_run(topic, partition, batch.timestamp_type, offsets)
+
+
+def _append(raws: Iterable[Any], columns: RecordColumns) -> None:
+    """Append the fields of each record in one loop; a comprehension per column needs a list of all records, and is slower."""
+    add_key, add_value, add_time = columns.keys.append, columns.values.append, columns.timestamps.append
+    if columns.headers is None:
+        for raw in raws:
+            add_key(raw.key)
+            add_value(raw.value)
+            add_time(raw.timestamp)
+        return
+    add_headers = columns.headers.append
+    for raw in raws:
+        add_key(raw.key)
+        add_value(raw.value)
+        add_headers(raw.headers or ())
+        add_time(raw.timestamp)
+
+
+# --- aborted transactions --------------------------------------------------------------------------------------------
+
+
+class ListedTransaction(Protocol):
+    """An entry of a Fetch response's `aborted_transactions`."""
+
+    producer_id: int
+    first_offset: int
+
+
+class AbortedTransactions:
+    """Filter for the batches of aborted transactions in a response (KIP-98; Kafka's `CompletedFetch`).
+
+    A `read_committed` response ends before the first open transaction and lists the aborted transactions that overlap it,
+    by producer id and first offset. Each ends at that producer's abort marker; later batches of the same producer belong to
+    another transaction. No state is kept between responses: each lists all aborted transactions that overlap it, also those that began earlier.
+    """
+
+    __slots__ = ("_check_crcs", "_producers", "_upcoming")
+
+    def __init__(self, listed: Iterable[ListedTransaction], check_crcs: bool) -> None:
+        # (first offset, producer id); in descending order, so that `pop()` takes the next one
+        self._upcoming = sorted(((one.first_offset, one.producer_id) for one in listed), reverse=True)
+        self._check_crcs = check_crcs
+        self._producers: set[int] = set()  # producers whose aborted transaction is open at the current batch
+
+    def __repr__(self) -> str:
+        return f"<AbortedTransactions {len(self._upcoming)} upcoming, {len(self._producers)} open>"
+
+    def is_aborted(self, batch: BatchView) -> bool:
+        """Return whether the next batch belongs to an aborted transaction.
+
+        Raises CorruptRecordsError for a transaction marker that cannot be read although its checksum is right.
+        """
+        producer_id = batch.producer_id
+        if producer_id < 0:
+            return False
+        while self._upcoming and self._upcoming[-1][0] <= batch.last_offset:
+            self._producers.add(self._upcoming.pop()[1])
+        if producer_id not in self._producers:
+            return False
+        if self._check_crcs and not batch.crc_is_valid():
+            return False  # the header cannot be trusted; reading the batch will raise the error
+        if batch.is_control:
+            if read_control_type(batch, check_crc=False) is ControlType.ABORT:
+                self._producers.discard(producer_id)
+            return False
+        return batch.is_transactional

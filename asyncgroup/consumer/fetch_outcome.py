@@ -12,8 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from asyncgroup.cluster.metadata import BrokerInfo
-from asyncgroup.consumer.aborted import ListedTransaction
-from asyncgroup.consumer.fetch_position import EpochEndOffset
+from asyncgroup.consumer.decoding import ListedTransaction
 from asyncgroup.consumer.fetch_session import PartitionData
 from asyncgroup.error_codes import is_retriable
 from asyncgroup.errors import BrokerError, CorruptRecordsError, ErrorCode, RecordTooLargeError
@@ -25,6 +24,7 @@ from asyncgroup.wire.primitives import Buffer
 __all__ = [
     "FETCH_ACTIONS",
     "Diverged",
+    "EpochEndOffset",
     "Fatal",
     "FetchAction",
     "FetchOutcome",
@@ -100,6 +100,18 @@ class ReadReplica(NamedTuple):
     """The leader advises to read from a follower; such a response has no records (KIP-392)."""
 
     node_id: int
+
+
+class EpochEndOffset(NamedTuple):
+    """The end offset of an epoch in the leader's log; -1 for both if the leader does not know."""
+
+    epoch: int
+    end_offset: int
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the leader knows the epoch's end."""
+        return self.epoch >= 0 and self.end_offset >= 0
 
 
 class Diverged(NamedTuple):

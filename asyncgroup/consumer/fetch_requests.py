@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.broker_partitions import BrokerPartitions
+from asyncgroup.consumer.fetch_outcome import EpochEndOffset
 from asyncgroup.consumer.fetch_plan import FetchPlan
-from asyncgroup.consumer.fetch_position import EpochEndOffset
 from asyncgroup.consumer.fetch_scheduler import FetchScheduler, Validation
 from asyncgroup.consumer.list_offsets import Isolation, ListOffsetsResult, list_offsets_once
 from asyncgroup.consumer.offset_resets import OffsetLookup

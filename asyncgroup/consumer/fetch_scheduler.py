@@ -15,6 +15,7 @@ from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.broker_partitions import BrokerPartitions
 from asyncgroup.consumer.fetch_outcome import (
     Diverged,
+    EpochEndOffset,
     Fatal,
     FetchedRecords,
     FetchOutcome,
@@ -25,7 +26,6 @@ from asyncgroup.consumer.fetch_outcome import (
     TooLarge,
 )
 from asyncgroup.consumer.fetch_plan import MAIN_LANE, NO_LIMIT, SHORT_WAIT, FetchPlan, make_plan
-from asyncgroup.consumer.fetch_position import EpochEndOffset
 from asyncgroup.consumer.fetch_state import FetchState
 from asyncgroup.consumer.offset_resets import OffsetResets
 from asyncgroup.consumer.partition import TopicPartitionState

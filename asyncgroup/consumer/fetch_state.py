@@ -1,11 +1,19 @@
-"""FetchState: what a fetched partition waits for."""
+"""What decides whether, where and how a partition is fetched: its state, position, failures, and share of the memory.
+
+Pure state that knows nothing of the partition; `TopicPartitionState` holds one of each.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
-from typing import Final
+from typing import Final, Protocol
+from uuid import UUID
 
-__all__ = ["NO_NODE", "FetchState"]
+from asyncgroup.cluster.metadata import PartitionInfo
+from asyncgroup.wire.messages import NO_UUID
+
+__all__ = ["NO_NODE", "Budget", "FetchFailures", "FetchPosition", "FetchState", "PartitionBudget"]
 
 NO_NODE: Final = -1
 """`TopicPartitionState.node_id` while the partition is fetched from no broker."""
@@ -21,3 +29,197 @@ class FetchState(Enum):
     LEADERLESS = "waits until `retry_at` for its next try, or for a new leader"
     FAILED = "its reader has to take an error first"
     ENDED = "closed"
+
+
+class FetchPosition:
+    """The fetcher's part of a partition's position: topic id, validated leader epoch, preferred read replica.
+
+    The offset itself is the `RecordBuffer`'s. Java keeps the same in `SubscriptionState.TopicPartitionState`.
+    """
+
+    __slots__ = (
+        "avoided_replica",
+        "avoided_until",
+        "lease_end",
+        "on_topic_id",
+        "preferred_replica",
+        "topic_id",
+        "validated_epoch",
+    )
+
+    def __init__(self) -> None:
+        self.preferred_replica = -1
+        """The follower to read from (KIP-392); -1 for the leader."""
+        self.lease_end = float("-inf")
+        """Loop time until which `preferred_replica` holds; infinity before the first fetch from that follower."""
+        self.avoided_replica = -1
+        """The follower that failed last; it is not read from before `avoided_until`, even if the leader advises it."""
+        self.avoided_until = float("-inf")
+        """Loop time."""
+        self.on_topic_id: Callable[[UUID], None] = lambda _topic_id: None
+        """Called with the topic id when it becomes known."""
+        self.seek()
+
+    def __repr__(self) -> str:
+        return f"<FetchPosition: replica {self.preferred_replica}, validated in epoch {self.validated_epoch}>"
+
+    def seek(self) -> None:
+        """Forget what was known about the former position: topic id and validated epoch."""
+        self.topic_id = NO_UUID
+        """The topic that the position belongs to (KIP-516); nil until it is known, and where brokers have no topic ids."""
+        self.validated_epoch = -1
+        """The newest leader epoch in which the position was validated (KIP-320); -1 for none."""
+
+    # --- topic ids ----------------------------------------------------------------------------------------------
+
+    def update_topic_id(self, topic_id: UUID) -> bool:
+        """Adopt the topic id if none is known yet; return True if it differs from the known one (a recreated topic)."""
+        if topic_id in (self.topic_id, NO_UUID):
+            return False
+        if self.topic_id == NO_UUID:
+            self.topic_id = topic_id
+            self.on_topic_id(topic_id)
+            return False
+        return True
+
+    # --- leader epochs ------------------------------------------------------------------------------------------
+
+    def must_validate(self, fetched_epoch: int, info: PartitionInfo | None) -> bool:
+        """Return whether the leader has to validate a position whose previous record has `fetched_epoch` (-1: unknown).
+
+        A leader never truncates what was written in its own epoch, so only a leader of a later epoch is asked
+        (`SubscriptionState.maybeValidatePosition` in Java).
+        """
+        if fetched_epoch < 0 or info is None:
+            return False
+        return max(fetched_epoch, self.validated_epoch) < info.leader_epoch
+
+    # --- preferred read replica ---------------------------------------------------------------------------------
+
+    def update_preferred_replica(self, replica: int, lease_end: float) -> None:
+        """Read from a follower until the loop time `lease_end`, as the leader advises."""
+        self.preferred_replica = replica
+        self.lease_end = lease_end
+
+    def begin_lease(self, now: float, seconds: float) -> None:
+        """Start the lease at the first fetch from the preferred replica; later calls change nothing."""
+        if self.lease_end == float("inf"):
+            self.lease_end = now + seconds
+
+    def avoid_replica(self, now: float, seconds: float) -> None:
+        """Go back to the leader, and ignore advice to read from this replica for `seconds`."""
+        self.avoided_replica = self.preferred_replica
+        self.avoided_until = now + seconds
+        self.preferred_replica = -1
+
+    def is_avoiding_replica(self, now: float) -> bool:
+        """Return whether a replica is avoided at the moment."""
+        return now < self.avoided_until
+
+    def clear_preferred_replica(self) -> bool:
+        """Go back to the leader; return False if the position was at the leader already."""
+        replica, self.preferred_replica = self.preferred_replica, -1
+        return replica >= 0
+
+    def select_read_replica(self, leader: int, now: float, info: PartitionInfo | None) -> int:
+        """Return the node to read from: the preferred replica while its lease lasts and it is a replica, else the leader.
+
+        A preferred replica that no longer qualifies is cleared.
+        """
+        if self.preferred_replica >= 0 and (
+            now >= self.lease_end or info is None or self.preferred_replica not in info.replicas
+        ):
+            self.preferred_replica = -1
+        return self.preferred_replica if self.preferred_replica >= 0 else leader
+
+
+class FetchFailures:
+    """Consecutive failures of a partition since its last successful fetch."""
+
+    __slots__ = (
+        "before_new_leader",
+        "count",
+        "leader",
+        "metadata_outdated_since",
+        "redirected",
+        "reported",
+        "since",
+    )
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.before_new_leader = 0
+        """How many of them a former leader caused; its pauses do not count against the new leader."""
+        self.reported = 0
+        """The count when an error was last raised to the reader."""
+        self.redirected = False
+        """Whether the partition was sent to another node without a pause since its last successful fetch."""
+        self.since = float("-inf")
+        """Loop time of the first failure at the current leader."""
+        self.metadata_outdated_since = float("inf")
+        """Loop time at which the metadata became older than the position; infinity if it is not older."""
+        self.leader = (-1, -1)
+        """Node and leader epoch that the metadata named at the last failure."""
+
+    def __repr__(self) -> str:
+        return f"<FetchFailures: {self.count}, {self.reported} of them reported>"
+
+    def clear(self) -> None:
+        """The partition was fetched."""
+        self.count = 0
+        self.before_new_leader = 0
+        self.reported = 0
+        self.metadata_outdated_since = float("inf")
+        self.redirected = False
+
+    def leader_changed(self, epoch: int) -> None:
+        """Another leader will be asked: restart the pauses if its epoch proves that it is newer."""
+        if epoch > self.leader[1]:
+            self.before_new_leader = self.count
+
+
+class PartitionBudget(Protocol):
+    """How much of a partition may be held and fetched."""
+
+    @property
+    def fetch_size(self) -> int:
+        """Bytes to fetch at once."""
+
+    def allows(self, held: int, /) -> bool:
+        """Return whether a partition that holds `held` bytes (in-flight ones included) may be fetched."""
+
+    def may_resume(self, held: int, /) -> bool:
+        """Return whether a stalled partition may be fetched again."""
+
+
+class Budget:
+    """`total` bytes for all partitions of a client; each of the `partition_count` partitions may hold an even share.
+
+    A fetch asks for at most `fetch_size` bytes of a partition, and only while its buffered plus in-flight bytes leave
+    room for that in its share. A partition that holds nothing may always be fetched, so that each gets at least one batch.
+    """
+
+    __slots__ = ("_max_fetch_size", "partition_count", "total")
+
+    def __init__(self, total: int, max_fetch_size: int) -> None:
+        self.total = total
+        self._max_fetch_size = max_fetch_size
+        self.partition_count = 0
+
+    @property
+    def share(self) -> int:
+        """Bytes that each partition may hold."""
+        return self.total // max(1, self.partition_count)
+
+    @property
+    def fetch_size(self) -> int:
+        """Bytes to fetch at once: at most half a share, so that one batch can be handled while the next is fetched."""
+        return max(1, min(self._max_fetch_size, self.share // 2))
+
+    def allows(self, held: int) -> bool:
+        """Return whether a partition that holds `held` bytes (in-flight ones included) may be fetched."""
+        return held == 0 or held + self.fetch_size <= self.share
+
+    def may_resume(self, held: int) -> bool:
+        """Return whether a stalled partition may be fetched again: at least half of its share is free."""
+        return held <= self.share // 2

@@ -10,18 +10,17 @@ from typing import Final
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.broker_task import BrokerTask
-from asyncgroup.consumer.budget import Budget
 from asyncgroup.consumer.fetch_plan import lanes_of
 from asyncgroup.consumer.fetch_requests import look_up_offsets
 from asyncgroup.consumer.fetch_scheduler import FetchScheduler
 from asyncgroup.consumer.fetch_session import FetchSession
-from asyncgroup.consumer.fetch_state import FetchState
-from asyncgroup.consumer.leader_watch import FOLLOWER_SECONDS, SILENT_SECONDS
+from asyncgroup.consumer.fetch_state import Budget, FetchState
 from asyncgroup.consumer.offset_resets import OffsetLookup
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
 from asyncgroup.consumer.partition_states import PartitionStates
 from asyncgroup.consumer.resets import MillisClock, wall_clock
+from asyncgroup.consumer.retries import FOLLOWER_SECONDS, SILENT_SECONDS
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.lifecycle import wait_within
 

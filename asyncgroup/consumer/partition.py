@@ -12,20 +12,17 @@ from typing import NoReturn
 from uuid import UUID
 
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.budget import PartitionBudget
 from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.consumer.decoding import BatchDecoder
 from asyncgroup.consumer.error_stream import ErrorStream
 from asyncgroup.consumer.fetch_outcome import FetchedRecords
-from asyncgroup.consumer.fetch_position import FetchPosition
-from asyncgroup.consumer.fetch_state import NO_NODE, FetchState
+from asyncgroup.consumer.fetch_state import NO_NODE, FetchFailures, FetchPosition, FetchState, PartitionBudget
 from asyncgroup.consumer.interceptors import Interceptors
 from asyncgroup.consumer.resets import StartOffset
-from asyncgroup.consumer.retries import FetchFailures
-from asyncgroup.consumer.stall_check import StallCheck
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.hooks import Hooks
-from asyncgroup.model import TopicPartition
+from asyncgroup.model import Record, TopicPartition
+from asyncgroup.wire.batch_view import BatchView
 from asyncgroup.wire.messages import NO_UUID
 
 __all__ = ["TopicPartitionState"]
@@ -86,9 +83,13 @@ class TopicPartitionState:
         self.jumps = 0
         """Counts seeks, resets and changes of the log; `reread` is ignored after one."""
         self.fetch_position = FetchPosition()
-        on_skip = self._on_skip if config.on_corrupt_batch == "skip" else None
         self.buffer = RecordBuffer(
-            tp, offset, config.check_crcs, on_skip, leader_epoch, config.max_response_size
+            tp,
+            offset,
+            config.check_crcs,
+            self._on_skip if config.on_corrupt_batch == "skip" else None,
+            leader_epoch,
+            config.max_response_size,
         )
         self.budget = budget
         self._hooks = hooks
@@ -100,8 +101,9 @@ class TopicPartitionState:
         self.blocked = False  # ended, paused, or an error to raise: what the iterators' fast path checks
         self.gathering = 0  # readers that wait to fill a larger batch
         self.changed = asyncio.Event()
-        self.decoder = BatchDecoder(self.buffer, self.changed.set)
-        self._stall_check = StallCheck()
+        self.decoder = BatchDecoder(self._decoded)
+        self._last_progress: tuple[int, int] | None = None
+        """The buffer's progress at the last check for stalls, if records waited for the reader then."""
         self.intercept: Interceptors | None = None
         self.is_queued = False  # whether it is in a `ReadyQueue`
         self.on_reset: Callable[[int, int], None] = lambda _offset, _log_end: None
@@ -176,12 +178,9 @@ class TopicPartitionState:
 
     def made_room(self) -> None:
         """Wake the fetcher after a batch was used up, and end a stall if enough room is free."""
-        self._unstall_if_room()
-        self.wake_fetcher()
-
-    def _unstall_if_room(self) -> None:
         if self.stalled and self.budget.may_resume(self.buffer.bytes):
             self._unstall()
+        self.wake_fetcher()
 
     def _unstall(self) -> None:
         if self.stalled:
@@ -297,7 +296,7 @@ class TopicPartitionState:
         self.on_handled_error(error)
 
     def check_progress(self) -> None:
-        """Detect a stall; called every `max_processing_time`.
+        """Detect a stall; called every `max_processing_time`, so that nothing is counted per record.
 
         The partition is stalled if records waited since the last call and none was handed out. A reader that waits for a
         larger batch or for a decoding thread does not count as slow.
@@ -307,15 +306,16 @@ class TopicPartitionState:
         progress = self.buffer.progress
         if self.stalled:
             # the reader has taken records, perhaps of one large batch: check for room before that is used up
-            if self._stall_check.has_moved(progress):
-                self._unstall_if_room()
-                self.wake_fetcher()
+            if progress != self._last_progress:
+                self.made_room()
             return
         reader_waits = self.gathering or self.decoder.is_busy
         waits = bool(self.buffer) and not (self.paused or reader_waits)
-        if self._stall_check.is_overdue(progress, waits=waits):
+        # records that arrived since the last call have not waited for a whole period yet
+        if waits and progress == self._last_progress:
             self.stalled = True
             self._hooks.emit("on_stalled", *self.tp)
+        self._last_progress = progress if waits else None
 
     # --- reading ------------------------------------------------------------------------------------------------
 
@@ -337,11 +337,23 @@ class TopicPartitionState:
         if self.error is not None:
             self.raise_error()
         while not self.buffer.decoded:
-            if self.decoder.must_wait() or not self.advance():
+            if self.must_wait() or not self.advance():
                 return False
             if not self.buffer.decoded:
                 self.made_room()
         return True
+
+    def must_wait(self) -> bool:
+        """Return whether the front batch is being decoded in a thread; start that if the batch is large."""
+        batch = self.buffer.large_front
+        if batch is None:
+            return False
+        self.decoder.decode(batch, self.buffer.decode_call(batch))
+        return True
+
+    def _decoded(self, batch: BatchView, outcome: list[Record] | BaseException) -> None:
+        self.buffer.set_decoded(batch, outcome)
+        self.changed.set()
 
     def advance(self) -> bool:
         """Decode the next batch, as `RecordBuffer.advance`; one that cannot be decoded may be fetched again."""

@@ -13,8 +13,8 @@ from typing import Final, Self
 
 from asyncgroup.checks import check_count, check_duration_or_zero
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.budget import Budget
 from asyncgroup.consumer.error_stream import ErrorReader
+from asyncgroup.consumer.fetch_state import Budget
 from asyncgroup.consumer.interceptors import Interceptor, Interceptors
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.resets import StartOffset, parse_start, wall_clock
@@ -219,7 +219,7 @@ class PartitionConsumer:
             await self._attend()
         elif self._loop_time() >= self._turn_at:
             await self._give_turn()
-        elif self._partition.decoder.must_wait():
+        elif self._partition.must_wait():
             await self._wait_for_change()
         elif self._partition.advance():
             self._turn_at = 0.0  # yield to the event loop at every batch
@@ -296,7 +296,7 @@ class Batches:
         while True:
             if partition.blocked:
                 await consumer._attend()
-            elif not consumer._buffer or partition.decoder.must_wait():
+            elif not consumer._buffer or partition.must_wait():
                 await consumer._wait_for_change()
             elif self._max_wait > 0 and not self._is_enough() and not await self._wait_for_more():
                 continue

@@ -11,12 +11,10 @@ from asyncgroup.cluster.backoff import Backoff
 from asyncgroup.cluster.metadata import BrokerInfo, ClusterView
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.broker_partitions import BrokerPartitions
-from asyncgroup.consumer.budget import Budget
 from asyncgroup.consumer.fetch_session import FetchSession
-from asyncgroup.consumer.fetch_state import FetchState
-from asyncgroup.consumer.leader_watch import LeaderWatch
+from asyncgroup.consumer.fetch_state import Budget, FetchState
 from asyncgroup.consumer.partition import TopicPartitionState
-from asyncgroup.consumer.retries import Retries
+from asyncgroup.consumer.retries import LeaderWatch, Retries
 from asyncgroup.errors import BrokerError, ErrorCode
 from asyncgroup.model import TopicPartition
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from asyncgroup.consumer.fetch_outcome import Diverged, Fatal, FetchOutcome, Retriable
-from asyncgroup.consumer.fetch_position import EpochEndOffset
+from asyncgroup.consumer.fetch_outcome import Diverged, EpochEndOffset, Fatal, FetchOutcome, Retriable
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.errors import BrokerError, ErrorCode, LogTruncatedError
 from asyncgroup.model import TopicPartition

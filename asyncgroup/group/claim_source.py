@@ -9,9 +9,9 @@ from typing import Any, Final, TypeAlias
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.budget import Budget
 from asyncgroup.consumer.fetch_plan import lanes_of
 from asyncgroup.consumer.fetch_session import FetchSession
+from asyncgroup.consumer.fetch_state import Budget
 from asyncgroup.consumer.fetcher import Fetcher
 from asyncgroup.consumer.interceptors import Interceptors
 from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of

@@ -11,8 +11,8 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
 
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.budget import Budget
 from asyncgroup.consumer.fetch_outcome import FetchedRecords
+from asyncgroup.consumer.fetch_state import Budget
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.partition_consumer import Interceptor, PartitionConsumer, partition_of
 from asyncgroup.hooks import Hooks

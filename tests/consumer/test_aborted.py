@@ -12,8 +12,8 @@ from asyncgroup.broker.log.control_batches import control_batch
 from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.broker.log.record_reader import read_records
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.aborted import AbortedTransactions
 from asyncgroup.consumer.buffer import RecordBuffer
+from asyncgroup.consumer.decoding import AbortedTransactions
 from asyncgroup.consumer.fetch_outcome import FetchedRecords
 from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import CorruptRecordsError

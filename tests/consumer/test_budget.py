@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from asyncgroup.consumer.budget import Budget
+from asyncgroup.consumer.fetch_state import Budget
 
 SIZES = st.integers(1, 1 << 40)
 

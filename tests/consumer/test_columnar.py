@@ -9,7 +9,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hypothesis import given, strategies as st
 
 from asyncgroup.columns import RecordColumns
-from asyncgroup.consumer.columnar import read_columns
+from asyncgroup.consumer.decoding import read_columns
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.model import Record
 from asyncgroup.wire import compiled

@@ -11,7 +11,7 @@ import pytest
 
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer import buffer, decoding
-from asyncgroup.consumer.lazy_records import LARGE_BYTES, LARGE_COUNT, is_slow
+from asyncgroup.consumer.decoding import LARGE_BYTES, LARGE_COUNT, is_slow
 from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.wire.batch_view import batch_at

@@ -12,6 +12,7 @@ from asyncgroup.cluster.metadata import BrokerInfo
 from asyncgroup.consumer.fetch_outcome import (
     FETCH_ACTIONS,
     Diverged,
+    EpochEndOffset,
     Fatal,
     FetchAction,
     FetchedRecords,
@@ -27,7 +28,6 @@ from asyncgroup.consumer.fetch_outcome import (
     partition_outcome,
     response_partitions,
 )
-from asyncgroup.consumer.fetch_position import EpochEndOffset
 from asyncgroup.consumer.fetch_session import PartitionData
 from asyncgroup.error_codes import is_retriable
 from asyncgroup.errors import CorruptRecordsError, ErrorCode

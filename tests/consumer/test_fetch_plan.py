@@ -10,8 +10,8 @@ from hypothesis import given, settings, strategies as st
 
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_plan import SHORT_WAIT, build_fetch_request, make_plan
-from asyncgroup.consumer.fetch_position import FetchPosition
 from asyncgroup.consumer.fetch_session import TOPIC_ID_VERSION, PartitionData, SessionRequest
+from asyncgroup.consumer.fetch_state import FetchPosition
 from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.model import TopicPartition
 from asyncgroup.testing import run_virtual

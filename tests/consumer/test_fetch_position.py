@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from asyncgroup.cluster.metadata import PartitionInfo
-from asyncgroup.consumer.fetch_position import FetchPosition
+from asyncgroup.consumer.fetch_state import FetchPosition
 from asyncgroup.wire.messages import NO_UUID
 
 OLD, NEW = uuid.UUID(int=1), uuid.UUID(int=2)

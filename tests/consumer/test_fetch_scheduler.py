@@ -13,6 +13,7 @@ from asyncgroup.cluster.metadata import BrokerInfo, ClusterView, PartitionInfo, 
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_outcome import (
     Diverged,
+    EpochEndOffset,
     Fatal,
     FetchedRecords,
     FetchOutcome,
@@ -23,7 +24,6 @@ from asyncgroup.consumer.fetch_outcome import (
     Retriable,
 )
 from asyncgroup.consumer.fetch_plan import EXPRESS_LANE, MAIN_LANE, SHORT_WAIT, FetchPlan
-from asyncgroup.consumer.fetch_position import EpochEndOffset
 from asyncgroup.consumer.fetch_scheduler import FetchScheduler
 from asyncgroup.consumer.fetch_state import NO_NODE, FetchState
 from asyncgroup.consumer.list_offsets import EARLIEST, LATEST, ListedOffset, ListOffsetsResult

@@ -8,7 +8,7 @@ import pytest
 from aiokafka.record.util import calc_crc32c
 
 from asyncgroup.consumer.buffer import RecordBuffer
-from asyncgroup.consumer.lazy_records import LazyRecords
+from asyncgroup.consumer.decoding import LazyRecords
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.model import Batch
 from tests.consumer.support import TP, batch, feed, legacy, make_consumer

@@ -10,11 +10,10 @@ import pytest
 
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer import decoding
-from asyncgroup.consumer.budget import Budget
-from asyncgroup.consumer.lazy_records import LARGE_BYTES
-from asyncgroup.consumer.merged_reader import MergedReader
+from asyncgroup.consumer.decoding import LARGE_BYTES
+from asyncgroup.consumer.fetch_state import Budget
+from asyncgroup.consumer.merged_reader import MergedReader, ReadyQueue
 from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
-from asyncgroup.consumer.ready_queue import ReadyQueue
 from asyncgroup.errors import BrokerError, CorruptRecordsError
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import cancel_and_wait

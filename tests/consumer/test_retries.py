@@ -10,7 +10,8 @@ import pytest
 
 from asyncgroup.cluster.backoff import Backoff
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.retries import WARN_EVERY, FetchFailures, Retries
+from asyncgroup.consumer.fetch_state import FetchFailures
+from asyncgroup.consumer.retries import WARN_EVERY, Retries
 from asyncgroup.errors import BrokerError, ErrorCode
 from asyncgroup.model import TopicPartition
 

@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.consumer.leader_watch import OUTDATED_SECONDS
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
+from asyncgroup.consumer.retries import OUTDATED_SECONDS
 from asyncgroup.errors import ErrorCode, LogTruncatedError, TopicRecreatedError
 from asyncgroup.model import TopicPartition
 from tests.broker.internals import log_of, node_of, partition_in

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.budget import Budget
+from asyncgroup.consumer.fetch_state import Budget
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import SessionEnd
 from asyncgroup.group.claim import Claim, ClaimState

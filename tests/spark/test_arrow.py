@@ -10,7 +10,7 @@ from hypothesis import given, settings as rules, strategies as st
 
 from asyncgroup.columns import MalformedTimestamp, RecordColumns, arrow_schema
 from asyncgroup.consumer.buffer import RecordBuffer
-from asyncgroup.consumer.lazy_records import LazyRecords
+from asyncgroup.consumer.decoding import LazyRecords
 from asyncgroup.errors import CorruptRecordsError, UsageError
 from asyncgroup.model import Batch, Record, TopicPartition
 from asyncgroup.spark.arrow import MAX_ROWS, TARGET_BYTES, TARGET_ROWS, ArrowBatches
@@ -129,7 +129,7 @@ def test_the_schema_equals_sparks() -> None:
 
 def test_no_object_is_created_for_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """`read_batch`, by which `LazyRecords` otherwise decodes, is not called."""
-    monkeypatch.setattr("asyncgroup.consumer.lazy_records.read_batch", None)
+    monkeypatch.setattr("asyncgroup.consumer.decoding.read_batch", None)
     records = taken(batch(0, count=50), batch(50, count=50, codec="lz4"))
     assert Batch(*TP, records, (0, 99), -1).to_arrow().column("offset").to_pylist() == list(range(100))
 
