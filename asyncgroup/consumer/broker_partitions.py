@@ -1,4 +1,4 @@
-"""The partitions fetched from one broker: their order, what is in flight, and the fetch session. Pure state.
+"""The partitions fetched from one broker: plans of fetches, what is in flight, and the fetch session. Pure state.
 
 Two fetches may be in flight: a long poll on the main lane, and a short one on the express lane for partitions that become
 fetchable in the meantime.
@@ -7,7 +7,8 @@ fetchable in the meantime.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
 from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import ConsumerConfig
@@ -17,24 +18,120 @@ from asyncgroup.consumer.fetch_outcome import (
     missing_outcomes,
     response_partitions,
 )
-from asyncgroup.consumer.fetch_plan import (
-    MAIN_LANE,
-    SHORT_WAIT,
-    FetchPlan,
-    PlannedFetch,
+from asyncgroup.consumer.fetch_session import (
+    TOPIC_ID_VERSION,
+    FetchSession,
+    PartitionData,
     build_fetch_request,
     response_limit,
+    sessionless_request,
 )
-from asyncgroup.consumer.fetch_session import FetchSession, sessionless_request
 from asyncgroup.consumer.fetch_state import NO_NODE
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.errors import BrokerError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
-__all__ = ["BrokerPartitions"]
+__all__ = [
+    "EXPRESS_LANE",
+    "MAIN_LANE",
+    "NO_LIMIT",
+    "SHORT_WAIT",
+    "BrokerPartitions",
+    "FetchPlan",
+    "PlannedFetch",
+    "lanes_of",
+    "make_plan",
+]
 
 _log = logging.getLogger("asyncgroup.consumer")
+
+MAIN_LANE: Final = "fetch"
+"""The purpose of the connections for long polls."""
+
+EXPRESS_LANE: Final = "fetch-express"
+"""The purpose of the connections for short fetches during a long poll."""
+
+SHORT_WAIT: Final = 0.02
+"""Seconds of `max_wait` for a fetch that had to leave out a partition, so that the next fetch can have it soon."""
+
+NO_LIMIT: Final = float("inf")
+"""`request_bytes` of a client whose partitions are all asked for at once."""
+
+
+class PlannedFetch(NamedTuple):
+    """One partition of a planned or in-flight fetch."""
+
+    partition: TopicPartitionState
+    version: int
+    """The partition's version at the time of the plan; a seek raises it, which makes the response void."""
+    wanted: PartitionData
+
+
+class FetchPlan(NamedTuple):
+    """A fetch to send."""
+
+    partitions: dict[TopicPartition, PlannedFetch]
+    """In order of precedence: brokers fill the response in this order (KIP-74)."""
+    max_wait: float
+    """Seconds that the broker may wait for `fetch_min_bytes`."""
+    node_id: int = NO_NODE
+    lane: str = MAIN_LANE
+    send_rack: bool = False
+    """Whether the request has the client's rack id (KIP-392)."""
+
+    @property
+    def wanted(self) -> dict[TopicPartition, PartitionData]:
+        """The part of the plan that goes into the request."""
+        return {tp: planned.wanted for tp, planned in self.partitions.items()}
+
+    @property
+    def highest_version(self) -> int | None:
+        """The highest usable version of Fetch, None for no limit: newer ones need the id of every topic."""
+        all_known = all(planned.wanted.topic_id != m.NO_UUID for planned in self.partitions.values())
+        return None if all_known else TOPIC_ID_VERSION - 1
+
+
+def lanes_of(lane_suffix: str) -> set[str]:
+    """Return the fetch lanes of one client."""
+    return {MAIN_LANE + lane_suffix, EXPRESS_LANE + lane_suffix}
+
+
+def make_plan(
+    partitions: Iterable[TopicPartitionState],
+    epochs: Mapping[TopicPartition, int],
+    max_wait: float,
+    *,
+    request_bytes: float = NO_LIMIT,
+) -> FetchPlan:
+    """Plan a fetch of the fetchable partitions in the given order, as many bytes of each as its budget says.
+
+    `epochs` are the leaders' epochs. Partitions are added until they ask for `request_bytes` together. If one is left out
+    because its buffer is full, `max_wait` is at most `SHORT_WAIT`, so that it does not wait for a long poll of the others
+    once its reader makes room.
+    """
+    planned = {}
+    left_out = False
+    bytes_left = request_bytes
+    for partition in partitions:
+        if bytes_left <= 0:
+            break
+        if partition.is_fetchable:
+            fetch_size = partition.budget.fetch_size
+            bytes_left -= fetch_size
+            tp = partition.tp
+            epoch = epochs.get(tp, -1)
+            wanted = PartitionData(
+                partition.fetch_offset,
+                epoch,
+                fetch_size,
+                partition.fetched_epoch,
+                partition.fetch_position.topic_id,
+            )
+            planned[tp] = PlannedFetch(partition, partition.version, wanted)
+        elif partition.is_buffer_full:
+            left_out = True
+    return FetchPlan(planned, min(max_wait, SHORT_WAIT) if left_out else max_wait)
 
 
 class BrokerPartitions:
@@ -207,12 +304,8 @@ class BrokerPartitions:
         return outcomes
 
     def give_up(self, plan: FetchPlan) -> None:
-        """End a fetch without waiting for its response, as none of its partitions is wanted any more."""
+        """End a fetch without a response. Its outcome is unknown, so the next request starts a new session."""
         self.end(plan)
-        self.response_lost(plan)
-
-    def response_lost(self, plan: FetchPlan) -> None:
-        """Start a new session with the next request: the outcome of the last one is unknown."""
         session = self._session_of(plan)
         if session is not None:
             session.invalidate()

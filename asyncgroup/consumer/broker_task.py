@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.broker_partitions import BrokerPartitions
-from asyncgroup.consumer.fetch_plan import EXPRESS_LANE, MAIN_LANE, FetchPlan, lanes_of
-from asyncgroup.consumer.fetch_requests import send_fetch, validate_positions
+from asyncgroup.consumer.broker_partitions import (
+    EXPRESS_LANE,
+    MAIN_LANE,
+    BrokerPartitions,
+    FetchPlan,
+    lanes_of,
+)
+from asyncgroup.consumer.fetch_outcome import FetchOutcomes
 from asyncgroup.consumer.fetch_scheduler import FetchScheduler
-from asyncgroup.errors import AsyncGroupError
+from asyncgroup.consumer.validation import Validation, send_epoch_request
+from asyncgroup.errors import AsyncGroupError, UnsupportedVersionError
 from asyncgroup.lifecycle import cancel_and_wait
+from asyncgroup.wire import messages as m
 
-__all__ = ["BrokerTask"]
+__all__ = ["BrokerTask", "send_fetch", "validate_positions"]
 
 _log = logging.getLogger("asyncgroup.consumer")
 
@@ -151,10 +159,9 @@ class BrokerTask:
                 received = self._received_bytes(plan.lane)
                 self._pending[plan.lane] = _PendingFetch(plan, scope, self._time(), received)
                 timeout = self._config.request_timeout + plan.max_wait
-                response = await send_fetch(
+                outcomes = await send_fetch(
                     self._cluster, self.broker, plan, self._config, lane=lane, timeout=timeout
                 )
-            outcomes = self.broker.read_response(plan, response, self._config)
         except TimeoutError:  # `give_up_unwanted`: all of its partitions have moved
             self._cluster.abandon_lane(self.node_id, lane)
             self.broker.give_up(plan)
@@ -181,3 +188,42 @@ class BrokerTask:
             if validation := self._scheduler.plan_validation(self.broker):
                 await validate_positions(self._cluster, self._scheduler, self.broker, validation, self._time)
             self.wake()
+
+
+async def send_fetch(
+    cluster: ClusterClient,
+    broker: BrokerPartitions,
+    plan: FetchPlan,
+    config: ConsumerConfig,
+    *,
+    lane: str,
+    timeout: float,
+) -> FetchOutcomes:
+    """Send a planned fetch and return its outcomes. Raises BrokerError, TransportError, ProtocolError."""
+    response = await cluster.request_versioned(
+        plan.node_id,
+        m.FetchRequest,
+        lambda version: broker.build_request(plan, config, version),
+        lane=lane,
+        timeout=timeout,
+        highest=plan.highest_version,
+    )
+    return broker.read_response(plan, response, config)
+
+
+async def validate_positions(
+    cluster: ClusterClient,
+    scheduler: FetchScheduler,
+    broker: BrokerPartitions,
+    validation: Validation,
+    time: Callable[[], float],
+) -> None:
+    """Have a broker validate positions."""
+    try:
+        ends = await send_epoch_request(cluster, broker.node_id, validation.values())
+    except UnsupportedVersionError:
+        scheduler.skip_validation(validation)
+    except AsyncGroupError as error:
+        scheduler.validation_failed(broker, validation, error, time())
+    else:
+        scheduler.apply_validation(broker, validation, ends, time())

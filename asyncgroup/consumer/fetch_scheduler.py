@@ -12,7 +12,14 @@ from typing import Final
 from uuid import UUID
 
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.broker_partitions import BrokerPartitions
+from asyncgroup.consumer.broker_partitions import (
+    MAIN_LANE,
+    NO_LIMIT,
+    SHORT_WAIT,
+    BrokerPartitions,
+    FetchPlan,
+    make_plan,
+)
 from asyncgroup.consumer.fetch_outcome import (
     Diverged,
     EpochEndOffset,
@@ -25,13 +32,12 @@ from asyncgroup.consumer.fetch_outcome import (
     Retriable,
     TooLarge,
 )
-from asyncgroup.consumer.fetch_plan import MAIN_LANE, NO_LIMIT, SHORT_WAIT, FetchPlan, make_plan
 from asyncgroup.consumer.fetch_state import FetchState
 from asyncgroup.consumer.offset_resets import OffsetResets
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.partition_states import NEVER, PartitionStates
 from asyncgroup.consumer.resets import MillisClock, out_of_range_policy
-from asyncgroup.consumer.validation import PositionCheck, complete_validation, validation_outcome
+from asyncgroup.consumer.validation import PositionCheck, Validation, complete_validation, validation_outcome
 from asyncgroup.errors import (
     AuthenticationError,
     ErrorCode,
@@ -42,7 +48,7 @@ from asyncgroup.errors import (
 from asyncgroup.lifecycle import copy_error
 from asyncgroup.model import TopicPartition
 
-__all__ = ["FetchScheduler", "Validation"]
+__all__ = ["FetchScheduler"]
 
 _log = logging.getLogger("asyncgroup.consumer")
 
@@ -55,9 +61,6 @@ AVOID_SECONDS: Final = 60.0
 
 A controller notices a dead broker sooner; after that leaders no longer advise it as a read replica.
 """
-
-Validation = dict[TopicPartition, PositionCheck]
-"""The positions that one OffsetForLeaderEpoch request validates."""
 
 
 class FetchScheduler:
@@ -215,8 +218,7 @@ class FetchScheduler:
 
     def fetch_failed(self, broker: BrokerPartitions, plan: FetchPlan, error: Exception, now: float) -> None:
         """End a fetch that failed; all its partitions are tried again."""
-        broker.end(plan)
-        broker.response_lost(plan)
+        broker.give_up(plan)
         partitions = [planned.partition for planned in plan.partitions.values()]
         self._redispatch([p for p in partitions if broker.has(p)], error, now)
 

@@ -1,4 +1,4 @@
-"""The client's side of incremental fetch sessions (KIP-227; `FetchSessionHandler.java` in Kafka). Pure state.
+"""Fetch requests, and the client's side of incremental fetch sessions (KIP-227; `FetchSessionHandler.java`). Pure state.
 
 The broker keeps the partitions of the last fetch: a request names only those that changed since then, a response only
 those with news. An idle consumer of two hundred partitions sends and receives a few dozen bytes instead of kilobytes.
@@ -6,10 +6,12 @@ those with news. An idle consumer of two hundred partitions sends and receives a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.list_offsets import ISOLATION_LEVELS
 from asyncgroup.errors import ErrorCode, ProtocolError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -23,6 +25,8 @@ __all__ = [
     "FetchSession",
     "PartitionData",
     "SessionRequest",
+    "build_fetch_request",
+    "response_limit",
     "sessionless_request",
 ]
 
@@ -31,6 +35,16 @@ SESSION_VERSION: Final = 7
 
 TOPIC_ID_VERSION: Final = 13
 """The first Fetch version that identifies topics by id (KIP-516)."""
+
+RESPONSE_SHARE: Final = 8
+"""A response may have at most 1/8 of `buffer_bytes`: while its partitions are copied out of it, it takes memory beyond the
+budget. The first batch of a response may exceed the limit (KIP-74)."""
+
+RACK_ID_VERSION: Final = 11
+"""The first Fetch version with a rack id (KIP-392)."""
+
+LAST_FETCHED_EPOCH_VERSION: Final = 12
+"""The first Fetch version with the last fetched epoch, by which brokers detect diverging logs (KIP-595)."""
 
 INITIAL_EPOCH: Final = 0
 """Session epoch of a request that starts a new session and ends the given one."""
@@ -185,3 +199,66 @@ class FetchSession:
 
     def _protocol_error(self, what: str) -> ProtocolError:
         return ProtocolError(f"fetch from node {self.node_id}: {what} (session {self.session_id})")
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+
+def response_limit(config: ConsumerConfig) -> int:
+    """Return the largest number of bytes that a response with several batches may have."""
+    return max(1, min(config.fetch_max_bytes, config.buffer_bytes // RESPONSE_SHARE))
+
+
+def build_fetch_request(
+    sent: SessionRequest, config: ConsumerConfig, max_wait: float, version: int, *, send_rack: bool = True
+) -> m.FetchRequest:
+    """Build the request in a version; from 13 on every partition must have its topic's id.
+
+    A leader that gets no rack id returns records itself instead of advising a preferred read replica (KIP-392).
+    """
+    return m.FetchRequest(
+        max_wait_ms=int(max_wait * 1000),
+        min_bytes=config.fetch_min_bytes,
+        max_bytes=response_limit(config),
+        isolation_level=ISOLATION_LEVELS[config.isolation_level],
+        session_id=sent.session_id,
+        session_epoch=sent.epoch,
+        topics=_topics(sent.wanted, version),
+        forgotten_topics_data=_forgotten(sent.forgotten, by_id=version >= TOPIC_ID_VERSION),
+        rack_id=config.rack_id if send_rack and version >= RACK_ID_VERSION else "",
+    )
+
+
+def _topics(wanted: Mapping[TopicPartition, PartitionData], version: int) -> list[m.FetchRequest.FetchTopic]:
+    fetch = m.FetchRequest
+    by_id = version >= TOPIC_ID_VERSION
+    has_epoch = version >= LAST_FETCHED_EPOCH_VERSION
+    topics: dict[str, m.FetchRequest.FetchTopic] = {}
+    for tp, data in wanted.items():
+        topic = topics.get(tp.topic)
+        if topic is None:
+            named = None if by_id else fetch.FetchTopic(topic=tp.topic)
+            topic = topics[tp.topic] = named or fetch.FetchTopic(topic_id=data.topic_id)
+        topic.partitions.append(
+            fetch.FetchPartition(
+                partition=tp.partition,
+                current_leader_epoch=data.leader_epoch,
+                fetch_offset=data.offset,
+                last_fetched_epoch=data.fetched_epoch if has_epoch else -1,
+                partition_max_bytes=data.max_bytes,
+            )
+        )
+    return list(topics.values())
+
+
+def _forgotten(
+    partitions: Iterable[tuple[TopicPartition, UUID]], *, by_id: bool
+) -> list[m.FetchRequest.ForgottenTopic]:
+    topics: dict[str | UUID, m.FetchRequest.ForgottenTopic] = {}
+    for tp, topic_id in partitions:
+        key = topic_id if by_id else tp.topic
+        if key not in topics:
+            named = {"topic_id": topic_id} if by_id else {"topic": tp.topic}
+            topics[key] = m.FetchRequest.ForgottenTopic(**named)
+        topics[key].partitions.append(tp.partition)
+    return list(topics.values())

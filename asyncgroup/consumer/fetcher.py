@@ -9,12 +9,12 @@ from typing import Final
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.broker_partitions import lanes_of
 from asyncgroup.consumer.broker_task import BrokerTask
-from asyncgroup.consumer.fetch_plan import lanes_of
-from asyncgroup.consumer.fetch_requests import look_up_offsets
 from asyncgroup.consumer.fetch_scheduler import FetchScheduler
 from asyncgroup.consumer.fetch_session import FetchSession
 from asyncgroup.consumer.fetch_state import Budget, FetchState
+from asyncgroup.consumer.list_offsets import list_offsets_once
 from asyncgroup.consumer.offset_resets import OffsetLookup
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
@@ -214,7 +214,9 @@ class Fetcher:
 
     async def _look_up(self, lookup: OffsetLookup) -> None:
         isolation = self._config.isolation_level
-        await look_up_offsets(self._cluster, self._scheduler, lookup, isolation, self._time)
+        requests = (list_offsets_once(self._cluster, wanted, isolation) for wanted in lookup.requests)
+        answers = await asyncio.gather(*requests)
+        self._scheduler.resets.apply(lookup, answers, self._time())
 
     async def _wait_until(self, state: FetchState, due: Callable[[], float]) -> None:
         """Wait until the loop time `due()`, which is evaluated again when a partition begins to wait in `state`."""

@@ -1,4 +1,4 @@
-"""Detect log truncation with leader epochs (KIP-320): OffsetForLeaderEpoch requests and their evaluation. Pure.
+"""Detect log truncation with leader epochs (KIP-320): OffsetForLeaderEpoch requests and their evaluation.
 
 When a replica that lacks records becomes the leader, the offsets that were read belong to other records. So before
 anything is fetched from a new leader, it is asked for the end offset of the last fetched epoch in its log
@@ -8,8 +8,9 @@ anything is fetched from a new leader, it is asked for the end offset of the las
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.consumer.fetch_outcome import Diverged, EpochEndOffset, Fatal, FetchOutcome, Retriable
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.errors import BrokerError, ErrorCode, LogTruncatedError
@@ -18,9 +19,9 @@ from asyncgroup.wire import messages as m
 
 __all__ = [
     "PositionCheck",
-    "build_epoch_request",
+    "Validation",
     "complete_validation",
-    "epoch_end_offsets",
+    "send_epoch_request",
     "validation_outcome",
 ]
 
@@ -45,7 +46,31 @@ class PositionCheck(NamedTuple):
         position.validated_epoch = max(position.validated_epoch, self.leader_epoch)
 
 
-def build_epoch_request(checks: Iterable[PositionCheck], version: int) -> m.OffsetForLeaderEpochRequest:
+Validation: TypeAlias = dict[TopicPartition, PositionCheck]
+"""The positions that one OffsetForLeaderEpoch request validates."""
+
+
+async def send_epoch_request(
+    cluster: ClusterClient, node_id: int, checks: Iterable[PositionCheck]
+) -> dict[TopicPartition, tuple[int, EpochEndOffset]]:
+    """Have a leader validate positions; return each partition's error code and end offset.
+
+    Raises UnsupportedVersionError (brokers before KIP-320), TransportError, ProtocolError.
+    """
+    response = await cluster.request_versioned(
+        node_id, m.OffsetForLeaderEpochRequest, lambda version: _epoch_request(checks, version)
+    )
+    return {
+        TopicPartition(topic.topic, part.partition): (
+            part.error_code,
+            EpochEndOffset(part.leader_epoch, part.end_offset),
+        )
+        for topic in response.topics
+        for part in topic.partitions
+    }
+
+
+def _epoch_request(checks: Iterable[PositionCheck], version: int) -> m.OffsetForLeaderEpochRequest:
     """Build one request for all partitions of a leader."""
     asked = m.OffsetForLeaderEpochRequest
     topics: dict[str, m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic] = {}
@@ -56,20 +81,6 @@ def build_epoch_request(checks: Iterable[PositionCheck], version: int) -> m.Offs
             asked.OffsetForLeaderPartition(number, check.leader_epoch, check.fetched_epoch)
         )
     return asked(replica_id=-1 if version >= REPLICA_ID_VERSION else -2, topics=list(topics.values()))
-
-
-def epoch_end_offsets(
-    response: m.OffsetForLeaderEpochResponse,
-) -> dict[TopicPartition, tuple[int, EpochEndOffset]]:
-    """Return each partition's error code and end offset."""
-    return {
-        TopicPartition(topic.topic, part.partition): (
-            part.error_code,
-            EpochEndOffset(part.leader_epoch, part.end_offset),
-        )
-        for topic in response.topics
-        for part in topic.partitions
-    }
 
 
 def validation_outcome(

@@ -9,8 +9,13 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.fetch_plan import SHORT_WAIT, build_fetch_request, make_plan
-from asyncgroup.consumer.fetch_session import TOPIC_ID_VERSION, PartitionData, SessionRequest
+from asyncgroup.consumer.broker_partitions import SHORT_WAIT, make_plan
+from asyncgroup.consumer.fetch_session import (
+    TOPIC_ID_VERSION,
+    PartitionData,
+    SessionRequest,
+    build_fetch_request,
+)
 from asyncgroup.consumer.fetch_state import FetchPosition
 from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.model import TopicPartition

@@ -11,6 +11,7 @@ import pytest
 from asyncgroup.cluster.backoff import Backoff
 from asyncgroup.cluster.metadata import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
 from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.broker_partitions import EXPRESS_LANE, MAIN_LANE, SHORT_WAIT, FetchPlan
 from asyncgroup.consumer.fetch_outcome import (
     Diverged,
     EpochEndOffset,
@@ -23,7 +24,6 @@ from asyncgroup.consumer.fetch_outcome import (
     ReadReplica,
     Retriable,
 )
-from asyncgroup.consumer.fetch_plan import EXPRESS_LANE, MAIN_LANE, SHORT_WAIT, FetchPlan
 from asyncgroup.consumer.fetch_scheduler import FetchScheduler
 from asyncgroup.consumer.fetch_state import NO_NODE, FetchState
 from asyncgroup.consumer.list_offsets import EARLIEST, LATEST, ListedOffset, ListOffsetsResult

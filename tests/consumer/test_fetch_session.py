@@ -11,13 +11,13 @@ from hypothesis import given, settings, strategies as st
 
 from asyncgroup.broker.log.fetch_sessions import FetchPartitionData, FetchSessions
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.fetch_plan import build_fetch_request
 from asyncgroup.consumer.fetch_session import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     FetchSession,
     PartitionData,
     SessionRequest,
+    build_fetch_request,
     sessionless_request,
 )
 from asyncgroup.errors import ErrorCode, ProtocolError

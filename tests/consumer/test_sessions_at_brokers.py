@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster, Exchange
-from asyncgroup.consumer.fetch_plan import SHORT_WAIT
+from asyncgroup.consumer.broker_partitions import SHORT_WAIT
 from asyncgroup.consumer.fetch_session import FINAL_EPOCH, INITIAL_EPOCH
 from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import ErrorCode

@@ -9,8 +9,12 @@ from typing import Final, TypeAlias
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.fetch_plan import build_fetch_request
-from asyncgroup.consumer.fetch_session import TOPIC_ID_VERSION, PartitionData, sessionless_request
+from asyncgroup.consumer.fetch_session import (
+    TOPIC_ID_VERSION,
+    PartitionData,
+    build_fetch_request,
+    sessionless_request,
+)
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.source.driver.limits import BytesPerOffset

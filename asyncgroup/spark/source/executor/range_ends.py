@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.consumer.fetch_requests import send_epoch_request
 from asyncgroup.consumer.partition import TopicPartitionState
-from asyncgroup.consumer.validation import PositionCheck
+from asyncgroup.consumer.validation import PositionCheck, send_epoch_request
 from asyncgroup.errors import BrokerError, ErrorCode, UnsupportedVersionError
 
 __all__ = ["leaders_end"]

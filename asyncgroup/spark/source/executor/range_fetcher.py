@@ -14,16 +14,16 @@ from typing import Any, Final
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.broker_partitions import BrokerPartitions
+from asyncgroup.consumer.broker_partitions import MAIN_LANE, BrokerPartitions, FetchPlan
+from asyncgroup.consumer.broker_task import send_fetch, validate_positions
 from asyncgroup.consumer.fetch_outcome import FetchAction, FetchOutcomes, fetch_action
-from asyncgroup.consumer.fetch_plan import MAIN_LANE, FetchPlan
-from asyncgroup.consumer.fetch_requests import look_up_offsets, send_fetch, validate_positions
-from asyncgroup.consumer.fetch_scheduler import FetchScheduler, Validation
-from asyncgroup.consumer.list_offsets import is_retriable_error
+from asyncgroup.consumer.fetch_scheduler import FetchScheduler
+from asyncgroup.consumer.list_offsets import is_retriable_error, list_offsets_once
 from asyncgroup.consumer.offset_resets import OffsetLookup
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.partition_states import PartitionStates
 from asyncgroup.consumer.resets import LogRange, wall_clock
+from asyncgroup.consumer.validation import Validation
 from asyncgroup.errors import AsyncGroupError, RequestTimedOut
 from asyncgroup.lifecycle import cancel_and_wait
 from asyncgroup.model import TopicPartition
@@ -235,8 +235,7 @@ class RangeFetcher:
     async def _fetch(self, broker: BrokerPartitions, plan: FetchPlan) -> None:
         try:
             timeout = max(LOST_PATIENCE, self._config.request_timeout)
-            response = await send_fetch(self._cluster, broker, plan, self._config, lane=LANE, timeout=timeout)
-            outcomes = broker.read_response(plan, response, self._config)
+            outcomes = await send_fetch(self._cluster, broker, plan, self._config, lane=LANE, timeout=timeout)
         except AsyncGroupError as error:
             self._fetch_failed(broker, plan, error)
         except Exception as error:  # noqa: BLE001  raised by `raise_failure`
@@ -305,9 +304,10 @@ class RangeFetcher:
         await asyncio.gather(*(self._look_up(lookup) for lookup in lookups))
 
     async def _look_up(self, lookup: OffsetLookup) -> None:
-        _seeks, starts, ends = await look_up_offsets(
-            self._cluster, self._scheduler, lookup, "read_uncommitted", self._time
-        )
+        requests = (list_offsets_once(self._cluster, wanted) for wanted in lookup.requests)
+        answers = await asyncio.gather(*requests)
+        self._scheduler.resets.apply(lookup, answers, self._time())
+        _seeks, starts, ends = answers
         for tp in starts.listed.keys() & ends.listed.keys():
             self.log_ranges[tp] = LogRange(starts.listed[tp].offset, ends.listed[tp].offset)
 
