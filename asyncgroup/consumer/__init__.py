@@ -30,9 +30,8 @@ from typing import TYPE_CHECKING
 from asyncgroup.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from asyncgroup.consumer.consumer import Consumer
+    from asyncgroup.consumer.consumer import Consumer, OffsetAndTimestamp
     from asyncgroup.consumer.interceptors import Interceptor
-    from asyncgroup.consumer.offset_lookups import OffsetAndTimestamp
     from asyncgroup.consumer.partition_consumer import PartitionConsumer
 
 __all__ = ["Consumer", "Interceptor", "OffsetAndTimestamp", "PartitionConsumer"]
@@ -40,7 +39,7 @@ __all__ = ["Consumer", "Interceptor", "OffsetAndTimestamp", "PartitionConsumer"]
 _HOMES = {
     "Consumer": "consumer",
     "Interceptor": "interceptors",
-    "OffsetAndTimestamp": "offset_lookups",
+    "OffsetAndTimestamp": "consumer",
     "PartitionConsumer": "partition_consumer",
 }
 """The module of each public name."""

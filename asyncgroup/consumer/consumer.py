@@ -3,36 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from types import TracebackType
-from typing import Self
+from typing import Final, NamedTuple, Self
 
-from asyncgroup.checks import check_group_id
+from asyncgroup.checks import check_group_id, check_topic
 from asyncgroup.cluster import Cluster, as_cluster, client_of
 from asyncgroup.cluster.connection_pool import CONTROL
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetcher import Fetcher
 from asyncgroup.consumer.interceptors import Interceptor, Interceptors
-from asyncgroup.consumer.list_offsets import EARLIEST, LATEST
-from asyncgroup.consumer.offset_lookups import (
-    OffsetAndTimestamp,
+from asyncgroup.consumer.list_offsets import (
+    EARLIEST,
+    LATEST,
+    MillisClock,
+    StartOffset,
+    find_start,
     look_up_offsets,
-    partitions_of,
-    timestamps_of,
+    parse_start,
+    wall_clock,
 )
 from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
-from asyncgroup.consumer.resets import MillisClock, StartOffset, find_start, parse_start, wall_clock
 from asyncgroup.errors import BrokerError, ClosedError, ConfigError, ErrorCode
 from asyncgroup.lifecycle import BackgroundTasks, copy_error
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
 from asyncgroup.offsets.partition_offsets import CommittedOffset
 
-__all__ = ["Consumer"]
-
+__all__ = ["Consumer", "OffsetAndTimestamp"]
 
 _NUMBERS = count(1)
+_PARTITION: Final = 'as ("orders", 0)'
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """The first record at or after a time; Java's class of the same name."""
+
+    offset: int
+    timestamp: int
+    """In ms since 1970."""
+    leader_epoch: int = -1
+    """The leader epoch of the record's batch; -1 if unknown."""
+
+    @property
+    def time(self) -> datetime:
+        """The timestamp as an aware datetime in UTC."""
+        return _EPOCH + timedelta(milliseconds=self.timestamp)
 
 
 class Consumer:
@@ -174,7 +192,7 @@ class Consumer:
         Raises OffsetLookupError with an error for each partition that failed (for example one that does not exist),
         ConfigError for an invalid topic name, TransportError, ClosedError.
         """
-        return await self._listed(dict.fromkeys(partitions_of(partitions), EARLIEST))
+        return await self._listed(dict.fromkeys(_partitions_of(partitions), EARLIEST))
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition | tuple[str, int]]
@@ -183,7 +201,7 @@ class Consumer:
 
         With `isolation_level="read_committed"` that is the last stable offset. Raises as `beginning_offsets`.
         """
-        return await self._listed(dict.fromkeys(partitions_of(partitions), LATEST))
+        return await self._listed(dict.fromkeys(_partitions_of(partitions), LATEST))
 
     async def offsets_for_times(
         self, times: Mapping[TopicPartition | tuple[str, int], datetime | int]
@@ -193,8 +211,8 @@ class Consumer:
         Times are datetimes with a time zone, or ms since 1970 as in `Record.timestamp`. As Java's `offsetsForTimes`.
         Raises ConfigError for other values, and as `beginning_offsets`.
         """
-        wanted = timestamps_of(times)
-        partitions_of(wanted)
+        wanted = _timestamps_of(times)
+        _partitions_of(wanted)
         self._check_open()
         found = await look_up_offsets(self._client, wanted, self.config.isolation_level)
         return {tp: None if found[tp].offset < 0 else OffsetAndTimestamp(*found[tp]) for tp in wanted}
@@ -208,7 +226,7 @@ class Consumer:
         ConfigError for an invalid group id or topic, BrokerError naming group and partition, TransportError, ClosedError.
         """
         check_group_id(group_id)
-        wanted = None if partitions is None else partitions_of(partitions)
+        wanted = None if partitions is None else _partitions_of(partitions)
         self._check_open()
         if wanted == []:
             return {}
@@ -265,3 +283,42 @@ class Consumer:
         """Raise the error of a failed background task to all readers: no more records will arrive."""
         for consumer in self._partitions.values():
             partition_of(consumer).fail(copy_error(error))
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+
+
+def _partitions_of(partitions: object) -> list[TopicPartition]:
+    """Return the partitions, each once; raise ConfigError for values that are not partitions, and for invalid topics."""
+    if isinstance(partitions, str) or not isinstance(partitions, Iterable):
+        raise ConfigError("partitions", partitions, f"several partitions {_PARTITION}")
+    wanted = dict.fromkeys(_partition_of(place) for place in partitions)
+    for topic in {tp.topic for tp in wanted}:
+        check_topic(topic)
+    return list(wanted)
+
+
+def _partition_of(place: object) -> TopicPartition:
+    """Return a topic's name and a partition's number as a TopicPartition; raise ConfigError for other values."""
+    match place:
+        case (str() as topic, int() as number) if 0 <= number < 1 << 31:
+            return TopicPartition(topic, number)
+    raise ConfigError("partition", place, f"a partition {_PARTITION}")
+
+
+def _timestamps_of(
+    times: Mapping[TopicPartition | tuple[str, int], datetime | int],
+) -> dict[TopicPartition, int]:
+    """Return each partition's time in ms since 1970; raise ConfigError for other values and for naive datetimes."""
+    found = {}
+    for place, when in times.items():
+        tp = _partition_of(place)
+        if isinstance(when, datetime) and when.utcoffset() is not None:
+            timestamp = parse_start(when, wall_clock).timestamp
+        else:
+            timestamp = when if isinstance(when, int) and not isinstance(when, bool) and when >= 0 else None
+        if timestamp is None:
+            allowed = "a datetime with a time zone, or ms since 1970 (0 or more)"
+            raise ConfigError(f"the time of {tp}", when, allowed)
+        found[tp] = timestamp
+    return found

@@ -33,10 +33,10 @@ from asyncgroup.consumer.fetch_outcome import (
     TooLarge,
 )
 from asyncgroup.consumer.fetch_state import FetchState
-from asyncgroup.consumer.offset_resets import OffsetResets
+from asyncgroup.consumer.list_offsets import MillisClock
+from asyncgroup.consumer.offset_resets import OffsetResets, out_of_range_policy
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.partition_states import NEVER, PartitionStates
-from asyncgroup.consumer.resets import MillisClock, out_of_range_policy
 from asyncgroup.consumer.validation import PositionCheck, Validation, complete_validation, validation_outcome
 from asyncgroup.errors import (
     AuthenticationError,

@@ -1,13 +1,31 @@
-"""Look up offsets by name or time: one ListOffsets request per leader, for any number of partitions."""
+"""Offsets by name or time: the start offsets that a user may give, and their lookup with ListOffsets.
+
+One request per leader for any number of partitions. The names are those of `auto.offset.reset`: `earliest`, `latest`, and
+by duration (KIP-1106).
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Final, Literal, NamedTuple, TypeAlias
+import logging
+import operator
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from asyncgroup.checks import check_offset
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, TransportError
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.errors import (
+    AsyncGroupError,
+    BrokerError,
+    ConfigError,
+    ErrorCode,
+    OffsetLookupError,
+    OffsetOutOfRangeError,
+    TransportError,
+)
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
@@ -18,10 +36,21 @@ __all__ = [
     "Isolation",
     "ListOffsetsResult",
     "ListedOffset",
+    "MillisClock",
+    "Start",
+    "StartOffset",
+    "find_start",
     "is_retriable_error",
     "list_offsets",
     "list_offsets_once",
+    "look_up_offsets",
+    "parse_start",
+    "resolve_start_offsets",
+    "timestamp_of",
+    "wall_clock",
 ]
+
+_log = logging.getLogger("asyncgroup.consumer")
 
 LATEST: Final = -1
 """Requests the log's end instead of a timestamp."""
@@ -34,6 +63,122 @@ Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
 ISOLATION_LEVELS: Final[Mapping[str, int]] = {"read_uncommitted": 0, "read_committed": 1}
 """Kafka's numbers for the isolation levels (KIP-98)."""
+
+MillisClock: TypeAlias = Callable[[], int]
+"""Returns the time of day in ms since 1970, as in record timestamps."""
+
+StartOffset: TypeAlias = int | Literal["earliest", "latest"] | datetime | timedelta
+"""Where to begin: an offset, the log's start or end, the first record at or after a time, or the first record not older
+than a duration."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_NAMED: Final = {"earliest": EARLIEST, "latest": LATEST}
+_ALLOWED: Final = (
+    "an offset (0 or more), 'earliest', 'latest', a datetime with a time zone, or a timedelta (the first record not "
+    "older than that)"
+)
+
+
+# --- start offsets ---------------------------------------------------------------------------------------------------
+
+
+def wall_clock() -> int:
+    """Return the system's time of day in ms. It only turns durations into timestamps, as in Java; no wait depends on it."""
+    return time.time_ns() // 1_000_000
+
+
+class Start(NamedTuple):
+    """An offset, or the timestamp to look up with ListOffsets."""
+
+    offset: int
+    """-1 if `timestamp` has to be looked up."""
+    timestamp: int | None = None
+    """In ms, or `EARLIEST` or `LATEST`."""
+
+
+def timestamp_of(policy: Literal["earliest", "latest"] | timedelta, clock: MillisClock) -> int:
+    """Return the timestamp to send in ListOffsets: `EARLIEST`, `LATEST`, or the time a duration ago, in ms.
+
+    As `AutoOffsetResetStrategy.timestamp` in Kafka; a duration that reaches back before 1970 means 1970.
+    """
+    if isinstance(policy, timedelta):
+        return max(0, clock() - policy // _MILLISECOND)
+    return _NAMED[policy]
+
+
+def parse_start(where: Any, clock: MillisClock) -> Start:
+    """Parse a start offset given by a user; raise ConfigError if it is not a `StartOffset`."""
+    if isinstance(where, str):
+        if where in _NAMED:
+            return Start(-1, _NAMED[where])
+    elif isinstance(where, datetime):
+        if where.tzinfo is not None and where.utcoffset() is not None:
+            # round up: a record of the millisecond that has begun may be older than the given time
+            return Start(-1, max(0, -((_EPOCH - where) // _MILLISECOND)))
+        raise ConfigError("offset", where, f"{_ALLOWED}; this datetime has no time zone: where.astimezone()?")
+    elif isinstance(where, timedelta):
+        if where > timedelta():
+            return Start(-1, timestamp_of(where, clock))
+    elif not isinstance(where, bool) and hasattr(where, "__index__") and operator.index(where) >= 0:
+        return Start(check_offset(where))
+    hint = "; a time is given as a datetime" if isinstance(where, float) else ""
+    raise ConfigError("offset", where, _ALLOWED + hint)
+
+
+async def find_start(
+    cluster: ClusterClient,
+    tp: TopicPartition,
+    where: StartOffset,
+    config: ConsumerConfig,
+    clock: MillisClock = wall_clock,
+) -> int:
+    """Return the offset that `where` stands for; a number is returned unchanged, without a request.
+
+    Raises ConfigError if `where` is not a `StartOffset`, BrokerError, TransportError.
+    """
+    wanted = parse_start(where, clock)
+    if wanted.timestamp is None:
+        return wanted.offset
+    return (await list_offsets(cluster, {tp: wanted.timestamp}, config.isolation_level))[tp]
+
+
+async def resolve_start_offsets(
+    cluster: ClusterClient,
+    partitions: Iterable[TopicPartition],
+    committed: Mapping[TopicPartition, int],
+    config: ConsumerConfig,
+    *,
+    earliest_for: Collection[TopicPartition] = (),
+    reader: str = "this consumer",
+    clock: MillisClock = wall_clock,
+) -> dict[TopicPartition, int]:
+    """Return where each partition begins: at its committed offset, or by the policy `auto_offset_reset`.
+
+    Sends one ListOffsets request to each leader of a partition without a committed offset (and a second one for those whose
+    duration reaches past the last record). Committed offsets are not checked: one outside its log shows at the first fetch.
+    The partitions `earliest_for` begin at the log's start under every policy: they were added after their topic was
+    subscribed, and no record of them may be missed.
+
+    Raises OffsetOutOfRangeError for policy `error`, naming `reader` and the partitions; BrokerError, TransportError.
+    """
+    wanted, earliest = list(partitions), frozenset(earliest_for)
+    policy = config.auto_offset_reset
+    missing = [tp for tp in wanted if tp not in committed]
+    by_policy = [tp for tp in missing if tp not in earliest]
+    if policy == "error":
+        if by_policy:
+            names = ", ".join(map(str, by_policy))
+            raise OffsetOutOfRangeError(f"{reader} has no committed offset for {names}")
+        timestamp = EARLIEST
+    else:
+        timestamp = timestamp_of(policy, clock)
+    asked = {tp: EARLIEST if tp in earliest else timestamp for tp in missing}
+    found = await list_offsets(cluster, asked, config.isolation_level) if asked else {}
+    return {tp: committed[tp] if tp in committed else found[tp] for tp in wanted}
+
+
+# --- lookups ---------------------------------------------------------------------------------------------------------
 
 
 class ListedOffset(NamedTuple):
@@ -93,6 +238,56 @@ async def list_offsets(
         else:
             raise problem
     return found
+
+
+async def look_up_offsets(
+    cluster: ClusterClient, wanted: Mapping[TopicPartition, int], isolation: Isolation
+) -> dict[TopicPartition, ListedOffset]:
+    """Look up each partition at `EARLIEST`, `LATEST` or a timestamp in ms; the offset is -1 without such a record.
+
+    `isolation` decides where logs end. Retriable errors are retried `metadata_retry_max` times.
+    Raises OffsetLookupError with an error for each partition that failed, TransportError if no broker answers.
+    """
+    found: dict[TopicPartition, ListedOffset] = {}
+    final: dict[TopicPartition, AsyncGroupError] = {}  # errors that are not retriable
+    left, backoff = dict(wanted), cluster.backoff()
+    topics = sorted({tp.topic for tp in wanted})
+    with cluster.tracking(topics):
+        if any(cluster.view.leader(tp) < 0 for tp in left):
+            await cluster.refresh()
+        while left:
+            answer = await list_offsets_once(cluster, left, isolation, or_end=False)
+            found |= answer.listed
+            problems = {tp: _problem(cluster, tp, error) for tp, error in answer.problems.items()}
+            final |= {tp: error for tp, error in problems.items() if not is_retriable_error(error)}
+            left = {tp: wanted[tp] for tp in problems if tp not in final}
+            if left and backoff.failures >= cluster.config.metadata_retry_max:
+                raise OffsetLookupError(final | problems)
+            if left:
+                await asyncio.sleep(backoff.next())
+                await _refresh(cluster)
+    if final:
+        raise OffsetLookupError(final)
+    return found
+
+
+def _problem(cluster: ClusterClient, tp: TopicPartition, error: AsyncGroupError) -> AsyncGroupError:
+    """Return the error to report for a partition: without a leader, the metadata may show that it does not exist."""
+    if cluster.view.leader(tp) >= 0:
+        return error
+    topic = cluster.view.topics.get(tp.topic)
+    if topic is not None and topic.error_code:
+        return BrokerError(topic.error_code, f"offset of {tp}")
+    if topic is None or tp.partition not in topic.partitions:
+        return BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"offset of {tp}", "it does not exist")
+    return error
+
+
+async def _refresh(cluster: ClusterClient) -> None:
+    try:
+        await cluster.refresh()
+    except AsyncGroupError as error:
+        _log.debug("metadata refresh failed: %s", error)
 
 
 async def list_offsets_once(

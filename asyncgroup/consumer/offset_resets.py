@@ -1,4 +1,4 @@
-"""Offset resets: the ListOffsets lookups of partitions in AwaitReset as values, and what their answers mean. Pure state.
+"""Offset resets and seeks by name or time: the lookups of partitions in AwaitReset, and what their answers mean. Pure state.
 
 A broker that lost the end of its logs makes all its partitions out of range at once (sarama #2342): they are looked up in
 one request, and partitions of one broker never wait for another broker.
@@ -9,26 +9,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from asyncgroup.cluster.metadata import ClusterView
-from asyncgroup.config import ConsumerConfig
+from asyncgroup.config import AutoOffsetReset, ConsumerConfig
 from asyncgroup.consumer.fetch_state import FetchState
-from asyncgroup.consumer.list_offsets import EARLIEST, LATEST, ListOffsetsResult, is_retriable_error
-from asyncgroup.consumer.partition import TopicPartitionState
-from asyncgroup.consumer.partition_states import NEVER, PartitionStates
-from asyncgroup.consumer.resets import (
-    LogRange,
+from asyncgroup.consumer.list_offsets import (
+    EARLIEST,
+    LATEST,
+    ListOffsetsResult,
     MillisClock,
-    out_of_range_error,
-    out_of_range_policy,
+    is_retriable_error,
     parse_start,
     timestamp_of,
 )
+from asyncgroup.consumer.partition import TopicPartitionState
+from asyncgroup.consumer.partition_states import NEVER, PartitionStates
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, OffsetOutOfRangeError
 from asyncgroup.model import TopicPartition
 
-__all__ = ["OffsetLookup", "OffsetResets"]
+__all__ = ["LogRange", "OffsetLookup", "OffsetResets", "out_of_range_error", "out_of_range_policy"]
 
 _log = logging.getLogger("asyncgroup.consumer")
 
@@ -46,29 +46,30 @@ class OffsetLookup(NamedTuple):
     duration, the offset at that time."""
 
 
-class SeekTo(NamedTuple):
-    """The offset of a seek by name or time."""
+class LogRange(NamedTuple):
+    """The offsets of a log."""
 
-    offset: int
+    start: int
+    """The log start offset."""
+    end: int
+    """The offset after the last readable record."""
 
-
-class ResetTo(NamedTuple):
-    """Where reading continues instead of at an offset that is not in the log."""
-
-    offset: int
-    log_end: int
-    error: OffsetOutOfRangeError
-    """To be reported."""
+    def __str__(self) -> str:
+        return f"{self.start}..{self.end}"
 
 
-class LookupFailed(NamedTuple):
-    """No position was found."""
+def out_of_range_policy(config: ConsumerConfig) -> AutoOffsetReset:
+    """Return the policy for an offset that is not in the log: `out_of_range_reset`, else `auto_offset_reset`."""
+    policy = config.out_of_range_reset
+    return config.auto_offset_reset if policy is None else policy
 
-    error: AsyncGroupError
-    retriable: bool
 
-
-LookupOutcome: TypeAlias = SeekTo | ResetTo | LookupFailed
+def out_of_range_error(
+    tp: TopicPartition, offset: int, log: LogRange, reset_to: int | None = None
+) -> OffsetOutOfRangeError:
+    """Return the error for an offset outside the log; `reset_to` is the offset chosen by the policy."""
+    text = f"{tp}: offset {offset} is not in the log, which holds {log}"
+    return OffsetOutOfRangeError(text if reset_to is None else f"{text}; continuing at {reset_to}")
 
 
 class OffsetResets:
@@ -128,24 +129,43 @@ class OffsetResets:
         answers: Sequence[ListOffsetsResult],
         now: float,
     ) -> None:
-        match _lookup_outcome(partition, lookup, answers, self._config):
-            case SeekTo(offset):
-                partition.seek_to(offset)
-            case ResetTo(offset, log_end, error):
-                _log.warning("%s", error)
-                partition.reset(offset, log_end)
-                self._states.report([partition], error)
-            case LookupFailed(error, retriable=True):
-                self._is_stale = True
-                self._states.report([partition], error)
-                pause = self._states.record_failure(partition, error)
-                self._states.enter(partition, FetchState.AWAIT_RESET, now + pause)
+        """Continue where the answers to a lookup's requests say; the partition's version has not changed since."""
+        tp, policy = partition.tp, out_of_range_policy(self._config)
+        is_seek = tp in lookup.requests[0]
+        answers = answers[:1] if is_seek else answers[1:]
+        if problems := [found.problems[tp] for found in answers if tp in found.problems]:
+            # an error that is not retriable first
+            self._lookup_failed(partition, min(problems, key=is_retriable_error), now)
+            return
+        start, *others = (found.listed[tp].offset for found in answers)
+        if is_seek:
+            partition.seek_to(start)
+        else:
+            end, *at_time = others
+            log, offset = LogRange(start, end), partition.fetch_offset
+            if policy == "error":
+                self._states.raise_to_reader(partition, out_of_range_error(tp, offset, log), now)
                 return
-            case LookupFailed(error):
-                partition.seek_target = None
-                self._states.raise_to_reader(partition, error, now)
-                return
+            target = start if policy == "earliest" else end
+            for found_at_time in at_time:
+                # the three lookups ran concurrently, and the log may have changed between them
+                target = min(max(start, found_at_time), end)
+            error = out_of_range_error(tp, offset, log, target)
+            _log.warning("%s", error)
+            partition.reset(target, end)
+            self._states.report([partition], error)
         self._states.assign(partition, now)
+
+    def _lookup_failed(self, partition: TopicPartitionState, error: AsyncGroupError, now: float) -> None:
+        """Look up again after a pause, or raise the error to the reader, who continues at the old position."""
+        if not is_retriable_error(error):
+            partition.seek_target = None
+            self._states.raise_to_reader(partition, error, now)
+            return
+        self._is_stale = True
+        self._states.report([partition], error)
+        pause = self._states.record_failure(partition, error)
+        self._states.enter(partition, FetchState.AWAIT_RESET, now + pause)
 
 
 def _plan_lookups(
@@ -171,38 +191,3 @@ def _plan_lookup(
     by_time = [timestamp_of(policy, clock)] if isinstance(policy, timedelta) else []
     requests = [seeks, *(dict.fromkeys(resets, timestamp) for timestamp in (EARLIEST, LATEST, *by_time))]
     return OffsetLookup({partition: partition.version for partition in partitions}, requests)
-
-
-def _lookup_outcome(
-    partition: TopicPartitionState,
-    lookup: OffsetLookup,
-    answers: Sequence[ListOffsetsResult],
-    config: ConsumerConfig,
-) -> LookupOutcome:
-    """Return what the answers to a lookup's requests mean for one of its partitions, whose version has not changed."""
-    tp = partition.tp
-    is_seek = tp in lookup.requests[0]
-    answers = answers[:1] if is_seek else answers[1:]
-    if error := _error(tp, answers):
-        return LookupFailed(error, is_retriable_error(error))
-    if is_seek:
-        return SeekTo(answers[0].listed[tp].offset)
-    start, end, *at_time = (found.listed[tp].offset for found in answers)
-    log, offset = LogRange(start, end), partition.fetch_offset
-    policy = out_of_range_policy(config)
-    if policy == "error":
-        return LookupFailed(out_of_range_error(tp, offset, log), retriable=False)
-    target = start if policy == "earliest" else end
-    for found_at_time in at_time:
-        # the three lookups ran concurrently, and the log may have changed between them
-        target = min(max(start, found_at_time), end)
-    return ResetTo(target, end, out_of_range_error(tp, offset, log, target))
-
-
-def _error(tp: TopicPartition, answers: Sequence[ListOffsetsResult]) -> AsyncGroupError | None:
-    """Return the error of a partition's lookups, if any; one that is not retriable first."""
-    return min(
-        (found.problems[tp] for found in answers if tp in found.problems),
-        key=is_retriable_error,
-        default=None,
-    )

@@ -18,7 +18,7 @@ from asyncgroup.consumer.error_stream import ErrorStream
 from asyncgroup.consumer.fetch_outcome import FetchedRecords
 from asyncgroup.consumer.fetch_state import NO_NODE, FetchFailures, FetchPosition, FetchState, PartitionBudget
 from asyncgroup.consumer.interceptors import Interceptors
-from asyncgroup.consumer.resets import StartOffset
+from asyncgroup.consumer.list_offsets import StartOffset
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import Record, TopicPartition

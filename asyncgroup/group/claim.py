@@ -10,8 +10,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 from asyncgroup.checks import check_metadata
+from asyncgroup.consumer.list_offsets import StartOffset
 from asyncgroup.consumer.partition_consumer import Batches, PartitionConsumer, partition_of
-from asyncgroup.consumer.resets import StartOffset
 from asyncgroup.errors import ConfigError, SessionEnd
 from asyncgroup.model import Batch, Record, TopicPartition
 from asyncgroup.offsets import PartitionMarks

@@ -14,8 +14,8 @@ from asyncgroup.consumer.fetch_session import FetchSession
 from asyncgroup.consumer.fetch_state import Budget
 from asyncgroup.consumer.fetcher import Fetcher
 from asyncgroup.consumer.interceptors import Interceptors
+from asyncgroup.consumer.list_offsets import resolve_start_offsets
 from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
-from asyncgroup.consumer.resets import resolve_start_offsets
 from asyncgroup.errors import BrokerError
 from asyncgroup.group.claim import Claim, ClaimState
 from asyncgroup.group.membership import HeartbeatStatus

@@ -12,17 +12,16 @@ from hypothesis import given, strategies as st
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.list_offsets import EARLIEST, LATEST
-from asyncgroup.consumer.resets import (
-    LogRange,
+from asyncgroup.consumer.list_offsets import (
+    EARLIEST,
+    LATEST,
     Start,
-    out_of_range_error,
-    out_of_range_policy,
     parse_start,
     resolve_start_offsets,
     timestamp_of,
     wall_clock,
 )
+from asyncgroup.consumer.offset_resets import LogRange, out_of_range_error, out_of_range_policy
 from asyncgroup.errors import ConfigError, OffsetOutOfRangeError
 from asyncgroup.model import TopicPartition
 from tests.consumer.brokers import fill

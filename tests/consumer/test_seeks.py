@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.consumer.list_offsets import StartOffset
 from asyncgroup.consumer.partition_consumer import partition_of
-from asyncgroup.consumer.resets import StartOffset
 from asyncgroup.errors import BrokerError, ConfigError, ErrorCode
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import append

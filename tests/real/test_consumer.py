@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from asyncgroup import Cluster, Consumer, ConsumerConfig, TopicPartition
-from asyncgroup.consumer.resets import StartOffset, wall_clock
+from asyncgroup.consumer.list_offsets import StartOffset, wall_clock
 from asyncgroup.errors import OffsetOutOfRangeError, TransportError
 from asyncgroup.producer import Producer
 from asyncgroup.testing.apache_kafka import ApacheKafka

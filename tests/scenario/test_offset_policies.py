@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from asyncgroup import Claim, Session
-from asyncgroup.consumer.resets import wall_clock
+from asyncgroup.consumer.list_offsets import wall_clock
 from asyncgroup.errors import BrokerError, ErrorCode, OffsetOutOfRangeError, RetriesExhausted
 from asyncgroup.producer import Producer
 from tests.scenario.support import WorkHandler, member, running

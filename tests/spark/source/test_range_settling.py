@@ -10,7 +10,7 @@ import pytest
 from asyncgroup.columns import RecordColumns
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_outcome import EpochEndOffset, FetchedRecords
-from asyncgroup.consumer.resets import LogRange
+from asyncgroup.consumer.offset_resets import LogRange
 from asyncgroup.consumer.validation import complete_validation
 from asyncgroup.errors import (
     BrokerError,

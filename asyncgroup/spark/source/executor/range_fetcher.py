@@ -18,11 +18,10 @@ from asyncgroup.consumer.broker_partitions import MAIN_LANE, BrokerPartitions, F
 from asyncgroup.consumer.broker_task import send_fetch, validate_positions
 from asyncgroup.consumer.fetch_outcome import FetchAction, FetchOutcomes, fetch_action
 from asyncgroup.consumer.fetch_scheduler import FetchScheduler
-from asyncgroup.consumer.list_offsets import is_retriable_error, list_offsets_once
-from asyncgroup.consumer.offset_resets import OffsetLookup
+from asyncgroup.consumer.list_offsets import is_retriable_error, list_offsets_once, wall_clock
+from asyncgroup.consumer.offset_resets import LogRange, OffsetLookup
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.partition_states import PartitionStates
-from asyncgroup.consumer.resets import LogRange, wall_clock
 from asyncgroup.consumer.validation import Validation
 from asyncgroup.errors import AsyncGroupError, RequestTimedOut
 from asyncgroup.lifecycle import cancel_and_wait

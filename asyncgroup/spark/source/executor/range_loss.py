@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncgroup.consumer.resets import LogRange
+from asyncgroup.consumer.offset_resets import LogRange
 from asyncgroup.errors import LogTruncatedError, OffsetOutOfRangeError, TopicRecreatedError
 from asyncgroup.spark.source.errors import could_not_read_offset_range, report_data_loss
 from asyncgroup.spark.source.executor.range_progress import RangeProgress
