@@ -8,19 +8,19 @@ interceptors and hand the records out.
   fetch; one whose reader takes no record for `max_processing_time` is `stalled` until half of its share is free.
 - A partition is in one `FetchState`. Failed fetches are retried without end, with growing pauses for each partition.
   Errors that the client recovers from are reported to `errors()` or logged, others are raised by the iterator once.
-- Decisions are synchronous and get the time; only `fetcher`, `broker_task`, `partition_consumer` and `merged_reader` wait.
+- Decisions are synchronous and get the time; waiting is in `fetcher`, `broker_task`, `partition_consumer`, `merged_reader`,
+  and in the requests of `list_offsets` and `validation`.
 
 The modules:
 
-- `partition` is a partition's private state (with `fetch_state`, `fetch_position`, `buffer`, `decoding`, `aborted`,
-  `lazy_records`, `stall_check`), `budget` what it may hold, `partition_consumer` the public object over it, with
-  `interceptors`; `merged_reader` and `ready_queue` read several partitions as one.
-- `fetch_scheduler` plans requests and applies outcomes, on the states of `partition_states` (with `retries` and
-  `leader_watch`) and for each broker on `broker_partitions` (`fetch_plan`, `fetch_session`).
+- `partition` is a partition's private state (with `buffer`, `decoding`, and the parts in `fetch_state`), `partition_consumer`
+  the public object over it, with `interceptors` and the streams of `error_stream`; `merged_reader` reads several as one.
+- `fetch_scheduler` plans requests and applies outcomes, on the states of `partition_states` (with `retries`) and for each
+  broker on `broker_partitions` (with `fetch_session`).
 - `fetch_outcome` says what a response means for each partition, `validation` what an epoch's end means (KIP-320),
-  `offset_resets` (`resets`, `list_offsets`) where reading continues if a position is not in the log.
-- `fetcher` and `broker_task` send the requests (`fetch_requests`) and wait; Spark's range reader has tasks of its own.
-- `offset_lookups` implements the offset lookups of `consumer`.
+  `offset_resets` where reading continues if a position is not in the log.
+- `fetcher` and `broker_task` send the requests and wait; Spark's range reader has tasks of its own.
+- `list_offsets` looks up offsets by name or time.
 """
 
 from __future__ import annotations

@@ -169,15 +169,14 @@ class BrokerPartitions:
         partition.node_id = self.node_id
         self._partitions[partition.tp] = partition
 
-    def remove(self, partition: TopicPartitionState) -> bool:
-        """Fetch a partition no longer; return False if it is not fetched from this broker."""
-        if self._partitions.get(partition.tp) is not partition:
-            return False
+    def remove(self, partition: TopicPartitionState) -> None:
+        """Fetch a partition no longer, if it is fetched from this broker."""
+        if not self.has(partition):
+            return
         del self._partitions[partition.tp]
         self._in_flight.pop(partition.tp, None)
         partition.node_id = NO_NODE
         partition.reserved = 0
-        return True
 
     def has(self, partition: TopicPartitionState) -> bool:
         """Return whether a partition is fetched from this broker."""
@@ -224,7 +223,7 @@ class BrokerPartitions:
         if self._main_wait <= SHORT_WAIT:
             # leave the partitions that wait for the next main fetch alone, unless a seek has moved them since
             idle = [partition for partition in idle if self._skipped.get(partition.tp) != partition.version]
-        return idle, max_wait
+        return idle, min(max_wait, SHORT_WAIT)
 
     def _is_in_flight(self, partition: TopicPartitionState) -> bool:
         """Return whether a partition is in flight at its current position; a fetch from before a seek does not count."""

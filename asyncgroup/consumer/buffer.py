@@ -114,10 +114,6 @@ class RecordBuffer:
         self._floor = offset  # records below this offset are not handed out
         self.batches_read += 1
 
-    def drop(self) -> None:
-        """Drop all buffered records; the position stays."""
-        self.seek(self.position)
-
     def skip_to(self, offset: int) -> None:
         """Fetch from a later offset next; buffered records are kept."""
         self.fetch_offset = offset
@@ -177,15 +173,6 @@ class RecordBuffer:
                 self.records_end = max(self.records_end, end)
             self.fetch_offset = end
             self.fetched_epoch = batch.leader_epoch  # -1 in magic 0 and 1
-
-    def pop(self) -> Record | None:
-        """Return the next record of the front batch; None if it has no more (call `advance` then)."""
-        if not self.decoded:
-            return None
-        record = self.decoded.pop()
-        if not self.decoded:
-            self.release()
-        return record
 
     def release(self) -> None:
         """Stop counting the front batch's bytes: its last record was handed out."""

@@ -19,7 +19,7 @@ from asyncgroup.consumer.list_offsets import (
     LATEST,
     MillisClock,
     StartOffset,
-    find_start,
+    list_offsets,
     look_up_offsets,
     parse_start,
     wall_clock,
@@ -158,7 +158,9 @@ class Consumer:
         parse_start(offset, self._clock)  # refuse a bad offset before the first request
         if partition not in await self.partitions(topic):
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {tp}", "it does not exist")
-        start = await find_start(self._client, tp, offset, self.config, self._clock)
+        start, timestamp = parse_start(offset, self._clock)  # a duration counts from now
+        if timestamp is not None:
+            start = (await list_offsets(self._client, {tp: timestamp}, self.config.isolation_level))[tp]
         self._check_free(tp)  # a concurrent call may have been faster
         consumer = PartitionConsumer(
             tp,

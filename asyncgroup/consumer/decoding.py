@@ -1,4 +1,4 @@
-"""From record batches to records: in a thread if a batch is large, lazily, or by column, and not those of aborted transactions."""
+"""From record batches to records: large batches in a thread, others lazily or by column, none of aborted transactions."""
 
 from __future__ import annotations
 
@@ -254,7 +254,8 @@ class AbortedTransactions:
 
     A `read_committed` response ends before the first open transaction and lists the aborted transactions that overlap it,
     by producer id and first offset. Each ends at that producer's abort marker; later batches of the same producer belong to
-    another transaction. No state is kept between responses: each lists all aborted transactions that overlap it, also those that began earlier.
+    another transaction. No state is kept between responses: each lists all aborted transactions that overlap it, also those
+    that began earlier.
     """
 
     __slots__ = ("_check_crcs", "_producers", "_upcoming")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Final, Self
+from typing import Self
 from weakref import WeakSet
 
 from asyncgroup.lifecycle import copy_error
 
-__all__ = ["BUFFER", "ErrorReader", "ErrorStream"]
-
-BUFFER: Final = 256
-"""Default number of unread errors that each reader may hold (`error_buffer`)."""
+__all__ = ["ErrorReader", "ErrorStream"]
 
 
 class ErrorReader:
@@ -62,7 +59,7 @@ class ErrorReader:
 class ErrorStream:
     """Passes every error to every reader, each with its own buffer of `buffer` errors; never waits."""
 
-    def __init__(self, buffer: int = BUFFER) -> None:
+    def __init__(self, buffer: int) -> None:
         self._buffer = buffer
         # weak, as a reader that its user has dropped must not count: its errors would not be logged either
         self._readers: WeakSet[ErrorReader] = WeakSet()

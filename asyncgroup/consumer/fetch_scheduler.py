@@ -13,9 +13,7 @@ from uuid import UUID
 
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.broker_partitions import (
-    MAIN_LANE,
     NO_LIMIT,
-    SHORT_WAIT,
     BrokerPartitions,
     FetchPlan,
     make_plan,
@@ -94,14 +92,14 @@ class FetchScheduler:
         The outcome has to be given to `apply` or `fetch_failed`; else the fetch has to be ended (`BrokerPartitions.give_up`).
         """
         candidates, max_wait = broker.candidates(lane, self._config.fetch_max_wait)
-        epochs: dict[TopicPartition, int] = {}
-        idle = [partition for partition in candidates if self._check_position(broker, partition, epochs, now)]
+        epochs = {
+            p.tp: epoch for p in candidates if (epoch := self._leader_epoch(broker, p, now)) is not None
+        }
+        idle = [partition for partition in candidates if partition.tp in epochs]
         plan = make_plan(idle, epochs, max_wait, request_bytes=self._request_bytes)
         if not plan.partitions:
             return None
         plan = plan._replace(node_id=broker.node_id, lane=lane)
-        if lane != MAIN_LANE:
-            plan = plan._replace(max_wait=min(plan.max_wait, SHORT_WAIT))
         if self._config.rack_id:
             plan = plan._replace(send_rack=self._begin_leases(plan, now))
         broker.begin(plan)
@@ -119,45 +117,39 @@ class FetchScheduler:
                 position.begin_lease(now, lease)
         return not any(position.is_avoiding_replica(now) for position in positions)
 
-    def _check_position(
-        self,
-        broker: BrokerPartitions,
-        partition: TopicPartitionState,
-        epochs: dict[TopicPartition, int],
-        now: float,
-    ) -> bool:
-        """Return whether the position may be fetched from its broker, as far as the metadata tells.
+    def _leader_epoch(
+        self, broker: BrokerPartitions, partition: TopicPartitionState, now: float
+    ) -> int | None:
+        """Return the leader's epoch (-1 if unknown), or None if the position may not be fetched from its broker.
 
-        If not, start what makes it so: restart at a recreated topic, return to the leader, or await validation. Adds the
-        leader's epoch to `epochs`.
+        Then it has restarted at a recreated topic, has returned to the leader, or awaits validation.
         """
         tp, position, node_id = partition.tp, partition.fetch_position, broker.node_id
         partition.fetch_state = FetchState.FETCHING
         topic = self.states.metadata.view.topics.get(tp.topic)
         if topic is None:
-            return True
+            return -1
         is_recreated = topic.topic_id != position.topic_id and position.update_topic_id(topic.topic_id)
         if is_recreated and partition.is_fetchable:
             if not self._restart_topic(partition, topic.topic_id, now):
-                return False
+                return None
             position.update_topic_id(topic.topic_id)
         info = topic.partitions.get(tp.partition)
         if info is None:
-            return True
-        epochs[tp] = info.leader_epoch
+            return -1
         must_validate = position.must_validate(partition.fetched_epoch, info)
         if position.preferred_replica == node_id and (
             # only a leader can validate a position; the lease may be over
             must_validate or position.select_read_replica(info.leader, now, info) != node_id
         ):
             position.clear_preferred_replica()
-            self.states.leave_broker(partition)
             self.states.assign(partition, now)
-            return False
+            return None
         if must_validate:
             partition.fetch_state = FetchState.AWAIT_VALIDATION
             broker.awaits_validation = True
-        return not must_validate
+            return None
+        return info.leader_epoch
 
     def _restart_topic(self, partition: TopicPartitionState, topic_id: UUID, now: float) -> bool:
         """Read a recreated topic from its first record; with the policy `error` raise TopicRecreatedError to the reader.
@@ -208,7 +200,6 @@ class FetchScheduler:
             ):
                 # the leader may have what a follower lacks, so only its error counts. A follower to which the leader
                 # would send it again is avoided from now on, so no pause is needed
-                self.states.leave_broker(partition)
                 partition.fetch_failures.redirected = True
                 self.states.assign(partition, now)
             case OutOfRange():
@@ -229,17 +220,15 @@ class FetchScheduler:
     ) -> None:
         """Fetch from another broker; at once with a hint and for those of a follower, else after a pause."""
         no_answer = isinstance(error, TransportError)
-        groups: dict[bool, list[TopicPartitionState]] = {
-            False: [],
-            True: [],
-        }  # by: was fetched from a follower
+        at_leader: list[TopicPartitionState] = []
+        at_follower: list[TopicPartitionState] = []
         for partition in partitions:
-            self.states.leave_broker(partition)
             left = self._leave_follower(partition, no_answer or partition.fetch_failures.redirected, now)
-            groups[left].append(partition)
-        for left_follower, group in groups.items():
-            if group:
-                self._retry(group, error, now, hinted=hinted or left_follower)
+            (at_follower if left else at_leader).append(partition)
+        if at_leader:
+            self._retry(at_leader, error, now, hinted=hinted)
+        if at_follower:
+            self._retry(at_follower, error, now, hinted=True)
 
     def _retry(
         self, partitions: list[TopicPartitionState], error: Exception, now: float, *, hinted: bool
@@ -254,19 +243,14 @@ class FetchScheduler:
             if not (hinted and self.states.redirect(partition, now)):
                 self.states.retry_later(partition, error, now, pauses)
 
-    def _move(self, partition: TopicPartitionState, now: float) -> None:
-        """Fetch from another replica, which is no failure; a second move without a fetch in between waits."""
-        self.states.leave_broker(partition)
-        if not self.states.redirect(partition, now):
-            self.states.wait(partition, now)
-
     def _move_to_replica(self, partition: TopicPartitionState, replica: int, now: float) -> None:
-        """Fetch from the read replica that the leader advises."""
+        """Fetch from the read replica that the leader advises; a second move without a fetch in between waits."""
         position = partition.fetch_position
         if replica == position.avoided_replica and position.is_avoiding_replica(now):
             return  # the request was sent before that follower failed; the next one omits the rack id
         position.update_preferred_replica(replica, NEVER)
-        self._move(partition, now)
+        if not self.states.redirect(partition, now):
+            self.states.wait(partition, now)
 
     def _leave_follower(self, partition: TopicPartitionState, is_useless: bool, now: float) -> bool:
         """Go back to the leader; return False if the partition was there already. A useless follower is avoided."""
@@ -283,7 +267,6 @@ class FetchScheduler:
         for partition in followed:
             what = f"partition {partition.tp}: follower {broker.node_id} does not answer; fetching from the leader"
             self._leave_follower(partition, is_useless=True, now=now)
-            self.states.leave_broker(partition)
             self.states.report([partition], RequestTimedOut(what))
             self.states.assign(partition, now)
         return bool(followed)

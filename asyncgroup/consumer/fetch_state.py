@@ -1,6 +1,6 @@
 """What decides whether, where and how a partition is fetched: its state, position, failures, and share of the memory.
 
-Pure state that knows nothing of the partition; `TopicPartitionState` holds one of each.
+Pure state that knows nothing of the partition itself. The `Budget` is shared by the partitions of a client.
 """
 
 from __future__ import annotations
@@ -171,11 +171,6 @@ class FetchFailures:
         self.reported = 0
         self.metadata_outdated_since = float("inf")
         self.redirected = False
-
-    def leader_changed(self, epoch: int) -> None:
-        """Another leader will be asked: restart the pauses if its epoch proves that it is newer."""
-        if epoch > self.leader[1]:
-            self.before_new_leader = self.count
 
 
 class PartitionBudget(Protocol):

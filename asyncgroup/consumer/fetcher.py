@@ -172,7 +172,7 @@ class Fetcher:
             task.idle_checks = 0 if task.broker else task.idle_checks + 1
             if task.idle_checks > MAX_IDLE_CHECKS:
                 del self._tasks[node_id]
-                self._states.remove_broker(node_id)
+                del self._states.brokers[node_id]  # its fetch session is kept for a later one
                 self._last_fetch = max(self._last_fetch, task.last_fetch)
                 task.end()
 
@@ -233,4 +233,5 @@ class Fetcher:
         """Check all partitions for stalls every `max_processing_time`; nothing is counted per record."""
         while True:
             await asyncio.sleep(self._config.max_processing_time)
-            self._states.check_progress()
+            for partition in self._states.partitions.values():
+                partition.check_progress()

@@ -39,7 +39,6 @@ __all__ = [
     "MillisClock",
     "Start",
     "StartOffset",
-    "find_start",
     "is_retriable_error",
     "list_offsets",
     "list_offsets_once",
@@ -124,23 +123,6 @@ def parse_start(where: Any, clock: MillisClock) -> Start:
         return Start(check_offset(where))
     hint = "; a time is given as a datetime" if isinstance(where, float) else ""
     raise ConfigError("offset", where, _ALLOWED + hint)
-
-
-async def find_start(
-    cluster: ClusterClient,
-    tp: TopicPartition,
-    where: StartOffset,
-    config: ConsumerConfig,
-    clock: MillisClock = wall_clock,
-) -> int:
-    """Return the offset that `where` stands for; a number is returned unchanged, without a request.
-
-    Raises ConfigError if `where` is not a `StartOffset`, BrokerError, TransportError.
-    """
-    wanted = parse_start(where, clock)
-    if wanted.timestamp is None:
-        return wanted.offset
-    return (await list_offsets(cluster, {tp: wanted.timestamp}, config.isolation_level))[tp]
 
 
 async def resolve_start_offsets(
@@ -321,8 +303,8 @@ async def _round(
         by_leader.setdefault(cluster.view.leader(tp), {})[tp] = spec
     for tp in by_leader.pop(-1, ()):
         found.problems[tp] = BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"offset of {tp}")
-    requests = {node_id: _request(cluster, part, isolation) for node_id, part in by_leader.items()}
-    await asyncio.gather(*(_ask(cluster, node_id, requests[node_id], found) for node_id in by_leader))
+    requests = [(node_id, part, _request(cluster, part, isolation)) for node_id, part in by_leader.items()]
+    await asyncio.gather(*(_ask(cluster, *request, found) for request in requests))
     for tp in wanted:
         if tp not in found.listed and tp not in found.problems:
             found.problems[tp] = BrokerError(
@@ -332,12 +314,13 @@ async def _round(
 
 
 async def _ask(
-    cluster: ClusterClient, node_id: int, request: m.ListOffsetsRequest, found: ListOffsetsResult
+    cluster: ClusterClient,
+    node_id: int,
+    asked: Mapping[TopicPartition, int],
+    request: m.ListOffsetsRequest,
+    found: ListOffsetsResult,
 ) -> None:
     """Send a request to one leader and add the results of its partitions to `found`."""
-    asked = {
-        TopicPartition(topic.name, p.partition_index) for topic in request.topics for p in topic.partitions
-    }
     try:
         response = await cluster.request(node_id, request)
     except AsyncGroupError as error:

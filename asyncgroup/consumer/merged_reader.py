@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 from typing import Any, Self
 
 from asyncgroup.consumer.partition import TopicPartitionState
@@ -24,7 +24,7 @@ class ReadyQueue:
     """
 
     def __init__(self) -> None:
-        self._queue: deque[TopicPartitionState] = deque()
+        self._queue: OrderedDict[TopicPartitionState, None] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"<ReadyQueue: {', '.join(str(partition.tp) for partition in self._queue) or 'empty'}>"
@@ -34,27 +34,21 @@ class ReadyQueue:
 
     def add(self, partition: TopicPartitionState) -> bool:
         """Append a partition to the queue; return False if it is queued already."""
-        if partition.is_queued:
-            return False
-        partition.is_queued = True
-        self._queue.append(partition)
-        return True
+        is_new = partition not in self._queue
+        self._queue.setdefault(partition)
+        return is_new
 
     def remove(self, partition: TopicPartitionState) -> None:
         """Remove a partition from the queue, if it is queued."""
-        if partition.is_queued:
-            partition.is_queued = False
-            self._queue.remove(partition)
+        self._queue.pop(partition, None)
 
     def next_ready(self) -> TopicPartitionState | None:
         """Return the next partition that has a record to hand out or an error to raise; None if there is none."""
-        queue = self._queue
-        while queue:
-            partition = queue.popleft()
+        while self._queue:
+            partition, _ = self._queue.popitem(last=False)
             if partition.is_ready:
-                queue.append(partition)
+                self._queue[partition] = None
                 return partition
-            partition.is_queued = False
         return None
 
 

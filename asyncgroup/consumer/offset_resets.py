@@ -7,11 +7,10 @@ one request, and partitions of one broker never wait for another broker.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final, NamedTuple
 
-from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import AutoOffsetReset, ConsumerConfig
 from asyncgroup.consumer.fetch_state import FetchState
 from asyncgroup.consumer.list_offsets import (
@@ -84,7 +83,6 @@ class OffsetResets:
     def reset(self, partition: TopicPartitionState, now: float) -> None:
         """Look up a position in the log: at once, but after a pause without a fetch since the last reset."""
         pause = 0.0
-        self._states.leave_broker(partition)
         if out_of_range_policy(self._config) != "error":
             is_first = partition.fetch_failures.count == 0
             what = f"fetch of {partition.tp} at offset {partition.fetch_offset}"
@@ -103,14 +101,27 @@ class OffsetResets:
 
     def plan(self, now: float) -> list[OffsetLookup]:
         """Return the lookups that are due, to be sent concurrently; their answers are for `apply`."""
-        wanted = []
+        by_leader: dict[int, list[TopicPartitionState]] = {}
         for partition in self._states.due(FetchState.AWAIT_RESET, now + LOOKUP_WINDOW):
             partition.retry_at = NEVER
             if partition.version == partition.reset_version:
-                wanted.append(partition)
+                leader = self._states.metadata.view.leader(partition.tp)
+                by_leader.setdefault(leader, []).append(partition)
             else:
                 self._states.assign(partition, now)  # the reader has called seek in the meantime
-        return _plan_lookups(wanted, self._states.metadata.view, self._config, self._clock)
+        return [self._lookup(group) for group in by_leader.values()]
+
+    def _lookup(self, partitions: list[TopicPartitionState]) -> OffsetLookup:
+        seeks, resets = {}, []
+        for partition in partitions:
+            if partition.seek_target is None:
+                resets.append(partition.tp)
+            elif (timestamp := parse_start(partition.seek_target, self._clock).timestamp) is not None:
+                seeks[partition.tp] = timestamp
+        policy = out_of_range_policy(self._config)
+        by_time = [timestamp_of(policy, self._clock)] if isinstance(policy, timedelta) else []
+        requests = [seeks, *(dict.fromkeys(resets, timestamp) for timestamp in (EARLIEST, LATEST, *by_time))]
+        return OffsetLookup({partition: partition.version for partition in partitions}, requests)
 
     def apply(self, lookup: OffsetLookup, answers: Sequence[ListOffsetsResult], now: float) -> None:
         """Apply the answers to a lookup's requests."""
@@ -130,30 +141,36 @@ class OffsetResets:
         now: float,
     ) -> None:
         """Continue where the answers to a lookup's requests say; the partition's version has not changed since."""
-        tp, policy = partition.tp, out_of_range_policy(self._config)
+        tp = partition.tp
         is_seek = tp in lookup.requests[0]
         answers = answers[:1] if is_seek else answers[1:]
         if problems := [found.problems[tp] for found in answers if tp in found.problems]:
             # an error that is not retriable first
             self._lookup_failed(partition, min(problems, key=is_retriable_error), now)
             return
-        start, *others = (found.listed[tp].offset for found in answers)
+        offsets = [found.listed[tp].offset for found in answers]
         if is_seek:
-            partition.seek_to(start)
+            partition.seek_to(*offsets)
+            self._states.assign(partition, now)
         else:
-            end, *at_time = others
-            log, offset = LogRange(start, end), partition.fetch_offset
-            if policy == "error":
-                self._states.raise_to_reader(partition, out_of_range_error(tp, offset, log), now)
-                return
-            target = start if policy == "earliest" else end
-            for found_at_time in at_time:
-                # the three lookups ran concurrently, and the log may have changed between them
-                target = min(max(start, found_at_time), end)
-            error = out_of_range_error(tp, offset, log, target)
-            _log.warning("%s", error)
-            partition.reset(target, end)
-            self._states.report([partition], error)
+            self._reset_within(partition, LogRange(*offsets[:2]), offsets[2:], now)
+
+    def _reset_within(
+        self, partition: TopicPartitionState, log: LogRange, at_time: list[int], now: float
+    ) -> None:
+        """Continue where the policy says; `at_time` is the offset for a policy by duration."""
+        tp, offset, policy = partition.tp, partition.fetch_offset, out_of_range_policy(self._config)
+        if policy == "error":
+            self._states.raise_to_reader(partition, out_of_range_error(tp, offset, log), now)
+            return
+        target = log.start if policy == "earliest" else log.end
+        for found in at_time:
+            # the three lookups ran concurrently, and the log may have changed between them
+            target = min(max(log.start, found), log.end)
+        error = out_of_range_error(tp, offset, log, target)
+        _log.warning("%s", error)
+        partition.reset(target, log.end)
+        self._states.report([partition], error)
         self._states.assign(partition, now)
 
     def _lookup_failed(self, partition: TopicPartitionState, error: AsyncGroupError, now: float) -> None:
@@ -166,28 +183,3 @@ class OffsetResets:
         self._states.report([partition], error)
         pause = self._states.record_failure(partition, error)
         self._states.enter(partition, FetchState.AWAIT_RESET, now + pause)
-
-
-def _plan_lookups(
-    partitions: Iterable[TopicPartitionState], view: ClusterView, config: ConsumerConfig, clock: MillisClock
-) -> list[OffsetLookup]:
-    """Return the lookups for these partitions, one for each leader."""
-    by_leader: dict[int, list[TopicPartitionState]] = {}
-    for partition in partitions:
-        by_leader.setdefault(view.leader(partition.tp), []).append(partition)
-    return [_plan_lookup(group, config, clock) for group in by_leader.values()]
-
-
-def _plan_lookup(
-    partitions: list[TopicPartitionState], config: ConsumerConfig, clock: MillisClock
-) -> OffsetLookup:
-    seeks, resets = {}, []
-    for partition in partitions:
-        if partition.seek_target is None:
-            resets.append(partition.tp)
-        elif (timestamp := parse_start(partition.seek_target, clock).timestamp) is not None:
-            seeks[partition.tp] = timestamp
-    policy = out_of_range_policy(config)
-    by_time = [timestamp_of(policy, clock)] if isinstance(policy, timedelta) else []
-    requests = [seeks, *(dict.fromkeys(resets, timestamp) for timestamp in (EARLIEST, LATEST, *by_time))]
-    return OffsetLookup({partition: partition.version for partition in partitions}, requests)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import NoReturn
 from uuid import UUID
 
 from asyncgroup.config import ConsumerConfig
@@ -105,7 +104,6 @@ class TopicPartitionState:
         self._last_progress: tuple[int, int] | None = None
         """The buffer's progress at the last check for stalls, if records waited for the reader then."""
         self.intercept: Interceptors | None = None
-        self.is_queued = False  # whether it is in a `ReadyQueue`
         self.on_reset: Callable[[int, int], None] = lambda _offset, _log_end: None
         self.on_restart: Callable[[int, UUID], None] = lambda _offset, _topic_id: None
         self.on_skipped_range: Callable[[int, int, int], None] = lambda _start, _end, _epoch: None
@@ -136,11 +134,6 @@ class TopicPartitionState:
     def position(self) -> int:
         """The offset of the next record that the iterator hands out."""
         return self.buffer.position
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Buffered wire bytes."""
-        return self.buffer.bytes
 
     def seek_to(self, offset: int) -> None:
         """Continue at `offset`, of any topic id and leader epoch."""
@@ -334,8 +327,8 @@ class TopicPartitionState:
 
         Raises a fetch error once, and CorruptRecordsError.
         """
-        if self.error is not None:
-            self.raise_error()
+        if (error := self.take_error()) is not None:
+            raise error
         while not self.buffer.decoded:
             if self.must_wait() or not self.advance():
                 return False
@@ -363,17 +356,12 @@ class TopicPartitionState:
             self.made_room()  # the batch may have been damaged on the network: fetch it again
             raise
 
-    def raise_error(self) -> NoReturn:
-        """Raise the error for the reader; fetching goes on."""
-        error = self.take_error()
-        assert error is not None
-        raise error
-
     def take_error(self) -> Exception | None:
         """Return the error for the reader, if there is one; fetching goes on."""
         error, self.error = self.error, None
-        self._update()
-        self.wake_fetcher()
+        if error is not None:
+            self._update()
+            self.wake_fetcher()
         return error
 
     # --- the user's steps ---------------------------------------------------------------------------------------
@@ -399,6 +387,6 @@ class TopicPartitionState:
         self.ended = True
         self.version += 1
         self.decoder.cancel()
-        self.buffer.drop()
+        self.buffer.seek(self.position)
         self.errors.close()
         self._update()

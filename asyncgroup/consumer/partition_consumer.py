@@ -206,8 +206,8 @@ class PartitionConsumer:
         """Handle `_blocked`: end the iteration, raise a fetch error once, or wait while the partition is paused."""
         if self.ended:
             raise StopAsyncIteration
-        if self._partition.error is not None:
-            self._partition.raise_error()
+        if (error := self._partition.take_error()) is not None:
+            raise error
         await self._wait_for_change()
 
     async def _prepare(self) -> None:

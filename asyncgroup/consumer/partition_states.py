@@ -94,26 +94,17 @@ class PartitionStates:
         del self.partitions[partition.tp]
         self.budget.partition_count = len(self.partitions)
         self._watch.discard(partition)
-        self.leave_broker(partition)
+        self._leave_broker(partition)
         partition.fetch_state = FetchState.INITIALIZING
         partition.detach()
-
-    def remove_broker(self, node_id: int) -> None:
-        """Forget a broker without partitions; its fetch session is kept for a later one."""
-        del self.brokers[node_id]
 
     def is_ours(self, partition: TopicPartitionState) -> bool:
         """Return whether a partition is fetched, and not another one of the same name."""
         return self.partitions.get(partition.tp) is partition
 
-    def check_progress(self) -> None:
-        """Check all partitions for stalls; called every `max_processing_time`."""
-        for partition in self.partitions.values():
-            partition.check_progress()
-
     # --- states -------------------------------------------------------------------------------------------------
 
-    def leave_broker(self, partition: TopicPartitionState) -> None:
+    def _leave_broker(self, partition: TopicPartitionState) -> None:
         """End FETCHING or AWAIT_VALIDATION; data in flight is dropped."""
         broker = self.brokers.get(partition.node_id)
         if broker is not None:
@@ -121,8 +112,6 @@ class PartitionStates:
 
     def _fetch_from(self, partition: TopicPartitionState, node_id: int) -> None:
         """Enter FETCHING, at a broker that may be new."""
-        if partition.node_id != node_id:
-            self.leave_broker(partition)
         broker = self.brokers.get(node_id)
         if broker is None:
             broker = self.brokers[node_id] = BrokerPartitions(node_id, self._session(node_id))
@@ -140,18 +129,19 @@ class PartitionStates:
         return session
 
     def enter(self, partition: TopicPartitionState, state: FetchState, retry_at: float) -> None:
-        """Enter LEADERLESS or AWAIT_RESET until `retry_at`."""
-        self.leave_broker(partition)
+        """Leave the broker, and enter LEADERLESS or AWAIT_RESET until `retry_at`."""
+        self._leave_broker(partition)
         partition.fetch_state = state
         partition.retry_at = retry_at
         partition.reset_version = partition.version
         self._wake_timer(state)
 
     def assign(self, partition: TopicPartitionState, now: float) -> None:
-        """Fetch a partition from its leader or preferred read replica (KIP-392).
+        """Fetch a partition from its leader or preferred read replica (KIP-392); data in flight is dropped.
 
         Without a known leader it becomes leaderless. With a seek target the offset is looked up first.
         """
+        self._leave_broker(partition)
         if partition.seek_target is not None:
             self._watch.discard(partition)
             self.enter(partition, FetchState.AWAIT_RESET, now)
@@ -219,7 +209,6 @@ class PartitionStates:
         """
         is_first = partition.fetch_failures.count == 0
         self._retries.record_raised(partition.fetch_failures)
-        self.leave_broker(partition)
         partition.fail(error)
         if is_first:
             self.assign(partition, now)
@@ -269,8 +258,6 @@ class PartitionStates:
         view = self.metadata.view
         moved = [partition for broker in self.brokers.values() for partition in broker.moved(view)]
         nodes = {partition.node_id for partition in moved}
-        for partition in moved:
-            self.leave_broker(partition)
         waiting = self.due(FetchState.LEADERLESS, limit=NEVER)
         moved += [partition for partition in waiting if self._watch.has_new_leader(partition)]
         for partition in moved:

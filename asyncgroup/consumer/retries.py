@@ -188,7 +188,11 @@ class LeaderWatch:
     def leader_assigned(self, partition: TopicPartitionState) -> None:
         """Clear the doubt when a new leader is fetched from next: only the former one did not answer."""
         if partition.tp in self._in_doubt and self.has_new_leader(partition):
-            partition.fetch_failures.leader_changed(self._leader(partition.tp)[1])
+            failures = partition.fetch_failures
+            if (
+                self._leader(partition.tp)[1] > failures.leader[1]
+            ):  # its epoch proves that it is newer: restart the pauses
+                failures.before_new_leader = failures.count
             self.discard(partition)
 
     def _leader(self, tp: TopicPartition) -> tuple[int, int]:

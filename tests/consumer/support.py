@@ -11,12 +11,13 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
 
 from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.consumer.fetch_outcome import FetchedRecords
 from asyncgroup.consumer.fetch_state import Budget
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.partition_consumer import Interceptor, PartitionConsumer, partition_of
 from asyncgroup.hooks import Hooks
-from asyncgroup.model import TopicPartition
+from asyncgroup.model import Record, TopicPartition
 from asyncgroup.wire.batch_view import assign_offsets
 from asyncgroup.wire.records import CODECS
 
@@ -131,3 +132,13 @@ def feed(
     partition.fetched(
         FetchedRecords(data, 1 << 40 if high_water_mark is None else high_water_mark, 0, zero_copy=True)
     )
+
+
+def pop(buffer: RecordBuffer) -> Record | None:
+    """Take the next record of the decoded batch as the iterators do; None if it has no more."""
+    if not buffer.decoded:
+        return None
+    record = buffer.decoded.pop()
+    if not buffer.decoded:
+        buffer.release()
+    return record

@@ -22,7 +22,7 @@ from asyncgroup.wire.batch_view import BatchView, assign_offsets, update_crc
 from asyncgroup.wire.records import ControlType
 from tests.broker.batches import append, batch
 from tests.broker.transactional import Writer, transactional
-from tests.consumer.support import TP, make_consumer
+from tests.consumer.support import TP, make_consumer, pop
 
 LIMIT = 1 << 20
 ListedTransaction = m.FetchResponse.AbortedTransaction
@@ -109,7 +109,7 @@ def answers(log: PartitionLog, buffer: RecordBuffer, sizes: Iterator[int]) -> No
 def handed_out(buffer: RecordBuffer) -> list[int]:
     found = []
     while buffer.decoded or buffer.advance():
-        if (record := buffer.pop()) is not None:
+        if (record := pop(buffer)) is not None:
             found.append(record.offset)
     return found
 

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.model import Record
-from tests.consumer.support import TP, batch, corrupt, legacy
+from tests.consumer.support import TP, batch, corrupt, legacy, pop
 
 
 class Entry(NamedTuple):
@@ -97,7 +97,7 @@ class BufferAndLog(RuleBasedStateMachine):
     @rule()
     def pop(self) -> None:
         before = self.buffer.progress
-        record = self.buffer.pop()
+        record = pop(self.buffer)
         if record is not None:
             self.handed_out([record])
         assert (self.buffer.progress != before) == (record is not None)
@@ -156,7 +156,7 @@ class BufferAndLog(RuleBasedStateMachine):
         """Read to the end: all records are handed out, and the buffer is empty."""
         waiting, found = self.waiting, []
         while True:
-            while (record := self.buffer.pop()) is not None:
+            while (record := pop(self.buffer)) is not None:
                 found.append(record.offset)
             if not self.buffer.advance():
                 break
@@ -186,7 +186,7 @@ def test_the_bytes_of_a_batch_count_until_its_last_record() -> None:
     buffer.add(data, zero_copy=True)
     assert buffer.advance()
     counted = []
-    while buffer.pop() is not None:
+    while pop(buffer) is not None:
         counted.append(buffer.bytes)
     assert counted == [len(data), len(data), 0]
 
@@ -227,7 +227,7 @@ def test_batches_that_overlap_hand_each_record_out_once(by: str) -> None:
     buffer.add(batch(3, count=5), zero_copy=True)
     found = [record.offset for record in buffer.pop_records(100, 1 << 20)] if by == "pop_records" else []
     while by == "pop" and (buffer.decoded or buffer.advance()):
-        found += [record.offset for record in [buffer.pop()] if record is not None]
+        found += [record.offset for record in [pop(buffer)] if record is not None]
     assert found == list(range(8))
     assert (buffer.bytes, buffer.position) == (0, 8)
 

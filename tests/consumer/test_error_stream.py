@@ -6,9 +6,11 @@ import asyncio
 
 import pytest
 
-from asyncgroup.consumer.error_stream import BUFFER, ErrorStream
+from asyncgroup.consumer.error_stream import ErrorStream
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+
+BUFFER = 256
 
 
 def error(number: int) -> ValueError:
@@ -20,7 +22,7 @@ def numbers(errors: list[Exception]) -> list[int]:
 
 
 async def test_every_reader_gets_every_error_since_its_creation() -> None:
-    stream = ErrorStream()
+    stream = ErrorStream(BUFFER)
     stream.put(error(0))
     first = stream.reader()
     stream.put(error(1))
@@ -32,7 +34,7 @@ async def test_every_reader_gets_every_error_since_its_creation() -> None:
 
 
 async def test_a_reader_waits_for_the_next_and_ends_with_the_stream() -> None:
-    stream = ErrorStream()
+    stream = ErrorStream(BUFFER)
     reader = stream.reader()
     found: list[Exception] = []
 
@@ -51,7 +53,7 @@ async def test_a_reader_waits_for_the_next_and_ends_with_the_stream() -> None:
 
 
 async def test_a_full_buffer_drops_and_counts_its_oldest_error() -> None:
-    stream = ErrorStream()
+    stream = ErrorStream(BUFFER)
     slow, quick = stream.reader(), stream.reader()
     for number in range(BUFFER + 10):
         stream.put(error(number))
@@ -62,7 +64,7 @@ async def test_a_full_buffer_drops_and_counts_its_oldest_error() -> None:
 
 
 async def test_a_cancelled_read_loses_nothing() -> None:
-    stream = ErrorStream()
+    stream = ErrorStream(BUFFER)
     reader = stream.reader()
     task = asyncio.ensure_future(anext(reader))
     await asyncio.sleep(1)
@@ -73,7 +75,7 @@ async def test_a_cancelled_read_loses_nothing() -> None:
 
 
 async def test_a_closed_reader_gets_no_more_errors() -> None:
-    stream = ErrorStream()
+    stream = ErrorStream(BUFFER)
     reader, other = stream.reader(), stream.reader()
     stream.put(error(1))
     reader.close()
@@ -85,7 +87,7 @@ async def test_a_closed_reader_gets_no_more_errors() -> None:
 
 
 async def test_a_reader_of_a_closed_stream_ends_at_once() -> None:
-    stream = ErrorStream()
+    stream = ErrorStream(BUFFER)
     stream.close()
     stream.close()
     stream.put(error(1))
@@ -93,7 +95,7 @@ async def test_a_reader_of_a_closed_stream_ends_at_once() -> None:
 
 
 async def test_two_tasks_on_one_reader_share_its_errors() -> None:
-    stream = ErrorStream()
+    stream = ErrorStream(BUFFER)
     reader = stream.reader()
     tasks = [asyncio.ensure_future(anext(reader)) for _ in range(2)]
     await asyncio.sleep(1)

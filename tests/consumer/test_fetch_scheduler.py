@@ -336,11 +336,11 @@ def test_an_error_is_raised_once_and_then_the_partition_is_fetched_again() -> No
     assert (partition.state, partition.fetch_state) == (FetchState.FAILED, FetchState.FETCHING)
     assert story.plan() is None
     with pytest.raises(BrokerError):
-        partition.raise_error()
+        raise partition.take_error()
     assert partition.state is FetchState.FETCHING
     story.fetch(Fatal(UNAUTHORIZED))
     with pytest.raises(BrokerError):
-        partition.raise_error()
+        raise partition.take_error()
     assert partition.state is FetchState.LEADERLESS, "the second error in a row has a pause"
     partition.end()
     assert partition.state is FetchState.ENDED

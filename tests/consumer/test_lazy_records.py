@@ -11,7 +11,7 @@ from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.consumer.decoding import LazyRecords
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.model import Batch
-from tests.consumer.support import TP, batch, feed, legacy, make_consumer
+from tests.consumer.support import TP, batch, feed, legacy, make_consumer, pop
 
 
 def taken(*batches: bytes, offset: int = 0, popped: int = 0, max_records: int = 100) -> LazyRecords:
@@ -19,7 +19,7 @@ def taken(*batches: bytes, offset: int = 0, popped: int = 0, max_records: int = 
     buffer.add(b"".join(batches), zero_copy=True)
     for _ in range(popped):
         assert buffer.decoded or buffer.advance()
-        assert buffer.pop() is not None
+        assert pop(buffer) is not None
     return buffer.pop_records(max_records, 1 << 20)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from asyncgroup.columns import RecordColumns
 from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.errors import CorruptRecordsError
-from tests.consumer.support import TP, batch, corrupt, legacy
+from tests.consumer.support import TP, batch, corrupt, legacy, pop
 
 KINDS = ("dense", "gaps", "tail gone", "empty", "marker", "old", "old compressed", "gzip")
 
@@ -47,7 +47,7 @@ def by_columns(buffer: RecordBuffer, end: int) -> list[int]:
 def by_records(buffer: RecordBuffer) -> list[int]:
     found = []
     while buffer.decoded or buffer.advance():
-        if (record := buffer.pop()) is not None:
+        if (record := pop(buffer)) is not None:
             found.append(record.offset)
     return found
 
@@ -74,7 +74,7 @@ def test_reads_by_column_and_by_record_can_alternate() -> None:
     buffer = filled(log_of(["dense", "gaps", "dense"]), 1)
     assert by_columns(buffer, 3) == [1, 2]
     assert buffer.advance()
-    first = buffer.pop()
+    first = pop(buffer)
     assert first is not None
     assert first.offset == 3
     assert by_columns(buffer, 12) == [4, 6, 8, 10, 11]

@@ -185,7 +185,7 @@ async def test_of_partitions_whose_reader_has_a_bug() -> None:
 
 
 async def test_of_the_readers_of_an_error_stream() -> None:
-    stream = ErrorStream()
+    stream = ErrorStream(256)
     readers = [stream.reader() for _ in range(3)]
     error = BrokerError(ErrorCode.NOT_COORDINATOR, "group 'g'")
     assert stream.put(error)

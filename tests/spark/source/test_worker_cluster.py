@@ -53,7 +53,7 @@ def test_nothing_is_kept_of_an_unfinished_range() -> None:
 
 
 def test_fetched_records_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    size = read(7).partition.buffered_bytes
+    size = read(7).partition.buffer.bytes
     monkeypatch.setattr(worker_cluster, "MAX_AHEAD_BYTES", 3 * size)
     left = FetchedAhead()
     for number in range(5):

@@ -150,7 +150,6 @@ class RangeFetcher:
     def ask_leader(self, partition: TopicPartitionState) -> None:
         """Fetch from the leader, also if a follower was preferred."""
         if partition.fetch_position.clear_preferred_replica():
-            self._states.leave_broker(partition)
             self._states.assign(partition, self._time())
 
     def fail(self, error: Exception) -> None:

@@ -83,7 +83,7 @@ class FetchedAhead:
     def _drop(self, tp: TopicPartition) -> _Entry | None:
         left = self._entries.pop(tp, None)
         if left is not None:
-            self._bytes -= left.partition.buffered_bytes
+            self._bytes -= left.partition.buffer.bytes
         return left
 
 
