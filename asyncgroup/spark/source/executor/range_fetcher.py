@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.metadata import ClusterView
@@ -72,18 +72,14 @@ def fetching_config(config: ConsumerConfig, fetch_bytes: int) -> ConsumerConfig:
     )
 
 
-class _Flight:
+class _Flight(NamedTuple):
     """A Fetch in flight."""
 
-    __slots__ = ("broker", "plan", "sent_at", "task")
-
-    def __init__(
-        self, broker: BrokerPartitions, plan: FetchPlan, task: asyncio.Task[None], now: float
-    ) -> None:
-        self.broker = broker
-        self.plan = plan
-        self.task = task
-        self.sent_at = now  # by the `WaitingTime`
+    broker: BrokerPartitions
+    plan: FetchPlan
+    task: asyncio.Task[None]
+    sent_at: float
+    """By the `WaitingTime`."""
 
 
 class RangeFetcher:
@@ -114,7 +110,7 @@ class RangeFetcher:
         self._on_no_metadata = on_no_metadata
         self._view: ClusterView | None = None  # the metadata that the partitions were assigned by
         self._flights: dict[int, _Flight] = {}  # by node id
-        self._tasks: set[asyncio.Task[None]] = set()  # others than fetches
+        self._tasks: set[asyncio.Task[None]] = set()  # other requests, and fetches that were given up
         self._validating: set[int] = set()  # nodes
         self._is_refreshing = False
         self._is_looking_up = False
@@ -172,7 +168,10 @@ class RangeFetcher:
         if self._view is not self._cluster.view:
             self._view = self._cluster.view
             for node_id in self._states.metadata_changed(now):
-                self._give_up_unwanted(node_id)
+                flight = self._flights.get(node_id)
+                if flight is not None and not flight.broker.is_wanted(flight.plan):
+                    self._give_up(node_id)  # all of its partitions have other leaders by now
+                    flight.broker.give_up(flight.plan)
         self._is_woken = True
         while self._is_woken:  # a plan may move partitions to brokers that were asked for their plan before
             self._is_woken = False
@@ -200,7 +199,9 @@ class RangeFetcher:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine that `wait` waits for; its error fails the task."""
-        task = asyncio.create_task(work, name="request for ranges")
+        self._wait_for(asyncio.create_task(work, name="request for ranges"))
+
+    def _wait_for(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
@@ -226,7 +227,9 @@ class RangeFetcher:
         now = self._time()
         for node_id, flight in list(self._flights.items()):
             if now >= flight.sent_at + limit:
-                await self._abandon(node_id, flight)
+                self._give_up(node_id)
+                silent = f"node {node_id} has not answered a fetch for {self._config.request_timeout:g} s"
+                self._fetch_failed(flight.broker, flight.plan, RequestTimedOut(silent))
 
     # --- fetches ------------------------------------------------------------------------------------------------
 
@@ -264,24 +267,12 @@ class RangeFetcher:
             self.fail(error)
         self._scheduler.fetch_failed(broker, plan, error, self._time())
 
-    async def _abandon(self, node_id: int, flight: _Flight) -> None:
-        """Give up a Fetch that was not answered in time; the next one uses a new connection."""
+    def _give_up(self, node_id: int) -> None:
+        """Wait no longer for a Fetch; the next one uses a new connection, so that the late response does not delay it."""
+        task = self._flights.pop(node_id).task
         self._cluster.abandon_lane(node_id, LANE)
-        self._flights.pop(node_id, None)
-        await cancel_and_wait(flight.task)
-        silent = f"node {node_id} has not answered a fetch for {self._config.request_timeout:g} s"
-        self._fetch_failed(flight.broker, flight.plan, RequestTimedOut(silent))
-
-    def _give_up_unwanted(self, node_id: int) -> None:
-        """Give up a Fetch all of whose partitions have other leaders by now."""
-        flight = self._flights.get(node_id)
-        if flight is not None and not flight.broker.is_wanted(flight.plan):
-            del self._flights[node_id]
-            self._cluster.abandon_lane(node_id, LANE)
-            flight.broker.give_up(flight.plan)
-            flight.task.cancel()
-            self._tasks.add(flight.task)
-            flight.task.add_done_callback(self._ended)
+        task.cancel()
+        self._wait_for(task)
 
     # --- other requests -----------------------------------------------------------------------------------------
 
@@ -336,10 +327,9 @@ class RangeFetcher:
             self._on_no_metadata(error)
 
     async def aclose(self) -> None:
-        """Cancel fetches in flight; abandon their connections, so that late responses do not delay the next reader."""
-        flights, self._flights = self._flights, {}
-        for node_id in flights:
-            self._cluster.abandon_lane(node_id, LANE)
-        await cancel_and_wait(*(flight.task for flight in flights.values()), *self._tasks)
+        """Give up the requests in flight."""
+        for node_id in list(self._flights):
+            self._give_up(node_id)
+        await cancel_and_wait(*self._tasks)
         for partition in list(self._states.partitions.values()):
             self._states.remove(partition)
