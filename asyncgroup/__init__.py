@@ -69,7 +69,7 @@ if TYPE_CHECKING:
         in_thread,
         run,
     )
-    from asyncgroup.hooks import Hook
+    from asyncgroup.group.hook import Hook
     from asyncgroup.java import JavaNotFound
     from asyncgroup.model import Batch, Header, Record, RecordMetadata, TopicPartition
     from asyncgroup.offsets import CommittedOffset, OffsetManager
@@ -172,7 +172,7 @@ _HOMES = {
     "HandlerFailed": "errors",
     "Header": "model",
     "Health": "group",
-    "Hook": "hooks",
+    "Hook": "group.hook",
     "Interceptor": "consumer",
     "JavaNotFound": "java",
     "LogTruncatedError": "errors",

@@ -1,115 +1,50 @@
-"""Hooks: objects whose methods a client calls on its events, as in franz-go (`kgo/hooks.go`)."""
+"""Dispatch of events to hook objects, as in franz-go (`kgo/hooks.go`); `Hook` in `group/hook.py` describes the events."""
 
 from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar
 
-from asyncgroup.errors import AsyncGroupError, ConfigError, SessionEnd
-from asyncgroup.model import TopicPartition
+from asyncgroup.errors import ConfigError
 
-if TYPE_CHECKING:
-    from asyncgroup.group import Session
-    from asyncgroup.offsets import CommittedOffset
-
-__all__ = ["EVENTS", "Hook", "Hooks"]
+__all__ = ["EVENTS", "Hooks", "defines_no_listeners"]
 
 _log = logging.getLogger("asyncgroup.hooks")
 
-
-# mypy takes a protocol method with only a docstring for an abstract one; a `return` prevents that.
-# ruff: noqa: ARG002
-class Hook(Protocol):
-    """The methods that a hook object may implement. Pass hooks as `hooks=[…]` to a client or a Cluster.
-
-    Any object with any subset of the methods is a hook; missing methods are not called. As a base class, Hook has all
-    methods, which do nothing. Methods are plain functions, run on the event loop and must return at once. An exception
-    in one is logged (`asyncgroup.hooks`) and otherwise ignored. Durations are seconds, sizes bytes. `node_id` is
-    negative for a bootstrap address. Later versions may add methods and arguments; accept `*rest` to be prepared for
-    the latter.
-    """
-
-    def on_connect(self, node_id: int, host: str, port: int, purpose: str) -> None:
-        """A connection was established, TLS and SASL included; `host` and `port` are the address that answered.
-
-        `purpose` says what it is used for: a node has separate connections for "control", "group" (heartbeats and
-        commits), the joins of a group, "fetch" and so on.
-        """
-        return
-
-    def on_disconnect(self, node_id: int, host: str, port: int, purpose: str, error: AsyncGroupError) -> None:
-        """A connection reported by `on_connect` has ended; `error` says why, also after a normal close."""
-        return
-
-    def on_request(self, node_id: int, api: str, version: int, size: int) -> None:
-        """A request was written: Kafka's API name (`Fetch`, `OffsetCommit`, …), version, and size in bytes on the wire."""
-        return
-
-    def on_response(self, node_id: int, api: str, seconds: float, size: int) -> None:
-        """A response arrived `seconds` after its request was written; `size` is in bytes on the wire."""
-        return
-
-    def on_throttle(self, node_id: int, api: str, seconds: float) -> None:
-        """A broker throttles this client: no request is sent on the connection for `seconds` (KIP-219)."""
-        return
-
-    def on_metadata(self, cluster_id: str | None, brokers: int, topics: int) -> None:
-        """The metadata was refreshed: `brokers` and `topics` are the numbers of known brokers and topics."""
-        return
-
-    def on_join(self, group_id: str, member_id: str, generation_id: int, is_leader: bool) -> None:
-        """The member has joined a generation and received its assignment."""
-        return
-
-    def on_session_start(self, session: Session) -> None:
-        """A session starts: it has its claims, and `setup` is called next."""
-        return
-
-    def on_session_end(self, session: Session, cause: SessionEnd | None) -> None:
-        """A session has ended, its last commit included."""
-        return
-
-    def on_heartbeat(self, group_id: str, seconds: float) -> None:
-        """A heartbeat was answered without an error, `seconds` after it was sent."""
-        return
-
-    def on_commit(
-        self,
-        group_id: str,
-        offsets: Mapping[TopicPartition, CommittedOffset],
-        errors: Mapping[TopicPartition, AsyncGroupError] | None,
-    ) -> None:
-        """A commit was answered or failed: the offsets that were sent, and the errors of the partitions that failed.
-
-        `errors` is None if all offsets were committed.
-        """
-        return
-
-    def on_fetch(self, node_id: int, size: int, partitions: int) -> None:
-        """A fetch was answered: `size` bytes of (compressed) record batches; `partitions` were requested."""
-        return
-
-    def on_stalled(self, topic: str, partition: int) -> None:
-        """A partition's reader took no record for `max_processing_time` while some were buffered: fetching stops."""
-        return
-
-    def on_resumed(self, topic: str, partition: int) -> None:
-        """A stalled partition is fetched again."""
-        return
-
-    def on_produce(self, topic: str, partition: int, records: int, error: Exception | None) -> None:
-        """A batch of `records` records was acknowledged, or failed with `error` and will not be retried."""
-        return
-
-    def on_delivered(self, topic: str, partition: int, base_offset: int, records: int) -> None:
-        """A batch was acknowledged: offset of its first record (-1 with acks=0) and number of records."""
-        return
-
-
-EVENTS: frozenset[str] = frozenset(name for name in vars(Hook) if name.startswith("on_"))
+EVENTS: Final = frozenset(
+    {
+        "on_connect",
+        "on_disconnect",
+        "on_request",
+        "on_response",
+        "on_throttle",
+        "on_metadata",
+        "on_join",
+        "on_session_start",
+        "on_session_end",
+        "on_heartbeat",
+        "on_commit",
+        "on_fetch",
+        "on_stalled",
+        "on_resumed",
+        "on_produce",
+        "on_delivered",
+    }
+)
 """The names of the methods of `Hook`."""
+
+_BASES: Final[set[type]] = set()
+"""Classes whose methods do nothing, so that a call would only cost time."""
+
+T = TypeVar("T", bound=type)
+
+
+def defines_no_listeners(base: T) -> T:
+    """Class decorator: hooks that inherit a method from `base` do not implement it."""
+    _BASES.add(base)
+    return base
 
 
 class Hooks:
@@ -137,5 +72,6 @@ class Hooks:
 
 
 def _implements(hook: object, event: str) -> bool:
-    """Return whether a hook has its own method: those inherited from `Hook` do nothing, and a call would cost time."""
-    return hasattr(hook, event) and getattr(type(hook), event, None) is not getattr(Hook, event)
+    """Return whether a hook has a method for the event that it did not inherit from a class without listeners."""
+    definer = next((base for base in type(hook).__mro__ if event in vars(base)), None)
+    return hasattr(hook, event) and definer not in _BASES

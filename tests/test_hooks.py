@@ -91,6 +91,10 @@ def test_every_emitted_event_is_declared_with_its_values() -> None:
     assert emitted == EVENTS
 
 
+def test_the_events_are_the_methods_of_the_protocol() -> None:
+    assert {name for name in vars(Hook) if not name.startswith("_")} == EVENTS
+
+
 @pytest.mark.parametrize("event", sorted(EVENTS))
 def test_every_method_of_the_protocol_is_documented_and_does_nothing(event: str) -> None:
     method = getattr(Hook, event)

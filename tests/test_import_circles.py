@@ -12,18 +12,9 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 import asyncgroup
 
 ROOT: Final = Path(asyncgroup.__file__).parent
-
-STANDING: Final = {
-    # annotations: a hook gets the Session and committed offsets
-    ("asyncgroup.hooks", "asyncgroup.group"),
-    ("asyncgroup.hooks", "asyncgroup.offsets"),
-}
-"""The imports (importer, imported) that still close a circle; without them there is none. Remove one when it is gone."""
 
 
 def module_name(path: Path) -> str:
@@ -54,27 +45,17 @@ def import_graph() -> dict[str, set[str]]:
     return {name: imports_of(path.read_text(encoding="utf-8")) - {name} for name, path in SOURCES.items()}
 
 
-def circle_without(left_out: set[tuple[str, str]]) -> list[str]:
-    """Return a circle of the imports that are not left out; empty if there is none."""
-    graph = {
-        name: {to for to in found if (name, to) not in left_out} for name, found in import_graph().items()
-    }
+def circle() -> list[str]:
+    """Return a circle of imports; empty if there is none."""
     try:
-        TopologicalSorter(graph).prepare()
+        TopologicalSorter(import_graph()).prepare()
     except CycleError as error:
         return list(reversed(error.args[1]))  # each imports the next
     return []
 
 
 def test_no_circle() -> None:
-    assert circle_without(STANDING) == []
-
-
-@pytest.mark.parametrize("standing", sorted(STANDING), ids=" → ".join)
-def test_a_standing_import_still_closes_a_circle(standing: tuple[str, str]) -> None:
-    importer, imported = standing
-    assert imported in import_graph()[importer], "this import is gone: remove it from the list"
-    assert circle_without(STANDING - {standing}), "this import closes no circle: remove it from the list"
+    assert circle() == []
 
 
 def test_every_kind_of_import_is_seen() -> None:

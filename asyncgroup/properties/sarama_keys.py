@@ -114,7 +114,7 @@ SARAMA_KEYS: Final[Mapping[str, Counterpart]] = {
     ),
     "ApiVersionsRequest": _none("always: versions are negotiated with each broker"),
     "Version": _none("negotiated for each API with each broker"),
-    "MetricRegistry": _none("hooks (asyncgroup.hooks) report events, from which metrics can be computed"),
+    "MetricRegistry": _none("hooks (asyncgroup.Hook) report events, from which metrics can be computed"),
     "MaxResponseSize": _client("max_response_size"),
     "MaxRequestSize": Counterpart(
         "ProducerConfig.max_request_size", "1 MiB, as in Java; a consumer's requests are small"
