@@ -21,7 +21,8 @@ from asyncgroup.group.claim import Claim, ClaimState
 from asyncgroup.group.membership import HeartbeatStatus
 from asyncgroup.group.topics import KnownTopics
 from asyncgroup.model import TopicPartition
-from asyncgroup.offsets import CommittedOffset, Committer, MemberIdentity, PartitionMarks
+from asyncgroup.offsets import GROUP_LANE, CommittedOffset, Committer, MemberIdentity, PartitionMarks
+from asyncgroup.offsets.fetch_offsets import fetch_offsets
 
 __all__ = ["ClaimSource", "PausedPartitions", "StartOffsets", "connect_offsets"]
 
@@ -84,9 +85,7 @@ class ClaimSource:
             sessions=self._fetch_sessions,
         )
 
-    async def find_start_offsets(
-        self, committer: Committer, partitions: Sequence[TopicPartition]
-    ) -> StartOffsets:
+    async def find_start_offsets(self, partitions: Sequence[TopicPartition]) -> StartOffsets:
         """Return where each claim begins: at its committed offset, or by `auto_offset_reset` if there is none.
 
         A partition created while the group object was running begins at the log start, also with `error`, since none of
@@ -95,7 +94,10 @@ class ClaimSource:
         """
         if not partitions:
             return {}
-        committed = await committer.fetch(partitions)
+        # waits for open transactions that commit offsets of the group (KIP-447), as Kafka's consumers do
+        committed = await fetch_offsets(
+            self.cluster, self.group_id, partitions, lane=GROUP_LANE, require_stable=True
+        )
         starts = await resolve_start_offsets(
             self.cluster,
             partitions,

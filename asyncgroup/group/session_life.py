@@ -134,7 +134,7 @@ class SessionLife:
     async def _start_claims(self, partitions: list[TopicPartition]) -> bool:
         """Start the claims of newly assigned partitions; False if that failed or the session has ended."""
         version = self.state.claims.version
-        starts = await self._run_until_ended(self._source.find_start_offsets(self._offsets, partitions))
+        starts = await self._run_until_ended(self._source.find_start_offsets(partitions))
         if starts is None:
             return False
         async with self._hooks:

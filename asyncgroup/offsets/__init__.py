@@ -1,8 +1,8 @@
 """Offsets of a consumer group: marks, commits, and committed offsets.
 
 Marks change the pure state in `partition_offsets`; `committer` sends new marks to the group coordinator, one request at a
-time (`SingleFlight`). Requests and the table of error codes are in `commit_plan`. `fetch_offsets` requests committed
-offsets, and `manager` offers all of this without a group membership.
+time (`SingleFlight`). `commit_requests` has the request and the table of its error codes. `fetch_offsets` requests
+committed offsets, and `manager` offers all of this without a group membership.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from asyncgroup.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from asyncgroup.offsets.committer import GROUP_LANE, Committer
-    from asyncgroup.offsets.manager import OffsetManager
+    from asyncgroup.offsets.manager import OffsetManager, PartitionOffsets
     from asyncgroup.offsets.partition_offsets import (
         CommittedOffset,
         MemberIdentity,
         PartitionMarks,
-        PartitionOffsets,
     )
 
 __all__ = [
@@ -38,7 +37,7 @@ _HOMES = {
     "MemberIdentity": "partition_offsets",
     "OffsetManager": "manager",
     "PartitionMarks": "partition_offsets",
-    "PartitionOffsets": "partition_offsets",
+    "PartitionOffsets": "manager",
 }
 """The module of each public name."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 from weakref import WeakSet
 
@@ -25,17 +25,16 @@ from asyncgroup.errors import (
 )
 from asyncgroup.lifecycle import SingleFlight, copy_error
 from asyncgroup.model import TopicPartition
-from asyncgroup.offsets.commit_plan import (
-    COMMIT_ACTIONS,
+from asyncgroup.offsets.commit_requests import (
     LAST_NAME_VERSION,
     REJECTED_CODES,
     RETENTION_VERSIONS,
     CommitAction,
     build_commit,
+    commit_action,
+    commit_codes,
     is_coordinator_error,
 )
-from asyncgroup.offsets.envelope import CommitMetadata, encode_metadata
-from asyncgroup.offsets.fetch_offsets import fetch_offsets
 from asyncgroup.offsets.partition_offsets import CommittedOffset, MemberIdentity, PartitionMarks
 from asyncgroup.wire import messages as m
 
@@ -61,6 +60,17 @@ _retention_warned: WeakSet[ClusterClient] = WeakSet()
 """Clusters for which the warning that `offset_retention` has no effect was logged."""
 
 
+class _Sent(NamedTuple):
+    """The outcome of a commit request."""
+
+    offsets: Offsets
+    """What was sent."""
+    failed: Failures
+    """Errors that a retry does not change."""
+    again: Failures
+    """Errors after which the commit may be retried."""
+
+
 class Committer:
     """Commits the marks of partitions for a group.
 
@@ -70,7 +80,7 @@ class Committer:
       next call tries again.
     - `is_final` is awaited before `on_lost`, as the refusal may come from a former coordinator; if it returns False the
       membership continues, and the commit is retried.
-    - `with_topic_ids` stores the topic id with each offset, in an envelope around the metadata (see `envelope`).
+    - `with_topic_ids` stores the topic id with each offset, in an envelope around the metadata (see `commit_requests`).
     """
 
     def __init__(
@@ -105,16 +115,6 @@ class Committer:
     def __repr__(self) -> str:
         dirty = sum(offsets.dirty for offsets in self._partitions.values())
         return f"<Committer {self.group_id!r}: {len(self._partitions)} partitions, {dirty} to commit>"
-
-    async def fetch(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return the committed offsets to begin at; partitions without one are left out.
-
-        Waits for open transactions that commit offsets of the group (KIP-447), as Kafka's consumers do. Raises BrokerError,
-        TransportError.
-        """
-        return await fetch_offsets(
-            self._cluster, self.group_id, partitions, lane=GROUP_LANE, require_stable=True
-        )
 
     # --- partitions ---------------------------------------------------------------------------------------------
 
@@ -207,8 +207,7 @@ class Committer:
     async def _commit(self) -> Failures:
         """Send requests until every due mark is committed, has failed for good, or has been retried often enough.
 
-        Return the errors of the partitions that failed. `due` holds the offsets to send next, and after `_send_all` those
-        that were sent.
+        Return the errors of the partitions that failed.
         """
         retry_rejected, self._includes_rejected = self._includes_rejected, False
         backoff, tries = self._cluster.backoff(), 0
@@ -217,8 +216,10 @@ class Committer:
         while due:
             if self._lost is not None:
                 return failed | dict.fromkeys(due, self._lost)
-            self._drop_recreated(due, failed)
-            again = await self._send_all(due, failed)
+            failed |= self._drop_recreated(due)
+            sent = await self._send_all({tp: due[tp] for tp in due if tp not in failed})
+            failed |= sent.failed
+            again = sent.again
             if any(isinstance(error, CoordinatorMoved) for error in again.values()):
                 backoff.reset()  # sent to the new coordinator next; this does not count as a try
             else:
@@ -226,7 +227,7 @@ class Committer:
             pause = min(backoff.next(), MAX_PAUSE) if again else 0.0
             is_over = tries > self._retry_max and not self._may_wait_for_coordinator(again, pause)
             if not again or self._lost is not None or is_over:
-                self._reject(due, again)
+                self._reject(sent.offsets, again)
                 return failed | again
             self.last_error = next(iter(again.values()))
             await self._refresh_unknown_topics(again)
@@ -240,28 +241,24 @@ class Committer:
         over = asyncio.get_running_loop().time() + pause >= self._coordinator_deadline
         return not over and any(is_coordinator_error(error) for error in again.values())
 
-    def _drop_recreated(self, due: Offsets, failed: Failures) -> None:
-        """Drop the marks of recreated topics: their offsets belong to other records in the new topic."""
-        dropped: Offsets = {}
+    def _drop_recreated(self, due: Offsets) -> Failures:
+        """Drop the marks of recreated topics, and return their errors: the offsets belong to other records now."""
+        errors: Failures = {}
         for tp, committed in due.items():
             offsets, topic = self._partitions[tp], self._cluster.view.topics.get(tp.topic)
             ids = {offsets.topic_id, m.NO_UUID if topic is None else topic.topic_id}
             if len(ids) == 2 and m.NO_UUID not in ids:
                 offsets.discard_mark()
-                dropped[tp] = committed
-        errors: Failures = {}
-        for tp, committed in dropped.items():
-            del due[tp]
-            detail = "the topic was deleted and recreated; the mark for the old topic is dropped"
-            errors[tp] = self._error(ErrorCode.UNKNOWN_TOPIC_ID, tp, committed, detail)
-        if dropped:
-            failed.update(errors)
-            self._cluster.hooks.emit("on_commit", self.group_id, dropped, errors)
+                detail = "the topic was deleted and recreated; the mark for the old topic is dropped"
+                errors[tp] = self._error(ErrorCode.UNKNOWN_TOPIC_ID, tp, committed, detail)
+        if errors:
+            self._cluster.hooks.emit("on_commit", self.group_id, {tp: due[tp] for tp in errors}, errors)
+        return errors
 
     async def _refresh_unknown_topics(self, again: Failures) -> None:
         """Refresh the metadata if a topic was unknown: it may have been deleted or recreated."""
         codes = {error.code for error in again.values() if isinstance(error, BrokerError)}
-        if any(COMMIT_ACTIONS.get(code) is CommitAction.REFRESH_METADATA for code in codes):
+        if any(commit_action(code) is CommitAction.REFRESH_METADATA for code in codes):
             try:
                 await self._cluster.refresh()
             except AsyncGroupError as error:
@@ -269,26 +266,19 @@ class Committer:
 
     # --- one request --------------------------------------------------------------------------------------------
 
-    async def _send_all(self, due: Offsets, failed: Failures) -> Failures:
-        """Send one request, or two: one by topic id, which cannot reach a recreated topic, one by name for unknown ids.
-
-        Add final errors to `failed` and return the errors that may be retried. Afterwards `due` holds what was sent.
-        """
+    async def _send_all(self, due: Offsets) -> _Sent:
+        """Send one request, or two: one by topic id, which cannot reach a recreated topic, one by name for unknown ids."""
         ids = {tp: self._partitions[tp].topic_id for tp in due}
-        parts = [
-            {tp: due[tp] for tp in due if (ids[tp] == m.NO_UUID) is by_name} for by_name in (False, True)
-        ]
-        due.clear()
-        again: Failures = {}
-        for part in parts:
-            if part:
-                again |= await self._send(part, ids, failed)
-                due |= part
-        return again
+        sent = _Sent({}, {}, {})
+        for by_name in (False, True):
+            if part := {tp: due[tp] for tp in due if (ids[tp] == m.NO_UUID) is by_name}:
+                one = await self._send(part, ids)
+                sent = _Sent(sent.offsets | one.offsets, sent.failed | one.failed, sent.again | one.again)
+        return sent
 
-    async def _send(self, due: Offsets, ids: Mapping[TopicPartition, UUID], failed: Failures) -> Failures:
-        """Send one request; parameters and result as `_send_all`."""
-        again: Failures = {}
+    async def _send(self, due: Offsets, ids: Mapping[TopicPartition, UUID]) -> _Sent:
+        """Send one request; `due` is updated until it is sent."""
+        sent = _Sent(due, {}, {})
         time, lookup_of = asyncio.get_running_loop().time, self._cluster.coordinators.lookup_number
         lookup, sent_at = None, time()
 
@@ -297,8 +287,9 @@ class Committer:
             lookup, sent_at = lookup_of(self.group_id), time()
             self._refresh_due(due)
             self._warn_retention_ignored(version)
-            sent = self._with_envelopes(due, ids) if self._with_topic_ids else due
-            return build_commit(version, self.group_id, self._identity(), sent, ids, self._retention)
+            return build_commit(
+                version, self.group_id, self._identity(), due, ids, self._retention, self._with_topic_ids
+            )
 
         try:
             response = await self._cluster.coordinators.request_versioned(
@@ -309,31 +300,22 @@ class Committer:
                 highest=LAST_NAME_VERSION if m.NO_UUID in map(ids.get, due) else None,
             )
         except AsyncGroupError as error:  # a BrokerError here means that no coordinator was found
-            (again if error.retriable else failed).update(dict.fromkeys(due, error))
+            (sent.again if error.retriable else sent.failed).update(dict.fromkeys(due, error))
             if isinstance(error, TransportError):
                 self._note_unanswered(due)
         else:
-            codes = _codes(response, ids)
+            codes = commit_codes(response, ids)
             is_final = await self._is_membership_lost(codes, lookup, sent_at)
-            self._handle_codes(due, codes, failed, again, is_final=is_final)
-        errors = {tp: error for tp, error in (failed | again).items() if tp in due}
-        self._cluster.hooks.emit("on_commit", self.group_id, due, errors or None)
-        return again
-
-    def _with_envelopes(self, due: Offsets, ids: Mapping[TopicPartition, UUID]) -> Offsets:
-        """Return the offsets as they are sent, with the topic id added to the user's text in the metadata."""
-        return {
-            tp: committed._replace(
-                metadata=encode_metadata(tp, committed.offset, CommitMetadata(committed.metadata, ids[tp]))
-            )
-            for tp, committed in due.items()
-        }
+            for tp in due:
+                self._handle_code(tp, codes.get(tp, ErrorCode.UNKNOWN_SERVER_ERROR), sent, is_final=is_final)
+        self._cluster.hooks.emit("on_commit", self.group_id, due, sent.failed | sent.again or None)
+        return sent
 
     def _note_unanswered(self, sent: Offsets) -> None:
         """Remember that a request was given up and may still be processed (see `commit_last`)."""
         for tp in sent:
-            if (offsets := self._partitions.get(tp)) is not None:
-                offsets.unanswered = True
+            if tp in self._partitions:
+                self._partitions[tp].unanswered = True
 
     def _refresh_due(self, due: Offsets) -> None:
         """Update `due` with what has changed while the coordinator was looked up and the connection was opened."""
@@ -350,39 +332,30 @@ class Committer:
         self, codes: Mapping[TopicPartition, int], lookup: int | None, sent_at: float
     ) -> bool:
         """Return whether one of the error codes ends the membership."""
-        refused = any(COMMIT_ACTIONS.get(code) is CommitAction.LOST for code in codes.values())
+        refused = any(commit_action(code) is CommitAction.LOST for code in codes.values())
         if not refused or self._is_final is None or self._lost is not None:
             return refused
         return await self._is_final(lookup, sent_at)
 
-    def _handle_codes(
-        self,
-        due: Offsets,
-        codes: Mapping[TopicPartition, int],
-        failed: Failures,
-        again: Failures,
-        *,
-        is_final: bool,
-    ) -> None:
-        """Apply the action for each partition's error code; add errors to `failed`, or to `again` if retriable."""
-        for tp, committed in due.items():
-            code = codes.get(tp, ErrorCode.UNKNOWN_SERVER_ERROR)
-            action = COMMIT_ACTIONS.get(code, CommitAction.FAIL)
-            if action is CommitAction.LOST and not is_final:
-                action = CommitAction.RETRY
-            error = self._error(code, tp, committed)
-            if action is CommitAction.COMMITTED:
-                if (offsets := self._partitions.get(tp)) is not None:
-                    offsets.committed(committed)
-            elif action in (CommitAction.FAIL, CommitAction.LOST):
-                failed[tp] = error
-                self._reject(due, {tp: error})
-                if action is CommitAction.LOST:
-                    self._lose(error)
-            else:
-                again[tp] = error
-                if action is CommitAction.FIND_COORDINATOR:
-                    self._cluster.coordinators.mark_unknown(self.group_id)
+    def _handle_code(self, tp: TopicPartition, code: int, sent: _Sent, *, is_final: bool) -> None:
+        """Apply the action for a partition's error code, and add its error to `sent`."""
+        committed, action = sent.offsets[tp], commit_action(code)
+        if action is CommitAction.LOST and not is_final:
+            action = CommitAction.RETRY
+        if action is CommitAction.COMMITTED:
+            if tp in self._partitions:
+                self._partitions[tp].committed(committed)
+            return
+        error = self._error(code, tp, committed)
+        if action in (CommitAction.FAIL, CommitAction.LOST):
+            sent.failed[tp] = error
+            self._reject(sent.offsets, {tp: error})
+            if action is CommitAction.LOST:
+                self._lose(error)
+        else:
+            sent.again[tp] = error
+            if action is CommitAction.FIND_COORDINATOR:
+                self._cluster.coordinators.mark_unknown(self.group_id)
 
     def _error(
         self, code: int, tp: TopicPartition, committed: CommittedOffset, detail: str | None = None
@@ -420,13 +393,3 @@ class Committer:
     def mark_lost(self, error: AsyncGroupError) -> None:
         """Commit nothing more, as the membership is lost."""
         self._lost = self._lost or error
-
-
-def _codes(response: m.OffsetCommitResponse, ids: Mapping[TopicPartition, UUID]) -> dict[TopicPartition, int]:
-    """Return each partition's error code; from version 10 on topics are identified by id only."""
-    names = {topic_id: tp.topic for tp, topic_id in ids.items() if topic_id != m.NO_UUID}
-    return {
-        TopicPartition(names.get(topic.topic_id, topic.name), part.partition_index): part.error_code
-        for topic in response.topics
-        for part in topic.partitions
-    }

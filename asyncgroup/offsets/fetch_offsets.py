@@ -12,8 +12,7 @@ from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.coordinators import CoordinatorMoved
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, MalformedResponse, TransportError
 from asyncgroup.model import TopicPartition, by_topic
-from asyncgroup.offsets.commit_plan import LAST_NAME_VERSION
-from asyncgroup.offsets.envelope import decode_metadata
+from asyncgroup.offsets.commit_requests import LAST_NAME_VERSION, decode_metadata
 from asyncgroup.offsets.partition_offsets import CommittedOffset
 from asyncgroup.wire import messages as m
 
@@ -61,7 +60,7 @@ async def fetch_offsets_and_ids(
 ) -> dict[TopicPartition, tuple[CommittedOffset, UUID]]:
     """Return the committed offsets of `partitions` (None: of all), each with the topic id in its metadata.
 
-    Partitions without a committed offset are left out. The id is nil if the commit has none (see `envelope`). Retriable
+    Partitions without a committed offset are left out. The id is nil if the commit has none (see `commit_requests`). Retriable
     errors are retried `metadata_retry_max` times. With `require_stable` offsets that an open transaction may still change
     are requested again until they are stable, for at most `STABLE_TIMEOUT`; brokers before 2.5 do not support this.
     Topics are requested by id if `cluster` knows it, so that offsets of a deleted topic of the same name are not returned.

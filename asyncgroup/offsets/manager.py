@@ -13,12 +13,12 @@ from asyncgroup.cluster import Cluster, as_cluster, client_of
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import BrokerError, ClosedError, CommitFailedError, ConfigError, ErrorCode
 from asyncgroup.lifecycle import BackgroundTasks, wait_shielded
-from asyncgroup.model import TopicPartition
+from asyncgroup.model import Record, TopicPartition
 from asyncgroup.offsets.committer import GROUP_LANE, Committer
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
-from asyncgroup.offsets.partition_offsets import CommittedOffset, PartitionOffsets
+from asyncgroup.offsets.partition_offsets import CommittedOffset, PartitionMarks
 
-__all__ = ["OffsetManager"]
+__all__ = ["OffsetManager", "PartitionOffsets"]
 
 _log = logging.getLogger("asyncgroup.offsets")
 
@@ -157,7 +157,9 @@ class OffsetManager:
                 if tp.partition not in found[tp.topic].partitions:
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                     raise BrokerError(code, f"partition {tp}", "it does not exist")
-            committed = await self._committer.fetch(wanted)
+            committed = await fetch_offsets(
+                self._client, self.group_id, wanted, lane=GROUP_LANE, require_stable=True
+            )
             self._check_free(wanted)  # a concurrent call may have been faster
             nothing = CommittedOffset(-1)
             managed = {
@@ -225,3 +227,55 @@ class OffsetManager:
         """
         self._check_open()
         await self._committer.commit()
+
+
+class PartitionOffsets:
+    """Marks of one partition, from `OffsetManager.manage`: `mark` moves only forwards, `reset` only backwards."""
+
+    __slots__ = ("_marks",)
+
+    def __init__(self, marks: PartitionMarks) -> None:
+        self._marks = marks
+
+    def __repr__(self) -> str:
+        state = " rejected" if self._marks.rejected else " dirty" if self._marks.dirty else ""
+        return f"<PartitionOffsets {self.next_offset}{state}>"
+
+    @property
+    def next_offset(self) -> int:
+        """The next offset to read; -1 while nothing is committed or marked."""
+        return self._marks.next_offset
+
+    @property
+    def metadata(self) -> str:
+        """The text committed with `next_offset`."""
+        return self._marks.metadata
+
+    @property
+    def leader_epoch(self) -> int:
+        """The leader epoch of the record before `next_offset`; -1 if unknown."""
+        return self._marks.leader_epoch
+
+    @property
+    def value(self) -> CommittedOffset:
+        """The offset, metadata and epoch to commit."""
+        return self._marks.value
+
+    def mark(self, offset: int, metadata: str = "", leader_epoch: int = -1) -> None:
+        """Mark everything before `offset` as processed; ignored unless it is beyond the current mark.
+
+        `leader_epoch` is that of the record before `offset`; without it the commit has no epoch, not that of an older mark.
+        Raises ConfigError if the offset or epoch is not valid, or the metadata is not a string or too long.
+        """
+        self._marks.mark(offset, metadata, leader_epoch)
+
+    def mark_record(self, record: Record, metadata: str = "") -> None:
+        """Mark a record and all before it as processed. Raises ConfigError for bad metadata."""
+        self._marks.mark_record(record, metadata)
+
+    def reset(self, offset: int, metadata: str = "", leader_epoch: int = -1) -> None:
+        """Move the mark back to `offset`, so that the next member reads again from there; ignored if it is beyond the mark.
+
+        Raises ConfigError as `mark`.
+        """
+        self._marks.reset(offset, metadata, leader_epoch)

@@ -1,7 +1,4 @@
-"""The next offset to commit of one partition.
-
-`PartitionMarks` is the pure state; `PartitionOffsets` shows users of an OffsetManager what they may call of it.
-"""
+"""PartitionMarks: the next offset to commit of one partition. Pure state."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from asyncgroup.errors import ConfigError
 from asyncgroup.model import Record
 from asyncgroup.wire.messages import NO_UUID
 
-__all__ = ["CommittedOffset", "MemberIdentity", "PartitionMarks", "PartitionOffsets"]
+__all__ = ["CommittedOffset", "MemberIdentity", "PartitionMarks"]
 
 
 class CommittedOffset(NamedTuple):
@@ -193,58 +190,6 @@ class PartitionMarks:
         """Drop the mark: its topic was deleted."""
         self.dirty = False
         self.rejected = False
-
-
-class PartitionOffsets:
-    """Marks of one partition, from `OffsetManager.manage`: `mark` moves only forwards, `reset` only backwards."""
-
-    __slots__ = ("_marks",)
-
-    def __init__(self, marks: PartitionMarks) -> None:
-        self._marks = marks
-
-    def __repr__(self) -> str:
-        state = " rejected" if self._marks.rejected else " dirty" if self._marks.dirty else ""
-        return f"<PartitionOffsets {self.next_offset}{state}>"
-
-    @property
-    def next_offset(self) -> int:
-        """The next offset to read; -1 while nothing is committed or marked."""
-        return self._marks.next_offset
-
-    @property
-    def metadata(self) -> str:
-        """The text committed with `next_offset`."""
-        return self._marks.metadata
-
-    @property
-    def leader_epoch(self) -> int:
-        """The leader epoch of the record before `next_offset`; -1 if unknown."""
-        return self._marks.leader_epoch
-
-    @property
-    def value(self) -> CommittedOffset:
-        """The offset, metadata and epoch to commit."""
-        return self._marks.value
-
-    def mark(self, offset: int, metadata: str = "", leader_epoch: int = -1) -> None:
-        """Mark everything before `offset` as processed; ignored unless it is beyond the current mark.
-
-        `leader_epoch` is that of the record before `offset`; without it the commit has no epoch, not that of an older mark.
-        Raises ConfigError if the offset or epoch is not valid, or the metadata is not a string or too long.
-        """
-        self._marks.mark(offset, metadata, leader_epoch)
-
-    def mark_record(self, record: Record, metadata: str = "") -> None:
-        """Mark a record and all before it as processed. Raises ConfigError for bad metadata."""
-        self._marks.mark_record(record, metadata)
-
-    def reset(self, offset: int, metadata: str = "", leader_epoch: int = -1) -> None:
-        """Move the mark back to `offset`, so that the next member reads again from there; ignored if it is beyond the mark.
-
-        Raises ConfigError as `mark`.
-        """
-        self._marks.reset(offset, metadata, leader_epoch)
 
 
 def _check_epoch(epoch: object) -> int:

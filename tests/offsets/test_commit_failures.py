@@ -17,7 +17,7 @@ from asyncgroup.errors import (
     MemberLost,
     UnsupportedVersionError,
 )
-from asyncgroup.offsets.commit_plan import COMMIT_ACTIONS, CommitAction
+from asyncgroup.offsets.commit_requests import COMMIT_ACTIONS, CommitAction
 from tests.offsets.fakes import answer_commit, now
 from tests.offsets.scene import A0, A1, B0, Scene
 

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import CommittedOffset
-from asyncgroup.offsets.envelope import MAX_METADATA, CommitMetadata, decode_metadata, encode_metadata
+from asyncgroup.offsets.commit_requests import MAX_METADATA, CommitMetadata, decode_metadata, encode_metadata
 from asyncgroup.offsets.fetch_offsets import fetch_offsets, fetch_offsets_and_ids
 from asyncgroup.spark.bridge.commit_metadata import LastBatch, from_metadata, to_metadata
 from asyncgroup.wire import messages as m

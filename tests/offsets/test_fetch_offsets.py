@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import (
     BrokerError,
     ConnectionLost,
@@ -13,8 +14,9 @@ from asyncgroup.errors import (
     MalformedResponse,
     UnsupportedVersionError,
 )
+from asyncgroup.group.claim_source import ClaimSource
 from asyncgroup.model import TopicPartition
-from asyncgroup.offsets import CommittedOffset, Committer
+from asyncgroup.offsets import CommittedOffset
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import decode, encode
@@ -147,10 +149,10 @@ async def test_an_unsupported_version_is_raised_at_once() -> None:
     assert len(cluster.coordinators.requests) == 1
 
 
-async def test_the_manager_uses_the_group_lane() -> None:
+async def test_members_use_the_group_lane() -> None:
     cluster = cluster_that({})
-    manager = Committer(cluster, "g")  # type: ignore[arg-type]
-    assert await manager.fetch(TPS) == STORED
+    source = ClaimSource(cluster, "g", ConsumerConfig(), ())  # type: ignore[arg-type]
+    assert await source.find_start_offsets(list(STORED)) == STORED
     assert cluster.coordinators.lanes == {"group"}
 
 

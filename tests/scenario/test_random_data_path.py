@@ -24,8 +24,9 @@ from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import AsyncGroupError, CommitFailedError
 from asyncgroup.lifecycle import BackgroundTasks
 from asyncgroup.model import TopicPartition
-from asyncgroup.offsets import CommittedOffset, Committer
-from asyncgroup.offsets.commit_plan import COMMIT_ACTIONS, CommitAction
+from asyncgroup.offsets import GROUP_LANE, CommittedOffset, Committer
+from asyncgroup.offsets.commit_requests import COMMIT_ACTIONS, CommitAction
+from asyncgroup.offsets.fetch_offsets import fetch_offsets
 from asyncgroup.testing import current_network
 from asyncgroup.wire.messages import NO_UUID
 from tests.scenario.random_logs import RandomLogs
@@ -123,7 +124,7 @@ class RandomRun:
         await reader.task
         while True:
             try:
-                found = await self.committer.fetch([tp])
+                found = await fetch_offsets(self.cluster, "g", [tp], lane=GROUP_LANE, require_stable=True)
                 break
             except AsyncGroupError:
                 await asyncio.sleep(0.2)

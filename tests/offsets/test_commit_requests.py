@@ -7,7 +7,7 @@ from uuid import uuid4
 from asyncgroup.errors import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import CommittedOffset, MemberIdentity
-from asyncgroup.offsets.commit_plan import COMMIT_ACTIONS, RETENTION_VERSIONS, CommitAction, build_commit
+from asyncgroup.offsets.commit_requests import COMMIT_ACTIONS, RETENTION_VERSIONS, CommitAction, build_commit
 from asyncgroup.wire.codec import decode, encode
 from tests.offsets.fakes import committed_by
 
