@@ -3,15 +3,16 @@
 Where to look, starting at the user's call:
 
 - User-facing: `consumer_group` (ConsumerGroup, a thin object over the engine in `group`), `program` (`asyncgroup.run`),
-  `handler`, `session`, `claim`, `threads` (blocking handlers), `records` (one loop instead of a handler) with `group_marks`, `health`, and `assignors/`. Session and Claim
-  show what a handler may call; their private `_state` is for the files of this room.
+  `handler`, `session`, `claim`, `threads` (blocking handlers), `records` (reading and marking without a handler),
+  `health`, `hook`, and `assignors/`. Session and Claim show what a handler may call; their private `_state` is for the
+  files of this room.
 - Member: `member` runs one session after another: `topics` resolves the subscription, a `membership` joins the group,
-  then `session_life` runs the session. `claim_source` makes the claims and is kept across sessions.
-- Session: `session_life` from top to bottom. `claim_set` says what an assignment revokes and adds; `handler_calls` runs
-  the handler's methods; `topic_watch` and heartbeats detect what ends the session; `session_end` has the causes and the
-  deadlines of the shutdown.
-- Membership: the seam for group protocols. `classic_membership` is the classic one, eager, with `heartbeats`,
-  `join_requests` and the assignors of `join_protocols`.
+  then `session_life` runs the session. The ClaimSource in `claim` makes the claims and is kept across sessions.
+- Session: `session_life` from top to bottom. The ClaimSet in `session` says what an assignment revokes and adds;
+  `handler_calls` runs the handler's methods and has the deadlines of the shutdown; heartbeats and the watches in
+  `topics` detect what ends the session.
+- Membership: the seam for group protocols. `classic_membership` is the classic one, eager, with `heartbeats` and
+  `join_requests`.
 - Health: all of these write to `member_health`, from which `health` makes a value and text.
 """
 

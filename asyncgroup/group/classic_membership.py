@@ -23,11 +23,11 @@ from asyncgroup.errors import (
 )
 from asyncgroup.group.assignors import Assignment, Assignor, MemberSubscription
 from asyncgroup.group.heartbeats import HeartbeatResult, Heartbeats
-from asyncgroup.group.join_protocols import JoinProtocols
 from asyncgroup.group.join_requests import (
     JOIN_ACTIONS,
     JOIN_GRACE,
     JoinAction,
+    JoinProtocols,
     build_join,
     build_sync,
     decode_assignment,

@@ -11,16 +11,15 @@ from asyncgroup.consumer.error_stream import ErrorReader, ErrorStream
 from asyncgroup.consumer.interceptors import Interceptor, Interceptors
 from asyncgroup.errors import ClosedError, TopicsChanged, UsageError
 from asyncgroup.group.assignors import Assignor
-from asyncgroup.group.claim_source import ClaimSource
+from asyncgroup.group.claim import ClaimSource
 from asyncgroup.group.classic_membership import ClassicMembership
-from asyncgroup.group.group_marks import GroupMarks
 from asyncgroup.group.handler import Handler, HandlerLike, as_handler
 from asyncgroup.group.health import Health
 from asyncgroup.group.heartbeats import RETRY_BACKOFF_SHARE
 from asyncgroup.group.join_requests import CLOSED
 from asyncgroup.group.member import Member
 from asyncgroup.group.member_health import MemberHealth, MemberState
-from asyncgroup.group.records import Records
+from asyncgroup.group.records import GroupMarks, Records
 from asyncgroup.group.session import Session
 from asyncgroup.group.topics import Subscription, Topics, check_topics
 from asyncgroup.lifecycle import wait_shielded
@@ -152,8 +151,8 @@ class GroupEngine:
             life = await self._member.run_session(subscription, handling)
         finally:
             self._subscriptions.remove(subscription)
-        if life is not None and life.causes.failure is not None:
-            raise life.causes.failure
+        if life is not None and life.state.failure is not None:
+            raise life.state.failure
 
     async def run(self, topics: Topics, handler: HandlerLike) -> None:
         """See `ConsumerGroup.run`."""

@@ -1,4 +1,4 @@
-"""Call a handler's methods for one session: in pairs, each in its own task and within its time limit.
+"""Call a handler's methods for one session: in pairs, each in its own task and within its time limit (`EndLimits`).
 
 The tasks are plain asyncio tasks that are cancelled at most once and always waited for. They never run inside a
 cancelled anyio scope: such a scope cancels every later await again, so that the `finally` blocks of a handler could not
@@ -14,16 +14,16 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from asyncgroup.errors import CallerCancelled, ClaimReturned, SessionEnd
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.errors import CallerCancelled, ClaimReturned, GroupClosed, Rebalanced, SessionEnd
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.handler import Handler
 from asyncgroup.group.health import RunningCalls
 from asyncgroup.group.session import Session
-from asyncgroup.group.session_end import EndLimits
 from asyncgroup.lifecycle import add_note
 from asyncgroup.model import TopicPartition
 
-__all__ = ["REMINDER", "HandlerCalls", "HandlerTasks"]
+__all__ = ["MIN_RESERVE_SHARE", "REMINDER", "EndLimits", "HandlerCalls", "HandlerTasks", "reserve_for"]
 
 _log = logging.getLogger("asyncgroup.group")
 
@@ -217,6 +217,80 @@ class HandlerCalls:
             text = f"consume_claim of {claim.tp} returned although its claim is live"
             _log.warning("group %s: %s; the session ends for all its claims", group_id, text)
             self._state.end(ClaimReturned(text))
+
+
+# --- time limits ------------------------------------------------------------------------------------------------------
+
+RESERVE_SHARE: Final = 0.2
+"""Share of the shutdown time that is reserved for the phases after the handlers."""
+RESERVE_MAX: Final = 5.0
+"""Most seconds of the reserve."""
+MIN_RESERVE_SHARE: Final = 1 / 6
+"""Least share of the reserve for each phase, even if a handler that swallowed its cancellation made it late."""
+MIN_HANDLER_SHARE: Final = 0.25
+"""Least share of `rebalance_timeout` until the deadline, if the last successful heartbeat is too long ago."""
+
+
+def reserve_for(timeout: float) -> float:
+    """Return the seconds of a time limit reserved for the hooks, the last commit, and the LeaveGroup or JoinGroup."""
+    return min(timeout * RESERVE_SHARE, RESERVE_MAX)
+
+
+class EndLimits:
+    """The deadline of a session's shutdown, brought forward by every more urgent cause.
+
+    - Rebalanced: the coordinator waits for `rebalance_timeout` from the start of the rebalance, which was after the
+      last successful heartbeat was sent (`last_stable_sent_at()`). The deadline counts from that heartbeat, so that
+      the member rejoins before the coordinator removes it.
+    - GroupClosed, CallerCancelled: `close_timeout` from now, for handlers, hooks, commit and LeaveGroup together.
+    - any other cause: `rebalance_timeout` from now.
+
+    Handlers must end before the deadline by the reserve (a fifth of the time, at most 5 s). Half of the reserve is for
+    the hooks, a quarter for the commit, the rest for what follows.
+    """
+
+    def __init__(self, config: ConsumerConfig, last_stable_sent_at: Callable[[], float]) -> None:
+        self._config = config
+        self._last_stable_sent_at = last_stable_sent_at
+        self.ending_since = float("inf")
+        """Loop time of the first cause."""
+        self.deadline = float("inf")
+        """Loop time at which the shutdown should be complete."""
+        self._reserve = 0.0  # seconds
+
+    def add_cause(self, cause: SessionEnd) -> None:
+        """Bring the deadline forward for this cause, the first or a further one."""
+        config, now = self._config, asyncio.get_running_loop().time()
+        total = config.rebalance_timeout
+        if isinstance(cause, (GroupClosed, CallerCancelled)):
+            total = config.close_timeout
+            deadline = now + total
+        elif isinstance(cause, Rebalanced):
+            deadline = max(self._last_stable_sent_at() + total, now + total * MIN_HANDLER_SHARE)
+        else:
+            deadline = now + total
+        self.ending_since = min(self.ending_since, now)
+        if deadline < self.deadline:
+            self.deadline, self._reserve = deadline, reserve_for(total)
+
+    @property
+    def handler_seconds(self) -> float:
+        """Seconds from now until handlers are cancelled; at once if 0 or less."""
+        return self.deadline - self._reserve - asyncio.get_running_loop().time()
+
+    @property
+    def hook_seconds(self) -> float:
+        """Seconds for `on_revoked`, `on_lost` and `cleanup` if they begin now."""
+        return self._left(1 / 2)
+
+    @property
+    def commit_seconds(self) -> float:
+        """Seconds for the last commit if it begins now."""
+        return self._left(1 / 4)
+
+    def _left(self, kept: float) -> float:
+        now = asyncio.get_running_loop().time()
+        return max(self.deadline - self._reserve * kept - now, self._reserve * MIN_RESERVE_SHARE)
 
 
 class HandlerTasks:

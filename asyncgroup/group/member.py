@@ -9,8 +9,8 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
 
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -23,13 +23,13 @@ from asyncgroup.errors import (
     TopicsChanged,
     TransportError,
 )
-from asyncgroup.group.claim_source import ClaimSource
+from asyncgroup.group.claim import ClaimSource
 from asyncgroup.group.handler import Handler
+from asyncgroup.group.handler_calls import MIN_RESERVE_SHARE, reserve_for
 from asyncgroup.group.health import Health, HealthSnapshot, diagnose
 from asyncgroup.group.join_requests import CANCELLED
 from asyncgroup.group.member_health import MemberHealth, MemberState, ProblemSource
 from asyncgroup.group.membership import JoinedGroup, Membership
-from asyncgroup.group.session_end import MIN_RESERVE_SHARE, reserve_for
 from asyncgroup.group.session_life import SessionLife
 from asyncgroup.group.topics import ResolvedTopics, Subscription, resolve_topics
 from asyncgroup.lifecycle import run_until, wait_shielded, wait_within
@@ -81,8 +81,12 @@ class Member:
             if self.closing.is_set():
                 return None
             try:
-                entry = await self._run_until_closed(self._join(subscription))
-                return None if entry is None else await self._run_session(entry, subscription, handler)
+                join = await run_until(
+                    self.closing.wait(), self._join(subscription), f"{self._group_id}: join"
+                )
+                return (
+                    None if join.cancelled() else await self._run_joined(join.result(), subscription, handler)
+                )
             except asyncio.CancelledError:
                 self._start_close_timeout()
                 await wait_shielded(asyncio.ensure_future(self._leave(CANCELLED, None)))
@@ -97,26 +101,20 @@ class Member:
 
         `check` raises if the group can no longer consume.
         """
-        await _RunLoop(self, self._source, self._member_health, subscription, handler).run(check)
-
-    async def back_off(self, seconds: float) -> bool:
-        """Wait before the next session; True if the group closes in that time. If cancelled, leave the group."""
-        self._member_health.transition_to(MemberState.WAITING_TO_REJOIN)
-        try:
-            return await wait_within(self.closing, seconds)
-        except asyncio.CancelledError:
-            if not self._session_lock.locked():  # else another call uses the membership, or closes it
-                self._start_close_timeout()
-                await wait_shielded(asyncio.ensure_future(self.leave(CANCELLED, None)))
-            raise
-        finally:
-            if self._member_health.state in (MemberState.WAITING_TO_REJOIN, MemberState.LEAVING):
-                self._member_health.transition_to(MemberState.NOT_CONSUMING)
+        backoff = self._cluster.backoff()
+        while True:
+            check()
+            rejoins_at_once = await self._run_next(subscription, handler)
+            # closing: also if the session ended for another cause
+            if rejoins_at_once is None or self.closing.is_set():
+                return
+            if rejoins_at_once:
+                backoff.reset()
+            elif await self._back_off(backoff.next()):
+                return
 
     async def _join(self, subscription: Subscription) -> _JoinedSubscription:
-        cluster = self._cluster
-        wanted = subscription.wanted
-        names = subscription.names
+        cluster, wanted, names = self._cluster, subscription.wanted, subscription.names
         self._member_health.transition_to(MemberState.LOOKING_UP_TOPICS)
         with cluster.tracking(names):
             resolved = await resolve_topics(cluster, subscription, self._source.known_topics)
@@ -124,7 +122,7 @@ class Member:
                 joined = await self._membership.join(resolved.existing)
         return _JoinedSubscription(joined, resolved, wanted)
 
-    async def _run_session(
+    async def _run_joined(
         self, entry: _JoinedSubscription, subscription: Subscription, handler: Handler
     ) -> SessionLife:
         life = self.life = SessionLife(
@@ -147,12 +145,69 @@ class Member:
             self._membership.after_session(life.state.cause)
         return life
 
-    async def _run_until_closed(
-        self, work: Coroutine[Any, Any, _JoinedSubscription]
-    ) -> _JoinedSubscription | None:
-        """Return the result of `work`; None if the group closes first, which cancels it."""
-        task = await run_until(self.closing.wait(), work, f"{self._group_id}: join")
-        return None if task.cancelled() else task.result()
+    # --- between sessions ---------------------------------------------------------------------------------------
+
+    async def _run_next(self, subscription: Subscription, handler: Handler) -> bool | None:
+        """Run the next session; return whether to rejoin without a backoff, None if the group closed before it began.
+
+        Raises the handler's exception, and failures that are not retriable. Only the outcome is returned, so that the
+        session, its claims and their errors are not kept in memory during the next session.
+        """
+        try:
+            life = await self.run_session(subscription, handler)
+        except (BrokerError, TransportError) as error:
+            self._report_or_raise(error, subscription)
+            return False
+        if life is None:
+            return None
+        if life.has_started:
+            subscription.unknown_since = None
+        if life.state.failure is not None:
+            if life.state.failed_by_handler:
+                raise life.state.failure
+            self._report_or_raise(life.state.failure, subscription)
+            return False
+        return isinstance(life.state.cause, REJOIN_AT_ONCE_AFTER)
+
+    def _report_or_raise(self, error: BaseException, subscription: Subscription) -> None:
+        """Report an error after which the next session may succeed; raise any other."""
+        if isinstance(error, BrokerError) and error.code in UNKNOWN_TOPIC:
+            is_retriable = self._may_reappear(subscription)
+        elif isinstance(error, BrokerError):
+            # after UNKNOWN_MEMBER_ID the next join is one of a new member
+            is_retriable = error.retriable or error.code == ErrorCode.UNKNOWN_MEMBER_ID
+        else:
+            is_retriable = isinstance(error, TransportError)
+        if not is_retriable or not isinstance(error, AsyncGroupError):
+            raise error
+        _log.warning("group %s: %s", self._group_id, error)
+        self._member_health.report(ProblemSource.JOIN, error)
+        self._member_health.report_error(error)
+
+    def _may_reappear(self, subscription: Subscription) -> bool:
+        """Whether every topic existed before, and they have not been unknown for `session_timeout`.
+
+        Right after its recreation a topic is still unknown to some brokers.
+        """
+        now = asyncio.get_running_loop().time()
+        if subscription.unknown_since is None:
+            subscription.unknown_since = now
+        was_there = all(name in self._source.known_topics for name in subscription.names)
+        return was_there and now < subscription.unknown_since + self._config.session_timeout
+
+    async def _back_off(self, seconds: float) -> bool:
+        """Wait before the next session; True if the group closes in that time. If cancelled, leave the group."""
+        self._member_health.transition_to(MemberState.WAITING_TO_REJOIN)
+        try:
+            return await wait_within(self.closing, seconds)
+        except asyncio.CancelledError:
+            if not self._session_lock.locked():  # else another call uses the membership, or closes it
+                self._start_close_timeout()
+                await wait_shielded(asyncio.ensure_future(self.leave(CANCELLED, None)))
+            raise
+        finally:
+            if self._member_health.state in (MemberState.WAITING_TO_REJOIN, MemberState.LEAVING):
+                self._member_health.transition_to(MemberState.NOT_CONSUMING)
 
     # --- health -------------------------------------------------------------------------------------------------
 
@@ -206,84 +261,3 @@ class Member:
         self._member_health.transition_to(MemberState.LEAVING)
         timeout = max(left, reserve_for(self._config.close_timeout) * MIN_RESERVE_SHARE)
         await self._membership.leave(reason, leaves, timeout)
-
-
-class _RunLoop:
-    """One call of `run()`: what follows each session."""
-
-    def __init__(
-        self,
-        member: Member,
-        source: ClaimSource,
-        member_health: MemberHealth,
-        subscription: Subscription,
-        handler: Handler,
-    ) -> None:
-        self._member = member
-        self._source = source
-        self._member_health = member_health
-        self._subscription = subscription
-        self._handler = handler
-        # loop time of the first unknown-topic error since a session started
-        self._unknown_since: float | None = None
-
-    async def run(self, check: Callable[[], None]) -> None:
-        """Run sessions until the group closes. Raises errors that are not retriable."""
-        closing, backoff = self._member.closing, self._source.cluster.backoff()
-        while True:
-            check()
-            rejoins_at_once = await self._run_session()
-            if rejoins_at_once is None or closing.is_set():  # also if the session ended for another cause
-                return
-            if rejoins_at_once:
-                backoff.reset()
-            elif await self._member.back_off(backoff.next()):
-                return
-
-    async def _run_session(self) -> bool | None:
-        """Run the next session; return whether to rejoin without a backoff, None if the group closed before it began.
-
-        Raises the handler's exception, and failures that are not retriable. Only the outcome is returned, so that the
-        session, its claims and their errors are not kept in memory during the next session.
-        """
-        try:
-            life = await self._member.run_session(self._subscription, self._handler)
-        except (BrokerError, TransportError) as error:
-            self._report_or_raise(error)
-            return False
-        if life is None:
-            return None
-        if life.has_started:
-            self._unknown_since = None
-        if life.causes.failure is not None:
-            if life.causes.failed_by_handler:
-                raise life.causes.failure
-            self._report_or_raise(life.causes.failure)
-            return False
-        return isinstance(life.state.cause, REJOIN_AT_ONCE_AFTER)
-
-    def _report_or_raise(self, error: BaseException) -> None:
-        """Report an error after which the next session may succeed; raise any other."""
-        if isinstance(error, BrokerError) and error.code in UNKNOWN_TOPIC:
-            is_retriable = self._may_reappear()
-        elif isinstance(error, BrokerError):
-            # after UNKNOWN_MEMBER_ID the next join is one of a new member
-            is_retriable = error.retriable or error.code == ErrorCode.UNKNOWN_MEMBER_ID
-        else:
-            is_retriable = isinstance(error, TransportError)
-        if not is_retriable or not isinstance(error, AsyncGroupError):
-            raise error
-        _log.warning("group %s: %s", self._source.group_id, error)
-        self._member_health.report(ProblemSource.JOIN, error)
-        self._member_health.report_error(error)
-
-    def _may_reappear(self) -> bool:
-        """Whether every topic existed before, and they have not been unknown for `session_timeout`.
-
-        Right after its recreation a topic is still unknown to some brokers.
-        """
-        now = asyncio.get_running_loop().time()
-        if self._unknown_since is None:
-            self._unknown_since = now
-        was_there = all(name in self._source.known_topics for name in self._subscription.names)
-        return was_there and now < self._unknown_since + self._source.config.session_timeout

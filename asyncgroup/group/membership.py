@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from asyncgroup.errors import AsyncGroupError, SessionEnd
-from asyncgroup.group.claim_set import ClaimChanges
 from asyncgroup.group.heartbeats import HeartbeatResult
+from asyncgroup.group.session import ClaimChanges
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import MemberIdentity
 

@@ -2,11 +2,12 @@
 
 1. `run`: the membership sends heartbeats from here on, until everything below is done.
 2. `_start_claims`: the committed offsets are fetched with one request, `setup` and `on_assigned` are called, and each
-   claim is consumed in a task of its own, until something ends the session (`SessionCauses`).
+   claim is consumed in a task of its own, until something ends the session.
 3. `assign`: a further assignment while the session goes on, by incremental protocols only. The claims that it revokes end
    and are committed, those that it adds start, all others are not touched. With an eager protocol every rebalance ends
    the session, and so revokes all claims.
-4. `_on_end`: the iterators of the claims stop, and the deadlines of the handlers begin.
+4. `on_heartbeat` and others: what ends the session. `_on_end`: the iterators of the claims have stopped, and the
+   deadlines of the handlers begin.
 5. `_shut_down`: the handlers drain, `on_revoked` or `on_lost` and `cleanup` are called, the marks are committed.
 
 It runs in a task that is never cancelled; to stop it, call `SessionState.end`.
@@ -20,19 +21,21 @@ from collections.abc import Coroutine
 from typing import Any
 
 from asyncgroup.errors import AsyncGroupError, BrokerError, CommitFailedError, Rebalanced, SessionEnd
-from asyncgroup.group.claim import Claim
-from asyncgroup.group.claim_set import ClaimChanges
-from asyncgroup.group.claim_source import ClaimSource, StartOffsets
+from asyncgroup.group.claim import Claim, ClaimSource, StartOffsets
 from asyncgroup.group.handler import Handler
-from asyncgroup.group.handler_calls import HandlerCalls
+from asyncgroup.group.handler_calls import EndLimits, HandlerCalls
 from asyncgroup.group.health import HealthSnapshot
-from asyncgroup.group.heartbeats import HeartbeatResult
+from asyncgroup.group.heartbeats import HEARTBEAT_RESULTS, HeartbeatResult
 from asyncgroup.group.member_health import MemberHealth, MemberState, ProblemSource
 from asyncgroup.group.membership import JoinedGroup, Membership
-from asyncgroup.group.session import Session, SessionState
-from asyncgroup.group.session_end import EndLimits, SessionCauses
-from asyncgroup.group.topic_watch import watch_missing, watch_partitions, watch_pattern, watch_topics
-from asyncgroup.group.topics import ResolvedTopics
+from asyncgroup.group.session import ClaimChanges, Session, SessionState
+from asyncgroup.group.topics import (
+    ResolvedTopics,
+    watch_missing,
+    watch_partitions,
+    watch_pattern,
+    watch_topics,
+)
 from asyncgroup.lifecycle import BackgroundTasks, run_until
 from asyncgroup.model import TopicPartition
 
@@ -42,7 +45,7 @@ _log = logging.getLogger("asyncgroup.group")
 
 
 class SessionLife:
-    """Runs one session; afterwards `causes` has the exception that `consume()` raises, if any."""
+    """Runs one session; afterwards `state` has the exception that `consume()` raises, if any."""
 
     def __init__(
         self,
@@ -62,17 +65,21 @@ class SessionLife:
         self._resolved = resolved
         self._tasks = BackgroundTasks(f"session of group {source.group_id!r}", self._on_task_failure)
         self._offsets = source.make_committer(
-            lambda: self.state.identity, self._on_commit_refused, membership.heartbeats
+            lambda: self.state.identity, self._on_commit_refused, membership.heartbeats.is_final
         )
         self.state = SessionState(
-            source.group_id, joined.identity, joined.assignment, self._offsets, joined.user_data
+            source.group_id,
+            joined.identity,
+            joined.assignment,
+            self._offsets,
+            member_health,
+            joined.user_data,
         )
         self.state.on_end = self._on_end
         self.session = Session(self.state)
-        self.causes = SessionCauses(self.state, member_health)
-        self._fetcher = source.make_fetcher(self._tasks.spawn, self.causes.on_fetch_error)
+        self._fetcher = source.make_fetcher(self._tasks.spawn, self._on_fetch_error)
         self._limits = self._make_limits()
-        self._calls = HandlerCalls(handler, self.session, self._limits, self.causes.fail)
+        self._calls = HandlerCalls(handler, self.session, self._limits, self.state.fail)
         # held from `setup` or `on_assigned` to the start of the claims, and by `on_revoked`
         self._hooks = asyncio.Lock()
         self._revoking = asyncio.Lock()  # held by `assign`: one revocation at a time
@@ -173,7 +180,7 @@ class SessionLife:
             return None if self.state.ended else task.result()
         if not isinstance(error, AsyncGroupError):
             raise error
-        self.causes.fail(error, "the session could not start", by_handler=False)
+        self.state.fail(error, "the session could not start", by_handler=False)
         return None
 
     # --- 3. a further assignment, by incremental protocols ----------------------------------------------------------
@@ -236,18 +243,32 @@ class SessionLife:
 
     def on_heartbeat(self, result: HeartbeatResult, error: AsyncGroupError | None) -> None:
         """Handle the result of a heartbeat, any but ALIVE."""
-        self.causes.on_heartbeat(result, error)
-
-    def _on_task_failure(self, error: Exception) -> None:
-        self.causes.on_task_failure(error)
+        group = f"group {self._source.group_id!r}"
+        if result is HeartbeatResult.REBALANCE:
+            self.state.end(Rebalanced(f"{group} rebalances: a member joined, left or changed its topics"))
+        elif result in (HeartbeatResult.LOST, HeartbeatResult.FATAL):
+            text = f"member {self.state.identity.member_id!r} of {group} is lost: {error}"
+            self.state.lose(text, error, is_fatal=result is HeartbeatResult.FATAL)
+        elif error is not None:
+            self._member_health.report(ProblemSource.HEARTBEAT, error)
+            self._member_health.report_error(error)
 
     def _on_commit_refused(self, error: BrokerError) -> None:
-        self.causes.on_commit_refused(error)
+        is_fatal = HEARTBEAT_RESULTS.get(error.code) is HeartbeatResult.FATAL
+        self.state.lose(f"a commit was refused: {error}", error, is_fatal=is_fatal)
+
+    def _on_fetch_error(self, error: Exception) -> bool:
+        """Report the error of a fetch that is retried; return whether a reader of `errors()` receives it."""
+        self._member_health.report(ProblemSource.FETCH, error)
+        return self._member_health.report_error(error)
+
+    def _on_task_failure(self, error: Exception) -> None:
+        self.state.fail(error, "a task of the session failed", by_handler=False)
 
     def _on_topic_gone(self, error: BrokerError) -> None:
         # a later subscription to it then fails at once as unknown
         self._source.known_topics.forget_missing(self._resolved.missing)
-        self.causes.fail(error, "a subscribed topic was deleted", by_handler=False)
+        self.state.fail(error, "a subscribed topic was deleted", by_handler=False)
 
     def _on_end(self, cause: SessionEnd) -> None:
         self._calls.limit(cause)

@@ -38,7 +38,7 @@ from asyncgroup.offsets.commit_requests import (
 from asyncgroup.offsets.partition_offsets import CommittedOffset, MemberIdentity, PartitionMarks
 from asyncgroup.wire import messages as m
 
-__all__ = ["GROUP_LANE", "Committer"]
+__all__ = ["GROUP_LANE", "Committer", "IsFinal"]
 
 _log = logging.getLogger("asyncgroup.offsets")
 

@@ -8,8 +8,8 @@ from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_state import Budget
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import SessionEnd
-from asyncgroup.group.claim import Claim, ClaimState
-from asyncgroup.group.claim_source import connect_offsets
+from asyncgroup.group.claim import Claim, ClaimState, connect_offsets
+from asyncgroup.group.member_health import MemberHealth
 from asyncgroup.group.session import Session, SessionState
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
@@ -56,7 +56,7 @@ def make_session(
     assignment = {
         topic: [tp.partition for tp in tps if tp.topic == topic] for topic in {tp.topic for tp in tps}
     }
-    session = Session(SessionState("g", MemberIdentity("member-1", 7), assignment, manager))
+    session = Session(SessionState("g", MemberIdentity("member-1", 7), assignment, manager, MemberHealth()))
     for tp in tps:
         make_claim(session, manager, tp)
     return session, cluster

@@ -18,7 +18,7 @@ from asyncgroup.group.assignors import (
     SeesAssignment,
     StickyAssignor,
 )
-from asyncgroup.group.join_protocols import JoinProtocols, check_assignment
+from asyncgroup.group.join_requests import JoinProtocols, check_assignment
 from asyncgroup.model import TopicPartition as TP
 
 MEMBERS = [MemberSubscription("a", ("t",)), MemberSubscription("b", ("t", "u"))]

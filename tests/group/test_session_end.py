@@ -19,7 +19,7 @@ from asyncgroup.errors import (
     SessionEnd,
     TopicsChanged,
 )
-from asyncgroup.group.session_end import EndLimits, reserve_for
+from asyncgroup.group.handler_calls import EndLimits, reserve_for
 from asyncgroup.testing import run_virtual
 
 OTHERS = [ClaimReturned, HandlerFailed, MemberLost, PartitionsChanged, TopicsChanged]

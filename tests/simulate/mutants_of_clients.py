@@ -15,12 +15,11 @@ from asyncgroup.consumer.fetch_scheduler import FetchScheduler
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.group import heartbeats
-from asyncgroup.group.claim_source import ClaimSource
+from asyncgroup.group.claim import ClaimSource
 from asyncgroup.group.classic_membership import ClassicMembership
 from asyncgroup.group.handler_calls import HandlerCalls, HandlerTasks
 from asyncgroup.group.heartbeats import HeartbeatResult
-from asyncgroup.group.join_protocols import JoinProtocols
-from asyncgroup.group.session_end import SessionCauses
+from asyncgroup.group.join_requests import JoinProtocols
 from asyncgroup.group.session_life import SessionLife
 from asyncgroup.offsets import CommittedOffset, PartitionMarks
 from asyncgroup.producer.batch import ProducerBatch
@@ -115,13 +114,13 @@ def _no_automatic_commits() -> AbstractContextManager[object]:
 
 def _loss_ignored() -> AbstractContextManager[object]:
     """A member that was removed from the group, or has no connection, continues."""
-    told = SessionCauses.on_heartbeat
+    told = SessionLife.on_heartbeat
 
     def calm(self: Any, result: HeartbeatResult, error: Any) -> None:
         if result is not HeartbeatResult.LOST:
             told(self, result, error)
 
-    return patch.object(SessionCauses, "on_heartbeat", calm)
+    return patch.object(SessionLife, "on_heartbeat", calm)
 
 
 def _two_owners() -> AbstractContextManager[object]:
