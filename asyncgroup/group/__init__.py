@@ -13,7 +13,7 @@ Where to look, starting at the user's call:
   `topics` detect what ends the session.
 - Membership: the seam for group protocols. `classic_membership` is the classic one, eager, with `heartbeats` and
   `join_requests`.
-- Health: all of these write to `member_health`, from which `health` makes a value and text.
+- Health: all of these write to the MemberHealth in `member_health`, which makes the value in `health` of it.
 """
 
 from __future__ import annotations

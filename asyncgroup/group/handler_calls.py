@@ -18,7 +18,7 @@ from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import CallerCancelled, ClaimReturned, GroupClosed, Rebalanced, SessionEnd
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.handler import Handler
-from asyncgroup.group.health import RunningCalls
+from asyncgroup.group.member_health import RunningCalls
 from asyncgroup.group.session import Session
 from asyncgroup.lifecycle import add_note
 from asyncgroup.model import TopicPartition

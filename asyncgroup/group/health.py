@@ -1,33 +1,14 @@
-"""Health of a group member, as a value for operators and probes, and how it is derived from the member's state.
-
-`diagnose` writes the texts for its problems and for what it waits for.
-"""
+"""Health: a snapshot of a group member, as a value for operators and probes. `member_health` makes it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any
 
-from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.escaping import MAX_TEXT_LENGTH, printable
-from asyncgroup.group.claim import Claim
-from asyncgroup.group.join_requests import JOIN_GRACE
-from asyncgroup.group.member_health import MemberHealth, MemberState, ProblemSource
 from asyncgroup.model import TopicPartition
-from asyncgroup.offsets import MemberIdentity
 
-__all__ = [
-    "NO_RUNNING_CALLS",
-    "ClaimHealth",
-    "ErrorSeen",
-    "Health",
-    "HealthSnapshot",
-    "RunningCalls",
-    "diagnose",
-]
+__all__ = ["ClaimHealth", "ErrorSeen", "Health"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +99,10 @@ class Health:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the health as dicts, lists, strings and numbers, ready for JSON."""
+
+        def rounded(age: float | None) -> float | None:
+            return None if age is None else round(age, 3)
+
         return {
             "group_id": self.group_id,
             "is_healthy": self.is_healthy,
@@ -125,8 +110,8 @@ class Health:
             "state_age": round(self.state_age, 3),
             "member_id": self.member_id,
             "generation_id": self.generation_id,
-            "last_heartbeat": _rounded(self.last_heartbeat),
-            "last_fetch": _rounded(self.last_fetch),
+            "last_heartbeat": rounded(self.last_heartbeat),
+            "last_fetch": rounded(self.last_fetch),
             "lag": self.lag,
             "stalled": [str(tp) for tp in self.stalled],
             "paused": [str(tp) for tp in self.paused],
@@ -165,212 +150,3 @@ class Health:
 
     def __repr__(self) -> str:
         return f"<Health {'well' if self.is_healthy else 'NOT WELL'}: {self}>"
-
-
-def _rounded(age: float | None) -> float | None:
-    return None if age is None else round(age, 3)
-
-
-ERRORS_SHOWN: Final = 5
-"""Maximum number of different errors in `Health.errors`."""
-MISSED_HEARTBEATS: Final = 2
-"""Heartbeat intervals without a response that are not yet a problem."""
-FETCH_GRACE: Final = 2.0
-"""Seconds beyond `fetch_max_wait` after which a fetch without a response is a problem."""
-
-
-class RunningCalls(NamedTuple):
-    """Handler methods that the session waits for while it begins or ends."""
-
-    labels: Sequence[str]
-    since: float
-    """Loop time at which the session began to wait."""
-    deadline: float
-    """Loop time at which the methods are cancelled; infinity if there is no limit."""
-
-
-NO_RUNNING_CALLS: Final = RunningCalls((), 0.0, 0.0)
-"""The session waits for no handler method."""
-
-
-class HealthSnapshot(NamedTuple):
-    """The input of a diagnosis."""
-
-    group_id: str
-    config: ConsumerConfig
-    identity: MemberIdentity
-    member_health: MemberHealth
-    claims: Sequence[Claim] = ()
-    running_calls: RunningCalls = NO_RUNNING_CALLS
-    unanswered_fetches: Mapping[int, float] = MappingProxyType({})
-    """Nodes with a fetch in flight, and the loop time at which it was sent."""
-    idle_reason: str = "a partition: other members own all of them"
-    """What a member without claims waits for, in words."""
-    missing_topics: Mapping[str, float] = MappingProxyType({})
-    """Topics that no longer exist, with the loop time at which each was found missing."""
-
-
-def diagnose(snapshot: HealthSnapshot, now: float) -> Health:
-    """Return the health of a member at loop time `now`."""
-    member_health, identity = snapshot.member_health, snapshot.identity
-    problems = tuple(_problems(snapshot, now))
-    errors = tuple(
-        ErrorSeen(error.text, error.occurrences, _age(now, error.last_at))
-        for error in member_health.errors[:ERRORS_SHOWN]
-    )
-    return Health(
-        group_id=snapshot.group_id,
-        state=member_health.state.value,
-        state_age=_age(now, member_health.state_since),
-        member_id=identity.member_id,
-        generation_id=identity.generation_id,
-        last_heartbeat=None
-        if member_health.last_heartbeat is None
-        else _age(now, member_health.last_heartbeat),
-        last_fetch=None if member_health.last_fetch is None else _age(now, member_health.last_fetch),
-        claims=tuple(map(_claim_health, snapshot.claims)),
-        waits_for=_waits_for(snapshot, now, problems),
-        problems=problems,
-        errors=errors,
-    )
-
-
-def _age(now: float, when: float) -> float:
-    return max(0.0, now - when)
-
-
-def _claim_health(claim: Claim) -> ClaimHealth:
-    known = claim.high_water_mark >= 0
-    return ClaimHealth(
-        topic=claim.topic,
-        partition=claim.partition,
-        position=claim.position,
-        next_mark=claim.next_mark,
-        high_water_mark=claim.high_water_mark if known else None,
-        lag=claim.lag if known else None,
-        stalled=claim.stalled,
-        paused=claim.paused,
-    )
-
-
-# --- problems ---------------------------------------------------------------------------------------------------------
-
-
-def _problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
-    member_health, config = snapshot.member_health, snapshot.config
-    for source in (ProblemSource.HANDLER, ProblemSource.LOST, ProblemSource.JOIN, ProblemSource.COMMIT):
-        if (problem := member_health.problems.get(source)) is not None:
-            yield f"{source.value}: {problem.text}"
-    yield from _missed_heartbeats(member_health, config, now)
-    yield from _failing_fetches(snapshot, now)
-    for topic, since in sorted(snapshot.missing_topics.items()):
-        yield (
-            f"topic {topic!r} no longer exists, missing for {_age(now, since):.1f} s; "
-            f"after {config.session_timeout:g} s an error is raised"
-        )
-    yield from _overdue(snapshot, now)
-    if member_health.state in _IDLE:
-        yield _IDLE[member_health.state]
-
-
-_IDLE: Final = {
-    MemberState.CLOSED: "the group is closed",
-    MemberState.NOT_CONSUMING: "nothing consumes: neither run() nor consume() is running",
-    MemberState.LEAVING: "nothing consumes: the member is leaving the group",
-}
-"""States in which the member neither consumes nor is about to consume, with the problem that is reported."""
-
-_IN_SESSION: Final = (MemberState.STARTING, MemberState.STABLE, MemberState.DRAINING, MemberState.COMMITTING)
-
-
-def _missed_heartbeats(member_health: MemberHealth, config: ConsumerConfig, now: float) -> Iterable[str]:
-    problem = member_health.problems.get(ProblemSource.HEARTBEAT)
-    if member_health.state not in _IN_SESSION or member_health.last_heartbeat is None:
-        return
-    age = _age(now, member_health.last_heartbeat)
-    if problem is not None and problem.last_at >= member_health.last_heartbeat:
-        yield f"heartbeats fail, the last successful one was {age:.1f} s ago: {problem.text}"
-    elif age > MISSED_HEARTBEATS * config.heartbeat_interval:
-        yield f"no response to heartbeats for {age:.1f} s"
-
-
-def _failing_fetches(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
-    member_health = snapshot.member_health
-    if member_health.state is not MemberState.STABLE:
-        return
-    failing = [
-        str(claim.tp) for claim in snapshot.claims if partition_of(claim._state.consumer).fetch_failures.count
-    ]
-    problem = member_health.problems.get(ProblemSource.FETCH)
-    if failing and problem is not None:
-        yield f"{_names(failing)} cannot be fetched: {problem.text}"
-    for node_id, sent_at in snapshot.unanswered_fetches.items():
-        age = _age(now, sent_at)
-        if age > snapshot.config.fetch_max_wait + FETCH_GRACE:
-            yield f"no response to a fetch from node {node_id} for {age:.1f} s"
-
-
-def _overdue(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
-    """Yield a problem if the member is in its state for longer than the state's time limit."""
-    member_health, config, running_calls = snapshot.member_health, snapshot.config, snapshot.running_calls
-    age = _age(now, member_health.state_since)
-    if member_health.state in (MemberState.JOINING, MemberState.SYNCING):
-        if age > config.rebalance_timeout + JOIN_GRACE:
-            yield f"{member_health.state.value} for {age:.1f} s"
-    elif member_health.state in (
-        MemberState.LOOKING_UP_COORDINATOR,
-        MemberState.LOOKING_UP_TOPICS,
-        MemberState.COMMITTING,
-    ):
-        if age > config.session_timeout:
-            yield f"{member_health.state.value} for {age:.1f} s"
-    elif (
-        member_health.state is MemberState.DRAINING and running_calls.labels and now > running_calls.deadline
-    ):
-        yield f"{_names(running_calls.labels)} still running {now - running_calls.deadline:.1f} s after cancellation"
-
-
-# --- waiting for ------------------------------------------------------------------------------------------------------
-
-
-def _waits_for(snapshot: HealthSnapshot, now: float, problems: Sequence[str]) -> str | None:
-    member_health, config, running_calls = snapshot.member_health, snapshot.config, snapshot.running_calls
-    age = f"{_age(now, member_health.state_since):.1f} s"
-    if member_health.state is MemberState.JOINING:
-        text = f"the group to complete the join: {age}"
-    elif member_health.state is MemberState.SYNCING:
-        text = f"the group leader to send the assignment: {age}"
-    elif member_health.state is MemberState.LOOKING_UP_COORDINATOR:
-        text = f"the coordinator of group {snapshot.group_id!r}: {age}"
-    elif member_health.state is MemberState.LOOKING_UP_TOPICS:
-        text = f"the metadata of its topics: {age}"
-    elif member_health.state is MemberState.WAITING_TO_REJOIN:
-        text = f"the backoff before it joins again: {age}"
-    elif member_health.state is MemberState.COMMITTING:
-        text = f"the response to its last commit: {age}"
-    elif member_health.state is MemberState.LEAVING:
-        text = f"the response to its LeaveGroup: {age}"
-    elif member_health.state is MemberState.STARTING and not running_calls.labels:
-        text = f"its start offsets: {age}"
-    elif running_calls.labels:
-        limit = (
-            f" of {running_calls.deadline - running_calls.since:.1f} s"
-            if running_calls.deadline < float("inf")
-            else ""
-        )
-        text = f"{_names(running_calls.labels)} to end: {_age(now, running_calls.since):.1f} s{limit}"
-    elif member_health.state is MemberState.STABLE and snapshot.missing_topics and not snapshot.claims:
-        text = f"topic {min(snapshot.missing_topics)!r} to exist again"
-    elif member_health.state is MemberState.STABLE and problems:
-        text = "brokers to respond without errors; it retries, and the session ends after "
-        text += f"{config.session_timeout:g} s without a heartbeat response"
-    elif member_health.state is MemberState.STABLE and not snapshot.claims:
-        text = snapshot.idle_reason
-    else:
-        return None
-    return text
-
-
-def _names(labels: Sequence[str]) -> str:
-    shown = ", ".join(labels[:3])
-    return shown if len(labels) <= 3 else f"{shown} and {len(labels) - 3} others"

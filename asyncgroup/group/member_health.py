@@ -1,19 +1,45 @@
-"""State and current problems of a member, written where they occur and read by `health()`."""
+"""MemberHealth: the state and current problems of a member, written where they occur, and their diagnosis.
+
+`diagnose` makes the value for `health()`, with texts for the problems and for what the member waits for.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import BrokerError
+from asyncgroup.group.claim import Claim
+from asyncgroup.group.health import ClaimHealth, ErrorSeen, Health
+from asyncgroup.group.join_requests import JOIN_GRACE
 from asyncgroup.lifecycle import describe_error
+from asyncgroup.offsets import MemberIdentity
 
-__all__ = ["ErrorCount", "HealthProblem", "MemberHealth", "MemberState", "ProblemSource"]
+__all__ = [
+    "MAX_ERROR_KINDS",
+    "HealthSnapshot",
+    "MemberHealth",
+    "MemberState",
+    "ProblemSource",
+    "RunningCalls",
+    "diagnose",
+]
 
 MAX_ERROR_KINDS: Final = 32
 """Kinds of errors that are counted; beyond that the least recent one is dropped."""
+ERRORS_SHOWN: Final = 5
+"""Maximum number of different errors in `Health.errors`."""
+MISSED_HEARTBEATS: Final = 2
+"""Heartbeat intervals without a response that are not yet a problem."""
+FETCH_GRACE: Final = 2.0
+"""Seconds beyond `fetch_max_wait` after which a fetch without a response is a problem."""
+
+NEVER: Final = float("-inf")
 
 
 class MemberState(Enum):
@@ -44,23 +70,12 @@ class ProblemSource(Enum):
     HANDLER = "the handler failed"
 
 
-class HealthProblem(NamedTuple):
-    """A problem that is not resolved yet."""
-
-    text: str
-    """The text of the newest error."""
-    since: float
-    """Loop time of the first error."""
-    last_at: float
-    """Loop time of the newest error."""
-
-
-class ErrorCount(NamedTuple):
-    """One kind of error and its count."""
+class _Occurrences(NamedTuple):
+    """One kind of error, or the errors of one source."""
 
     text: str
     """The text of the newest one."""
-    occurrences: int
+    times: int
     last_at: float
     """Loop time of the newest one."""
 
@@ -76,14 +91,13 @@ class MemberHealth:
         self.state = MemberState.NOT_CONSUMING
         self.state_since = 0.0
         """0 until the group is bound to its event loop."""
-        self.last_heartbeat: float | None = None
-        """Time of the last response to a heartbeat; None if there was none."""
-        self.last_fetch: float | None = None
-        """Time of the last response to a fetch; None if there was none."""
-        self.problems: dict[ProblemSource, HealthProblem] = {}
-        self._errors: dict[
-            tuple[str, str], ErrorCount
-        ] = {}  # by (type, error code or text), least recent first
+        self.last_heartbeat = NEVER
+        """Time of the last response to a heartbeat."""
+        self.last_fetch = NEVER
+        """Time of the last response to a fetch."""
+        self.problems: dict[ProblemSource, _Occurrences] = {}
+        self.errors: dict[tuple[str, str], _Occurrences] = {}
+        """By type and error code or text, the least recent first."""
 
     def transition_to(self, state: MemberState) -> None:
         """Change the state, with the current time."""
@@ -92,16 +106,12 @@ class MemberHealth:
 
     def update_last_responses(self, heartbeat: float, fetch: float) -> None:
         """Update the times of the last responses to a heartbeat and a fetch; minus infinity means none."""
-        if heartbeat > float("-inf"):
-            self.last_heartbeat = max(self.last_heartbeat or heartbeat, heartbeat)
-        if fetch > float("-inf"):
-            self.last_fetch = max(self.last_fetch or fetch, fetch)
+        self.last_heartbeat = max(self.last_heartbeat, heartbeat)
+        self.last_fetch = max(self.last_fetch, fetch)
 
     def report(self, source: ProblemSource, error: BaseException, text: str | None = None) -> None:
         """Report an error as a problem, which lasts until `clear`. `text` replaces the text of the error."""
-        now = asyncio.get_running_loop().time()
-        before = self.problems.get(source)
-        self.problems[source] = HealthProblem(text or _text(error), before.since if before else now, now)
+        self.problems[source] = _once_more(self.problems.get(source), text or _text(error))
 
     def clear(self, *sources: ProblemSource) -> None:
         """Remove the problems of these sources: they work again."""
@@ -115,20 +125,189 @@ class MemberHealth:
 
     def count_error(self, error: BaseException, text: str | None = None) -> None:
         """Count an error, retried or not. `text` replaces the text of the error."""
-        code = error.name if isinstance(error, BrokerError) else _text(error)
-        kind = (type(error).__name__, code)
-        before = self._errors.pop(kind, None)
-        if before is None and len(self._errors) == MAX_ERROR_KINDS:
-            del self._errors[next(iter(self._errors))]
-        now = asyncio.get_running_loop().time()
-        self._errors[kind] = ErrorCount(text or _text(error), before.occurrences + 1 if before else 1, now)
+        kind = type(error).__name__, error.name if isinstance(error, BrokerError) else _text(error)
+        before = self.errors.pop(kind, None)
+        if before is None and len(self.errors) == MAX_ERROR_KINDS:
+            del self.errors[next(iter(self.errors))]
+        self.errors[kind] = _once_more(before, text or _text(error))
 
-    @property
-    def errors(self) -> list[ErrorCount]:
-        """The counted kinds of errors, most recent first."""
-        return list(reversed(self._errors.values()))
+
+def _once_more(before: _Occurrences | None, text: str) -> _Occurrences:
+    times = 1 if before is None else before.times + 1
+    return _Occurrences(text, times, asyncio.get_running_loop().time())
 
 
 def _text(error: BaseException) -> str:
-    kind = type(error).__name__
-    return describe_error(error).removeprefix(f"{kind}: ")
+    return describe_error(error).removeprefix(f"{type(error).__name__}: ")
+
+
+class RunningCalls(NamedTuple):
+    """Handler methods that the session waits for while it begins or ends."""
+
+    labels: Sequence[str] = ()
+    since: float = 0.0
+    """Loop time at which the session began to wait."""
+    deadline: float = 0.0
+    """Loop time at which the methods are cancelled; infinity if there is no limit."""
+
+
+# --- diagnosis ----------------------------------------------------------------------------------------------------------
+
+
+class HealthSnapshot(NamedTuple):
+    """The input of a diagnosis."""
+
+    group_id: str
+    config: ConsumerConfig
+    identity: MemberIdentity
+    member_health: MemberHealth
+    claims: Sequence[Claim] = ()
+    running_calls: RunningCalls = RunningCalls()
+    unanswered_fetches: Mapping[int, float] = MappingProxyType({})
+    """Nodes with a fetch in flight, and the loop time at which it was sent."""
+    idle_reason: str = "a partition: other members own all of them"
+    """What a member without claims waits for, in words."""
+    missing_topics: Mapping[str, float] = MappingProxyType({})
+    """Topics that no longer exist, with the loop time at which each was found missing."""
+
+
+def diagnose(snapshot: HealthSnapshot, now: float) -> Health:
+    """Return the health of a member at loop time `now`."""
+    member_health = snapshot.member_health
+    problems = tuple(_problems(snapshot, now))
+    return Health(
+        group_id=snapshot.group_id,
+        state=member_health.state.value,
+        state_age=_age(now, member_health.state_since),
+        member_id=snapshot.identity.member_id,
+        generation_id=snapshot.identity.generation_id,
+        last_heartbeat=_age_if_any(now, member_health.last_heartbeat),
+        last_fetch=_age_if_any(now, member_health.last_fetch),
+        claims=tuple(map(_claim_health, snapshot.claims)),
+        waits_for=_waits_for(snapshot, now, problems),
+        problems=problems,
+        errors=tuple(
+            ErrorSeen(text, times, _age(now, last_at))
+            for text, times, last_at in list(reversed(member_health.errors.values()))[:ERRORS_SHOWN]
+        ),
+    )
+
+
+def _age(now: float, when: float) -> float:
+    return max(0.0, now - when)
+
+
+def _age_if_any(now: float, when: float) -> float | None:
+    return None if when == NEVER else _age(now, when)
+
+
+def _claim_health(claim: Claim) -> ClaimHealth:
+    known = claim.high_water_mark >= 0
+    return ClaimHealth(
+        topic=claim.topic,
+        partition=claim.partition,
+        position=claim.position,
+        next_mark=claim.next_mark,
+        high_water_mark=claim.high_water_mark if known else None,
+        lag=claim.lag if known else None,
+        stalled=claim.stalled,
+        paused=claim.paused,
+    )
+
+
+_IN_SESSION: Final = (MemberState.STARTING, MemberState.STABLE, MemberState.DRAINING, MemberState.COMMITTING)
+
+_IDLE: Final = {
+    MemberState.CLOSED: "the group is closed",
+    MemberState.NOT_CONSUMING: "nothing consumes: neither run() nor consume() is running",
+    MemberState.LEAVING: "nothing consumes: the member is leaving the group",
+}
+"""States in which the member neither consumes nor is about to consume, with the problem that is reported."""
+
+_WAITS_FOR: Final = {
+    MemberState.LOOKING_UP_TOPICS: "the metadata of its topics",
+    MemberState.LOOKING_UP_COORDINATOR: "the coordinator of group {!r}",
+    MemberState.JOINING: "the group to complete the join",
+    MemberState.SYNCING: "the group leader to send the assignment",
+    MemberState.COMMITTING: "the response to its last commit",
+    MemberState.WAITING_TO_REJOIN: "the backoff before it joins again",
+    MemberState.LEAVING: "the response to its LeaveGroup",
+}
+
+
+def _time_limit(state: MemberState, config: ConsumerConfig) -> float:
+    """Return the seconds in a state beyond which it is a problem."""
+    if state in (MemberState.JOINING, MemberState.SYNCING):
+        return config.rebalance_timeout + JOIN_GRACE
+    if state in (MemberState.LOOKING_UP_COORDINATOR, MemberState.LOOKING_UP_TOPICS, MemberState.COMMITTING):
+        return config.session_timeout
+    return float("inf")
+
+
+def _problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
+    member_health, config = snapshot.member_health, snapshot.config
+    state, problems, calls = member_health.state, member_health.problems, snapshot.running_calls
+    for source in (ProblemSource.HANDLER, ProblemSource.LOST, ProblemSource.JOIN, ProblemSource.COMMIT):
+        if source in problems:
+            yield f"{source.value}: {problems[source].text}"
+    if state in _IN_SESSION and member_health.last_heartbeat > NEVER:
+        yield from _heartbeat_problems(member_health, config, now)
+    if state is MemberState.STABLE:
+        yield from _fetch_problems(snapshot, now)
+    for topic, since in sorted(snapshot.missing_topics.items()):
+        yield (
+            f"topic {topic!r} no longer exists, missing for {_age(now, since):.1f} s; "
+            f"after {config.session_timeout:g} s an error is raised"
+        )
+    if (age := _age(now, member_health.state_since)) > _time_limit(state, config):
+        yield f"{state.value} for {age:.1f} s"
+    if state is MemberState.DRAINING and calls.labels and now > calls.deadline:
+        yield f"{_names(calls.labels)} still running {now - calls.deadline:.1f} s after cancellation"
+    if state in _IDLE:
+        yield _IDLE[state]
+
+
+def _heartbeat_problems(member_health: MemberHealth, config: ConsumerConfig, now: float) -> Iterable[str]:
+    problem = member_health.problems.get(ProblemSource.HEARTBEAT)
+    age = _age(now, member_health.last_heartbeat)
+    if problem is not None and problem.last_at >= member_health.last_heartbeat:
+        yield f"heartbeats fail, the last successful one was {age:.1f} s ago: {problem.text}"
+    elif age > MISSED_HEARTBEATS * config.heartbeat_interval:
+        yield f"no response to heartbeats for {age:.1f} s"
+
+
+def _fetch_problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
+    failing = [
+        str(claim.tp) for claim in snapshot.claims if partition_of(claim._state.consumer).fetch_failures.count
+    ]
+    problem = snapshot.member_health.problems.get(ProblemSource.FETCH)
+    if failing and problem is not None:
+        yield f"{_names(failing)} cannot be fetched: {problem.text}"
+    for node_id, sent_at in snapshot.unanswered_fetches.items():
+        if (age := _age(now, sent_at)) > snapshot.config.fetch_max_wait + FETCH_GRACE:
+            yield f"no response to a fetch from node {node_id} for {age:.1f} s"
+
+
+def _waits_for(snapshot: HealthSnapshot, now: float, problems: Sequence[str]) -> str | None:
+    state, calls = snapshot.member_health.state, snapshot.running_calls
+    age = f"{_age(now, snapshot.member_health.state_since):.1f} s"
+    if state in _WAITS_FOR:
+        return f"{_WAITS_FOR[state].format(snapshot.group_id)}: {age}"
+    if calls.labels:
+        limit = f" of {calls.deadline - calls.since:.1f} s" if calls.deadline < float("inf") else ""
+        return f"{_names(calls.labels)} to end: {_age(now, calls.since):.1f} s{limit}"
+    if state is MemberState.STARTING:
+        return f"its start offsets: {age}"
+    if state is MemberState.STABLE and snapshot.missing_topics and not snapshot.claims:
+        return f"topic {min(snapshot.missing_topics)!r} to exist again"
+    if state is MemberState.STABLE and problems:
+        return (
+            "brokers to respond without errors; it retries, and the session ends after "
+            f"{snapshot.config.session_timeout:g} s without a heartbeat response"
+        )
+    return snapshot.idle_reason if state is MemberState.STABLE and not snapshot.claims else None
+
+
+def _names(labels: Sequence[str]) -> str:
+    shown = ", ".join(labels[:3])
+    return shown if len(labels) <= 3 else f"{shown} and {len(labels) - 3} others"

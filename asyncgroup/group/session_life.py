@@ -24,9 +24,8 @@ from asyncgroup.errors import AsyncGroupError, BrokerError, CommitFailedError, R
 from asyncgroup.group.claim import Claim, ClaimSource, StartOffsets
 from asyncgroup.group.handler import Handler
 from asyncgroup.group.handler_calls import EndLimits, HandlerCalls
-from asyncgroup.group.health import HealthSnapshot
 from asyncgroup.group.heartbeats import HEARTBEAT_RESULTS, HeartbeatResult
-from asyncgroup.group.member_health import MemberHealth, MemberState, ProblemSource
+from asyncgroup.group.member_health import HealthSnapshot, MemberHealth, MemberState, ProblemSource
 from asyncgroup.group.membership import JoinedGroup, Membership
 from asyncgroup.group.session import ClaimChanges, Session, SessionState
 from asyncgroup.group.topics import (
