@@ -10,7 +10,6 @@ from typing import Final, TypeVar
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.connection_pool import CONTROL
-from asyncgroup.cluster.coordinators import CoordinatorMoved
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -32,6 +31,7 @@ from asyncgroup.group.join_requests import (
     build_sync,
     decode_assignment,
     decode_members,
+    join_action,
     join_reason,
     shorten,
 )
@@ -150,11 +150,9 @@ class ClassicMembership:
 
     def _handle_error(self, error: BrokerError | TransportError) -> JoinAction:
         """Update the state after a failed attempt, and return the action."""
-        if isinstance(error, CoordinatorMoved):
-            return JoinAction.REJOIN
+        action = join_action(error)
         if isinstance(error, TransportError):
-            return JoinAction.FIND_COORDINATOR
-        action = JOIN_ACTIONS.get(error.code, JoinAction.REJOIN if error.retriable else JoinAction.FAIL)
+            return action
         if action is JoinAction.REJOIN_AS_NEW_MEMBER and self._may_be_former_coordinator:
             self._confirmed_id = self.identity.member_id
             self._cluster.coordinators.mark_stale(self._group_id)

@@ -60,6 +60,12 @@ HEARTBEAT_RESULTS: Final[Mapping[int, HeartbeatResult]] = {
 are retriable, else FATAL."""
 
 
+def heartbeat_result(error: BrokerError) -> HeartbeatResult:
+    """Return what the error code of a response means."""
+    default = HeartbeatResult.RETRY if error.retriable else HeartbeatResult.FATAL
+    return HEARTBEAT_RESULTS.get(error.code, default)
+
+
 class _HeartbeatResponse(NamedTuple):
     """The outcome of one heartbeat. `refused`: the coordinator itself reports that the member is not in the group."""
 
@@ -295,9 +301,7 @@ class Heartbeats:
         broker_error = BrokerError(
             code, f"heartbeat of member {identity.member_id!r} in group {self._group_id!r}"
         )
-        result = HEARTBEAT_RESULTS.get(
-            code, HeartbeatResult.RETRY if broker_error.retriable else HeartbeatResult.FATAL
-        )
+        result = heartbeat_result(broker_error)
         if result is HeartbeatResult.COORDINATOR_MOVED:
             self._cluster.coordinators.mark_unknown(self._group_id)
         refused = result in (HeartbeatResult.LOST, HeartbeatResult.FATAL)

@@ -11,9 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Final
 
+from asyncgroup.cluster.coordinators import CoordinatorMoved
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import (
     AssignmentError,
+    BrokerError,
     CallerCancelled,
     ClaimReturned,
     DecodeError,
@@ -26,6 +28,7 @@ from asyncgroup.errors import (
     SessionEnd,
     SessionFailed,
     TopicsChanged,
+    TransportError,
 )
 from asyncgroup.group.assignors import (
     Assignment,
@@ -54,6 +57,7 @@ __all__ = [
     "decode_assignment",
     "decode_members",
     "encode_assignment",
+    "join_action",
     "join_reason",
     "shorten",
 ]
@@ -78,7 +82,6 @@ ASSIGNMENT_VERSION: Final = 3
 class JoinAction(Enum):
     """What to do after the response to a JoinGroup or SyncGroup."""
 
-    DONE = "joined"
     REJOIN_WITH_GIVEN_ID = "join again at once with the given member id (KIP-394)"
     REJOIN_AS_NEW_MEMBER = "forget the member id, back off, join again"
     REJOIN = "back off, join again with the same member id"
@@ -87,7 +90,6 @@ class JoinAction(Enum):
 
 
 JOIN_ACTIONS: Final[Mapping[int, JoinAction]] = {
-    ErrorCode.NONE: JoinAction.DONE,
     ErrorCode.MEMBER_ID_REQUIRED: JoinAction.REJOIN_WITH_GIVEN_ID,
     ErrorCode.UNKNOWN_MEMBER_ID: JoinAction.REJOIN_AS_NEW_MEMBER,
     ErrorCode.ILLEGAL_GENERATION: JoinAction.REJOIN,
@@ -106,6 +108,15 @@ JOIN_ACTIONS: Final[Mapping[int, JoinAction]] = {
 """As `AbstractCoordinator.JoinGroupResponseHandler` in Kafka and `newSession` in sarama. ILLEGAL_GENERATION keeps the
 member id, as in Java; sarama forgets it, and the old member stays in the group until its session times out. Other
 codes: REJOIN if they are retriable, else FAIL."""
+
+
+def join_action(error: BrokerError | TransportError) -> JoinAction:
+    """Return the action after a failed attempt."""
+    if isinstance(error, CoordinatorMoved):
+        return JoinAction.REJOIN
+    if isinstance(error, TransportError):
+        return JoinAction.FIND_COORDINATOR
+    return JOIN_ACTIONS.get(error.code, JoinAction.REJOIN if error.retriable else JoinAction.FAIL)
 
 
 def build_join(

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.error_codes import is_retriable
-from asyncgroup.errors import AssignmentError, ErrorCode
+from asyncgroup.errors import AssignmentError, BrokerError, ConnectionLost, ErrorCode
 from asyncgroup.group.assignors import Assignment
 from asyncgroup.group.join_requests import (
     JOIN_ACTIONS,
@@ -19,6 +19,7 @@ from asyncgroup.group.join_requests import (
     decode_assignment,
     decode_members,
     encode_assignment,
+    join_action,
 )
 from asyncgroup.model import TopicPartition, by_topic
 from asyncgroup.offsets import MemberIdentity
@@ -201,7 +202,9 @@ def test_a_follower_sends_no_assignments() -> None:
 
 
 def test_actions_for_error_codes() -> None:
-    assert JOIN_ACTIONS[ErrorCode.NONE] is JoinAction.DONE
+    assert join_action(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "join")) is JoinAction.FAIL
+    assert join_action(BrokerError(ErrorCode.REQUEST_TIMED_OUT, "join")) is JoinAction.REJOIN
+    assert join_action(ConnectionLost("node 1")) is JoinAction.FIND_COORDINATOR
     assert JOIN_ACTIONS[ErrorCode.MEMBER_ID_REQUIRED] is JoinAction.REJOIN_WITH_GIVEN_ID
     assert JOIN_ACTIONS[ErrorCode.UNKNOWN_MEMBER_ID] is JoinAction.REJOIN_AS_NEW_MEMBER
     # as in Java: without its id, the old member would stay in the group until its session times out
