@@ -28,7 +28,7 @@ from asyncgroup.offsets import GROUP_LANE, CommittedOffset, Committer, MemberIde
 from asyncgroup.offsets.committer import IsFinal
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
 
-__all__ = ["Claim", "ClaimSource", "ClaimState", "PausedPartitions", "StartOffsets", "connect_offsets"]
+__all__ = ["Claim", "ClaimSource", "ClaimState", "StartOffsets", "connect_offsets"]
 
 
 class ClaimState:
@@ -231,7 +231,8 @@ class ClaimSource:
         self.cluster = cluster
         self.group_id = group_id
         self.config = config
-        self.pauses = PausedPartitions()
+        self.paused: set[TopicPartition] = set()
+        """The partitions that the user paused, assigned or not."""
         self.known_topics = KnownTopics()
         self._interceptors = interceptors
         self._fetch_sessions: dict[int, FetchSession] = {}  # by node id
@@ -307,40 +308,18 @@ class ClaimSource:
             self._interceptors,
             start.leader_epoch,
         )
-        if tp in self.pauses:
+        if tp in self.paused:
             consumer.pause()
         marks = committer.manage(tp, *start)
         connect_offsets(consumer, marks)
         return Claim(ClaimState(consumer, marks))
 
-
-class PausedPartitions:
-    """Paused partitions, assigned or not. A claim of one of them starts paused."""
-
-    def __init__(self) -> None:
-        self._paused: set[TopicPartition] = set()
-
-    def __contains__(self, tp: object) -> bool:
-        return tp in self._paused
-
-    def add(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Pause these partitions."""
-        self._paused.update(TopicPartition(*tp) for tp in partitions)
-
-    def discard(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Resume these partitions."""
-        self._paused.difference_update(TopicPartition(*tp) for tp in partitions)
-
-    def clear(self) -> None:
-        """Resume all partitions."""
-        self._paused.clear()
-
-    def apply(self, claims: Iterable[Claim]) -> None:
-        """Pause or resume each claim accordingly."""
+    def apply_pauses(self, claims: Iterable[Claim]) -> None:
+        """Pause or resume each claim as the user did."""
         for claim in claims:
-            if claim.paused != (claim.tp in self._paused):
+            if claim.paused != (claim.tp in self.paused):
                 consumer = claim._state.consumer
-                (consumer.pause if claim.tp in self._paused else consumer.resume)()
+                (consumer.pause if claim.tp in self.paused else consumer.resume)()
 
 
 def connect_offsets(consumer: PartitionConsumer, offsets: PartitionMarks) -> None:

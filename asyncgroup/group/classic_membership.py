@@ -67,9 +67,9 @@ class ClassicMembership:
         group_id: str,
         config: ConsumerConfig,
         assignors: list[Assignor],
-        member_health: MemberHealth | None = None,
+        member_health: MemberHealth,
     ) -> None:
-        self._member_health = member_health or MemberHealth()
+        self._member_health = member_health
         self._cluster = cluster
         self._group_id = group_id
         self._config = config
@@ -78,7 +78,8 @@ class ClassicMembership:
         self.heartbeats = Heartbeats(cluster, group_id, config)
         # a connection per member: a broker processes the requests of a connection in order and parks JoinGroup until
         # all members have sent theirs, so two members on one connection would wait for each other
-        self._lane = f"{JOIN_LANE}-{next(_LANES)}"
+        self.lane = f"{JOIN_LANE}-{next(_LANES)}"
+        """The purpose of the connection for this member's JoinGroup and SyncGroup."""
         self._confirmed_id = ""
         """The member id whose refusal is believed: it was refused once before, or was just accepted by JoinGroup."""
         self._last_end: SessionEnd | None = None  # cause of the last session's end, until the next join
@@ -87,11 +88,6 @@ class ClassicMembership:
     def __repr__(self) -> str:
         member = self.identity.member_id or "no member"
         return f"<ClassicMembership {self._group_id!r}: {member}, generation {self.identity.generation_id}>"
-
-    @property
-    def lane(self) -> str:
-        """The purpose of the connection for this member's JoinGroup and SyncGroup."""
-        return self._lane
 
     def forget_member(self) -> None:
         """Make the next join one of a new member."""
@@ -242,10 +238,10 @@ class ClassicMembership:
         timeout = self._config.rebalance_timeout + JOIN_GRACE
         try:
             return await self._cluster.coordinators.request(
-                self._group_id, request, lane=self._lane, timeout=timeout
+                self._group_id, request, lane=self.lane, timeout=timeout
             )
         except asyncio.CancelledError:
-            self._cluster.abort_lane(self._lane)
+            self._cluster.abort_lane(self.lane)
             raise
 
     async def _count_partitions(self, members: Iterable[MemberSubscription]) -> dict[str, int]:
@@ -276,7 +272,7 @@ class ClassicMembership:
         """
         request = m.DescribeGroupsRequest(groups=[self._group_id])
         try:
-            response = await self._cluster.coordinators.request(self._group_id, request, lane=self._lane)
+            response = await self._cluster.coordinators.request(self._group_id, request, lane=self.lane)
             (group,) = response.groups
             if group.error_code or not group.members:
                 return partition_counts

@@ -217,12 +217,12 @@ class GroupEngine:
 
     def pause(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
         """See `ConsumerGroup.pause`."""
-        self._source.pauses.add(partitions)
+        self._source.paused.update(TopicPartition(*tp) for tp in partitions)
         self._apply_pauses()
 
     def resume(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
         """See `ConsumerGroup.resume`."""
-        self._source.pauses.discard(partitions)
+        self._source.paused.difference_update(TopicPartition(*tp) for tp in partitions)
         self._apply_pauses()
 
     def pause_all(self) -> None:
@@ -232,12 +232,12 @@ class GroupEngine:
 
     def resume_all(self) -> None:
         """See `ConsumerGroup.resume_all`."""
-        self._source.pauses.clear()
+        self._source.paused.clear()
         self._apply_pauses()
 
     def _apply_pauses(self) -> None:
         if self.session is not None:
-            self._source.pauses.apply(self.session.claims)
+            self._source.apply_pauses(self.session.claims)
 
     def errors(self) -> ErrorReader:
         """See `ConsumerGroup.errors`."""

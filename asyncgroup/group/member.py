@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -47,15 +46,6 @@ REJOIN_AT_ONCE_AFTER: Final = (Rebalanced, PartitionsChanged, TopicsChanged)
 UNKNOWN_TOPIC: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-class _JoinedSubscription(NamedTuple):
-    """The result of a join, with what a session needs of it."""
-
-    joined: JoinedGroup
-    resolved: ResolvedTopics
-    wanted: list[str] | re.Pattern[str]
-    """The subscribed topics when the join began."""
-
-
 class Member:
     """A group member with one session at a time."""
 
@@ -84,9 +74,9 @@ class Member:
                 join = await run_until(
                     self.closing.wait(), self._join(subscription), f"{self._group_id}: join"
                 )
-                return (
-                    None if join.cancelled() else await self._run_joined(join.result(), subscription, handler)
-                )
+                if join.cancelled():
+                    return None
+                return await self._run_joined(*join.result(), subscription, handler)
             except asyncio.CancelledError:
                 self._start_close_timeout()
                 await wait_shielded(asyncio.ensure_future(self._leave(CANCELLED, None)))
@@ -113,25 +103,24 @@ class Member:
             elif await self._back_off(backoff.next()):
                 return
 
-    async def _join(self, subscription: Subscription) -> _JoinedSubscription:
-        cluster, wanted, names = self._cluster, subscription.wanted, subscription.names
+    async def _join(self, subscription: Subscription) -> tuple[JoinedGroup, ResolvedTopics]:
+        cluster = self._cluster
         self._member_health.transition_to(MemberState.LOOKING_UP_TOPICS)
-        with cluster.tracking(names):
+        with cluster.tracking(subscription.names):
             resolved = await resolve_topics(cluster, subscription, self._source.known_topics)
             with cluster.tracking(resolved.existing):
-                joined = await self._membership.join(resolved.existing)
-        return _JoinedSubscription(joined, resolved, wanted)
+                return await self._membership.join(resolved.existing), resolved
 
     async def _run_joined(
-        self, entry: _JoinedSubscription, subscription: Subscription, handler: Handler
+        self, joined: JoinedGroup, resolved: ResolvedTopics, subscription: Subscription, handler: Handler
     ) -> SessionLife:
         life = self.life = SessionLife(
-            self._source, self._membership, self._member_health, entry.joined, entry.resolved, handler
+            self._source, self._membership, self._member_health, joined, resolved, handler
         )
         task = asyncio.create_task(life.run(), name=f"session of {self._group_id}")
         if self.closing.is_set():
             life.state.end(GroupClosed(f"group {self._group_id!r} was closed"))
-        elif subscription.wanted != entry.wanted:  # changes from here on end the session themselves
+        elif subscription.wanted != resolved.wanted:  # changes from here on end the session themselves
             life.state.end(TopicsChanged("the subscription changed while the member joined"))
         try:
             await asyncio.shield(task)

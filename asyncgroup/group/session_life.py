@@ -21,7 +21,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from asyncgroup.errors import AsyncGroupError, BrokerError, CommitFailedError, Rebalanced, SessionEnd
-from asyncgroup.group.claim import Claim, ClaimSource, StartOffsets
+from asyncgroup.group.claim import ClaimSource, StartOffsets
 from asyncgroup.group.handler import Handler
 from asyncgroup.group.handler_calls import EndLimits, HandlerCalls
 from asyncgroup.group.heartbeats import HEARTBEAT_RESULTS, HeartbeatResult
@@ -146,8 +146,13 @@ class SessionLife:
         async with self._hooks:
             if self.state.ended:
                 return False
-            starting = [tp for tp in starts if self.state.claims.is_starting(tp, version)]
-            claims = [self._make_claim(tp, starts) for tp in starting]
+            claims = [
+                self._source.make_claim(self._offsets, self._fetcher.budget, tp, start)
+                for tp, start in starts.items()
+                if self.state.claims.is_starting(tp, version)
+            ]
+            for claim in claims:
+                self.state.claims.add(claim)
             if is_first := not self.has_started:
                 self.has_started = True
                 self._cluster.hooks.emit("on_session_start", self.session)
@@ -162,11 +167,6 @@ class SessionLife:
                     self._fetcher.add(claim._state.consumer)
                     self._calls.start_claim(claim)
             return True
-
-    def _make_claim(self, tp: TopicPartition, starts: StartOffsets) -> Claim:
-        claim = self._source.make_claim(self._offsets, self._fetcher.budget, tp, starts[tp])
-        self.state.claims.add(claim)
-        return claim
 
     async def _run_until_ended(self, work: Coroutine[Any, Any, StartOffsets]) -> StartOffsets | None:
         """Return the result of `work`; None if it failed or the session ended first, which cancels it."""
@@ -224,19 +224,8 @@ class SessionLife:
             self._offsets.drop(tp)
 
     async def _commit_revoked(self, partitions: list[TopicPartition], limits: EndLimits) -> None:
-        if self.state.is_lost:
-            return
-        limit = min(limits.commit_seconds, self._limits.commit_seconds)  # infinity while the session goes on
-        try:
-            async with asyncio.timeout(limit) as self._revoke_timeout:
-                if self._config.auto_commit:
-                    await self._commit(last_within=limit, partitions=partitions)
-                else:
-                    await self._offsets.wait_idle()  # of a commit of the user
-        except TimeoutError:
-            self._warn_commit_too_long()
-        finally:
-            self._revoke_timeout = None
+        # infinity while the session goes on
+        await self._commit_last(min(limits.commit_seconds, self._limits.commit_seconds), partitions)
 
     # --- 4. what ends it --------------------------------------------------------------------------------------------
 
@@ -309,20 +298,26 @@ class SessionLife:
         self.state.accepts_marks = False
         if not self.state.is_lost:
             self._member_health.transition_to(MemberState.COMMITTING)
-            try:
-                limit = self._limits.commit_seconds
-                async with asyncio.timeout(limit):
-                    # without auto_commit, a commit of the user may still be in flight
-                    automatic = self._config.auto_commit
-                    await (self._commit(last_within=limit) if automatic else self._offsets.wait_idle())
-            except TimeoutError:
-                self._warn_commit_too_long()
+            await self._commit_last(self._limits.commit_seconds)
         if self.has_started:
             self._cluster.hooks.emit("on_session_end", self.session, self.state.cause)
 
-    def _warn_commit_too_long(self) -> None:
-        last = f": {error}" if (error := self._offsets.last_error) is not None else ""
-        _log.warning("group %s: the last commit took too long%s", self._source.group_id, last)
+    async def _commit_last(self, limit: float, revoked: list[TopicPartition] | None = None) -> None:
+        """Make the last commit for the partitions revoked from a session that goes on; without any, for the session."""
+        if self.state.is_lost:
+            return
+        try:
+            async with asyncio.timeout(limit) as timeout:
+                self._revoke_timeout = None if revoked is None else timeout
+                if self._config.auto_commit:
+                    await self._commit(last_within=limit, partitions=revoked)
+                else:
+                    await self._offsets.wait_idle()  # a commit of the user may be in flight
+        except TimeoutError:
+            last = f": {error}" if (error := self._offsets.last_error) is not None else ""
+            _log.warning("group %s: the last commit took too long%s", self._source.group_id, last)
+        finally:
+            self._revoke_timeout = None
 
     async def _commit(
         self, *, last_within: float | None = None, partitions: list[TopicPartition] | None = None

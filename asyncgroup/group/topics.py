@@ -157,10 +157,15 @@ class ResolvedTopics(NamedTuple):
     """The topics of a subscription when the member joined."""
 
     existing: list[str]
-    pattern: re.Pattern[str] | None = None
-    """None for a subscription by name."""
+    wanted: list[str] | re.Pattern[str]
+    """The subscription at that time."""
     missing: Mapping[str, float] = MappingProxyType({})
     """Topics that no longer exist, with the loop time at which each was first missing."""
+
+    @property
+    def pattern(self) -> re.Pattern[str] | None:
+        """The pattern; None for a subscription by name."""
+        return self.wanted if isinstance(self.wanted, re.Pattern) else None
 
     @property
     def names(self) -> list[str]:
@@ -188,7 +193,7 @@ async def resolve_topics(
     known.update((await cluster.topics(there)).values())
     for name in absent:
         known.mark_missing(name, asyncio.get_running_loop().time())
-    return ResolvedTopics(there, None, {name: known.missing[name] for name in absent})
+    return ResolvedTopics(there, wanted, {name: known.missing[name] for name in absent})
 
 
 async def _missing(cluster: ClusterClient, names: list[str]) -> list[str]:

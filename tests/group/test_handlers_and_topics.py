@@ -206,16 +206,16 @@ async def test_topics_by_name_must_exist() -> None:
 @pytest.mark.virtual
 async def test_a_deleted_topic_is_left_out_and_recorded_as_missing() -> None:
     cluster, known = Topics("a", "b"), KnownTopics()
-    assert await resolved(cluster, ["a", "b"], known) == ResolvedTopics(["a", "b"])
+    assert await resolved(cluster, ["a", "b"], known) == ResolvedTopics(["a", "b"], ["a", "b"])
     cluster.names = ["b"]
     await asyncio.sleep(5)
     gone = await resolved(cluster, ["a", "b"], known)
-    assert gone == ResolvedTopics(["b"], None, {"a": 5.0})
+    assert gone == ResolvedTopics(["b"], ["a", "b"], {"a": 5.0})
     assert gone.names == ["b", "a"]
     await asyncio.sleep(5)
     assert (await resolved(cluster, ["a"], known)).missing == {"a": 5.0}, "since it was first missing"
     cluster.names = ["a", "b"]
-    assert await resolved(cluster, ["a", "b"], known) == ResolvedTopics(["a", "b"])
+    assert await resolved(cluster, ["a", "b"], known) == ResolvedTopics(["a", "b"], ["a", "b"])
     assert known.missing == {}
     assert known.was_added(TopicPartition("a", 0)), "recreated"
     assert not known.was_added(TopicPartition("b", 0))
