@@ -1,8 +1,8 @@
 """Sinks: the format "asyncgroup" for Spark's writers, and functions for `ForeachBatch` that store batches.
 
 - `df.write.format("asyncgroup")` and `df.writeStream.format("asyncgroup")` produce to topics, with the columns and
-  options of Spark's Kafka sink (`writer`, `columns`, `write_settings`; delivery guarantees: `delivery`). Spark does not
-  allow the output mode "update" for sinks written in Python; use `df.write` in `foreachBatch` instead.
+  options of Spark's Kafka sink (`writer`, `write_settings`). Spark does not allow the output mode "update" for sinks
+  written in Python; use `df.write` in `foreachBatch` instead.
 - `ParquetByRange`, `Upsert` and `OffsetsInSink` are functions for `ForeachBatch`. They use the offset ranges of a batch
   so that a redelivered batch is not stored twice.
 """

@@ -1,6 +1,12 @@
 """The writers of format "asyncgroup", which Spark calls on the driver and on executors.
 
-The data source's `writer` and `streamWriter` call `make_writer(options, schema, stream=…, overwrite=…)`.
+The data source's `writer` and `streamWriter` call `make_writer(options, schema, stream=…, overwrite=…)`. Delivery is at
+least once, as with Spark's own sink: records are visible as soon as they are written, a task or batch that is retried writes
+its records again, and those of an aborted batch remain.
+
+The columns are those of Spark's Kafka sink (`KafkaWriter` and `KafkaWriteTask` of Spark 4.2): `value` (required), `key`:
+string or binary; `topic`: string; `partition`: int; `headers`: array<struct<key string, value binary>>. Other columns are
+ignored, including `timestamp`: a record's timestamp is the time at which it is written.
 """
 
 from __future__ import annotations
@@ -8,15 +14,14 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, overload
+from dataclasses import dataclass
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, overload
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from asyncgroup.errors import ConfigError
-from asyncgroup.producer import Producer
-from asyncgroup.spark.sink.columns import check_columns, outgoing_rows
-from asyncgroup.spark.sink.delivery import AtLeastOnce, DeliveryGuarantee, TaskReceipt
+from asyncgroup.model import Header
 from asyncgroup.spark.sink.producer_cache import OpenProducer, WrittenRange, producer_cache
 from asyncgroup.spark.sink.write_settings import WriteSettings, write_settings
 from asyncgroup.spark.tracebacks import strip_traceback
@@ -26,7 +31,29 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql.types import StructType
 
-__all__ = ["BatchWriter", "StreamWriter", "TaskCommitMessage", "make_writer"]
+__all__ = [
+    "BatchWriter",
+    "StreamWriter",
+    "TaskCommitMessage",
+    "check_columns",
+    "make_writer",
+    "outgoing_rows",
+]
+
+STRING: Final = "string"
+BINARY: Final = "binary"
+HEADERS: Final = "array<struct<key:string,value:binary>>"
+
+TYPES: Final[dict[str, tuple[str, ...]]] = {
+    "topic": (STRING,),
+    "key": (STRING, BINARY),
+    "value": (STRING, BINARY),
+    "headers": (HEADERS,),
+    "partition": ("int",),
+}
+"""The types allowed for each column, as named by Spark's `simpleString`."""
+
+TOPIC_HINT: Final = "the option topic sets one for all rows"
 
 
 @dataclass(frozen=True)
@@ -37,7 +64,6 @@ class TaskCommitMessage(WriterCommitMessage):
     """One for each partition."""
     rows: int
     """The number of rows written."""
-    receipt: TaskReceipt = field(default_factory=dict)
 
 
 @overload
@@ -60,15 +86,14 @@ def make_writer(
         raise ConfigError("save mode", "overwrite", "append: a topic's records cannot be replaced")
     settings = write_settings(options)
     check_columns(schema, settings.topic)
-    return StreamWriter(settings, AtLeastOnce()) if stream else BatchWriter(settings, AtLeastOnce())
+    return StreamWriter(settings) if stream else BatchWriter(settings)
 
 
 class _Writer:
     """The common part of both writers. Pickled for the executors, so it holds only settings."""
 
-    def __init__(self, settings: WriteSettings, guarantee: DeliveryGuarantee) -> None:
+    def __init__(self, settings: WriteSettings) -> None:
         self._settings = settings
-        self._guarantee = guarantee
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} to {self._settings.topic or 'topics by column'}>"
@@ -88,7 +113,6 @@ class _Writer:
         self, batches: Iterator[pyarrow.RecordBatch], open_producer: OpenProducer
     ) -> TaskCommitMessage:
         producer, acks = open_producer
-        await self._guarantee.begin(producer)
         rows = 0
         loop = asyncio.get_running_loop()
         # a thread receives the next batch from Spark while this one is sent
@@ -96,44 +120,88 @@ class _Writer:
         try:
             while (batch := await upcoming) is not None and not acks.failed:
                 upcoming = loop.run_in_executor(None, next, batches, None)
-                await _send(producer, batch, self._settings.topic)
+                for row in outgoing_rows(batch, self._settings.topic):
+                    await producer.enqueue(
+                        row.topic, row.value, key=row.key, headers=row.headers, partition=row.partition
+                    )
                 rows += batch.num_rows
         finally:
             await asyncio.gather(upcoming, return_exceptions=True)
-        receipt = await self._guarantee.finish(producer)
-        return TaskCommitMessage(acks.pop_ranges(), rows, receipt)
-
-
-async def _send(producer: Producer, batch: pyarrow.RecordBatch, topic: str | None) -> None:
-    for row in outgoing_rows(batch, topic):
-        await producer.enqueue(
-            row.topic, row.value, key=row.key, headers=row.headers, partition=row.partition
-        )
-
-
-def _receipts(messages: Sequence[WriterCommitMessage | None]) -> list[TaskReceipt]:
-    return [message.receipt for message in messages if isinstance(message, TaskCommitMessage)]
+        await producer.flush()
+        return TaskCommitMessage(acks.pop_ranges(), rows)
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """The writer of `df.write.format("asyncgroup").mode("append").save()`."""
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Commit a batch query, on the driver: all tasks have finished."""
-        self._guarantee.commit(_receipts(messages), None)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Abort a batch query, on the driver: a task has finally failed."""
-        self._guarantee.abort(_receipts(messages), None)
-
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """The writer of `df.writeStream.format("asyncgroup")`."""
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
-        """Commit a batch of a stream, on the driver: all its tasks have finished."""
-        self._guarantee.commit(_receipts(messages), batchId)
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Abort a batch of a stream, on the driver: one of its tasks has finally failed."""
-        self._guarantee.abort(_receipts(messages), batchId)
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+class _Row(NamedTuple):
+    """A record to be written."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header]
+    partition: int | None
+    """None: the producer's partitioner chooses."""
+
+
+def check_columns(schema: StructType, topic: str | None) -> None:
+    """Raise ConfigError naming the first column that is missing or has a type that cannot be written.
+
+    The rules are those of `KafkaWriter.validateQuery`; column names are case-sensitive. `topic` is the option.
+    """
+    columns = {field.name: field.dataType.simpleString() for field in reversed(schema.fields)}
+    if topic is None and "topic" not in columns:
+        raise ConfigError(f"no topic to write to: there is no column 'topic', and {TOPIC_HINT}")
+    if "value" not in columns:
+        raise ConfigError(
+            f"there is no column 'value' with the values to write; columns: {schema.fieldNames()}"
+        )
+    for name, allowed in TYPES.items():
+        ignored = name == "topic" and topic is not None
+        if name in columns and not ignored and columns[name] not in allowed:
+            raise ConfigError(
+                f"column {name!r} has the type {columns[name]}; it must be {' or '.join(allowed)}"
+            )
+
+
+def outgoing_rows(batch: pyarrow.RecordBatch, topic: str | None) -> Iterator[_Row]:
+    """Yield the rows of an Arrow batch; raise ConfigError at a row whose topic, or one of whose headers, is null."""
+    columns: dict[str, Any] = dict(zip(reversed(batch.schema.names), reversed(batch.columns), strict=True))
+    keys = _bytes(columns["key"]) if "key" in columns else repeat(None)
+    values = _bytes(columns["value"])
+    partitions = columns["partition"].to_pylist() if "partition" in columns else repeat(None)
+    headers: Any = map(_headers, columns["headers"].to_pylist()) if "headers" in columns else repeat(())
+    topics = columns["topic"].to_pylist() if topic is None else repeat(topic)
+    rows = zip(topics, keys, values, headers, partitions, strict=False)  # not strict: repeat() is endless
+    for row in rows:
+        if row[0] is None:
+            raise ConfigError(f"a row's topic is null; {TOPIC_HINT}")
+        yield _Row._make(row)
+
+
+def _bytes(column: pyarrow.Array) -> list[bytes | None]:
+    import pyarrow as pa
+
+    if pa.types.is_string(column.type):
+        column = column.cast(pa.binary())  # Arrow strings are UTF-8 already: no copy
+    elif pa.types.is_large_string(column.type):
+        column = column.cast(pa.large_binary())
+    found: list[bytes | None] = column.to_pylist()
+    return found
+
+
+def _headers(headers: list[dict[str, Any] | None] | None) -> Sequence[Header]:
+    if not headers:
+        return ()
+    if None in headers:
+        raise ConfigError("a row has a null header; each header must be a struct of a key and a value")
+    return [(header["key"], header["value"]) for header in headers if header is not None]

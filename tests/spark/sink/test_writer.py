@@ -23,10 +23,15 @@ from pyspark.sql.types import (
 
 from asyncgroup.errors import BrokerError, ConfigError, DeliveryFailedError, ErrorCode, NoBrokersError
 from asyncgroup.spark.sink import producer_cache as producers_module
-from asyncgroup.spark.sink.columns import outgoing_rows
 from asyncgroup.spark.sink.producer_cache import OpenProducer, ProducerCache, WrittenRange, producer_cache
 from asyncgroup.spark.sink.write_settings import WriteSettings, write_settings
-from asyncgroup.spark.sink.writer import BatchWriter, StreamWriter, TaskCommitMessage, make_writer
+from asyncgroup.spark.sink.writer import (
+    BatchWriter,
+    StreamWriter,
+    TaskCommitMessage,
+    make_writer,
+    outgoing_rows,
+)
 from asyncgroup.testing import KafkaServer
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:1"}
@@ -335,51 +340,7 @@ def test_unreachable_brokers_at_the_start_of_a_task(
     own.close()
 
 
-# --- delivery guarantees ----------------------------------------------------------------------------------------------
-
-
-class Recorded:
-    """A guarantee with receipts that the driver must commit or abort."""
-
-    def __init__(self) -> None:
-        self.calls: list[Any] = []
-
-    async def begin(self, producer: Any) -> None:
-        self.calls.append("begin")
-
-    async def finish(self, producer: Any) -> dict[str, str]:
-        await producer.flush()
-        self.calls.append("finish")
-        return {"transaction": "7"}
-
-    def commit(self, receipts: Any, batch_id: int | None) -> None:
-        self.calls.append(("commit", receipts, batch_id))
-
-    def abort(self, receipts: Any, batch_id: int | None) -> None:
-        self.calls.append(("abort", receipts, batch_id))
-
-
-def test_the_driver_gets_the_receipts_of_all_tasks(
-    kafka_server: KafkaServer, own_cache: ProducerCache
-) -> None:
-    kafka_server.create_topic("orders", 1)
-    delivery = Recorded()
-    settings = write_settings({"kafka.bootstrap.servers": kafka_server.bootstrap_servers, "topic": "orders"})
-    stream, batch = StreamWriter(settings, delivery), BatchWriter(settings, delivery)
-    message = stream.write(iter([batch_of(range(2))]))
-    stream.commit([message, message], 5)
-    stream.abort([None, message], 6)
-    batch.commit([message])
-    batch.abort([None])
-    receipt = {"transaction": "7"}
-    assert delivery.calls == [
-        *["begin", "finish"],
-        *[("commit", [receipt, receipt], 5), ("abort", [receipt], 6), ("commit", [receipt], None)],
-        ("abort", [], None),
-    ]
-
-
-def test_at_least_once_has_no_receipts() -> None:
+def test_commit_and_abort_do_nothing() -> None:
     writer = make_writer(SERVERS | {"topic": "t"}, schema_of("value string"), stream=True)
     writer.commit([], 0)
     writer.abort([None], 0)
