@@ -36,15 +36,13 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from asyncgroup.spark.bridge.batch_id import BatchId
     from asyncgroup.spark.bridge.foreach_batch import ForeachBatch
     from asyncgroup.spark.bridge.retry import Retry
     from asyncgroup.spark.bridge.running_batch import BatchInterrupted
     from asyncgroup.spark.bridge.statistics import BridgeStatistics
-    from asyncgroup.spark.ranges import OffsetRange
-    from asyncgroup.spark.registration import register
+    from asyncgroup.spark.ranges import BatchId, OffsetRange
     from asyncgroup.spark.requirements import SparkUnavailable, check_session, require_spark
-    from asyncgroup.spark.session import configure, local_session
+    from asyncgroup.spark.session import configure, local_session, register
     from asyncgroup.spark.sink import (
         DbApiMerge,
         Dialect,
@@ -80,7 +78,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "BatchId": "bridge.batch_id",
+    "BatchId": "ranges",
     "BatchInterrupted": "bridge.running_batch",
     "BridgeStatistics": "bridge.statistics",
     "DbApiMerge": "sink",
@@ -98,7 +96,7 @@ _HOMES = {
     "check_session": "requirements",
     "configure": "session",
     "local_session": "session",
-    "register": "registration",
+    "register": "session",
     "require_spark": "requirements",
 }
 """The module of each public name."""

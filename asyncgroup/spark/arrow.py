@@ -1,4 +1,4 @@
-"""Collect record columns into Arrow batches of a size that suits Spark.
+"""Records as Spark gets them: the schema of Spark's Kafka source, and Arrow batches of a size that suits Spark.
 
 Small batches cost Spark a call each; batches that are too large do not fit the processor's cache.
 """
@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from asyncgroup.columns import RecordColumns, arrow_schema
+from asyncgroup.columns import RecordColumns
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
-__all__ = ["MAX_ROWS", "ArrowBatches", "arrow_schema"]
+__all__ = ["MAX_ROWS", "ArrowBatches", "frame_schema"]
 
 MAX_ROWS: Final = 10_000
 """Maximum rows of an Arrow batch: Spark's default (`spark.sql.execution.arrow.maxRecordsPerBatch`)."""
@@ -30,6 +31,25 @@ batch to Spark outweighs that.
 
 TARGET_BYTES: Final = 16 * 1024 * 1024
 """Bytes at which an Arrow batch is complete, with any number of rows: bounds memory with large records."""
+
+
+def frame_schema(*, include_headers: bool = False) -> StructType:
+    """Return the schema of Spark's Kafka source (`KafkaRecordToRowConverter`); all columns are nullable."""
+    from pyspark.sql import types as t
+
+    fields = [
+        t.StructField("key", t.BinaryType()),
+        t.StructField("value", t.BinaryType()),
+        t.StructField("topic", t.StringType()),
+        t.StructField("partition", t.IntegerType()),
+        t.StructField("offset", t.LongType()),
+        t.StructField("timestamp", t.TimestampType()),
+        t.StructField("timestampType", t.IntegerType()),
+    ]
+    if include_headers:
+        header = t.StructType([t.StructField("key", t.StringType()), t.StructField("value", t.BinaryType())])
+        fields.append(t.StructField("headers", t.ArrayType(header)))
+    return t.StructType(fields)
 
 
 class ArrowBatches:

@@ -15,11 +15,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from asyncgroup.errors import ConfigError
-from asyncgroup.spark.schema import frame_schema
+from asyncgroup.spark.arrow import frame_schema
 from asyncgroup.spark.source.errors import OptionError
 from asyncgroup.spark.source.options.parser import read_include_headers, read_settings
 from asyncgroup.spark.source.readers import AsyncGroupReader, AsyncGroupStreamReader
-from asyncgroup.spark.tracebacks import strip_traceback
+from asyncgroup.spark.worker_process import strip_traceback
 
 __all__ = ["AsyncGroupDataSource"]
 

@@ -1,13 +1,19 @@
-"""`OffsetRange`: consecutive offsets of one partition, as a batch, a task or a file holds them."""
+"""Offset ranges: `OffsetRange`, the `BatchId` that has those of a batch, and what a sink checks of a batch."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
+
+from asyncgroup.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["OffsetRange"]
+__all__ = ["KEYS", "BatchId", "OffsetRange", "require_columns", "require_ranges"]
+
+KEYS: Final = ("topic", "partition", "offset")
+"""The columns that identify a record; no two records have the same values."""
 
 
 class OffsetRange(NamedTuple):
@@ -30,3 +36,51 @@ class OffsetRange(NamedTuple):
         from pyspark.sql import functions as F  # noqa: N812  the name that Spark's users know
 
         return df.where((F.col("topic") == self.topic) & (F.col("partition") == self.partition))
+
+
+class BatchId(int):
+    """The number of a batch, like the batch id of Spark's foreachBatch, with the offset ranges of the batch.
+
+    The number increases within a member and is not comparable between members. It survives restarts in the metadata of
+    offset commits: a member continues after the largest number in the commits of its partitions. The number of a batch
+    that was never committed is not stored, and may be used again for other rows. What stays the same when rows are
+    delivered again is (topic, partition, start) of each range: sinks must overwrite by that key, not by the number.
+    """
+
+    ranges: tuple[OffsetRange, ...]
+    """One range per partition, in order of topic and partition."""
+
+    def __new__(cls, number: int, ranges: Iterable[OffsetRange] = ()) -> Self:
+        made = super().__new__(cls, number)
+        made.ranges = tuple(ranges)
+        return made
+
+    def __repr__(self) -> str:
+        return f"<BatchId {int(self)}: {', '.join(map(str, self.ranges))}>"
+
+    def __str__(self) -> str:
+        return str(int(self))
+
+    def __reduce__(self) -> tuple[type[Self], tuple[int, tuple[OffsetRange, ...]]]:
+        return type(self), (int(self), self.ranges)
+
+
+def require_ranges(batch_id: BatchId) -> tuple[OffsetRange, ...]:
+    """Return the ranges; raise ConfigError for the plain number that Spark's own foreachBatch passes."""
+    ranges = getattr(batch_id, "ranges", None)
+    if ranges is None:
+        raise ConfigError(
+            "batch_id",
+            batch_id,
+            "a BatchId of ForeachBatch: Spark's own foreachBatch passes no offset ranges",
+        )
+    return tuple(ranges)
+
+
+def require_columns(df: DataFrame, columns: Iterable[str]) -> None:
+    """Raise ConfigError if columns that a sink needs are missing, for example dropped by a transformation."""
+    missing = [name for name in columns if name not in df.columns]
+    if missing:
+        raise ConfigError(
+            f"the sink needs the columns {', '.join(columns)}; missing: {', '.join(missing)}, present: {df.columns}"
+        )

@@ -1,14 +1,117 @@
-"""Garbage collection in the Python workers of Spark's executors, which run many short tasks one after another."""
+"""Spark's Python processes: event loops that run only during calls, errors that become text in the JVM, a heap to freeze.
+
+Spark calls a source or sink in a process beside the driver, and in the Python workers of the executors, which run many short
+tasks one after another. Between the calls no loop runs: connections are not watched, and time passes that no wait includes.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import gc
+import logging
 import os
+from collections.abc import Callable, Iterator
+from typing import Final, ParamSpec, TypeVar
 
-__all__ = ["freeze_heap"]
+from asyncgroup.errors import AsyncGroupError
+
+__all__ = [
+    "WaitingTime",
+    "freeze_heap",
+    "notice_closed_connections",
+    "strip_batch_tracebacks",
+    "strip_traceback",
+]
+
+_log = logging.getLogger("asyncgroup.spark")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+LOOP_TURNS: Final = 3
+"""Iterations of the loop: one polls sockets and timers, one reads end-of-file, one closes the transports."""
 
 _frozen_pid = 0
 """Id of the process in which `freeze_heap` has run; a forked child has another id and runs it again."""
+
+# --- event loops that run only during calls ---------------------------------------------------------------------------
+
+
+async def notice_closed_connections() -> None:
+    """Let the loop process what happened while it was not running: connections closed by brokers, or idle for too long.
+
+    Call this before the connections are used again.
+    """
+    for _ in range(LOOP_TURNS):
+        await asyncio.sleep(0)
+
+
+class WaitingTime:
+    """The loop's time without the pauses between two waits.
+
+    Spark may suspend a task for minutes while a sink is slow; in that time the loop does not run, and responses wait in the
+    kernel. No timeout, backoff or lease includes it.
+    """
+
+    def __init__(self, time: Callable[[], float] = lambda: asyncio.get_running_loop().time()) -> None:
+        self._time = time
+        self._pauses = 0.0
+        self._paused_at: float | None = None
+
+    def __repr__(self) -> str:
+        return f"<WaitingTime {self():.3f}, {self._pauses:.3f} s behind>"
+
+    def __call__(self) -> float:
+        """Return the time in seconds; it stands still between `pause` and `resume`."""
+        now = self._time() if self._paused_at is None else self._paused_at
+        return now - self._pauses
+
+    def pause(self) -> None:
+        """Stop the time."""
+        self._paused_at = self._time()
+
+    def resume(self) -> None:
+        """Let the time go on, after `pause`."""
+        paused_at, self._paused_at = self._paused_at, None
+        if paused_at is not None:
+            self._pauses += self._time() - paused_at
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+def strip_traceback(method: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a method that Spark calls: an AsyncGroupError leaves it without traceback, other exceptions unchanged.
+
+    Spark turns an exception into text in the JVM: the whole traceback first, the message last, which is sufficient by
+    itself. The traceback is logged by the logger `asyncgroup.spark` at level DEBUG.
+    """
+
+    @functools.wraps(method)  # Spark inspects the signature
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(*args, **kwargs)
+        except AsyncGroupError as error:
+            raise _stripped(error) from None
+
+    return called
+
+
+def strip_batch_tracebacks(batches: Iterator[T]) -> Iterator[T]:
+    """Do the same for the iterator from which Spark reads the rows of a task."""
+    try:
+        yield from batches
+    except AsyncGroupError as error:
+        raise _stripped(error) from None
+
+
+def _stripped(error: AsyncGroupError) -> AsyncGroupError:
+    _log.debug("%s", error, exc_info=error)
+    return error.with_traceback(None)
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
 
 
 def freeze_heap() -> None:

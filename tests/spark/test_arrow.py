@@ -117,7 +117,7 @@ def test_no_records_are_a_batch_without_rows() -> None:
 
 def test_the_schema_equals_sparks() -> None:
     types = pytest.importorskip("pyspark.sql.pandas.types")
-    from asyncgroup.spark.schema import frame_schema
+    from asyncgroup.spark.arrow import frame_schema
 
     for headers in (False, True):
         theirs = types.to_arrow_schema(frame_schema(include_headers=headers), timezone="UTC")

@@ -14,7 +14,7 @@ from asyncgroup.errors import AsyncGroupError
 from asyncgroup.spark.data_source import AsyncGroupDataSource
 from asyncgroup.spark.source.errors import OptionError
 from asyncgroup.spark.source.readers import AsyncGroupStreamReader
-from asyncgroup.spark.tracebacks import strip_batch_tracebacks, strip_traceback
+from asyncgroup.spark.worker_process import strip_batch_tracebacks, strip_traceback
 
 CAUSE = "ValueError: its cause"
 

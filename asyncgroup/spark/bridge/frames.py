@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from asyncgroup.spark.arrow import frame_schema
 from asyncgroup.spark.requirements import is_connect
-from asyncgroup.spark.schema import frame_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from asyncgroup.lifecycle import describe_error
-from asyncgroup.spark.bridge.batch_id import BatchId
 from asyncgroup.spark.bridge.frames import create_frame
+from asyncgroup.spark.ranges import BatchId
 from asyncgroup.spark.requirements import SparkUnavailable, is_connect
 
 if TYPE_CHECKING:

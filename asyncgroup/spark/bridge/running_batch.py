@@ -7,10 +7,10 @@ import asyncio
 from asyncgroup.errors import AsyncGroupError, PartitionsChanged, Rebalanced, TopicsChanged
 from asyncgroup.group import Claim
 from asyncgroup.model import TopicPartition
-from asyncgroup.spark.bridge.batch_id import BatchId
 from asyncgroup.spark.bridge.commit_metadata import first_range_start
 from asyncgroup.spark.bridge.record_queue import Chunk, chunk_ranges
 from asyncgroup.spark.bridge.retry import RetryState
+from asyncgroup.spark.ranges import BatchId
 
 __all__ = ["BatchInterrupted", "BridgedClaim", "RunningBatch"]
 

@@ -19,7 +19,6 @@ from typing import Any, Final
 from asyncgroup.group import Claim, Session
 from asyncgroup.lifecycle import add_note, cancel_and_wait, wait_shielded, wait_within
 from asyncgroup.model import Batch, TopicPartition
-from asyncgroup.spark.bridge.batch_id import BatchId
 from asyncgroup.spark.bridge.commit_metadata import BatchNumbers
 from asyncgroup.spark.bridge.committing import mark_and_commit
 from asyncgroup.spark.bridge.jobs import SparkJobs
@@ -27,6 +26,7 @@ from asyncgroup.spark.bridge.record_queue import Chunk, RecordQueue
 from asyncgroup.spark.bridge.retry import OnError, RetryState
 from asyncgroup.spark.bridge.running_batch import BatchInterrupted, BridgedClaim, RunningBatch
 from asyncgroup.spark.bridge.statistics import BridgeMetrics
+from asyncgroup.spark.ranges import BatchId
 
 __all__ = ["BatchOptions", "Bridge"]
 

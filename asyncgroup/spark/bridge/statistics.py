@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from asyncgroup.lifecycle import describe_error
-from asyncgroup.spark.bridge.batch_id import BatchId
+from asyncgroup.spark.ranges import BatchId
 
 __all__ = ["BridgeMetrics", "BridgeStatistics"]
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import TopicPartition
-from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.sink.batches import KEYS, RangedBatch, require_columns, require_ranges
+from asyncgroup.spark.ranges import KEYS, BatchId, OffsetRange, require_columns, require_ranges
 from asyncgroup.spark.sink.sql import Connect, Dialect, execute_in_chunks, rows_of, transaction
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ class OffsetsInSink:
         with transaction(self._connect) as connection:
             return self._stored(connection.cursor(), partitions)
 
-    def __call__(self, df: DataFrame, batch_id: RangedBatch) -> None:
+    def __call__(self, df: DataFrame, batch_id: BatchId) -> None:
         """Store the records of a batch that are not stored yet, all of them or none.
 
         Raises OffsetGapError, OffsetsMovedError, ConfigError, and what the database raises.

@@ -18,8 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from asyncgroup.checks import check_count
-from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.sink.batches import KEYS, RangedBatch, require_columns, require_ranges
+from asyncgroup.spark.ranges import KEYS, BatchId, OffsetRange, require_columns, require_ranges
 from asyncgroup.spark.sink.range_files import HadoopFiles, RangeFiles, StorageError
 from asyncgroup.spark.sink.range_layout import RangeSlice, visible_slices
 from asyncgroup.spark.sink.range_store import RANGE, RangeStore
@@ -87,7 +86,7 @@ class ParquetByRange:
     def __repr__(self) -> str:
         return f"<ParquetByRange {self._path}>"
 
-    def __call__(self, df: DataFrame, batch_id: RangedBatch) -> None:
+    def __call__(self, df: DataFrame, batch_id: BatchId) -> None:
         """Store a batch; return when all of it can be read.
 
         Raises ConfigError if a column is missing, StorageError, and what Spark raises.

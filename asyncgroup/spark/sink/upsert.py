@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 from asyncgroup.checks import check_count
 from asyncgroup.errors import ConfigError
-from asyncgroup.spark.sink.batches import KEYS, RangedBatch, require_columns
+from asyncgroup.spark.ranges import KEYS, BatchId, require_columns
 from asyncgroup.spark.sink.sql import Connect, Dialect, execute_in_chunks, rows_of, transaction
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Upsert:
     def __repr__(self) -> str:
         return f"<Upsert by {', '.join(self._keys)}: {self._merger!r}>"
 
-    def __call__(self, df: DataFrame, batch_id: RangedBatch) -> None:  # noqa: ARG002  the keys are sufficient
+    def __call__(self, df: DataFrame, batch_id: BatchId) -> None:  # noqa: ARG002  the keys are sufficient
         """Merge a batch; return when all rows are stored. Raises ConfigError, and what the merger raises."""
         rows = df if self._transform is None else self._transform(df)
         require_columns(rows, self._keys)

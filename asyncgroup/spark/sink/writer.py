@@ -24,8 +24,7 @@ from asyncgroup.errors import ConfigError
 from asyncgroup.model import Header
 from asyncgroup.spark.sink.producer_cache import OpenProducer, WrittenRange, producer_cache
 from asyncgroup.spark.sink.write_settings import WriteSettings, write_settings
-from asyncgroup.spark.tracebacks import strip_traceback
-from asyncgroup.spark.worker_process import freeze_heap
+from asyncgroup.spark.worker_process import freeze_heap, strip_traceback
 
 if TYPE_CHECKING:
     import pyarrow

@@ -6,6 +6,5 @@ Spark calls the `readers`. Three rooms:
 - `driver`: the state of a query, its broker requests, the plan of its batches, the commits to its group.
 - `executor`: the reading of ranges in Python workers.
 
-Driver and executors do not know each other: they share pickled settings and ranges, `errors` with their texts in
-`conditions`, and `idle_loop`, as the event loops of both run only during calls.
+Driver and executors do not know each other: they share pickled settings and ranges, and `errors`.
 """

@@ -26,7 +26,7 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.options.offsets_json import dump, parse
 from asyncgroup.spark.source.options.settings import ReadSettings, TopicIds
-from asyncgroup.spark.tracebacks import strip_batch_tracebacks, strip_traceback
+from asyncgroup.spark.worker_process import strip_batch_tracebacks, strip_traceback
 
 if TYPE_CHECKING:
     import pyarrow

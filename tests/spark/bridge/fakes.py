@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 from asyncgroup.errors import CommitFailedError, MemberLost, SessionEnd
 from asyncgroup.model import Batch, Record, TopicPartition
-from asyncgroup.spark.bridge.batch_id import BatchId
 from asyncgroup.spark.bridge.jobs import CallResult
+from asyncgroup.spark.ranges import BatchId
 
 TOPIC = "flights"
 

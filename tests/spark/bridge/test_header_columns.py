@@ -14,8 +14,8 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.columns import arrow_schema
 from asyncgroup.model import Batch, Record
 from asyncgroup.spark import BatchId, ForeachBatch
+from asyncgroup.spark.arrow import frame_schema
 from asyncgroup.spark.bridge.frames import create_frame, resize_batches
-from asyncgroup.spark.schema import frame_schema
 from tests.spark.bridge.fakes import TOPIC
 
 if TYPE_CHECKING:

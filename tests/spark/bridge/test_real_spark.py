@@ -23,9 +23,9 @@ from asyncgroup.spark import (
     OffsetRange,
     Retry,
 )
+from asyncgroup.spark.arrow import frame_schema
 from asyncgroup.spark.bridge import jobs
 from asyncgroup.spark.bridge.frames import create_frame
-from asyncgroup.spark.schema import frame_schema
 from tests.spark.bridge.fakes import TOPIC, FakeClaim, FakeSession, records
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame, SparkSession
 
-from asyncgroup.spark.bridge.batch_id import BatchId
-from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.schema import frame_schema
+from asyncgroup.spark.arrow import frame_schema
+from asyncgroup.spark.ranges import BatchId, OffsetRange
 
 
 def batch_frame(

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from asyncgroup.spark.bridge.batch_id import BatchId
-from asyncgroup.spark.ranges import OffsetRange
+from asyncgroup.spark.ranges import BatchId, OffsetRange
 from asyncgroup.spark.sink.offsets_in_sink import OffsetsInSink
 from asyncgroup.spark.sink.sql import Dialect
 from asyncgroup.spark.sink.upsert import DbApiMerge

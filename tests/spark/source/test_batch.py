@@ -11,7 +11,7 @@ import pytest
 from asyncgroup import OffsetManager, Producer
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark import register
-from asyncgroup.spark.schema import frame_schema
+from asyncgroup.spark.arrow import frame_schema
 from asyncgroup.spark.source.errors import SourceError
 from asyncgroup.spark.source.options.parser import read_settings
 from asyncgroup.spark.source.readers import AsyncGroupReader

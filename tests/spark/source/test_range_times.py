@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from asyncgroup.spark.source.executor.range_times import Patience, WaitingTime
+from asyncgroup.spark.source.executor.range_times import Patience
+from asyncgroup.spark.worker_process import WaitingTime
 
 STEPS = st.lists(st.tuples(st.sampled_from(["pause", "resume", "look"]), st.integers(0, 1000)), max_size=30)
 

@@ -63,7 +63,7 @@ class Pipeline:
         for key, value in SETTINGS.items():
             session.conf.set(key, value)
         if "asyncgroup" in (self.source, self.sink):
-            from asyncgroup.spark.registration import register
+            from asyncgroup.spark.session import register
 
             register(session)
         return session

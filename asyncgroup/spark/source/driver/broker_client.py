@@ -14,8 +14,8 @@ from typing import Any, Final, Self, TypeVar
 from asyncgroup.errors import ClosedError
 from asyncgroup.spark.source.driver.broker_lookups import BrokerLookups
 from asyncgroup.spark.source.driver.group_committer import GroupCommitter
-from asyncgroup.spark.source.idle_loop import notice_closed_connections
 from asyncgroup.spark.source.options.settings import ReadSettings
+from asyncgroup.spark.worker_process import notice_closed_connections
 
 __all__ = ["BrokerClient"]
 

@@ -26,7 +26,7 @@ from asyncgroup.consumer.validation import Validation
 from asyncgroup.errors import AsyncGroupError, RequestTimedOut
 from asyncgroup.lifecycle import cancel_and_wait
 from asyncgroup.model import TopicPartition
-from asyncgroup.spark.source.executor.range_times import WaitingTime
+from asyncgroup.spark.worker_process import WaitingTime
 
 __all__ = ["RangeFetcher", "fetching_config"]
 

@@ -35,7 +35,7 @@ from asyncgroup.spark.source.executor.range_ends import leaders_end
 from asyncgroup.spark.source.executor.range_fetcher import RangeFetcher
 from asyncgroup.spark.source.executor.range_loss import LossReports
 from asyncgroup.spark.source.executor.range_progress import RangeProgress
-from asyncgroup.spark.source.executor.range_times import WaitingTime
+from asyncgroup.spark.worker_process import WaitingTime
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,8 +20,8 @@ from asyncgroup.spark.source.errors import brokers_unreachable
 from asyncgroup.spark.source.executor.range_fetcher import fetching_config
 from asyncgroup.spark.source.executor.range_progress import RangeProgress, Sizes
 from asyncgroup.spark.source.executor.range_reader import RangeReader
-from asyncgroup.spark.source.idle_loop import notice_closed_connections
 from asyncgroup.spark.source.options.settings import ReadSettings, TopicIds
+from asyncgroup.spark.worker_process import notice_closed_connections
 from asyncgroup.wire.messages import NO_UUID
 
 __all__ = ["FetchedAhead", "WorkerCluster"]
