@@ -36,9 +36,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from asyncgroup.spark.bridge.batches import BatchInterrupted, Retry
     from asyncgroup.spark.bridge.foreach_batch import ForeachBatch
-    from asyncgroup.spark.bridge.retry import Retry
-    from asyncgroup.spark.bridge.running_batch import BatchInterrupted
     from asyncgroup.spark.bridge.statistics import BridgeStatistics
     from asyncgroup.spark.ranges import BatchId, OffsetRange
     from asyncgroup.spark.requirements import SparkUnavailable, check_session, require_spark
@@ -79,7 +78,7 @@ __all__ = [
 
 _HOMES = {
     "BatchId": "ranges",
-    "BatchInterrupted": "bridge.running_batch",
+    "BatchInterrupted": "bridge.batches",
     "BridgeStatistics": "bridge.statistics",
     "DbApiMerge": "sink",
     "Dialect": "sink",
@@ -89,7 +88,7 @@ _HOMES = {
     "OffsetsInSink": "sink",
     "OffsetsMovedError": "sink",
     "ParquetByRange": "sink",
-    "Retry": "bridge.retry",
+    "Retry": "bridge.batches",
     "SparkUnavailable": "requirements",
     "StorageError": "sink",
     "Upsert": "sink",

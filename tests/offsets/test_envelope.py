@@ -11,7 +11,7 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import CommittedOffset
 from asyncgroup.offsets.commit_requests import MAX_METADATA, CommitMetadata, decode_metadata, encode_metadata
 from asyncgroup.offsets.fetch_offsets import fetch_offsets, fetch_offsets_and_ids
-from asyncgroup.spark.bridge.commit_metadata import LastBatch, from_metadata, to_metadata
+from asyncgroup.spark.bridge.commits import LastBatch, from_metadata, to_metadata
 from asyncgroup.wire import messages as m
 from tests.offsets.fakes import FakeCluster
 from tests.offsets.scene import A0, Scene

@@ -19,12 +19,10 @@ from typing import Any, Final
 from asyncgroup.group import Claim, Session
 from asyncgroup.lifecycle import add_note, cancel_and_wait, wait_shielded, wait_within
 from asyncgroup.model import Batch, TopicPartition
-from asyncgroup.spark.bridge.commit_metadata import BatchNumbers
-from asyncgroup.spark.bridge.committing import mark_and_commit
+from asyncgroup.spark.bridge.batches import BatchInterrupted, BridgedClaim, OnError, RetryState, RunningBatch
+from asyncgroup.spark.bridge.commits import BatchNumbers, first_range_start, mark_and_commit
 from asyncgroup.spark.bridge.jobs import SparkJobs
 from asyncgroup.spark.bridge.record_queue import Chunk, RecordQueue
-from asyncgroup.spark.bridge.retry import OnError, RetryState
-from asyncgroup.spark.bridge.running_batch import BatchInterrupted, BridgedClaim, RunningBatch
 from asyncgroup.spark.bridge.statistics import BridgeMetrics
 from asyncgroup.spark.ranges import BatchId
 
@@ -100,7 +98,7 @@ class Bridge:
     def add_claim(self, claim: Claim, start: int | None) -> BridgedClaim:
         """Add a claim, whose first range starts at `start`; None: see `first_range_start`."""
         self._numbers.observe(claim.initial_metadata)
-        state = BridgedClaim(claim, start)
+        state = BridgedClaim(claim, first_range_start(claim) if start is None else start)
         self._claims[state.tp] = state
         if self._runner is None:
             self._runner = asyncio.create_task(self._run(), name=f"{claim.topic}: foreachBatch")

@@ -15,7 +15,7 @@ from asyncgroup.errors import MemberLost
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark import BatchId, BatchInterrupted, Retry
 from asyncgroup.spark.bridge import foreach_batch
-from asyncgroup.spark.bridge.commit_metadata import from_metadata
+from asyncgroup.spark.bridge.commits import from_metadata
 from asyncgroup.spark.bridge.jobs import CallResult
 from asyncgroup.testing import VirtualKafka
 from tests.group.parts import end_session

@@ -10,7 +10,7 @@ import pytest
 
 from asyncgroup import OffsetManager
 from asyncgroup.spark import BatchId
-from asyncgroup.spark.bridge.commit_metadata import from_metadata
+from asyncgroup.spark.bridge.commits import from_metadata
 from asyncgroup.testing import VirtualKafka
 from tests.scenario.test_read_committed import Transactions
 from tests.spark.bridge.virtual import (

@@ -13,9 +13,9 @@ from asyncgroup.checks import check_metadata
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import Batch
 from asyncgroup.spark import BatchId, OffsetRange, Retry
-from asyncgroup.spark.bridge.commit_metadata import BatchNumbers, from_metadata, to_metadata
+from asyncgroup.spark.bridge.batches import RetryState
+from asyncgroup.spark.bridge.commits import BatchNumbers, from_metadata, to_metadata
 from asyncgroup.spark.bridge.frames import resize_batches
-from asyncgroup.spark.bridge.retry import RetryState
 from asyncgroup.spark.bridge.statistics import BridgeMetrics
 from tests.spark.bridge.fakes import TOPIC, records
 
