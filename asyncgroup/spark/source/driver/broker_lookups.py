@@ -19,9 +19,9 @@ from asyncgroup.errors import AsyncGroupError, BrokerError
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import GROUP_LANE
 from asyncgroup.offsets.fetch_offsets import fetch_offsets_and_ids
-from asyncgroup.spark.source import errors
 from asyncgroup.spark.source.driver.recreated_topics import Commits, same_topic_offsets
 from asyncgroup.spark.source.driver.retry_policy import RetryPolicy
+from asyncgroup.spark.source.errors import SourceError
 from asyncgroup.spark.source.options.patterns import java_pattern
 from asyncgroup.spark.source.options.settings import Assign, ReadSettings, Subscribe, SubscribePattern
 
@@ -140,7 +140,7 @@ class BrokerLookups:
                 METADATA_MAX_AGE, METADATA_AGE_FACTOR * self._refresh_seconds
             )
         if require_topics and (never := set(self._topics()) - self._known_topics):
-            raise errors.topics_not_found(never)
+            raise SourceError("ASYNCGROUP_TOPICS_NOT_FOUND", topics=never)
         return self._assigned
 
     def _select_partitions(self, topics: Mapping[str, TopicInfo]) -> Assigned:

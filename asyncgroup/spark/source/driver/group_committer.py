@@ -21,9 +21,9 @@ from asyncgroup.escaping import MAX_TEXT_LENGTH, printable
 from asyncgroup.lifecycle import cancel_and_wait
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import GROUP_LANE, Committer
-from asyncgroup.spark.source import errors
 from asyncgroup.spark.source.driver.broker_lookups import BrokerLookups
 from asyncgroup.spark.source.driver.recreated_topics import Commits, same_topic_offsets
+from asyncgroup.spark.source.errors import SourceError
 from asyncgroup.spark.source.options.settings import ReadSettings, TopicIds
 from asyncgroup.wire import messages as m
 
@@ -157,10 +157,10 @@ class GroupCommitter:
                 committed = same_topic_offsets(self._initial_commits, self._lookups.topic_ids)
         except AsyncGroupError as error:
             if self._settings.commit_failure == "fail":
-                raise errors.commit_failed(self.group_id, error) from error
+                raise SourceError("ASYNCGROUP_COMMIT_FAILED", groupId=self.group_id, reason=error) from error
             _log.warning("the committed offsets of group %r are not known: %s", self.group_id, error)
         if members:
-            raise errors.group_in_use(self.group_id, members)
+            raise self._in_use(members)
         back = [tp for tp, offset in sorted(offsets.items()) if offset < committed.get(tp, offset)]
         if back:
             changes = ", ".join(f"{tp} from {committed[tp]} to {offsets[tp]}" for tp in back)
@@ -220,8 +220,8 @@ class GroupCommitter:
             final or now - self._failing_since >= FAILURE_TIMEOUT
         ):
             if in_use:
-                raise errors.group_in_use(self.group_id, await self._members()) from error
-            raise errors.commit_failed(self.group_id, error) from error
+                raise self._in_use(await self._members()) from error
+            raise SourceError("ASYNCGROUP_COMMIT_FAILED", groupId=self.group_id, reason=error) from error
         if now - self._warned_at >= WARNING_INTERVAL:
             self._warned_at = now
             reason = (
@@ -232,6 +232,10 @@ class GroupCommitter:
             _log.warning(
                 "group %r: offsets were not committed, the query continues: %s", self.group_id, reason
             )
+
+    def _in_use(self, members: Members) -> SourceError:
+        """Return the error for a group with members: the broker refuses commits of a query (UNKNOWN_MEMBER_ID)."""
+        return SourceError("ASYNCGROUP_GROUP_IN_USE", groupId=self.group_id, members=members)
 
     async def _members(self) -> Members:
         try:

@@ -11,8 +11,8 @@ from typing import Final, Literal, TypeAlias
 from asyncgroup.consumer.list_offsets import EARLIEST, LATEST
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.source import errors
 from asyncgroup.spark.source.driver.broker_lookups import BrokerLookups
+from asyncgroup.spark.source.errors import SourceArgumentError, SourceError
 from asyncgroup.spark.source.options.settings import (
     AtTimestamp,
     ByTimestamp,
@@ -50,10 +50,20 @@ async def find_batch_ranges(
 def _ranges_between(start: dict[TopicPartition, int], end: dict[TopicPartition, int]) -> list[OffsetRange]:
     """Return the range of each partition; raise SourceError if one ends before it starts, or lacks a start or end."""
     if start.keys() != end.keys():
-        raise errors.mismatched_start_and_end(start, end)
+        raise SourceArgumentError(
+            "MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET",
+            tpsForStartOffset=start.keys(),
+            tpsForEndOffset=end.keys(),
+        )
     for tp, first in sorted(start.items()):
         if first > end[tp]:
-            raise errors.resolved_start_greater_than_end(tp, first, end[tp])
+            raise SourceError(
+                "RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
+                startOffset=first,
+                endOffset=end[tp],
+                topic=tp.topic,
+                partition=tp.partition,
+            )
     return [OffsetRange(tp.topic, tp.partition, start[tp], end[tp]) for tp in sorted(start)]
 
 
@@ -69,10 +79,18 @@ async def resolve_offsets(
     if isinstance(limit, Specific):
         topics = {tp.topic for tp in partitions}
         if limit.topics.keys() - topics:
-            raise errors.topic_offsets_do_not_match_assigned(limit.topics.keys() - topics, topics)
+            raise SourceArgumentError(
+                "KAFKA_TOPIC_OFFSET_DOES_NOT_MATCH_ASSIGNED",
+                unmatchedTopics=limit.topics.keys() - topics,
+                assignedTopics=topics,
+            )
         named = limit.resolve(partitions)
         if named.keys() != set(partitions):
-            raise errors.start_offsets_do_not_match_assigned(named, partitions)
+            raise SourceArgumentError(
+                "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED",
+                specifiedPartitions=named.keys(),
+                assignedPartitions=partitions,
+            )
         return await _with_ends(named, lookups)
     if isinstance(limit, FromGroup):
         return await _from_group(limit, lookups, partitions, group_id or "")
@@ -107,7 +125,7 @@ async def _from_group(
     if not missing:
         return committed
     if limit.fallback == "error":
-        raise errors.no_committed_offset(group_id, missing)
+        raise SourceError("ASYNCGROUP_NO_COMMITTED_OFFSET", groupId=group_id, partitions=missing)
     spec = EARLIEST if limit.fallback == "earliest" else LATEST
     return committed | await lookups.list_offsets(dict.fromkeys(missing, spec))
 
@@ -120,12 +138,19 @@ async def _by_time(
 ) -> Offsets:
     if isinstance(limit, ByTimestamp):
         if limit.timestamps.keys() != set(partitions):
-            raise errors.timestamps_do_not_match_assigned(position, limit.timestamps, partitions)
+            raise SourceArgumentError(
+                "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED",
+                position=position,
+                specifiedPartitions=limit.timestamps.keys(),
+                assignedPartitions=partitions,
+            )
         wanted = dict(limit.timestamps)
     else:
         wanted = dict.fromkeys(partitions, limit.timestamp)
     found = await lookups.offsets_for_times(wanted)
     late = [tp for tp, offset in found.items() if offset == NO_MATCH]
     if late and position == "start" and limit.on_no_match == "error":
-        raise errors.no_offset_at_timestamp({tp: wanted[tp] for tp in late})
+        raise SourceArgumentError(
+            "ASYNCGROUP_NO_OFFSET_AT_TIMESTAMP", timestamps={tp: wanted[tp] for tp in late}
+        )
     return found | await lookups.list_offsets(dict.fromkeys(late, LATEST)) if late else found

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.source import errors
+from asyncgroup.spark.source.errors import DataLossError, SourceError
 from asyncgroup.spark.source.options.settings import ReadSettings
 
 __all__ = [
@@ -44,7 +44,7 @@ class BatchPlan(NamedTuple):
 
     ranges: list[OffsetRange]
     """To be read; one for each partition with new records."""
-    losses: list[errors.DataLossError]
+    losses: list[DataLossError]
     """Data losses that were detected."""
 
 
@@ -63,17 +63,23 @@ def plan_batch(
     `group_id`. `replays_first` says that another process repeats the query's first batch: then `start` was looked up
     again, and may be after `end` without any loss.
     """
-    losses: list[errors.DataLossError] = []
+    losses: list[DataLossError] = []
     new = sorted(end.keys() - start.keys())
     if gone := [tp for tp in new if tp not in earliest_of_new]:
-        losses.append(errors.initial_offset_not_found(gone))
+        losses.append(
+            DataLossError("KAFKA_DATA_LOSS.INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS", partitions=gone)
+        )
     losses += [
-        errors.added_partition_does_not_start_from_zero(tp, earliest_of_new[tp])
+        DataLossError(
+            "KAFKA_DATA_LOSS.ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
+            topicPartition=tp,
+            startOffset=first,
+        )
         for tp in new
-        if earliest_of_new.get(tp, 0)
+        if (first := earliest_of_new.get(tp, 0))
     ]
     if deleted := sorted(start.keys() - end.keys()):
-        losses.append(errors.partitions_deleted(deleted, group_id))
+        losses.append(_partitions_deleted(deleted, group_id))
     begins = {**earliest_of_new, **start}
     ranges = []
     for tp in sorted(end.keys() & begins.keys()):
@@ -81,8 +87,20 @@ def plan_batch(
         if first < last:
             ranges.append(OffsetRange(tp.topic, tp.partition, first, last))
         elif first > last and not replays_first:
-            losses.append(errors.partition_offset_changed(tp, first, last))
+            changed = "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED"
+            losses.append(DataLossError(changed, topicPartition=tp, prevOffset=first, newOffset=last))
     return BatchPlan(ranges, losses)
+
+
+def _partitions_deleted(partitions: list[TopicPartition], group_id: str | None) -> DataLossError:
+    """Spark's code for queries with a `kafka.group.id` says that partitions may have been reassigned to another member.
+
+    That cannot happen here, since a query does not join its group; the code is used for compatibility.
+    """
+    if group_id is None:
+        return DataLossError("KAFKA_DATA_LOSS.PARTITIONS_DELETED", partitions=partitions)
+    code = "KAFKA_DATA_LOSS.PARTITIONS_DELETED_AND_GROUP_ID_CONFIG_PRESENT"
+    return DataLossError(code, partitions=partitions, groupId=group_id)
 
 
 def check_available_now(
@@ -93,13 +111,20 @@ def check_available_now(
     A `replayed` batch was planned before the trigger started: partitions may have been added since. Raises SourceError.
     """
     if not replayed and prefetched.keys() != end.keys():
-        raise errors.mismatched_partitions_with_prefetched(prefetched, end)
+        raise SourceError(
+            "MISMATCHED_TOPIC_PARTITIONS_BETWEEN_END_OFFSET_AND_PREFETCHED",
+            tpsForPrefetched=prefetched.keys(),
+            tpsForEndOffset=end.keys(),
+        )
     if any(offset > prefetched.get(tp, offset) for tp, offset in end.items()):
-        raise errors.end_offset_beyond_prefetched(prefetched, end)
+        code = "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_PREFETCHED"
+        raise SourceError(code, prefetchedOffset=prefetched, endOffset=end)
     if end.keys() - latest.keys():
-        raise errors.lost_partitions_with_available_now(latest, end)
+        code = "LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW"
+        raise SourceError(code, tpsForLatestOffset=latest.keys(), tpsForEndOffset=end.keys())
     if any(offset > latest[tp] for tp, offset in end.items()):
-        raise errors.end_offset_beyond_latest(latest, end)
+        code = "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST_WITH_TRIGGER_AVAILABLENOW"
+        raise SourceError(code, latestOffset=latest, endOffset=end)
 
 
 def split_into_tasks(ranges: Iterable[OffsetRange], settings: ReadSettings) -> list[tuple[OffsetRange, ...]]:

@@ -15,7 +15,6 @@ from uuid import UUID
 from asyncgroup.consumer.list_offsets import EARLIEST, LATEST
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.source import errors
 from asyncgroup.spark.source.driver.broker_client import BrokerClient
 from asyncgroup.spark.source.driver.broker_lookups import BrokerLookups
 from asyncgroup.spark.source.driver.initial_offsets import is_reproducible, may_start_at_end, resolve_offsets
@@ -23,6 +22,7 @@ from asyncgroup.spark.source.driver.limits import TriggerLimits
 from asyncgroup.spark.source.driver.log_sampler import LogSampler
 from asyncgroup.spark.source.driver.planner import check_available_now, plan_batch, split_into_tasks
 from asyncgroup.spark.source.driver.recreated_topics import UNKNOWN_TOPIC, checkpoint_topics
+from asyncgroup.spark.source.errors import DataLossError, report_data_loss
 from asyncgroup.spark.source.options.settings import ReadSettings, TopicIds
 
 __all__ = ["StreamProgress"]
@@ -268,8 +268,8 @@ class StreamProgress:
         earliest = await lookups.list_offsets(dict.fromkeys(known.without_commit, EARLIEST))
         lost = {tp: start[tp] for tp in known.without_commit if start[tp] > earliest.get(tp, start[tp])}
         if lost:
-            loss = errors.group_lacks_offsets(commits.group_id, lost)
-            errors.report_data_loss(loss, fail=self._settings.fail_on_data_loss)
+            loss = DataLossError("ASYNCGROUP_GROUP_LACKS_OFFSETS", groupId=commits.group_id, offsets=lost)
+            report_data_loss(loss, fail=self._settings.fail_on_data_loss)
             self._topic_ids |= dict.fromkeys(lost, UNKNOWN_TOPIC)
 
     async def _limit_end(
@@ -322,13 +322,17 @@ class StreamProgress:
         found = plan_batch(start, end, earliest, group_id=self._settings.group_id, replays_first=moved)
         gone = [part for part in found.ranges if (part.topic, part.partition) in recreated]
         losses = [
-            errors.could_not_read_offset_range(
-                TopicPartition(part.topic, part.partition), part.start, part.end, RECREATED
+            DataLossError(
+                "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE",
+                topicPartition=TopicPartition(part.topic, part.partition),
+                startOffset=part.start,
+                endOffset=part.end,
+                reason=RECREATED,
             )
             for part in gone
         ]
         for loss in (*found.losses, *losses):
-            errors.report_data_loss(loss, fail=self._settings.fail_on_data_loss)
+            report_data_loss(loss, fail=self._settings.fail_on_data_loss)
         self._planned = True
         return split_into_tasks([part for part in found.ranges if part not in gone], self._settings)
 

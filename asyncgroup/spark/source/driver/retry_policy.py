@@ -19,7 +19,7 @@ from asyncgroup.errors import (
     ProtocolError,
     TransportError,
 )
-from asyncgroup.spark.source import errors
+from asyncgroup.spark.source.errors import SourceError
 from asyncgroup.spark.source.options.settings import ReadSettings
 
 __all__ = ["API_TIMEOUT", "RetryPolicy"]
@@ -96,8 +96,9 @@ class RetryPolicy:
                     raise
                 if time() + pause >= deadline:
                     if isinstance(error, TransportError):
-                        raise errors.brokers_unreachable(
-                            what, self._settings.bootstrap_servers, error
+                        servers = self._settings.bootstrap_servers
+                        raise SourceError(
+                            "ASYNCGROUP_BROKERS_UNREACHABLE", what=what, servers=servers, reason=error
                         ) from error
                     raise
                 # no warning about the first failure, which is often a connection that was idle for too long

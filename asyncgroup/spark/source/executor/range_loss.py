@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncgroup.consumer.offset_resets import LogRange
 from asyncgroup.errors import LogTruncatedError, OffsetOutOfRangeError, TopicRecreatedError
-from asyncgroup.spark.source.errors import could_not_read_offset_range, report_data_loss
+from asyncgroup.spark.source.errors import DataLossError, report_data_loss
 from asyncgroup.spark.source.executor.range_progress import RangeProgress
 
 __all__ = ["LossReports"]
@@ -21,7 +21,11 @@ class LossReports:
 
     def report(self, progress: RangeProgress, start: int, end: int, reason: str) -> None:
         """Report that the offsets from `start` up to `end` are missing."""
-        report_data_loss(could_not_read_offset_range(progress.tp, start, end, reason), fail=self._fail)
+        code = "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE"
+        loss = DataLossError(
+            code, topicPartition=progress.tp, startOffset=start, endOffset=end, reason=reason
+        )
+        report_data_loss(loss, fail=self._fail)
 
     def lose(self, progress: RangeProgress, end: int, reason: str) -> None:
         """Report that the offsets from the fetch offset up to `end` are missing, and continue there."""

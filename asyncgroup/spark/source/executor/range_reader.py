@@ -30,7 +30,7 @@ from asyncgroup.errors import (
 )
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.arrow import ArrowBatches
-from asyncgroup.spark.source.errors import brokers_unreachable, malformed_timestamp, no_progress
+from asyncgroup.spark.source.errors import SourceError
 from asyncgroup.spark.source.executor.range_ends import leaders_end
 from asyncgroup.spark.source.executor.range_fetcher import RangeFetcher
 from asyncgroup.spark.source.executor.range_loss import LossReports
@@ -119,7 +119,12 @@ class RangeReader:
             yield from batches.flush()
         except MalformedTimestamp as error:
             tp = TopicPartition(error.topic, error.partition)
-            raise malformed_timestamp(tp, error.offset, error.timestamp) from error
+            raise SourceError(
+                "KAFKA_MALFORMED_RECORD_TIMESTAMP",
+                topicPartition=tp,
+                offset=error.offset,
+                timestamp=error.timestamp,
+            ) from error
 
     def _read_next(self, progress: RangeProgress, batches: ArrowBatches) -> bool:
         try:
@@ -316,9 +321,17 @@ class RangeReader:
             return
         reason = progress.problem or progress.held_back or self._no_answer(progress.tp)
         if isinstance(reason, NoBrokersError):
-            raise brokers_unreachable(f"Reading {progress.tp}", self._servers, reason) from reason
-        raise no_progress(
-            progress.tp, progress.fetch_offset, progress.end, self._poll_timeout, reason
+            what = f"Reading {progress.tp}"
+            raise SourceError(
+                "ASYNCGROUP_BROKERS_UNREACHABLE", what=what, servers=self._servers, reason=reason
+            ) from reason
+        raise SourceError(
+            "ASYNCGROUP_NO_PROGRESS",
+            topicPartition=progress.tp,
+            startOffset=progress.fetch_offset,
+            endOffset=progress.end,
+            seconds=self._poll_timeout,
+            reason=reason,
         ) from progress.problem
 
     def _no_answer(self, tp: TopicPartition) -> AsyncGroupError:

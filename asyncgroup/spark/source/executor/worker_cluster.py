@@ -16,7 +16,7 @@ from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import TopicPartition
 from asyncgroup.secret import secrets_in_pickles
 from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.source.errors import brokers_unreachable
+from asyncgroup.spark.source.errors import SourceError
 from asyncgroup.spark.source.executor.range_fetcher import fetching_config
 from asyncgroup.spark.source.executor.range_progress import RangeProgress, Sizes
 from asyncgroup.spark.source.executor.range_reader import RangeReader
@@ -139,7 +139,12 @@ class WorkerCluster:
                     if not is_retriable_error(error):
                         raise
                     if time() >= deadline:
-                        raise brokers_unreachable("Reading", self._servers, error) from error
+                        raise SourceError(
+                            "ASYNCGROUP_BROKERS_UNREACHABLE",
+                            what="Reading",
+                            servers=self._servers,
+                            reason=error,
+                        ) from error
                     await asyncio.sleep(min(backoff.next(), max(0.0, deadline - time())))
                     self._cluster = ClusterClient(self._servers, self._config)
                     for topic in self._topics:

@@ -6,11 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from asyncgroup.model import TopicPartition
-from asyncgroup.spark.source.errors import (
-    OptionError,
-    mismatched_start_and_end,
-    unresolved_start_greater_than_end,
-)
+from asyncgroup.spark.source.errors import OptionError, SourceArgumentError
 from asyncgroup.spark.source.options import offsets_json, values
 from asyncgroup.spark.source.options.option_names import Options
 from asyncgroup.spark.source.options.patterns import java_pattern
@@ -209,7 +205,20 @@ def _check_pairs(
     kind: Literal["offset", "timestamp"],
 ) -> None:
     if starts.keys() != ends.keys():
-        raise mismatched_start_and_end(starts, ends)
+        raise SourceArgumentError(
+            "MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET",
+            tpsForStartOffset=starts.keys(),
+            tpsForEndOffset=ends.keys(),
+        )
     for tp, start in starts.items():
         if 0 <= ends[tp] < start:
-            raise unresolved_start_greater_than_end(tp, start, ends[tp], kind=kind)
+            names = "Offsets" if kind == "offset" else "OffsetsByTimestamp"
+            raise SourceArgumentError(
+                "UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
+                options=f"starting{names} and ending{names}",
+                offsetType=kind,
+                startOffset=start,
+                endOffset=ends[tp],
+                topic=tp.topic,
+                partition=tp.partition,
+            )
