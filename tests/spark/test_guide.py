@@ -11,7 +11,7 @@ import pytest
 from asyncgroup.model import Batch, Record
 from asyncgroup.spark import BatchId, OffsetRange, register
 from asyncgroup.spark.bridge.frames import create_frame
-from asyncgroup.spark.source.options.option_names import OWN_OPTIONS, SPARK_OPTIONS
+from asyncgroup.spark.source.options.values import OWN_OPTIONS, SPARK_OPTIONS
 from asyncgroup.testing import KafkaServer
 from tests.guide.pages import page, snippet
 

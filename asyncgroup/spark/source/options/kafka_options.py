@@ -17,7 +17,7 @@ from asyncgroup.properties.names import PROPERTIES
 from asyncgroup.properties.reader import is_secret
 from asyncgroup.security import HIDDEN
 from asyncgroup.spark.source.errors import OptionError
-from asyncgroup.spark.source.options.option_names import KAFKA_PREFIX
+from asyncgroup.spark.source.options.values import KAFKA_PREFIX
 
 __all__ = [
     "KafkaOptions",

@@ -8,7 +8,6 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.source.errors import OptionError, SourceArgumentError
 from asyncgroup.spark.source.options import offsets_json, values
-from asyncgroup.spark.source.options.option_names import Options
 from asyncgroup.spark.source.options.patterns import java_pattern
 from asyncgroup.spark.source.options.settings import (
     EARLIEST_OFFSET,
@@ -24,6 +23,7 @@ from asyncgroup.spark.source.options.settings import (
     Strategy,
     Subscribe,
 )
+from asyncgroup.spark.source.options.values import Options
 
 __all__ = ["read_ending", "read_starting"]
 
@@ -43,6 +43,11 @@ class _OptionNames(NamedTuple):
 _STARTING: Final = _OptionNames("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _ENDING: Final = _OptionNames("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 
+_on_no_match: Final[Callable[[str], _OnNoMatch]] = values.choice(error="error", latest="latest")
+_fallback: Final[Callable[[str], Literal["earliest", "latest", "error"]]] = values.choice(
+    earliest="earliest", latest="latest", error="error"
+)
+
 _WORDS: Final[Mapping[str, OffsetLimit]] = {
     "earliest": Earliest(),
     "latest": Latest(),
@@ -53,9 +58,10 @@ _WORDS: Final[Mapping[str, OffsetLimit]] = {
 def read_starting(options: Options, strategy: Strategy, *, stream: bool) -> OffsetLimit:
     """Return where a new query starts; raise OptionError."""
     default: OffsetLimit = Latest() if stream else Earliest()
-    limit = _read(options, _STARTING, strategy, default, _on_no_match(options))
+    on_no_match: _OnNoMatch = options.read("startingOffsetsByTimestampStrategy", _on_no_match, "error")
+    limit = _read(options, _STARTING, strategy, default, on_no_match)
     if isinstance(limit, FromGroup):
-        return FromGroup(_fallback(options, stream=stream))
+        return FromGroup(options.read("groupFallback", _fallback, "latest" if stream else "earliest"))
     if not stream and isinstance(limit, Latest):
         raise OptionError(
             _STARTING.offsets, "latest", "earliest, group or JSON with offsets in batch queries"
@@ -95,28 +101,6 @@ def _read(
         return default
     word = _WORDS.get(text.strip().lower())
     return _offsets(names.offsets, text, strategy) if word is None else word
-
-
-def _on_no_match(options: Options) -> _OnNoMatch:
-    name = "startingOffsetsByTimestampStrategy"
-    text = options.get(name)
-    words: Mapping[str, _OnNoMatch] = {"error": "error", "latest": "latest"}
-    try:
-        return "error" if text is None else values.choice(**words)(text)
-    except ValueError as error:
-        raise OptionError(name, text, str(error)) from None
-
-
-def _fallback(options: Options, *, stream: bool) -> Literal["earliest", "latest", "error"]:
-    text = options.get("groupFallback")
-    if text is None:
-        return "latest" if stream else "earliest"
-    words: Mapping[str, Literal["earliest", "latest", "error"]]
-    words = {"earliest": "earliest", "latest": "latest", "error": "error"}
-    try:
-        return values.choice(**words)(text)
-    except ValueError as error:
-        raise OptionError("groupFallback", text, str(error)) from None
 
 
 # --- values -----------------------------------------------------------------------------------------------------------

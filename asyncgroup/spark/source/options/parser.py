@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal
 
 from asyncgroup.checks import is_legal_name
 from asyncgroup.spark.source.errors import OptionError
 from asyncgroup.spark.source.options import offsets_json, values
 from asyncgroup.spark.source.options.kafka_options import KafkaOptions, read_kafka
 from asyncgroup.spark.source.options.offset_options import read_ending, read_starting
-from asyncgroup.spark.source.options.option_names import STRATEGIES, Options, check_names
 from asyncgroup.spark.source.options.patterns import java_pattern
 from asyncgroup.spark.source.options.settings import (
     Assign,
@@ -20,10 +19,9 @@ from asyncgroup.spark.source.options.settings import (
     Subscribe,
     SubscribePattern,
 )
+from asyncgroup.spark.source.options.values import STRATEGIES, Options, check_names
 
 __all__ = ["read_include_headers", "read_settings"]
-
-T = TypeVar("T")
 
 _STREAM_OPTIONS: Final = (
     *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger"),
@@ -47,8 +45,8 @@ def read_settings(options: Mapping[str, str], *, stream: bool) -> ReadSettings:
     ending = read_ending(given, strategy, starting, stream=stream)
     _check_group(given, kafka, from_group=isinstance(starting, FromGroup))
     ignored = () if stream else tuple(name for name in _STREAM_OPTIONS if name in given)
-    min_offsets = _read(given, "minOffsetsPerTrigger", values.integer(0, values.INT64_MAX), None)
-    max_offsets = _read(given, "maxOffsetsPerTrigger", _POSITIVE_LONG, None)
+    min_offsets = given.read("minOffsetsPerTrigger", values.integer(0, values.INT64_MAX), None)
+    max_offsets = given.read("maxOffsetsPerTrigger", _POSITIVE_LONG, None)
     if min_offsets is not None and max_offsets is not None and min_offsets > max_offsets:
         raise OptionError("minOffsetsPerTrigger", min_offsets, f"at most maxOffsetsPerTrigger={max_offsets}")
     count = values.integer(0, values.INT32_MAX)
@@ -59,30 +57,26 @@ def read_settings(options: Mapping[str, str], *, stream: bool) -> ReadSettings:
         strategy=strategy,
         starting=starting,
         ending=ending,
-        fail_on_data_loss=_read(given, "failOnDataLoss", values.boolean, True),
-        include_headers=_read(given, "includeHeaders", values.boolean, False),
+        fail_on_data_loss=given.read("failOnDataLoss", values.boolean, True),
+        include_headers=given.read("includeHeaders", values.boolean, False),
         max_offsets_per_trigger=max_offsets,
         min_offsets_per_trigger=min_offsets,
-        max_trigger_delay=_read(
-            given, "maxTriggerDelay", values.duration(minimum=0, default_unit="ms"), 900.0
+        max_trigger_delay=given.read("maxTriggerDelay", values.duration(minimum=0, default_unit="ms"), 900.0),
+        max_bytes_per_trigger=given.read(
+            "maxBytesPerTrigger", values.size(minimum=1, maximum=values.INT64_MAX), None
         ),
-        max_bytes_per_trigger=_read(
-            given, "maxBytesPerTrigger", values.size(minimum=1, maximum=values.INT64_MAX), None
-        ),
-        min_partitions=_read(given, "minPartitions", _POSITIVE_INT, None),
-        max_records_per_partition=_read(given, "maxRecordsPerPartition", _POSITIVE_LONG, None),
-        tasks=_read(given, "tasks", _tasks, None),
+        min_partitions=given.read("minPartitions", _POSITIVE_INT, None),
+        max_records_per_partition=given.read("maxRecordsPerPartition", _POSITIVE_LONG, None),
+        tasks=given.read("tasks", _tasks, None),
         group_id=kafka.group_id,
-        commit_offsets=_read(given, "commitOffsets", values.choice(auto=True, off=False), True),
-        commit_failure=_read(given, "commitFailure", values.choice(warn="warn", fail="fail"), "warn"),
-        trusts_checkpoint=_read(given, "missingCommits", values.choice(check=False, ignore=True), False),
-        commit_interval=_read(
-            given, "commitInterval", values.duration(minimum=0.001, default_unit=None), 60.0
-        ),
-        poll_timeout=_read(given, "kafkaConsumer.pollTimeoutMs", values.milliseconds, 120.0),
-        offset_retries=_read(given, "fetchOffset.numRetries", count, 3),
-        offset_retry_interval=_read(given, "fetchOffset.retryIntervalMs", count, 1000) / 1000,
-        fetch_bytes=_read(given, "fetchBytes", fetch, kafka.fetch_bytes or ReadSettings.fetch_bytes),
+        commit_offsets=given.read("commitOffsets", values.choice(auto=True, off=False), True),
+        commit_failure=given.read("commitFailure", values.choice(warn="warn", fail="fail"), "warn"),
+        trusts_checkpoint=given.read("missingCommits", values.choice(check=False, ignore=True), False),
+        commit_interval=given.read("commitInterval", values.duration(minimum=0.001, default_unit=None), 60.0),
+        poll_timeout=given.read("kafkaConsumer.pollTimeoutMs", values.milliseconds, 120.0),
+        offset_retries=given.read("fetchOffset.numRetries", count, 3),
+        offset_retry_interval=given.read("fetchOffset.retryIntervalMs", count, 1000) / 1000,
+        fetch_bytes=given.read("fetchBytes", fetch, kafka.fetch_bytes or ReadSettings.fetch_bytes),
         warnings=(*kafka.warnings, *(f"option {name} is ignored in batch queries" for name in ignored)),
     )
 
@@ -98,17 +92,7 @@ def _tasks(text: str) -> int | Literal["auto"]:
 
 def read_include_headers(options: Mapping[str, str]) -> bool:
     """Return `includeHeaders` alone, which determines the schema; raise OptionError."""
-    return _read(Options(options), "includeHeaders", values.boolean, False)
-
-
-def _read(options: Options, name: str, read: Callable[[str], T], default: T) -> T:
-    text = options.get(name)
-    if text is None:
-        return default
-    try:
-        return read(text)
-    except ValueError as error:
-        raise OptionError(name, text, str(error)) from None
+    return Options(options).read("includeHeaders", values.boolean, False)
 
 
 # --- what is read -----------------------------------------------------------------------------------------------------
@@ -124,12 +108,9 @@ def _strategy(options: Options) -> Strategy:
         "subscribePattern": _subscribe_pattern,
         "assign": _assign,
     }
-    name = found[0]
-    text = options.get(name) or ""
-    try:
-        return read[name](text)
-    except ValueError as error:
-        raise OptionError(name, text, str(error)) from None
+    strategy = options.read(found[0], read[found[0]], None)
+    assert strategy is not None
+    return strategy
 
 
 def _subscribe(text: str) -> Subscribe:
