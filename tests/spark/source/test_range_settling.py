@@ -21,7 +21,6 @@ from asyncgroup.errors import (
 )
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.source.errors import DataLossError
-from asyncgroup.spark.source.executor.range_loss import LossReports
 from asyncgroup.spark.source.executor.range_progress import LEAST_FETCH, RangeProgress, Sizes
 from asyncgroup.wire.messages import NO_UUID
 from tests.consumer.support import batch
@@ -32,23 +31,23 @@ IDS = [uuid.UUID(int=number) for number in (1, 2)]
 OUT_OF_RANGE = OffsetOutOfRangeError("not in the log")
 
 
-def make(start: int = 10, end: int = 40, topic_id: uuid.UUID = NO_UUID) -> RangeProgress:
-    return RangeProgress(part(start, end), ConsumerConfig(), topic_id=topic_id)
+def make(
+    start: int = 10, end: int = 40, topic_id: uuid.UUID = NO_UUID, *, fail: bool = False
+) -> RangeProgress:
+    return RangeProgress(part(start, end), ConsumerConfig(), topic_id=topic_id, fail_on_data_loss=fail)
 
 
-def fetched(progress: RangeProgress, first: int, count: int, **log: int) -> tuple[int, int] | None:
-    """Give a range the records of a response; return what is missing."""
+def fetched(progress: RangeProgress, first: int, count: int, **log: int) -> None:
+    """Give a range the records of a response."""
     before = progress.fetch_offset
     records = FetchedRecords(batch(first, count=count, epoch=3), 100, log.get("start", 0), zero_copy=True)
     progress.partition.fetched(records)
-    return progress.answered(records, before, 1.0)
+    progress.answered(records, before, 1.0)
 
 
-def settle(
-    progress: RangeProgress, error: Exception, log: LogRange | None = None, *, fail: bool = False
-) -> None:
+def recover(progress: RangeProgress, error: Exception, log: LogRange | None = None) -> None:
     progress.partition.fail(error)
-    LossReports(fail=fail).settle(progress, error, log)
+    progress.recover(log)
 
 
 @pytest.mark.parametrize(
@@ -67,22 +66,22 @@ def test_an_offset_that_is_not_in_the_log(
 ) -> None:
     progress = make(topic_id=IDS[0])
     with caplog.at_level(logging.WARNING, "asyncgroup.spark"):
-        settle(progress, OUT_OF_RANGE, log)
+        recover(progress, OUT_OF_RANGE, log)
     assert (progress.fetch_offset, progress.position) == (goes_on_at, goes_on_at)
     assert progress.partition.error is None
     assert progress.partition.fetch_position.topic_id == IDS[0], "of the same topic"
     assert (lost in caplog.text) if lost else not caplog.text
     if lost:
         with pytest.raises(DataLossError, match="COULD_NOT_READ_OFFSET_RANGE"):
-            settle(make(), OUT_OF_RANGE, log, fail=True)
+            recover(make(fail=True), OUT_OF_RANGE, log)
 
 
 def test_records_that_are_fetched_are_read_before_lost_ones() -> None:
     progress = make()
     fetched(progress, 10, 5)
-    settle(progress, OUT_OF_RANGE, LogRange(25, 90))
+    recover(progress, OUT_OF_RANGE, LogRange(25, 90))
     assert (progress.position, progress.fetch_offset, progress.is_done) == (10, 25, False)
-    settle(progress, OUT_OF_RANGE, LogRange(60, 90))
+    recover(progress, OUT_OF_RANGE, LogRange(60, 90))
     assert (progress.has_data, progress.is_done) == (True, False)
     while progress.read_into(RecordColumns()):
         pass
@@ -90,11 +89,12 @@ def test_records_that_are_fetched_are_read_before_lost_ones() -> None:
 
 
 def test_a_truncated_log() -> None:
-    progress = make()
+    progress, strict = make(), make(fail=True)
     fetched(progress, 10, 5)
+    fetched(strict, 10, 5)
     with pytest.raises(DataLossError, match=r"\[10, 40\).*truncated at offset 8"):
-        settle(progress, LogTruncatedError(TP, 10, 8), fail=True)
-    settle(progress, LogTruncatedError(TP, 10, 8))
+        recover(strict, LogTruncatedError(TP, 10, 8))
+    recover(progress, LogTruncatedError(TP, 10, 8))
     assert (progress.position, progress.fetch_offset) == (10, 10), "what is there now is fetched"
     assert progress.partition.fetched_epoch == -1, "the epoch of the lost record would be refused again"
 
@@ -110,12 +110,12 @@ def test_a_log_that_lost_only_records_that_were_not_read_yet() -> None:
 
 
 def test_a_recreated_topic_is_certain_only_for_an_id_that_a_broker_has_confirmed() -> None:
-    planned, confirmed, assumed = make(topic_id=IDS[0]), make(), make()
+    planned, confirmed, assumed = make(topic_id=IDS[0], fail=True), make(fail=True), make(fail=True)
     for progress in (confirmed, assumed):
         progress.partition.fetch_position.update_topic_id(IDS[0])
     fetched(confirmed, 10, 5)
     for progress in (planned, confirmed, assumed):
-        settle(progress, TopicRecreatedError(TP, 10), fail=True)
+        recover(progress, TopicRecreatedError(TP, 10))
         assert progress.partition.error is None, "tried again: the metadata may be older than the plan"
     assert [progress.is_other(IDS[1]) for progress in (planned, confirmed, assumed)] == [True, True, False]
     assert assumed.partition.fetch_position.topic_id == NO_UUID
@@ -124,15 +124,23 @@ def test_a_recreated_topic_is_certain_only_for_an_id_that_a_broker_has_confirmed
 @pytest.mark.parametrize("error", [BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "fetch"), OUT_OF_RANGE])
 def test_other_errors_are_raised(error: Exception) -> None:
     with pytest.raises(type(error)):
-        settle(make(), error)
+        recover(make(), error)
 
 
-def test_a_gap_is_a_loss_only_if_the_log_starts_after_it() -> None:
-    assert fetched(make(), 30, 5, start=30) == (10, 30)
-    assert fetched(make(), 30, 5, start=20) == (10, 20)
-    assert fetched(make(), 60, 5, start=60) == (10, 40)
-    assert fetched(make(), 30, 5, start=10) is None, "compaction"
-    assert fetched(make(), 8, 5, start=8) is None, "a batch from the middle"
+@pytest.mark.parametrize(
+    ("first", "log_start", "lost"),
+    [(30, 30, "[10, 30)"), (30, 20, "[10, 20)"), (60, 60, "[10, 40)"), (30, 10, None), (8, 8, None)],
+    ids=["deleted", "partly compacted", "all deleted", "compaction", "a batch from the middle"],
+)
+def test_a_gap_is_a_loss_only_if_the_log_starts_after_it(
+    first: int, log_start: int, lost: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "asyncgroup.spark"):
+        fetched(make(), first, 5, start=log_start)
+    assert (f"{lost}: the log now starts at offset {log_start}" in caplog.text) if lost else not caplog.text
+    if lost:
+        with pytest.raises(DataLossError, match="COULD_NOT_READ_OFFSET_RANGE"):
+            fetched(make(fail=True), first, 5, start=log_start)
 
 
 def test_a_fetch_asks_for_the_rest_of_the_range() -> None:

@@ -1,19 +1,23 @@
-"""`RangeProgress`: the state of reading one range of offsets, from requests to decoded records. Pure state, no I/O."""
+"""`RangeProgress`: reading one range of offsets, from requests to decoded records and missing ones. Pure state, no I/O."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.columns import RecordColumns
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_outcome import FetchedRecords
+from asyncgroup.consumer.fetch_state import FetchState
+from asyncgroup.consumer.offset_resets import LogRange
 from asyncgroup.consumer.partition import TopicPartitionState
-from asyncgroup.errors import LogTruncatedError
+from asyncgroup.errors import LogTruncatedError, OffsetOutOfRangeError, TopicRecreatedError
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
-from asyncgroup.spark.source.executor.range_times import Patience
+from asyncgroup.spark.source.errors import DataLossError, report_data_loss
+from asyncgroup.spark.source.executor.patience import NEVER, Due, Patience
 from asyncgroup.wire.batch_view import batch_at
 from asyncgroup.wire.messages import NO_UUID
 
@@ -42,24 +46,21 @@ class RangeProgress:
     """One range: its partition's state with an end, and what is known about the rest of it.
 
     `topic_id` is the topic id of the plan (nil: that of the first response). `partition` is the state of a former range
-    that ended where this one starts; what it has fetched beyond its end is used.
+    that ended where this one starts; what it has fetched beyond its end is used. It may be without progress for
+    `poll_timeout` seconds. Lost records raise DataLossError with `fail_on_data_loss`, else they are logged and skipped.
 
     A range is also its partition's budget: it asks for what it lacks. What has come is decoded before the next wait.
     """
 
     __slots__ = (
+        "_fail_on_data_loss",
+        "_has_topic_id",
         "_max_size",
+        "_retried_at",
         "end",
-        "has_topic_id",
-        "hidden_until",
-        "leaders_end",
-        "log_end",
         "partition",
         "patience",
-        "problem",
-        "retried_at",
         "sizes",
-        "start",
         "tp",
     )
 
@@ -70,13 +71,16 @@ class RangeProgress:
         sizes: Sizes | None = None,
         topic_id: UUID = NO_UUID,
         partition: TopicPartitionState | None = None,
+        *,
+        poll_timeout: float = NEVER,
+        fail_on_data_loss: bool = True,
     ) -> None:
         self.tp = TopicPartition(wanted.topic, wanted.partition)
-        self.start = wanted.start
         self.end = wanted.end
         self.sizes = sizes
         self._max_size = config.fetch_max_bytes
-        self.partition = partition or TopicPartitionState(self.tp, self.start, config, self, Hooks())
+        self._fail_on_data_loss = fail_on_data_loss
+        self.partition = partition or TopicPartitionState(self.tp, wanted.start, config, self, Hooks())
         self.partition.budget = self
         self.partition.end_offset = self.end
         self.partition.on_restart = self._log_restarted
@@ -84,18 +88,11 @@ class RangeProgress:
         self.partition.fetch_position.seek()
         self.partition.fetch_position.clear_preferred_replica()
         self.partition.fetch_position.topic_id = topic_id
-        self.has_topic_id = topic_id != NO_UUID
-        """Whether the topic id is certain: that of the plan, or confirmed by a response."""
-        self.patience = Patience()
-        self.problem: Exception | None = None
-        """The last failure since the last progress."""
-        self.log_end: int | None = None
-        """The end of the log for readers, when it had no more records."""
-        self.hidden_until: int | None = None
-        """The high watermark, if records before it were not returned."""
-        self.leaders_end: int | None = None
-        """The end of the leader's log, as far as it was asked for."""
-        self.retried_at = -1  # the offset at which corrupt records were fetched again
+        self._has_topic_id = (
+            topic_id != NO_UUID
+        )  # whether it is certain: that of the plan, or confirmed by a response
+        self.patience = Patience(poll_timeout)
+        self._retried_at = -1  # the offset at which corrupt records were fetched again
 
     def __repr__(self) -> str:
         return f"<RangeProgress {self.tp}[{self.position}, {self.end})>"
@@ -119,20 +116,6 @@ class RangeProgress:
     def has_data(self) -> bool:
         """Whether records, or an error, can be read from the buffer."""
         return bool(self.partition.buffer) and not self.is_done
-
-    @property
-    def held_back(self) -> str:
-        """Why existing records are not returned, as far as known from responses; "" if unknown."""
-        if self.leaders_end is not None:
-            return (
-                f"the leader's log has records up to offset {self.leaders_end}, but they are not replicated"
-            )
-        if self.hidden_until is not None:
-            return (
-                f"the log continues up to offset {self.hidden_until}, but no records are returned"
-                " (with read_committed, because of an open transaction)"
-            )
-        return ""
 
     # --- budget -------------------------------------------------------------------------------------------------
 
@@ -160,63 +143,129 @@ class RangeProgress:
         """It is never stalled."""
         return True
 
-    # --- topic ids ----------------------------------------------------------------------------------------------
+    # --- the topic ----------------------------------------------------------------------------------------------
+
+    def check(self, view: ClusterView, now: float, since: float) -> Due:
+        """Return what is due; metadata from before `since` cannot show that the topic is gone."""
+        partition = self.partition
+        is_queued = (
+            partition.fetch_state is FetchState.FETCHING and not partition.reserved and partition.is_fetchable
+        )
+        is_certain = view.updated_at >= since
+        return self.patience.check(
+            now, is_gone=self.is_gone(view), is_certain=is_certain, is_queued=is_queued
+        )
+
+    def is_gone(self, view: ClusterView) -> bool:
+        """Return whether the partition is missing in the metadata; that of a recreated topic is another one."""
+        topic = view.topics.get(self.tp.topic)
+        return topic is None or self.tp.partition not in topic.partitions or self.is_other(topic.topic_id)
 
     def is_other(self, topic_id: UUID) -> bool:
         """Return whether this topic id is not that of the range's topic, which was recreated then (KIP-516)."""
         ours = self.partition.fetch_position.topic_id
-        return self.has_topic_id and ours != topic_id and NO_UUID not in (ours, topic_id)
+        return self._has_topic_id and ours != topic_id and NO_UUID not in (ours, topic_id)
 
     def confirm_topic_id(self) -> None:
         """Record that a broker has answered a request with this topic id."""
-        self.has_topic_id = self.partition.fetch_position.topic_id != NO_UUID
+        self._has_topic_id = self.partition.fetch_position.topic_id != NO_UUID
 
-    def forget_topic_id(self) -> None:
+    def _forget_topic_id(self) -> None:
         """Drop an id that no broker has confirmed: the metadata that it comes from may be older than the range."""
-        if not self.has_topic_id:
+        if not self._has_topic_id:
             self.partition.fetch_position.topic_id = NO_UUID
 
     # --- responses and failures ---------------------------------------------------------------------------------
 
-    def answered(self, records: FetchedRecords, before: int, now: float) -> tuple[int, int] | None:
-        """Process the records of a response, after the partition's state; `before` was the fetch offset.
-
-        Return the offsets that are missing in the log, if the response shows that some are.
-        """
+    def answered(self, records: FetchedRecords, before: int, now: float) -> None:
+        """Process the records of a response, after the partition's state; `before` was the fetch offset."""
         buffer = self.partition.buffer
         brought = buffer.fetch_offset - before
         if not brought and buffer.framing_error is None:
-            # records before the high watermark exist, even if they were not returned
-            there = records.high_watermark > before
-            self.log_end, self.hidden_until = (None, records.high_watermark) if there else (before, None)
-            return None
+            self.patience.nothing_came(before, records.high_watermark)
+            return
         assert records.data is not None
         if brought:
             self._learn(len(records.data), brought)
             self.confirm_topic_id()
-        self.succeeded(now)
-        if records.log_start_offset > before and (first := batch_at(records.data)) is not None:
+        self.patience.progressed(now)
+        first = batch_at(records.data) if records.log_start_offset > before else None
+        if first is None:
+            return
+        offset = first.base_offset if first.base_offset >= 0 else first.last_offset
+        if offset > before:
             # the gap is not due to compaction: the records were deleted since
-            offset = first.base_offset if first.base_offset >= 0 else first.last_offset
-            missing = (before, min(offset, records.log_start_offset, self.end))
-            return missing if offset > before else None
-        return None
-
-    def succeeded(self, now: float) -> None:
-        """Record progress; clear failures."""
-        self.patience.restart(now)
-        self.patience.gone_since = None
-        self.problem = self.log_end = self.hidden_until = self.leaders_end = None
+            end = min(offset, records.log_start_offset, self.end)
+            self._report_loss(before, end, f"the log now starts at offset {records.log_start_offset}")
 
     def failed(self, error: Exception) -> None:
         """Record a failed attempt."""
-        self.problem = error
-        self.log_end = self.hidden_until = self.leaders_end = None
-        self.forget_topic_id()
+        self.patience.failed(error)
+        self._forget_topic_id()
 
     def _log_restarted(self, offset: int, _topic_id: UUID) -> None:
         """The log was truncated, though not before the next record: what comes there is not of this range any more."""
         self.partition.fail(LogTruncatedError(self.tp, self.position, offset))
+
+    # --- losses (Spark's `KafkaDataConsumer.scala`) -------------------------------------------------------------
+
+    def recover(self, log: LogRange | None) -> None:
+        """Handle the error for which the partition is not fetched; raise it if it is about anything but its position.
+
+        `log` are the offsets of the log, as looked up for an offset that is not in it.
+        """
+        error = self.partition.error
+        assert error is not None
+        if isinstance(error, LogTruncatedError):
+            at = "" if error.divergent_offset is None else f" at offset {error.divergent_offset}"
+            self._report_loss(self.position, self.end, f"the log was truncated{at}")
+            self.partition.rewind(-1)  # the last fetched epoch is the old log's
+        elif isinstance(error, TopicRecreatedError):
+            # perhaps the metadata is older than the range: tried again until it is certain that the topic is gone
+            self._forget_topic_id()
+        elif isinstance(error, OffsetOutOfRangeError) and log is not None:
+            self._resume_within(log)
+        else:
+            raise error
+        self.partition.take_error()
+
+    def _resume_within(self, log: LogRange) -> None:
+        """Continue after OFFSET_OUT_OF_RANGE.
+
+        The fetch offset is never decreased. If the log has it by now (a recreated topic that is being filled), it is
+        requested again.
+        """
+        offset, found = self.fetch_offset, f"the log has the offsets [{log.start}, {log.end})"
+        if offset >= log.end or log.start >= self.end:
+            self._lose_until(self.end, found)
+        elif offset < log.start:
+            self._lose_until(log.start, found)
+
+    def lose_topic(self, view: ClusterView) -> None:
+        """End the range of a deleted topic. A recreated one is not read in its place: the driver plans it from its start."""
+        recreated = view.partition(*self.tp) is not None
+        reason = (
+            "the topic was deleted and recreated" if recreated else "the partition does not exist any more"
+        )
+        self._lose_until(self.end, reason)
+
+    def lose_end(self, end: int) -> None:
+        """End the range, as the log ends at offset `end`."""
+        self._lose_until(self.end, f"the log ends at offset {end}")
+
+    def _lose_until(self, end: int, reason: str) -> None:
+        """Report that the offsets from the fetch offset up to `end` are missing, and continue there."""
+        self._report_loss(self.fetch_offset, end, reason)
+        end = min(max(end, self.fetch_offset), self.end)
+        if end > self.fetch_offset:
+            topic_id = self.partition.fetch_position.topic_id
+            self.partition.reset(end, end)  # buffered records are kept
+            self.partition.fetch_position.topic_id = topic_id  # the reset may have been of another topic
+
+    def _report_loss(self, start: int, end: int, reason: str) -> None:
+        code = "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE"
+        loss = DataLossError(code, topicPartition=self.tp, startOffset=start, endOffset=end, reason=reason)
+        report_data_loss(loss, fail=self._fail_on_data_loss)
 
     # --- reading ------------------------------------------------------------------------------------------------
 
@@ -230,16 +279,8 @@ class RangeProgress:
         Returns False if that was done at this offset before.
         """
         position = self.partition.position
-        if self.retried_at == position:
+        if self._retried_at == position:
             return False
-        self.retried_at = position
+        self._retried_at = position
         self.partition.rewind(-1)
         return True
-
-    def skip_to(self, offset: int) -> None:
-        """Continue at a later offset, as the ones before are missing; buffered records are kept."""
-        offset = min(max(offset, self.fetch_offset), self.end)
-        if offset > self.fetch_offset:
-            topic_id = self.partition.fetch_position.topic_id
-            self.partition.reset(offset, offset)
-            self.partition.fetch_position.topic_id = topic_id  # the reset may have been of another topic

@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.columns import MalformedTimestamp
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_outcome import Diverged, FetchedRecords, FetchOutcomes, ReadReplica
-from asyncgroup.consumer.fetch_state import FetchState
 from asyncgroup.consumer.list_offsets import is_retriable_error
 from asyncgroup.consumer.partition import TopicPartitionState
+from asyncgroup.consumer.validation import PositionCheck, send_epoch_request
 from asyncgroup.error_codes import is_retriable
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -27,13 +26,13 @@ from asyncgroup.errors import (
     ErrorCode,
     NoBrokersError,
     RequestTimedOut,
+    UnsupportedVersionError,
 )
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.arrow import ArrowBatches
 from asyncgroup.spark.source.errors import SourceError
-from asyncgroup.spark.source.executor.range_ends import leaders_end
+from asyncgroup.spark.source.executor.patience import NEVER, Due
 from asyncgroup.spark.source.executor.range_fetcher import RangeFetcher
-from asyncgroup.spark.source.executor.range_loss import LossReports
 from asyncgroup.spark.source.executor.range_progress import RangeProgress
 from asyncgroup.spark.worker_process import WaitingTime
 
@@ -44,20 +43,12 @@ __all__ = ["RangeReader"]
 
 _log = logging.getLogger("asyncgroup.spark")
 
-GONE_AFTER: Final = 10.0
-"""Seconds for which a partition must be missing in the metadata, or belong to a recreated topic, before it counts as
-deleted: a broker that has just started may have no metadata yet, or outdated metadata.
-"""
-
-SHORT_AFTER: Final = 10.0
-"""Seconds without progress after which the leader of a log that seems to end before the range is asked for its end."""
-
 
 class RangeReader:
     """Reads the ranges of one task; those of a partition in their order.
 
-    `config` is the result of `fetching_config`. Must be used on the loop on which `cluster` was opened. `poll_timeout` is
-    the time in seconds for which a range may be without progress during waits; `servers` names the cluster in errors.
+    `config` is the result of `fetching_config`. Must be used on the loop on which `cluster` was opened. `servers` names the
+    cluster in errors.
     """
 
     def __init__(
@@ -66,12 +57,9 @@ class RangeReader:
         config: ConsumerConfig,
         progresses: Iterable[RangeProgress],
         *,
-        poll_timeout: float,
-        fail_on_data_loss: bool = True,
         servers: str = "",
     ) -> None:
         self._cluster = cluster
-        self._poll_timeout = poll_timeout
         self._servers = servers
         self.progresses = list(progresses)
         self._waiting = [progress for progress in self.progresses if not progress.is_done]
@@ -80,7 +68,6 @@ class RangeReader:
         self._fetched: dict[TopicPartition, RangeProgress] = {}  # those given to the fetcher
         self._has_refreshed = False
         self._begun_at = float("inf")  # loop time; only metadata since then can show that a topic is gone
-        self._losses = LossReports(fail=fail_on_data_loss)
         self._time = WaitingTime()
         self._fetcher = RangeFetcher(
             cluster,
@@ -151,14 +138,17 @@ class RangeReader:
         try:
             while True:
                 self._fetcher.raise_failure()
-                self._settle_errors()
+                for progress in self._active.values():
+                    if progress.partition.error is not None:
+                        progress.recover(self._fetcher.log_ranges.pop(progress.tp, None))
                 self._begin_ranges()
                 self._fetcher.send()
                 self._check_topics()
                 if not self._waiting or any(progress.has_data for progress in self._waiting):
                     break
                 if not self._has_errors and not self._check_times():
-                    await self._fetcher.wait(self._next_check())
+                    due = (progress.patience.next_check for progress in self._active.values())
+                    await self._fetcher.wait(min(due, default=NEVER))
             await asyncio.sleep(0)  # start new tasks, which write their requests to the sockets
         finally:
             self._time.pause()
@@ -184,7 +174,7 @@ class RangeReader:
                 continue
             progress.patience.begin(now)
             is_fresh = self._has_refreshed and not self._fetcher.is_refreshing
-            if not is_fresh and _is_gone(view, progress):
+            if not is_fresh and progress.is_gone(view):
                 is_unknown = True  # the metadata may be as old as the last task
             else:
                 self._fetched[progress.tp] = progress
@@ -192,13 +182,6 @@ class RangeReader:
         if is_unknown and not self._fetcher.is_refreshing:
             self._has_refreshed = True
             self._fetcher.refresh()
-
-    def _settle_errors(self) -> None:
-        """Report losses of partitions that are not fetched because of an error; raise other errors."""
-        for progress in self._active.values():
-            if (error := progress.partition.error) is not None:
-                log = self._fetcher.log_ranges.pop(progress.tp, None)
-                self._losses.settle(progress, error, log)
 
     def _check_topics(self) -> None:
         """Raise BrokerError for a topic with a final error, such as missing authorization."""
@@ -221,16 +204,12 @@ class RangeReader:
                 progress.confirm_topic_id()
             if not isinstance(outcome, FetchedRecords):
                 continue
-            missing = progress.answered(outcome, before[tp], now)
-            if missing is not None:
-                at = f"the log now starts at offset {outcome.log_start_offset}"
-                self._losses.report(progress, *missing, at)
+            progress.answered(outcome, before[tp], now)
             if progress.fetch_offset == before[tp]:
                 empty.append(progress)
         if len(empty) < len(before):
             for progress in empty:
-                if progress.log_end is None:
-                    progress.patience.restart(now)  # other partitions have filled the response
+                progress.patience.crowded_out(now)
 
     def _on_problem(self, partitions: Iterable[TopicPartitionState], error: Exception) -> None:
         """Remember errors that a retry may heal, for the error of a range that makes no progress."""
@@ -242,7 +221,7 @@ class RangeReader:
 
     def _on_no_metadata(self, error: Exception) -> None:
         for progress in self._active.values():
-            progress.problem = error
+            progress.patience.metadata_failed(error)
 
     # --- timeouts -----------------------------------------------------------------------------------------------
 
@@ -253,38 +232,16 @@ class RangeReader:
         """
         view, now, is_any_lost = self._cluster.view, self._time(), False
         for progress in self._active.values():
-            patience = progress.patience
-            if not _is_gone(view, progress):
-                patience.gone_since = None
-            elif patience.gone_since is None and view.updated_at >= self._begun_at:
-                patience.gone_since = now
-            if _is_queued(progress.partition):
-                patience.queue(now)
-            else:
-                patience.take_turn(now)
-            over = now >= patience.ends(self._poll_timeout)
-            if patience.gone_since is not None and (over or now >= patience.gone_since + GONE_AFTER):
-                self._lose_topic(progress)
-                is_any_lost = True
-            elif over:
-                self._give_up(progress)
-                is_any_lost = True
-            elif progress.log_end is not None and now >= patience.end_check(SHORT_AFTER):
-                patience.end_asked_at = now
+            due = progress.check(view, now, self._begun_at)
+            if due is Due.END_CHECK:
                 self._fetcher.spawn(self._check_end(progress))
+            elif due is Due.TOPIC_GONE:
+                progress.lose_topic(view)
+                is_any_lost = True
+            elif due is Due.TIMEOUT:
+                self._time_out(progress)
+                is_any_lost = True
         return is_any_lost
-
-    def _next_check(self) -> float:
-        """Return the time at which `_check_times` has to be called next."""
-        times = []
-        for progress in self._active.values():
-            patience = progress.patience
-            times.append(patience.ends(self._poll_timeout))
-            if patience.gone_since is not None:
-                times.append(patience.gone_since + GONE_AFTER)
-            if progress.log_end is not None:
-                times.append(patience.end_check(SHORT_AFTER))
-        return min(times, default=float("inf"))
 
     async def _check_end(self, progress: RangeProgress) -> None:
         """Check whether the leader's log has the rest of the range, if no more records come: are they late or lost?
@@ -292,34 +249,50 @@ class RangeReader:
         Java's consumer, and so Spark, does not check this: it waits until the timeout, and then reports a loss.
         """
         try:
-            end = await leaders_end(self._cluster, progress.partition)
+            end = await self._find_leaders_end(progress.partition)
         except AsyncGroupError as error:
             if not is_retriable_error(error):
                 raise
-            progress.patience.end_asked_at = float("-inf")
+            progress.patience.leader_was_silent()
             self._on_problem([progress.partition], error)
             return
-        progress.leaders_end = end
+        progress.patience.leader_has(end)
         self._fetcher.ask_leader(progress.partition)  # a follower may be far behind
         if end is not None and end <= progress.fetch_offset:
-            self._lose_end(progress, end)
+            progress.lose_end(end)
 
-    def _lose_end(self, progress: RangeProgress, end: int) -> None:
-        self._losses.lose_rest(progress, f"the log ends at offset {end}")
+    async def _find_leaders_end(self, partition: TopicPartitionState) -> int | None:
+        """Return the end offset of the leader's current epoch (OffsetForLeaderEpoch, KIP-101), after a metadata refresh.
 
-    def _lose_topic(self, progress: RangeProgress) -> None:
-        """End a range of a deleted topic. A recreated one is not read in its place: the driver plans it from its start."""
-        recreated = self._cluster.view.partition(*progress.tp) is not None
-        reason = (
-            "the topic was deleted and recreated" if recreated else "the partition does not exist any more"
-        )
-        self._losses.lose_rest(progress, reason)
+        While a new leader waits for its followers, the high watermark may be lower than offsets that were read already;
+        after a clean election the leader has those records. Returns None if the broker cannot answer. Makes no retries.
+        Raises BrokerError, TransportError.
+        """
+        await self._cluster.refresh()
+        tp, view = partition.tp, self._cluster.view
+        info, leader = view.partition(*tp), view.leader(tp)
+        if info is None or leader < 0:
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"end of {tp}")
+        epoch = info.leader_epoch
+        if epoch < 0:
+            return None
+        check = PositionCheck(partition, partition.version, fetched_epoch=epoch, leader_epoch=epoch)
+        try:
+            ends = await send_epoch_request(self._cluster, leader, [check])
+        except UnsupportedVersionError:
+            return None
+        code, end = ends.get(tp, (ErrorCode.UNKNOWN_SERVER_ERROR, None))
+        if code or end is None:
+            raise BrokerError(code, f"end of {tp} in the log of node {leader}")
+        return end.end_offset if end.is_known else None
 
-    def _give_up(self, progress: RangeProgress) -> None:
-        if progress.log_end is not None and progress.leaders_end is None:
-            self._lose_end(progress, progress.log_end)
+    def _time_out(self, progress: RangeProgress) -> None:
+        """End a range whose log has ended; raise SourceError if its records may still come."""
+        patience = progress.patience
+        if patience.log_end is not None:
+            progress.lose_end(patience.log_end)
             return
-        reason = progress.problem or progress.held_back or self._no_answer(progress.tp)
+        reason = patience.problem or patience.held_back or self._no_answer(progress.tp)
         if isinstance(reason, NoBrokersError):
             what = f"Reading {progress.tp}"
             raise SourceError(
@@ -330,9 +303,9 @@ class RangeReader:
             topicPartition=progress.tp,
             startOffset=progress.fetch_offset,
             endOffset=progress.end,
-            seconds=self._poll_timeout,
+            seconds=patience.timeout,
             reason=reason,
-        ) from progress.problem
+        ) from patience.problem
 
     def _no_answer(self, tp: TopicPartition) -> AsyncGroupError:
         if self._cluster.view.leader(tp) < 0:
@@ -342,14 +315,3 @@ class RangeReader:
     async def aclose(self) -> None:
         """Cancel fetches in flight; abandon their connections, so that late responses do not delay the next reader."""
         await self._fetcher.aclose()
-
-
-def _is_queued(partition: TopicPartitionState) -> bool:
-    """Return whether a partition waits only for others of the same broker."""
-    return partition.fetch_state is FetchState.FETCHING and not partition.reserved and partition.is_fetchable
-
-
-def _is_gone(view: ClusterView, progress: RangeProgress) -> bool:
-    """Return whether the partition is missing in the metadata; that of a recreated topic is another one."""
-    topic = view.topics.get(progress.tp.topic)
-    return topic is None or progress.tp.partition not in topic.partitions or progress.is_other(topic.topic_id)

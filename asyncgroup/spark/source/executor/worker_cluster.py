@@ -158,24 +158,22 @@ class WorkerCluster:
         `topic_ids` are the topic ids of the partitions, as far as known.
         """
         now, ids = self.last_used, topic_ids or {}
-        progresses = [
-            self._progress(wanted, now, ids.get(TopicPartition(wanted.topic, wanted.partition), NO_UUID))
-            for wanted in ranges
-        ]
+        progresses = []
+        for wanted in ranges:
+            tp = TopicPartition(wanted.topic, wanted.partition)
+            topic_id = ids.get(tp, NO_UUID)
+            progress = RangeProgress(
+                wanted,
+                self._config,
+                self._sizes.get(tp),
+                topic_id,
+                self._fetched_ahead.pop(tp, wanted.start, now, topic_id),
+                poll_timeout=settings.poll_timeout,
+                fail_on_data_loss=settings.fail_on_data_loss,
+            )
+            progresses.append(progress)
         self._track({progress.tp.topic for progress in progresses})
-        return RangeReader(
-            self._cluster,
-            self._config,
-            progresses,
-            poll_timeout=settings.poll_timeout,
-            fail_on_data_loss=settings.fail_on_data_loss,
-            servers=self._servers,
-        )
-
-    def _progress(self, wanted: OffsetRange, now: float, topic_id: UUID) -> RangeProgress:
-        tp = TopicPartition(wanted.topic, wanted.partition)
-        ahead = self._fetched_ahead.pop(tp, wanted.start, now, topic_id)
-        return RangeProgress(wanted, self._config, self._sizes.get(tp), topic_id, ahead)
+        return RangeReader(self._cluster, self._config, progresses, servers=self._servers)
 
     async def release(self, reader: RangeReader) -> None:
         """Close a task's reader; keep record sizes and records that it has fetched ahead."""
