@@ -1,7 +1,7 @@
 """The driver: plans the batches of a query, and commits the offsets of those that are finished.
 
-- `progress` is the state of a streaming query: its start (`initial_offsets`), the ends of batches (`limits`, and
-  `log_sampler` for their size in bytes), their ranges and tasks (`planner`).
+- `progress` is the state of a streaming query: its start (`initial_offsets`), the ends of batches (`limits`), their ranges
+  and tasks (`planner`).
 - The query's group: `group_committer` commits offsets, `recreated_topics` detects by them that a topic was deleted.
 - `broker_lookups` makes the requests, `retry_policy` repeats them, on the event loop of a `broker_client`, which runs only
   during Spark's calls.

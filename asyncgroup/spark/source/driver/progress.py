@@ -18,8 +18,7 @@ from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.driver.broker_client import BrokerClient
 from asyncgroup.spark.source.driver.broker_lookups import BrokerLookups
 from asyncgroup.spark.source.driver.initial_offsets import is_reproducible, may_start_at_end, resolve_offsets
-from asyncgroup.spark.source.driver.limits import TriggerLimits
-from asyncgroup.spark.source.driver.log_sampler import LogSampler
+from asyncgroup.spark.source.driver.limits import LogSampler, TriggerLimits
 from asyncgroup.spark.source.driver.planner import check_available_now, plan_batch, split_into_tasks
 from asyncgroup.spark.source.driver.recreated_topics import UNKNOWN_TOPIC, checkpoint_topics
 from asyncgroup.spark.source.errors import DataLossError, report_data_loss
