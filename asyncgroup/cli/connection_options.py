@@ -10,20 +10,20 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from asyncgroup.checks import check_group_id, parse_servers
 from asyncgroup.cli.common import argument
-from asyncgroup.cli.properties_file import read_properties
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import ConfigError
 from asyncgroup.properties.names import PROPERTIES, REST, SECURITY, UNSUPPORTED
 from asyncgroup.properties.suggestions import close_matches
 
-__all__ = ["ConnectionOptions", "add_connection_options", "connection_options"]
+__all__ = ["ConnectionOptions", "add_connection_options", "connection_options", "read_properties"]
 
 _log = logging.getLogger("asyncgroup.config")
 
@@ -214,3 +214,61 @@ def _key(name: str) -> str:
     if name in REST:
         return REST[name]
     return next((f"{cls}.{names[name].key}" for cls, names in PROPERTIES.items() if name in names), name)
+
+
+# --- files in the format of `java.util.Properties.load` ----------------------------------------------------------------
+
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_CONTROLS: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
+_NAME: Final = re.compile(r"((?:\\.|[^\\\s=:])*)\s*[=:]?\s*(.*)", re.DOTALL)
+
+
+def read_properties(file: Path) -> dict[str, str]:
+    """Return the properties of a UTF-8 file such as Kafka's `client.properties`; of a name's values the last one counts.
+
+    Lines are `name=value`, `name: value` or `name value`; `#` and `!` begin comments, a backslash at the end of a line
+    continues it, and other backslashes escape the next character. Raises ConfigError if the file cannot be read.
+    """
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            "--config", str(file), f"a UTF-8 text file: byte {error.start} is not valid"
+        ) from None
+    except OSError as error:
+        raise ConfigError("--config", str(file), f"a file that can be read: {error.strerror}") from None
+    found: dict[str, str] = {}
+    for line in _logical_lines(text):
+        matched = _NAME.fullmatch(line)
+        assert matched is not None
+        found[_unescaped(matched[1])] = _unescaped(matched[2])
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Yield the lines without comments and leading blanks, and join continued ones."""
+    pending = ""
+    for line in re.split(r"\r\n|\r|\n", text):
+        rest = line.lstrip(" \t\f")
+        if not pending and (not rest or rest[0] in "#!"):
+            continue
+        pending += rest
+        if (len(pending) - len(pending.rstrip("\\"))) % 2:
+            pending = pending[:-1]
+            continue
+        if pending:
+            yield pending
+        pending = ""
+    if pending:
+        yield pending
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(_unescape_match, text)
+
+
+def _unescape_match(escape: re.Match[str]) -> str:
+    escaped = escape[1]
+    if len(escaped) == 5:
+        return chr(int(escaped[1:], 16))
+    return _CONTROLS.get(escaped, escaped)

@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from asyncgroup.cli.connection_options import ConnectionOptions, add_connection_options, connection_options
-from asyncgroup.cli.properties_file import read_properties
+from asyncgroup.cli.connection_options import (
+    ConnectionOptions,
+    add_connection_options,
+    connection_options,
+    read_properties,
+)
 from asyncgroup.config import ConsumerConfig, ProducerConfig
 from asyncgroup.errors import ConfigError
 from asyncgroup.security import Plain, Scram, Security, Tls

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from asyncgroup.cli.demo.flights import CarrierFigures, Figures
-from asyncgroup.cli.demo.group_view import line as group_line
 from asyncgroup.cli.demo.members import GatedHandler
-from asyncgroup.cli.demo.phases import Phases
 from asyncgroup.cli.demo.progress import DemoFailed, Gate, GroupProgress, RateMeter
+from asyncgroup.cli.demo.report import Phases, differences, verdict
 from asyncgroup.cli.demo.sinks import FoundFlights, MemorySink
-from asyncgroup.cli.demo.verify import differences, verdict
+from asyncgroup.cli.demo.views import line as group_line
 from asyncgroup.group import Handler
 from asyncgroup.model import Batch, Record, TopicPartition
 

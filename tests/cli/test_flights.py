@@ -22,8 +22,8 @@ from asyncgroup.cli.demo.flights import (
     in_order,
     read_flights,
 )
+from asyncgroup.cli.demo.report import comparison, longest_streaks
 from asyncgroup.cli.demo.sinks import FoundFlights
-from asyncgroup.cli.demo.tables import comparison, longest_streaks
 from tests.guide.pages import page
 
 

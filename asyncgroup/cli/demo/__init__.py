@@ -78,7 +78,7 @@ async def run(options: argparse.Namespace) -> int:
 
 
 async def _only_produce(options: argparse.Namespace, given: ConnectionOptions) -> int:
-    from asyncgroup.cli.demo.fill import fill
+    from asyncgroup.cli.demo.produce import fill
     from asyncgroup.cli.demo.screen import Screen
 
     servers = given.servers

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
+import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
@@ -13,18 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 from asyncgroup.cli.demo.expected import PipelineFigures
 from asyncgroup.cli.demo.flights import airlines, find_data
 from asyncgroup.cli.demo.group_run import GroupRun
-from asyncgroup.cli.demo.group_view import GroupProgressView
-from asyncgroup.cli.demo.phases import Phases
 from asyncgroup.cli.demo.produce import Expected, load, produce
-from asyncgroup.cli.demo.queries import Queries
-from asyncgroup.cli.demo.query_view import QueryProgressView
-from asyncgroup.cli.demo.results_directory import ResultsDirectory
+from asyncgroup.cli.demo.queries import Queries, start_spark
+from asyncgroup.cli.demo.report import Phases, comparison, differences, longest_streaks, verdict
 from asyncgroup.cli.demo.screen import Screen
 from asyncgroup.cli.demo.sinks import FoundFlights, MemorySink, MemorySinkHandler, decoded, read_back
-from asyncgroup.cli.demo.spark_session import start_spark
-from asyncgroup.cli.demo.tables import comparison, longest_streaks
 from asyncgroup.cli.demo.target import PARTITIONS, DemoTarget, embedded, running
-from asyncgroup.cli.demo.verify import differences, verdict
+from asyncgroup.cli.demo.views import GroupProgressView, QueryProgressView
 from asyncgroup.group import Handler
 from asyncgroup.lifecycle import cancel_and_wait
 
@@ -163,7 +160,7 @@ class Demo:
 
         with self._screen.waiting("Spark starts"):
             spark = await self._timed("Spark", starting)
-        results = ResultsDirectory(self._options.keep)
+        results = _ResultsDirectory(self._options.keep)
         well = False
         try:
             self._screen.say(f"Spark {spark.version} writes to {results.root}")
@@ -248,3 +245,28 @@ class Demo:
             "sink": "spark" if self._options.with_spark else "handlers",
             "seconds": self._phases.seconds(3),
         }
+
+
+class _ResultsDirectory:
+    """The directory that the user gave, or a new temporary one.
+
+    In the user's directory all files are kept. Of a temporary one only the plot and the pipeline's Parquet files are kept
+    after a success, and nothing after a failure.
+    """
+
+    def __init__(self, keep: Path | None) -> None:
+        self._is_kept = keep is not None
+        self.root = keep if keep is not None else Path(tempfile.mkdtemp(prefix="asyncgroup-demo-"))
+        self.root.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def flights(self) -> Path:
+        """The directory to which the group writes through the bridge."""
+        return self.root / "flights"
+
+    def clean_up(self, *, well: bool) -> None:
+        """Remove the files that are not kept; `well`: whether the demonstration was successful."""
+        if self._is_kept:
+            return
+        for path in (self.flights, self.root / "checkpoints") if well else (self.root,):
+            shutil.rmtree(path, ignore_errors=True)

@@ -90,7 +90,7 @@ class DemoMember:
 
     @property
     def state(self) -> str:
-        """The state in one word, one of `group_view.STATE_COLORS`."""
+        """The state in one word, one of `views.STATE_COLORS`."""
         if self._has_left or self._leaving.is_set():
             return "left" if self._has_left else "leaving"
         if self.session is None:

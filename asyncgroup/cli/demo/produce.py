@@ -1,22 +1,23 @@
-"""Produce the flights to their topic, and compute the expected results."""
+"""Produce the flights to their topic, and compute the expected results; `fill` does only that, on a running Kafka."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from asyncgroup.cli.common import rate, size
 from asyncgroup.cli.demo.expected import PipelineFigures
-from asyncgroup.cli.demo.flights import Figures, Flight, in_order, read_flights
+from asyncgroup.cli.demo.flights import Figures, Flight, find_data, in_order, read_flights
 from asyncgroup.cli.demo.screen import Screen
-from asyncgroup.cli.demo.target import DemoTarget
-from asyncgroup.config import ProducerConfig
+from asyncgroup.cli.demo.target import Admin, DemoTarget
+from asyncgroup.cluster import Cluster
+from asyncgroup.config import ClientConfig, ProducerConfig
 from asyncgroup.producer import Producer
 
-__all__ = ["Expected", "load", "produce"]
+__all__ = ["Expected", "fill", "load", "produce"]
 
 STEP = 2_000
 """Flights between two updates of the progress bar."""
@@ -61,3 +62,24 @@ async def produce(target: DemoTarget, flights: Sequence[Flight], screen: Screen)
     count, duration = len(flights), time() - begun
     total = size(sum(len(flight.value) for flight in flights))
     screen.say(f"produced {count:,} flights ({total}) in {duration:.1f} s: {rate(count, duration)}")
+
+
+async def fill(
+    bootstrap_servers: str, rows: int | None, screen: Screen, properties: Mapping[str, str]
+) -> None:
+    """Create the topics `flights` and `flights-streaks`, and produce the first `rows` flights (None: all) to `flights`.
+
+    `properties` are the connection properties of the clients. Raises BrokerError if one of the topics exists: with the
+    same flights twice the results would be wrong.
+    """
+    description = f"Kafka at {bootstrap_servers}"
+    target = DemoTarget(bootstrap_servers, "flights", "flights-by-carrier", description, properties)
+    data = find_data()
+    async with Cluster(bootstrap_servers, target.config(ClientConfig)) as cluster:
+        admin = Admin(cluster)
+        for topic, partitions in target.topics.items():
+            await admin.create_topic(topic, partitions)
+    with screen.waiting("reading the flights"):
+        flights, _ = await asyncio.to_thread(load, data, rows)
+    await produce(target, flights, screen)
+    screen.say(f"created the topics {' and '.join(map(repr, target.topics))}; they are not removed")

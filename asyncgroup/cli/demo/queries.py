@@ -1,9 +1,11 @@
-"""Run Spark's queries over the topic of flights, while the group consumes it, and read their results."""
+"""Spark in the demonstration: its start, and its queries over the topic of flights while the group consumes it."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +13,7 @@ from asyncgroup.cli.demo.expected import HourFigures, HourKey, PipelineFigures, 
 from asyncgroup.cli.demo.progress import DemoFailed
 from asyncgroup.cli.demo.target import PARTITIONS, DemoTarget
 from asyncgroup.config import ProducerConfig
+from asyncgroup.errors import AsyncGroupError
 from asyncgroup.lifecycle import wait_shielded
 from asyncgroup.producer import Producer
 
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 
     from asyncgroup.spark.examples.flights.pipeline import QueryProgress
 
-__all__ = ["Queries", "figures"]
+__all__ = ["Queries", "figures", "start_spark"]
 
 POLL_INTERVAL: Final = 0.3
 """Seconds between two reads of the queries' progress."""
@@ -33,6 +36,44 @@ ATTEMPTS: Final = 3
 
 LATER: Final = 30 * 24 * 60
 """Minutes from the last flight to the event time of the heartbeat: more than the watermark's delay."""
+
+CONFIG: Final = {
+    # a short run is faster with only the first stage of Java's compiler: 24 s of CPU instead of 40
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # Python workers are forked with pandas imported; importing it in each of them takes 10 s in all on two cores
+    "spark.python.daemon.module": "asyncgroup.spark.preloading_daemon",
+    # the default one runs a program for some files of a local disk: 100 ms for each batch and state store
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+
+MAX_CORES: Final = 4
+"""Cores that the local Spark uses at most."""
+
+
+async def start_spark(stack: AsyncExitStack) -> asyncio.Task[SparkSession]:
+    """Start Spark in the background; `stack` stops it. Raises DemoFailed if Spark or Java is not installed."""
+    from asyncgroup.spark import local_session, require_spark
+
+    try:
+        await asyncio.to_thread(require_spark)
+    except AsyncGroupError as error:
+        raise DemoFailed(
+            f"{str(error).rstrip('.')}. Or run the demonstration without Spark: asyncgroup demo --no-spark"
+        ) from error
+    cores = min(MAX_CORES, os.cpu_count() or 1)
+    starting = asyncio.create_task(
+        asyncio.to_thread(local_session, "asyncgroup demo", cores=cores, config=CONFIG), name="start Spark"
+    )
+
+    async def stop() -> None:
+        await asyncio.wait([starting])
+        if not starting.cancelled() and starting.exception() is None:
+            await asyncio.to_thread(starting.result().stop)
+
+    stack.push_async_callback(lambda: wait_shielded(asyncio.create_task(stop(), name="stop Spark")))
+    return starting
 
 
 class Queries:
