@@ -226,7 +226,9 @@ def test_names_are_imported_when_they_are_first_used() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("room", ["", ".cluster", ".consumer", ".group", ".offsets", ".producer", ".testing"])
+@pytest.mark.parametrize(
+    "room", ["", ".cluster", ".consumer", ".group", ".offsets", ".producer", ".spark", ".testing"]
+)
 def test_type_checkers_see_the_same_names_at_the_same_places(room: str) -> None:
     """The imports for type checkers, `_HOMES` and `__all__` have the same names."""
     package = f"asyncgroup{room}"

@@ -32,8 +32,9 @@ Python worker of an executor imports this package.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from asyncgroup.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from asyncgroup.spark.bridge.batches import BatchInterrupted, Retry
@@ -100,13 +101,8 @@ _HOMES = {
 }
 """The module of each public name."""
 
-if not TYPE_CHECKING:  # with a module __getattr__, type checkers would accept any name
-
-    def __getattr__(name: str) -> object:
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-        return value
+if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
+    __getattr__ = lazy_names(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

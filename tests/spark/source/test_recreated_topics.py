@@ -15,6 +15,7 @@ from asyncgroup.offsets.commit_requests import CommitMetadata, encode_metadata
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.driver import broker_lookups
 from asyncgroup.spark.source.driver.progress import StreamProgress
+from asyncgroup.spark.source.driver.recreated_topics import QueryTopics
 from asyncgroup.spark.source.errors import DataLossError
 from asyncgroup.spark.source.options.settings import FromGroup, SubscribePattern
 from asyncgroup.testing import KafkaServer
@@ -246,3 +247,19 @@ def test_a_warning_if_the_groups_offsets_are_unknown(
     with caplog.at_level(logging.WARNING, "asyncgroup.spark"):
         assert progress.next_end(offsets(10, 0)) == offsets(15, 0)
     assert "cannot be detected" in caplog.text
+
+
+def test_a_topic_recreated_in_a_run_is_known_until_a_batch_starts_at_its_first_offset() -> None:
+    old, new, a0 = UUID(int=1), UUID(int=2), TopicPartition("a", 0)
+    topics = QueryTopics()
+    assert topics.recreated({a0: 5}, {a0: old}) == []
+    assert topics.recreated({a0: 5}, {}) == [], "deleted, but not recreated"
+    assert topics.recreated({a0: 5}, {a0: new}) == [a0]
+    assert topics.without_start([a0]) == [a0]
+    topics.add_starts({a0: 0})
+    assert topics.without_start([a0]) == []
+    assert topics.resets({a0: 5}, {a0: new}) == {a0: 0}
+    assert topics.ids == {a0: old}
+    assert topics.resets({a0: 0}, {a0: new}) == {}
+    assert topics.ids == {a0: new}
+    assert topics.recreated({a0: 3}, {a0: new}) == []

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Final, TypeAlias, TypeVar
-from uuid import UUID
 
 from asyncgroup.consumer.list_offsets import EARLIEST, LATEST
 from asyncgroup.model import TopicPartition
@@ -20,7 +19,7 @@ from asyncgroup.spark.source.driver.broker_lookups import BrokerLookups
 from asyncgroup.spark.source.driver.initial_offsets import is_reproducible, may_start_at_end, resolve_offsets
 from asyncgroup.spark.source.driver.limits import LogSampler, TriggerLimits
 from asyncgroup.spark.source.driver.planner import check_available_now, plan_batch, split_into_tasks
-from asyncgroup.spark.source.driver.recreated_topics import UNKNOWN_TOPIC, checkpoint_topics
+from asyncgroup.spark.source.driver.recreated_topics import UNKNOWN_TOPIC, QueryTopics, checkpoint_topics
 from asyncgroup.spark.source.errors import DataLossError, report_data_loss
 from asyncgroup.spark.source.options.settings import ReadSettings, TopicIds
 
@@ -58,10 +57,7 @@ class StreamProgress:
         self._available_now_end: Offsets | None = None
         """The ends of the logs when Trigger.AvailableNow started; the query stops there."""
         self._latest: Offsets = {}
-        self._topic_ids: dict[TopicPartition, UUID] = {}
-        """The topic ids that the query's offsets belong to; a recreated topic has another id in the metadata."""
-        self._recreated_starts: Offsets = {}
-        """The first offsets of recreated topics; when a batch starts there, the query has changed to the new topic."""
+        self._topics = QueryTopics()
         self._looked_up_end = False  # after the first call of `next_end`
         self._planned = False  # after the first call of `tasks`
         self._checked = False  # after `_check_topics`
@@ -78,7 +74,7 @@ class StreamProgress:
     @property
     def topic_ids(self) -> TopicIds:
         """The topic ids that the query's offsets belong to, as far as known."""
-        return self._topic_ids
+        return self._topics.ids
 
     def interrupt(self) -> bool:
         """Cancel the running call, if there is one; return whether there was. For signal handlers."""
@@ -144,13 +140,13 @@ class StreamProgress:
         await self._wait_if_idle(start)
         lookups.mark_topics_known(start)
         await self._check_topics(lookups, start)
-        self._find_recreated(start, lookups.topic_ids)
+        self._topics.recreated(start, lookups.topic_ids)
         commits = self._client.commits()
         if commits is None:
             self._latest = await self._find_latest(lookups, start)
         else:
             self._latest = await _alongside(
-                self._find_latest(lookups, start), commits.commit_finished(start, self._topic_ids)
+                self._find_latest(lookups, start), commits.commit_finished(start, self._topics.ids)
             )
         self._looked_up_end = True
         self._lookup_seconds = asyncio.get_running_loop().time() - self._idle_since
@@ -160,7 +156,7 @@ class StreamProgress:
         if commits is not None and end.keys() - start.keys():
             # commit the start of new partitions before their first batch: by it the next run detects recreated topics
             await commits.commit_finished(
-                start | {tp: first for tp, first in earliest.items() if tp in end}, self._topic_ids
+                start | {tp: first for tp, first in earliest.items() if tp in end}, self._topics.ids
             )
         self._idle_at = end if end == start else None
         return end
@@ -185,19 +181,13 @@ class StreamProgress:
             if not self._looked_up_end:
                 await self._complete_available_now_end(lookups, start, self._available_now_end)
             latest = self._available_now_end
-        recreated = self._find_recreated(start, lookups.topic_ids)
-        # a batch from the old offset back to the start of the new topic makes the reset visible; the next batch reads it
-        self._recreated_starts |= await lookups.list_offsets(
-            {tp: EARLIEST for tp in recreated if tp not in self._recreated_starts}
-        )
-        back = self._find_recreated(
-            start, lookups.topic_ids
-        )  # without those whose batch starts there already
-        return latest | {tp: self._recreated_starts[tp] for tp in back if tp in self._recreated_starts}
+        new = self._topics.without_start(self._topics.recreated(start, lookups.topic_ids))
+        self._topics.add_starts(await lookups.list_offsets(dict.fromkeys(new, EARLIEST)))
+        return latest | self._topics.resets(start, lookups.topic_ids)
 
     async def _ask_latest(self, lookups: BrokerLookups, start: Offsets) -> Offsets:
         latest = await lookups.list_all_offsets(LATEST, last_known=start)
-        recreated = self._find_recreated(start, lookups.topic_ids)
+        recreated = self._topics.recreated(start, lookups.topic_ids)
         for _ in range(1, self._settings.offset_retries):
             if all(latest.get(tp, -1) >= offset for tp, offset in start.items() if tp not in recreated):
                 break
@@ -205,7 +195,7 @@ class StreamProgress:
             # a broker that has just started and does not know the topic yet
             await asyncio.sleep(self._settings.offset_retry_interval)
             latest = await lookups.list_all_offsets(LATEST, refresh=True, last_known=start)
-            recreated = self._find_recreated(start, lookups.topic_ids)
+            recreated = self._topics.recreated(start, lookups.topic_ids)
         return latest
 
     async def _complete_available_now_end(
@@ -219,21 +209,10 @@ class StreamProgress:
             found = await lookups.list_all_offsets(LATEST, refresh=True, last_known=start)
             target |= {tp: found[tp] for tp in missing if tp in found}
 
-    def _find_recreated(self, start: Offsets, ids: Mapping[TopicPartition, UUID]) -> list[TopicPartition]:
-        """Return the partitions whose `start` belongs to a deleted topic, in place of which there is a recreated one.
-
-        Updates the known topic ids: of new partitions, and of partitions whose `start` is that of the recreated topic.
-        """
-        for tp, topic_id in ids.items():
-            if tp not in start or tp not in self._topic_ids or start[tp] == self._recreated_starts.get(tp):
-                self._topic_ids[tp] = topic_id
-                self._recreated_starts.pop(tp, None)
-        return [tp for tp in start if tp in ids and self._topic_ids[tp] != ids[tp]]
-
     async def _check_topics(self, lookups: BrokerLookups, start: Offsets) -> None:
         """Check once, in a run that started from a checkpoint, whether topics of `start` were recreated since the last run.
 
-        Partitions of recreated topics get the old topic's id in `_topic_ids`, or `UNKNOWN_TOPIC`. Raises DataLossError
+        Partitions of recreated topics get the old topic's id in `_topics`, or `UNKNOWN_TOPIC`. Raises DataLossError
         with failOnDataLoss if the group has no offsets for topics of the checkpoint.
         """
         if self._checked or self._initial is not None:
@@ -261,7 +240,7 @@ class StreamProgress:
                 refresh=True
             )  # a broker that has just started may not know the topics yet
         known = checkpoint_topics(start, ids, found)
-        self._topic_ids |= known.ids
+        self._topics.add_ids(known.ids)
         if not known.without_commit or self._settings.trusts_checkpoint:
             return
         earliest = await lookups.list_offsets(dict.fromkeys(known.without_commit, EARLIEST))
@@ -269,7 +248,7 @@ class StreamProgress:
         if lost:
             loss = DataLossError("ASYNCGROUP_GROUP_LACKS_OFFSETS", groupId=commits.group_id, offsets=lost)
             report_data_loss(loss, fail=self._settings.fail_on_data_loss)
-            self._topic_ids |= dict.fromkeys(lost, UNKNOWN_TOPIC)
+            self._topics.add_ids(dict.fromkeys(lost, UNKNOWN_TOPIC))
 
     async def _limit_end(
         self,
@@ -298,7 +277,7 @@ class StreamProgress:
         if not self._looked_up_end:
             # a batch that another process has planned is repeated: the topic ids of its offsets are not known yet
             await self._check_topics(lookups, start)
-            recreated = self._find_recreated(end, await lookups.assigned())
+            recreated = self._topics.recreated(end, await lookups.assigned())
         if self._available_now_end is not None:
             latest = await lookups.list_all_offsets(LATEST, last_known=end)
             same = {tp: offset for tp, offset in end.items() if tp not in recreated}
