@@ -168,9 +168,8 @@ def _oauth_bearer(sasl: OAuthBearer, token: str) -> _Exchange:
 class ScramClient:
     """One SCRAM exchange (RFC 5802, with SHA-256 of RFC 7677 and Kafka's SHA-512), without I/O.
 
-    No channel binding ("n"), because Kafka does not offer it. Send `first()`, then `final(server_first)`, then call `verify(server_final)`.
-
-    `final` and `verify` raise ScramError if the server's message is malformed or its proof is wrong.
+    No channel binding ("n"), because Kafka does not offer it. Send `first()`, then `final(server_first)`, then call
+    `verify(server_final)`. `final` and `verify` raise ScramError if the server's message is malformed or its proof is wrong.
     """
 
     def __init__(

@@ -1,54 +1,25 @@
 """Run computations that would block the event loop for long on threads, above all decompression of large batches.
 
-Code that decompresses received data asks `should_offload` first: a hundred kilobytes may expand to a hundred megabytes,
-and while the loop is blocked no heartbeat is sent or answered.
+A hundred kilobytes may expand to a hundred megabytes, and while the loop is blocked no heartbeat is sent or answered.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar, TypeVarTuple
 
-from asyncgroup.errors import CorruptRecordsError
-from asyncgroup.wire.decompression import CODECS, decompress, may_exceed
-from asyncgroup.wire.primitives import Buffer
-
-__all__ = ["LARGE_COMPRESSED", "LARGE_DECOMPRESSED", "is_virtual", "run_off_loop", "should_offload"]
+__all__ = ["is_virtual", "run_off_loop"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-
-LARGE_DECOMPRESSED: Final = 1 << 20
-"""Decompressed bytes above which work is offloaded: about a millisecond of work, a few milliseconds with gzip."""
-
-LARGE_COMPRESSED: Final = 1 << 16
-"""Compressed bytes above which work is offloaded: with many small blocks even computing the size bound takes long."""
 
 _THREADS: Final = 2
 """Number of concurrent computations, which also limits the large batches in memory at the same time."""
 
 _executors: list[ThreadPoolExecutor] = []
-
-
-def should_offload(codec: int, data: Buffer) -> bool:
-    """Return whether `data`, compressed with this codec, should be decompressed off the loop."""
-    if codec == CODECS["none"]:
-        return False
-    if len(data) > LARGE_COMPRESSED:
-        return True
-    if not may_exceed(codec, data, LARGE_DECOMPRESSED):
-        return False
-    if codec != CODECS["gzip"]:
-        return True
-    try:  # the bound of gzip is a thousandfold and rarely reached, so the size is measured, up to the limit
-        decompress(codec, data, LARGE_DECOMPRESSED)
-    except (CorruptRecordsError, zlib.error):
-        return True
-    return False
 
 
 def is_virtual(loop: asyncio.AbstractEventLoop) -> bool:

@@ -68,7 +68,8 @@ def read_batch(
 ) -> Iterator[Record]:
     """Yield the records of a batch that `check_batch` has accepted, each created on demand.
 
-    With `check_crc` the CRCs inside a compressed message of magic 0 or 1 are checked. Raises as `decode_batch` does, possibly in the middle of the iteration; `on_error` is called before that.
+    With `check_crc` the CRCs inside a compressed message of magic 0 or 1 are checked. Raises as `decode_batch` does, possibly
+    in the middle of the iteration; `on_error` is called before that.
     """
     epoch, kind, make = batch.leader_epoch, batch.timestamp_type, object.__new__
     try:
@@ -93,7 +94,7 @@ def read_batch(
 def raw_records(
     batch: BatchView, limit: int = MAX_DECOMPRESSED, check_crc: bool = True
 ) -> tuple[Iterator[Any], int]:
-    """Return aiokafka's compiled reader of a batch that `check_batch` has accepted, and the batch's uncompressed size.
+    """Return the records of a batch that `check_batch` has accepted, by aiokafka's compiled reader, and their uncompressed size.
 
     Each record is an object with `offset`, `timestamp`, `key`, `value` and `headers`. Errors of the decompressors and of
     the reader are raised as they are, possibly in the middle of the iteration: see `translate_error`.
@@ -162,11 +163,11 @@ class ControlType(IntEnum):
 
 
 def read_control_type(batch: BatchView, *, check_crc: bool = True) -> ControlType | None:
-    """Return the control type of a control batch, the COMMIT or ABORT marker that ends a transaction in a partition (KIP-98).
+    """Return the control type of a control batch: the COMMIT or ABORT marker that ends a transaction in a partition (KIP-98).
 
     A marker has one record with the key (version, type) and the value (version, coordinator epoch), as in Kafka's
-    `ControlRecordType` and `EndTransactionMarker`. None for other control records, and for a batch without records after compaction. Raises CorruptRecordsError for
-    malformed bytes.
+    `ControlRecordType` and `EndTransactionMarker`. None for other control records, and for a batch without records after
+    compaction. Raises CorruptRecordsError for malformed bytes.
     """
     if batch.record_count == 0:
         return None

@@ -1,4 +1,4 @@
-"""SCRAM (RFC 5802, RFC 7677): hashes, credentials and message attributes, shared by client and embedded broker.
+"""SCRAM (RFC 5802, RFC 7677): hashes and message attributes, shared by client and embedded broker.
 
 Names and passwords are encoded in UTF-8 without SASLprep, as in Kafka (`ScramFormatter.java`).
 """
@@ -9,12 +9,11 @@ import base64
 import binascii
 import hashlib
 import hmac
-from typing import Final, NamedTuple
+from typing import Final
 
 __all__ = [
     "HASHES",
     "MIN_ITERATIONS",
-    "ScramCredential",
     "ScramError",
     "decode_base64",
     "escape_saslname",
@@ -33,35 +32,6 @@ HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 class ScramError(ValueError):
     """The peer's message is malformed, its iteration count is not allowed, or its proof of the password is wrong."""
-
-
-class ScramCredential(NamedTuple):
-    """A broker's stored form of a password (Kafka's `ScramCredential`): it verifies clients but does not allow to log in."""
-
-    salt: bytes
-    stored_key: bytes
-    server_key: bytes
-    iterations: int
-
-    def __repr__(self) -> str:
-        return f"<ScramCredential of {self.iterations} iterations>"
-
-    @classmethod
-    def from_salted_password(
-        cls, mechanism: str, salt: bytes, salted: bytes, iterations: int
-    ) -> ScramCredential:
-        """Return the credential of a salted password, the form in AlterUserScramCredentials requests."""
-        client_key = hmac_digest(mechanism, salted, b"Client Key")
-        stored_key = hashlib.new(HASHES[mechanism], client_key).digest()
-        return cls(salt, stored_key, hmac_digest(mechanism, salted, b"Server Key"), iterations)
-
-    @classmethod
-    def from_password(
-        cls, mechanism: str, password: str, salt: bytes, iterations: int = MIN_ITERATIONS
-    ) -> ScramCredential:
-        """Return the credential of a password."""
-        salted = salted_password(mechanism, password, salt, iterations)
-        return cls.from_salted_password(mechanism, salt, salted, iterations)
 
 
 def salted_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Offloading of computations: which ones, and how they run."""
+"""Computations on threads."""
 
 from __future__ import annotations
 
@@ -13,23 +13,7 @@ import pytest
 from asyncgroup.broker.log.compacted_batches import compress
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.wire.decompression import CODECS, decompress
-from asyncgroup.wire.off_loop import LARGE_COMPRESSED, LARGE_DECOMPRESSED, run_off_loop, should_offload
-
-COMPRESSING = ["gzip", "snappy", "lz4", "zstd"]
-
-
-@pytest.mark.parametrize("codec", COMPRESSING)
-def test_should_offload(codec):
-    number = CODECS[codec]
-    assert not should_offload(number, compress(number, b"x" * 10_000))
-    assert not should_offload(number, compress(number, bytes(LARGE_DECOMPRESSED - (1 << 18))))
-    assert should_offload(number, compress(number, bytes(LARGE_DECOMPRESSED + (1 << 18))))
-    assert should_offload(number, compress(number, os.urandom(LARGE_COMPRESSED + 1)))
-    assert should_offload(number, b"\xff" * (LARGE_COMPRESSED + 1))
-
-
-def test_uncompressed_data_is_not_offloaded():
-    assert not should_offload(CODECS["none"], bytes(10 * LARGE_DECOMPRESSED))
+from asyncgroup.wire.off_loop import run_off_loop
 
 
 def bomb() -> bytes:

@@ -9,12 +9,12 @@ from collections import Counter
 
 from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.handlers.registry import register
-from asyncgroup.broker.metadata.scram_users import MAX_ITERATIONS, MECHANISM_TYPES
+from asyncgroup.broker.metadata.scram_users import MAX_ITERATIONS, MECHANISM_TYPES, ScramCredential
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.scram import MIN_ITERATIONS, ScramCredential
+from asyncgroup.wire.scram import MIN_ITERATIONS
 
 VERSIONS = (0, 0)
 

@@ -25,8 +25,7 @@ from asyncgroup.wire.batch_view import (
     batch_at,
     with_attributes,
 )
-from asyncgroup.wire.decompression import decompress
-from asyncgroup.wire.off_loop import should_offload
+from asyncgroup.wire.decompression import decompress, may_exceed
 from asyncgroup.wire.primitives import Buffer
 from asyncgroup.wire.records import CODECS, BatchBuilder, read_batch
 
@@ -38,6 +37,7 @@ __all__ = [
     "ValidBatch",
     "check_batch",
     "produced_batch",
+    "should_offload",
 ]
 
 _ZSTD: Final = CODECS["zstd"]
@@ -47,6 +47,12 @@ _MAGIC: Final = 2
 _ANY_TIME: Final = 2**63 - 1
 _MANY: Final = 10_000
 """Number of records that take some tens of milliseconds to check."""
+
+LARGE_DECOMPRESSED: Final = 1 << 20
+"""Decompressed bytes above which work is offloaded: about a millisecond of work, a few milliseconds with gzip."""
+
+LARGE_COMPRESSED: Final = 1 << 16
+"""Compressed bytes above which work is offloaded: with many small blocks even computing the size bound takes long."""
 
 _NO_TIMESTAMP: Final = -1
 _NO_SIZE_LIMIT: Final = 2**31 - 1
@@ -248,6 +254,23 @@ class BatchValidator:
                     ErrorCode.INVALID_RECORD, "a batch must not mix records with and without timestamps"
                 )
         return BatchView(builder.build())
+
+
+def should_offload(codec: int, data: Buffer) -> bool:
+    """Return whether `data`, compressed with this codec, should be decompressed off the loop."""
+    if codec == CODECS["none"]:
+        return False
+    if len(data) > LARGE_COMPRESSED:
+        return True
+    if not may_exceed(codec, data, LARGE_DECOMPRESSED):
+        return False
+    if codec != CODECS["gzip"]:
+        return True
+    try:  # the bound of gzip is a thousandfold and rarely reached, so the size is measured, up to the limit
+        decompress(codec, data, LARGE_DECOMPRESSED)
+    except CorruptRecordsError:
+        return True
+    return False
 
 
 def _check_header(batch: BatchView, max_batch_bytes: int) -> None:

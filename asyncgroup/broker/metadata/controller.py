@@ -19,7 +19,7 @@ from asyncgroup.broker.metadata.coordinator_election import CoordinatorElection
 from asyncgroup.broker.metadata.journal import Journal, MetadataListener, NoJournal
 from asyncgroup.broker.metadata.quotas import ClientQuotas, QuotaEntity
 from asyncgroup.broker.metadata.replicas import ReplicaPlacer, check_partition_count
-from asyncgroup.broker.metadata.scram_users import ScramUsers, credential_record
+from asyncgroup.broker.metadata.scram_users import ScramCredential, ScramUsers, credential_record
 from asyncgroup.broker.metadata.topics import (
     NO_LEADER,
     OFFSETS_PARTITIONS,
@@ -33,7 +33,6 @@ from asyncgroup.broker.metadata.topics import (
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import UsageError
 from asyncgroup.escaping import escaping_logger
-from asyncgroup.wire.scram import ScramCredential
 
 __all__ = ["Controller"]
 

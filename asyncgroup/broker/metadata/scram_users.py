@@ -2,19 +2,56 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from asyncgroup.wire.scram import HASHES, ScramCredential
+from asyncgroup.wire.scram import HASHES, MIN_ITERATIONS, hmac_digest, salted_password
 
-__all__ = ["MAX_ITERATIONS", "MECHANISM_TYPES", "ScramUsers", "credential_record", "read_credential"]
+__all__ = [
+    "MAX_ITERATIONS",
+    "MECHANISM_TYPES",
+    "ScramCredential",
+    "ScramUsers",
+    "credential_record",
+    "read_credential",
+]
 
 MECHANISM_TYPES: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 """The mechanisms by their number in requests (`ScramMechanism`)."""
 
 MAX_ITERATIONS: Final = 16_384
 """Largest number of iterations accepted (`ScramControlManager`)."""
+
+
+class ScramCredential(NamedTuple):
+    """A broker's stored form of a password (Kafka's `ScramCredential`): it verifies clients but does not allow to log in."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+    def __repr__(self) -> str:
+        return f"<ScramCredential of {self.iterations} iterations>"
+
+    @classmethod
+    def from_salted_password(
+        cls, mechanism: str, salt: bytes, salted: bytes, iterations: int
+    ) -> ScramCredential:
+        """Return the credential of a salted password, the form in AlterUserScramCredentials requests."""
+        client_key = hmac_digest(mechanism, salted, b"Client Key")
+        stored_key = hashlib.new(HASHES[mechanism], client_key).digest()
+        return cls(salt, stored_key, hmac_digest(mechanism, salted, b"Server Key"), iterations)
+
+    @classmethod
+    def from_password(
+        cls, mechanism: str, password: str, salt: bytes, iterations: int = MIN_ITERATIONS
+    ) -> ScramCredential:
+        """Return the credential of a password."""
+        salted = salted_password(mechanism, password, salt, iterations)
+        return cls.from_salted_password(mechanism, salt, salted, iterations)
 
 
 class ScramUsers:
