@@ -135,15 +135,6 @@ class Batch(Sequence[Record]):
         offsets = f"{self.first_offset}..{self.last_offset}"
         return f"<Batch {self.topic}-{self.partition} {offsets} {len(self)} records>"
 
-    def add_to(self, columns: RecordColumns) -> None:
-        """Append the records to columns; for a fetched batch this creates no Record objects."""
-        from asyncgroup.columns import Columnar
-
-        if isinstance(self._records, Columnar):
-            self._records.add_to(columns)
-        else:
-            add_records(self._records, columns)
-
     def to_arrow(self, include_headers: bool = False) -> pyarrow.RecordBatch:
         """Return the records with columns key, value, topic, partition, offset, timestamp (µs, UTC) and timestampType.
 
@@ -151,10 +142,13 @@ class Batch(Sequence[Record]):
         UsageError for more than 2 GiB of keys, values or headers, and CorruptRecordsError for invalid content in a
         record batch whose checksum is correct, and for a timestamp that overflows 64-bit microseconds.
         """
-        from asyncgroup.columns import RecordColumns
+        from asyncgroup.columns import Columnar, RecordColumns
 
         columns = RecordColumns(include_headers=include_headers)
-        self.add_to(columns)
+        if isinstance(self._records, Columnar):  # fetched: no Record objects are created
+            self._records.add_to(columns)
+        else:
+            add_records(self._records, columns)
         return columns.to_arrow()
 
 

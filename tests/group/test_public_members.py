@@ -5,14 +5,13 @@ A new member is added here on purpose, or its name begins with an underscore. A 
 
 from __future__ import annotations
 
-import ast
 import inspect
-import textwrap
 
 import pytest
 
 import asyncgroup
 from asyncgroup import group, offsets
+from tests.public_members import attributes_of, public_members
 
 ASSIGNOR = {"name", "assign"}
 
@@ -83,30 +82,6 @@ def exported() -> dict[str, type]:
     """Return the classes that group/ and offsets/ export, by name."""
     names = {name: getattr(room, name) for room in (group, offsets) for name in room.__all__}
     return {name: kind for name, kind in names.items() if inspect.isclass(kind)}
-
-
-def attributes_of(kind: type) -> set[str]:
-    """Return the names that the methods of a class assign to `self`."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
-    return {
-        node.attr
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute)
-        and isinstance(node.ctx, ast.Store)
-        and isinstance(node.value, ast.Name)
-        and node.value.id == "self"
-    }
-
-
-def public_members(kind: type) -> set[str]:
-    """Return the public names of an instance: those of its class, its fields, and what its methods assign."""
-    names = set(dir(kind))
-    for each in kind.__mro__:
-        names |= set(inspect.get_annotations(each))
-        if each.__module__.startswith("asyncgroup."):
-            names |= attributes_of(each)
-    inherited = set(dir(tuple)) if issubclass(kind, tuple) else set()
-    return {name for name in names - inherited if not name.startswith("_")}
 
 
 @pytest.mark.parametrize("name", sorted(exported()))

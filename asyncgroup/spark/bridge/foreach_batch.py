@@ -103,7 +103,7 @@ class ForeachBatch(Handler):
         )
         self._numbers = BatchNumbers()
         self._metrics = BridgeMetrics()
-        self.random = random.Random()
+        self._random = random.Random()
         """The source of jitter for pauses between retries; seed it for reproducible pauses."""
         self._bridges: dict[Session, Bridge] = {}
         self._start_offsets: dict[TopicPartition, int] = {}
@@ -132,7 +132,7 @@ class ForeachBatch(Handler):
         bridge = self._bridges.get(session)
         if bridge is None:
             jobs = SparkJobs(self._spark, self._fn)
-            bridge = Bridge(session, jobs, self._options, self._numbers, self._metrics, self.random)
+            bridge = Bridge(session, jobs, self._options, self._numbers, self._metrics, self._random)
             self._bridges[session] = bridge
         state = bridge.add_claim(claim, self._start_offsets.get(TopicPartition(claim.topic, claim.partition)))
         try:

@@ -72,7 +72,7 @@ class RandomFailures:
         """Run one member; return how it ended."""
         policy = Retry(times=self.random.randint(1, 5), backoff=self.random.choice([0.1, 2.0, 20.0]))
         group, handler = member(kafka, sink, max_rows=self.random.randint(5, 200), on_error=policy)
-        handler.random.seed(self.random.random())
+        handler._random.seed(self.random.random())
         async with group:
             run = asyncio.create_task(group.run("numbers", handler))
             waiting = asyncio.create_task(end.wait())

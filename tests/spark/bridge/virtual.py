@@ -66,7 +66,7 @@ async def produce(kafka: VirtualKafka, count: int, start: int = 0) -> None:
 
 def member(kafka: VirtualKafka, sink: Any, **options: Any) -> tuple[ConsumerGroup, ForeachBatch]:
     handler = ForeachBatch(FakeSpark(), sink, **{"max_wait": 0.05, **options})  # type: ignore[arg-type]
-    handler.random.seed(1)
+    handler._random.seed(1)
     return ConsumerGroup(kafka.bootstrap_servers, GROUP, CONFIG), handler
 
 

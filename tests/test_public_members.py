@@ -1,0 +1,140 @@
+"""Public members of the classes outside group/, offsets/ and testing/: what a user may call or read, and nothing else.
+
+A new member is added here on purpose, or its name begins with an underscore. A class without a list fails.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+from enum import Enum
+from typing import Final
+
+import pytest
+
+from asyncgroup.config import ClientConfig
+from asyncgroup.errors import AsyncGroupError
+from tests.public_members import public_members
+
+PACKAGES = [
+    "asyncgroup",
+    *(
+        f"asyncgroup.{room}"
+        for room in ("broker", "cluster", "config", "consumer", "errors", "producer", "spark")
+    ),
+]
+ELSEWHERE = {"asyncgroup.group", "asyncgroup.offsets"}
+"""Packages with a list of their own, in tests/group; that of `asyncgroup.testing` is in tests/testing."""
+
+MEMBERS: Final = {
+    # clients
+    "Cluster": "aclose all_topics config coordinators hooks is_open leader partitions refresh request request_any topics"
+    " track tracking untrack view wait_updated",
+    "Consumer": "aclose beginning_offsets cluster committed config end_offsets high_water_marks offsets_for_times partition"
+    " partitions pause pause_all resume resume_all topics",
+    "PartitionConsumer": "aclose batches buffered_bytes ended errors high_water_mark initial_offset lag last_stable_offset"
+    " log_start_offset partition pause paused position resume seek stalled topic tp",
+    "Producer": "aclose cluster config enqueue flush send send_nowait",
+    # what a user writes
+    "Hook": "on_commit on_connect on_delivered on_disconnect on_fetch on_heartbeat on_join on_metadata on_produce on_request"
+    " on_response on_resumed on_session_end on_session_start on_stalled on_throttle",
+    "Interceptor": "",
+    # values
+    "Batch": "count first_offset index last_offset leader_epoch partition to_arrow topic",
+    "OffsetAndTimestamp": "leader_epoch offset time timestamp",
+    "Record": "headers key leader_epoch offset partition time timestamp timestamp_type topic value",
+    "RecordMetadata": "offset partition timestamp topic",
+    "TopicPartition": "partition topic",
+    # the embedded broker
+    "EmbeddedCluster": "apply_retention bootstrap_servers commit compact coordinator create_partitions create_topic"
+    " delete_topic faults group groups history hold_followers leader move_coordinator move_leader move_transaction_coordinator"
+    " nodes on_unknown_topic partition produce records release_followers slow_node start_node stop_node topic topics"
+    " transaction_coordinator transactions truncate",
+    "Exchange": "answered_at api client_id duration errors line node_id request request_bytes response response_bytes time"
+    " version",
+    "Fault": "answer cancel delay disconnect drop error hits hold mutate observe optional release throttle wait_hit",
+    "Faults": "clear on strict unused",
+    "History": "bytes clear dropped of recording story wait_for",
+    "GroupView": "assignment coordinator generation group_id leader members offsets protocol state",
+    "ListenerSecurity": "cert_file client_ca_file key_file key_password max_reauth mechanisms protocol sasl users",
+    "MemberView": "assignment client_host client_id group_instance_id member_id topics",
+    "NodeView": "advertised_host delay host id port rack running",
+    "OffsetAndMetadata": "commit_timestamp expire_timestamp leader_epoch metadata offset topic_id",
+    "PartitionView": "high_watermark last_stable_offset leader leader_epoch log_end_offset log_start_offset partition replicas"
+    " topic",
+    "TopicView": "configs id name partitions",
+    "TransactionView": "partitions producer_epoch producer_id state timeout transactional_id",
+    # Spark
+    "BatchId": "ranges",
+    "BridgeStatistics": "as_dict batches bytes commit_seconds failures fn_seconds frame_seconds interrupted last_batch"
+    " last_error last_error_age queued_bytes queued_rows rows running running_for",
+    "DbApiMerge": "merge",
+    "Dialect": "delete insert merge name paramstyle quote table upsert where",
+    "ForeachBatch": "cleanup consume_claim on_assigned on_lost on_revoked setup statistics",
+    "OffsetRange": "end partition rows start topic",
+    "OffsetsInSink": "create_offsets_table start_offsets",
+    "ParquetByRange": "compact read vacuum",
+    "Upsert": "",
+}
+"""The members by class, without those of the built-in class that it derives from."""
+
+ERROR_MEMBERS: Final = {
+    "BrokerError": "code name what",
+    "CommitFailedError": "errors group_id",
+    "ConfigError": "allowed key value",
+    "DeliveryFailedError": "count failed",
+    "LogTruncatedError": "divergent_offset partition position topic",
+    "MarkDropped": "offset partition topic",
+    "OffsetLookupError": "errors",
+    "RecordTooLargeError": "limit offset size tp",
+    "Refused": "code",
+    "RetriesExhausted": "tp tries",
+    "TopicRecreatedError": "partition position topic",
+    "UnusedFaults": "faults",
+}
+"""What errors have besides `retriable`; those without a line have nothing else."""
+
+CONFIG_MEMBERS: Final = {"client", "from_properties", "of"}
+"""What configurations have besides their fields."""
+
+INTERNAL = {"ClusterClient"}
+"""Classes that rooms export for other rooms only: no user receives one."""
+
+
+def exported(*packages: str) -> dict[str, type]:
+    found = {}
+    for package in packages:
+        module = importlib.import_module(package)
+        found |= {name: getattr(module, name) for name in module.__all__}
+    return {name: kind for name, kind in found.items() if inspect.isclass(kind)}
+
+
+CLASSES = {
+    name: kind
+    for name, kind in exported(*PACKAGES).items()
+    if name not in exported(*ELSEWHERE) and name not in INTERNAL
+}
+
+
+def wanted(name: str, kind: type) -> set[str]:
+    if issubclass(kind, AsyncGroupError):
+        return {"retriable", *ERROR_MEMBERS.get(name, "").split()}
+    if issubclass(kind, Enum):
+        return set(kind.__members__)
+    if dataclasses.is_dataclass(kind) and name not in MEMBERS:
+        fields = {field.name for field in dataclasses.fields(kind)}
+        return fields | (CONFIG_MEMBERS if issubclass(kind, ClientConfig) else set())
+    return set(MEMBERS[name].split())
+
+
+@pytest.mark.parametrize("name", sorted(CLASSES))
+def test_public_members(name: str) -> None:
+    kind = CLASSES[name]
+    built_in = next((base for base in (BaseException, int, tuple) if issubclass(kind, base)), object)
+    assert public_members(kind) - set(dir(built_in)) == wanted(name, kind)
+
+
+def test_every_list_is_of_an_exported_class() -> None:
+    assert not (MEMBERS.keys() | ERROR_MEMBERS.keys()) - CLASSES.keys()
+    assert not INTERNAL & set(importlib.import_module("asyncgroup").__all__)
