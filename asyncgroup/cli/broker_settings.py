@@ -195,6 +195,7 @@ def cluster_options(given: Iterable[Setting], nodes: int) -> dict[str, Any]:
     """Return the arguments of `EmbeddedCluster` for these settings. Raises UsageError that names a wrong one."""
     from asyncgroup.broker import ListenerSecurity
     from asyncgroup.broker.metadata.config_repository import ConfigRepository
+    from asyncgroup.broker.net.tls import connection_factory
 
     own = {**_KAFKA_SETTINGS, **_cluster_settings()}
     options: dict[str, Any] = {}
@@ -222,7 +223,7 @@ def cluster_options(given: Iterable[Setting], nodes: int) -> dict[str, Any]:
         options["settings"] = topics
     if security:
         options["security"] = _name_flag(seen, lambda: ListenerSecurity(**security))
-        _name_flag(seen, options["security"].tls_context)
+        _name_flag(seen, partial(connection_factory, options["security"]))  # the files can be read
     return options
 
 
