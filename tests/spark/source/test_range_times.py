@@ -65,14 +65,14 @@ def test_the_leader_is_asked_again_after_a_while() -> None:
     assert (patience.next_check, patience.log_end) == (110, 7)
     assert patience.check(112, is_gone=False) is Due.END_CHECK
     assert patience.next_check == 122
-    patience.leader_has(12)
+    patience.set_leaders_end(12)
     assert patience.log_end is None, "nothing is lost"
     assert "up to offset 12" in patience.held_back
     patience.progressed(130)
     assert (patience.next_check, patience.held_back) == (190, "")
     patience.nothing_came(7, 7)
     assert patience.next_check == 140
-    patience.leader_was_silent()
+    patience.end_check_failed()
     patience.nothing_came(7, 9)
     assert (patience.next_check, patience.log_end) == (190, None)
     assert "up to offset 9" in patience.held_back

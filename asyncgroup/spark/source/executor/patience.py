@@ -31,7 +31,7 @@ class Due(Enum):
 
 
 class Patience:
-    """What is known about the records of a range that have not come; it may be without progress for `timeout` seconds.
+    """How long a range has been without progress, which it may be for `timeout` seconds, and what is known about the reason.
 
     Times are those of a `WaitingTime`.
     """
@@ -101,12 +101,12 @@ class Patience:
         """Record a failed metadata refresh."""
         self.problem = error
 
-    def leader_has(self, end: int | None) -> None:
+    def set_leaders_end(self, end: int | None) -> None:
         """Record the end of the leader's log, None if it is not known."""
         self._leaders_end = end
 
-    def leader_was_silent(self) -> None:
-        """Record that the leader has not told its end; it is asked again soon."""
+    def end_check_failed(self) -> None:
+        """Record that the leader could not be asked for the end of its log: the next check is soon."""
         self._end_asked_at = -NEVER
 
     # --- what is due --------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class Patience:
 
     @property
     def log_end(self) -> int | None:
-        """The end of the log, if the rest of the range is lost after the timeout: the leader has not told another one."""
+        """The end of the log if the rest of the range counts as lost after the timeout; None if the leader has records."""
         return self._log_end if self._leaders_end is None else None
 
     @property

@@ -65,7 +65,7 @@ class RangeReader:
         self._waiting = [progress for progress in self.progresses if not progress.is_done]
         self._active: dict[TopicPartition, RangeProgress] = {}
         """The first range of each partition that is not done: only those are fetched."""
-        self._fetched: dict[TopicPartition, RangeProgress] = {}  # those given to the fetcher
+        self._fetched: set[TopicPartition] = set()  # the partitions that the fetcher has
         self._has_refreshed = False
         self._begun_at = float("inf")  # loop time; only metadata since then can show that a topic is gone
         self._time = WaitingTime()
@@ -162,7 +162,8 @@ class RangeReader:
         for tp, progress in list(self._active.items()):
             if progress.is_done:
                 del self._active[tp]
-                if self._fetched.pop(tp, None) is not None:
+                if tp in self._fetched:
+                    self._fetched.remove(tp)
                     self._fetcher.remove(progress.partition)
 
     def _begin_ranges(self) -> None:
@@ -177,7 +178,7 @@ class RangeReader:
             if not is_fresh and progress.is_gone(view):
                 is_unknown = True  # the metadata may be as old as the last task
             else:
-                self._fetched[progress.tp] = progress
+                self._fetched.add(progress.tp)
                 self._fetcher.add(progress.partition)
         if is_unknown and not self._fetcher.is_refreshing:
             self._has_refreshed = True
@@ -253,10 +254,10 @@ class RangeReader:
         except AsyncGroupError as error:
             if not is_retriable_error(error):
                 raise
-            progress.patience.leader_was_silent()
+            progress.patience.end_check_failed()
             self._on_problem([progress.partition], error)
             return
-        progress.patience.leader_has(end)
+        progress.patience.set_leaders_end(end)
         self._fetcher.ask_leader(progress.partition)  # a follower may be far behind
         if end is not None and end <= progress.fetch_offset:
             progress.lose_end(end)
