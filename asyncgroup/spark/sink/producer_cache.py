@@ -14,6 +14,7 @@ import logging
 import os
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
 from asyncgroup.cluster.backoff import Backoff
@@ -79,11 +80,14 @@ class AckRecorder:
         return tuple(sorted(written.values()))
 
 
-class OpenProducer(NamedTuple):
+@dataclass
+class OpenProducer:
     """An open producer and its hook."""
 
     producer: Producer
     acks: AckRecorder
+    last_used: float = 0.0
+    """The loop's time at the end of its last task."""
 
 
 class ProducerCache:
@@ -94,8 +98,6 @@ class ProducerCache:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._producers: dict[tuple[tuple[str, str], ...], OpenProducer] = {}
         """By `WriteSettings.properties`."""
-        self._last_used: dict[tuple[tuple[str, str], ...], float] = {}
-        """By `WriteSettings.properties`; the loop's time."""
         self._pid = 0
         """The process that the loop and the producers belong to."""
 
@@ -112,9 +114,10 @@ class ProducerCache:
         return loop.run_until_complete(self._run(settings, work))
 
     async def _run(self, settings: WriteSettings, work: Callable[[OpenProducer], Awaitable[T]]) -> T:
-        key, now = settings.properties, asyncio.get_running_loop().time()
-        for other in [other for other, used in self._last_used.items() if now - used > IDLE_TIMEOUT]:
-            await self._discard(other)
+        key, time = settings.properties, asyncio.get_running_loop().time
+        for other, kept in list(self._producers.items()):
+            if time() - kept.last_used > IDLE_TIMEOUT:
+                await self._discard(other)
         open_producer = self._producers.get(key)
         if open_producer is None:
             open_producer = self._producers[key] = await self._open(settings)
@@ -127,8 +130,7 @@ class ProducerCache:
             await self._discard(key)
             raise
         finally:
-            if key in self._producers:
-                self._last_used[key] = asyncio.get_running_loop().time()
+            open_producer.last_used = time()
 
     async def _open(self, settings: WriteSettings) -> OpenProducer:
         """Open a producer; retry while no broker can be reached, as a failed task may end its query."""
@@ -148,19 +150,15 @@ class ProducerCache:
                 await asyncio.sleep(pause)
 
     async def _discard(self, key: tuple[tuple[str, str], ...]) -> None:
-        self._last_used.pop(key, None)
-        open_producer = self._producers.pop(key, None)
-        if open_producer is None:
-            return
         try:
-            await open_producer.producer.aclose()
+            await self._producers.pop(key).producer.aclose()
         except AsyncGroupError as error:
             _log.warning("an error while closing a producer: %s", error)
 
     def _process_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None or self._pid != os.getpid():
             # a forked process inherits its parent's sockets, which only the parent may use
-            self._producers, self._last_used, self._pid = {}, {}, os.getpid()
+            self._producers, self._pid = {}, os.getpid()
             self._loop = asyncio.new_event_loop()
             atexit.register(self.close)
         return self._loop

@@ -111,7 +111,7 @@ class _Writer:
     async def _write(
         self, batches: Iterator[pyarrow.RecordBatch], open_producer: OpenProducer
     ) -> TaskCommitMessage:
-        producer, acks = open_producer
+        producer, acks = open_producer.producer, open_producer.acks
         rows = 0
         loop = asyncio.get_running_loop()
         # a thread receives the next batch from Spark while this one is sent
