@@ -30,12 +30,13 @@ class Log:
     async def assigned(self) -> Iterable[TopicPartition]:
         return {tp(1), tp(0)}
 
-    async def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    async def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], *, or_end: bool = True
+    ) -> dict[TopicPartition, int]:
+        if not or_end:
+            return {p: max(FIRST[p], time) if time < LAST[p] else -1 for p, time in wanted.items()}
         assert set(wanted.values()) <= {EARLIEST, LATEST}
         return {place: (FIRST if spec == EARLIEST else LAST)[place] for place, spec in wanted.items()}
-
-    async def offsets_for_times(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        return {p: max(FIRST[p], time) if time < LAST[p] else -1 for p, time in wanted.items()}
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {place: 55 for place in partitions if place.partition == 0}

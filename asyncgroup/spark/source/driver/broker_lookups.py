@@ -187,25 +187,19 @@ class BrokerLookups:
 
         return await self.retries.retry_attempts("Finding offsets", find)
 
-    async def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
-        """Return the offset at `EARLIEST`, `LATEST` or a timestamp (ms) of each partition; without deleted partitions."""
+    async def list_offsets(self, wanted: Mapping[TopicPartition, int], *, or_end: bool = True) -> Offsets:
+        """Return the offset at `EARLIEST`, `LATEST` or a timestamp (ms) of each partition; without deleted partitions.
+
+        That of a timestamp is the first one with this timestamp or a later one; if there is none, it is the end of the
+        log, or -1 without `or_end`.
+        """
 
         async def find(retrying: bool) -> Offsets:
             partitions = await self._find_assigned(retrying)
-            return await self._list_offsets({tp: spec for tp, spec in wanted.items() if tp in partitions})
+            existing = {tp: spec for tp, spec in wanted.items() if tp in partitions}
+            return await self._list_offsets(existing, or_end=or_end)
 
         return await self.retries.retry_attempts("Finding offsets", find) if wanted else {}
-
-    async def offsets_for_times(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
-        """Return the first offset with a timestamp (ms) equal or greater, -1 if there is no such record."""
-
-        async def find(retrying: bool) -> Offsets:
-            partitions = await self._find_assigned(retrying)
-            return await self._list_offsets(
-                {tp: ms for tp, ms in wanted.items() if tp in partitions}, or_end=False
-            )
-
-        return await self.retries.retry_attempts("Finding offsets", find)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Return the group's committed offsets.

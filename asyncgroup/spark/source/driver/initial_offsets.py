@@ -147,7 +147,7 @@ async def _by_time(
         wanted = dict(limit.timestamps)
     else:
         wanted = dict.fromkeys(partitions, limit.timestamp)
-    found = await lookups.offsets_for_times(wanted)
+    found = await lookups.list_offsets(wanted, or_end=False)
     late = [tp for tp, offset in found.items() if offset == NO_MATCH]
     if late and position == "start" and limit.on_no_match == "error":
         raise SourceArgumentError(
