@@ -10,7 +10,6 @@ from typing import Any
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.model import TopicPartition
-from asyncgroup.spark.arrow import ArrowBatches
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.executor.worker_cluster import WorkerCluster
 from asyncgroup.spark.source.options.settings import Earliest, ReadSettings, Subscribe, TopicIds
@@ -89,21 +88,17 @@ class Worker:
         """Return the Arrow batches; `between(number)` is awaited after each wait."""
         home = self.home
         await home.open(self.settings.poll_timeout)
-        home.mark_used(asyncio.get_running_loop().time())
+        home.acquire(asyncio.get_running_loop().time())
         reader = home.reader(self.settings, ranges, self.topic_ids)
-        gathered = ArrowBatches(include_headers=self.settings.include_headers)
         try:
             while not reader.is_done:
                 await reader.advance()
-                for made in reader.read(gathered):
+                for made in reader.read():
                     yield made
                 self.steps += 1
                 if between is not None and asyncio.iscoroutine(work := between(self.steps)):
                     await work
-                if gathered.is_worth_flushing:
-                    for made in reader.flush(gathered):
-                        yield made
-            for made in reader.flush(gathered):
+            for made in reader.flush():
                 yield made
         finally:
             await home.release(reader)

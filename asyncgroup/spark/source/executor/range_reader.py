@@ -57,10 +57,12 @@ class RangeReader:
         config: ConsumerConfig,
         progresses: Iterable[RangeProgress],
         *,
+        include_headers: bool = False,
         servers: str = "",
     ) -> None:
         self._cluster = cluster
         self._servers = servers
+        self._batches = ArrowBatches(include_headers=include_headers)
         self.progresses = list(progresses)
         self._waiting = [progress for progress in self.progresses if not progress.is_done]
         self._active: dict[TopicPartition, RangeProgress] = {}
@@ -88,22 +90,24 @@ class RangeReader:
 
     # --- decoding -----------------------------------------------------------------------------------------------
 
-    def read(self, batches: ArrowBatches) -> Iterator[pa.RecordBatch]:
-        """Decode buffered records; yield batches when they are full, the rest stays in `batches`.
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Decode buffered records; yield full batches, and the rest if it is enough to keep the JVM busy during a wait.
 
         Raises CorruptRecordsError and UnsupportedVersionError for records that cannot be read even after they were fetched
         again, SourceError for a timestamp that is out of range.
         """
         for progress in self._waiting:
-            while self._read_next(progress, batches):
-                if batches.is_full:
-                    yield from self.flush(batches)
+            while self._read_next(progress):
+                if self._batches.is_full:
+                    yield from self.flush()
         self._drop_done()
+        if self._batches.is_worth_flushing:
+            yield from self.flush()
 
-    def flush(self, batches: ArrowBatches) -> Iterator[pa.RecordBatch]:
-        """Yield what `batches` has collected. Raises SourceError for a timestamp that is out of range."""
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that are left after `read`. Raises SourceError for a timestamp that is out of range."""
         try:
-            yield from batches.flush()
+            yield from self._batches.flush()
         except MalformedTimestamp as error:
             tp = TopicPartition(error.topic, error.partition)
             raise SourceError(
@@ -113,9 +117,9 @@ class RangeReader:
                 timestamp=error.timestamp,
             ) from error
 
-    def _read_next(self, progress: RangeProgress, batches: ArrowBatches) -> bool:
+    def _read_next(self, progress: RangeProgress) -> bool:
         try:
-            return progress.read_into(batches.columns)
+            return progress.read_into(self._batches.columns)
         except CorruptRecordsError as error:
             if not progress.fetch_anew():
                 raise

@@ -119,8 +119,9 @@ class WorkerCluster:
             self._pickled_settings is not None and self._pickled_settings == _pickled_settings(settings)
         )
 
-    def mark_used(self, now: float) -> None:
-        """Record that a task uses it."""
+    def acquire(self, now: float) -> None:
+        """Record that a task uses it, until `release`."""
+        self.users += 1
         self.last_used = now
 
     async def open(self, timeout: float) -> None:
@@ -173,10 +174,23 @@ class WorkerCluster:
             )
             progresses.append(progress)
         self._track({progress.tp.topic for progress in progresses})
-        return RangeReader(self._cluster, self._config, progresses, servers=self._servers)
+        return RangeReader(
+            self._cluster,
+            self._config,
+            progresses,
+            include_headers=settings.include_headers,
+            servers=self._servers,
+        )
 
-    async def release(self, reader: RangeReader) -> None:
-        """Close a task's reader; keep record sizes and records that it has fetched ahead."""
+    async def release(self, reader: RangeReader | None) -> None:
+        """Close a task's reader, if it has one; keep record sizes and records that it has fetched ahead."""
+        self.users -= 1
+        if reader is not None:
+            await self._close_reader(reader)
+        if not self.users:
+            self._forget_topics()
+
+    async def _close_reader(self, reader: RangeReader) -> None:
         await reader.aclose()
         self.last_used = asyncio.get_running_loop().time()
         for progress in reader.progresses:
@@ -186,8 +200,6 @@ class WorkerCluster:
             self._fetched_ahead.put(progress, self.last_used)
         while len(self._sizes) > MAX_SIZES:
             self._sizes.popitem(last=False)
-        if not self.users:
-            self._forget_topics()
 
     def _track(self, topics: Iterable[str]) -> None:
         """Track topics in the metadata, in addition to those of earlier tasks: workers alternate between them."""

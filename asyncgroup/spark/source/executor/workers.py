@@ -14,7 +14,6 @@ import threading
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from asyncgroup.spark.arrow import ArrowBatches
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.executor.range_reader import RangeReader
 from asyncgroup.spark.source.executor.worker_cluster import WorkerCluster
@@ -58,16 +57,13 @@ def read_ranges(
     state = _worker_state()
     cluster = state.cluster(settings)
     reader: RangeReader | None = None
-    batches = ArrowBatches(include_headers=settings.include_headers)
     try:
         state.run(cluster.open(settings.poll_timeout))
         reader = cluster.reader(settings, wanted, topic_ids)
         while not reader.is_done:
             state.run(reader.advance())
-            yield from reader.read(batches)
-            if batches.is_worth_flushing:
-                yield from reader.flush(batches)
-        yield from reader.flush(batches)
+            yield from reader.read()
+        yield from reader.flush()
     except GeneratorExit:
         raise
     except BaseException:
@@ -126,9 +122,7 @@ class _WorkerState:
                 self._loop.run_until_complete(self._release(cluster, reader))
 
     async def _release(self, cluster: WorkerCluster, reader: RangeReader | None) -> None:
-        cluster.users -= 1
-        if reader is not None:
-            await cluster.release(reader)
+        await cluster.release(reader)
         if cluster.is_broken:
             if cluster in self._clusters:
                 self._clusters.remove(cluster)
@@ -152,8 +146,7 @@ class _WorkerState:
             else:
                 self._clusters.remove(found)
             self._clusters.append(found)  # ordered by last use
-            found.mark_used(now)
-            found.users += 1
+            found.acquire(now)
             unused = [one for one in self._clusters if not one.users]
             for one in unused[: max(0, len(self._clusters) - MAX_CLUSTERS)]:
                 self._close(one)
