@@ -1,4 +1,4 @@
-"""Public members of the classes outside group/, offsets/ and testing/: what a user may call or read, and nothing else.
+"""Public members of the classes outside group/, offsets/, broker/ and testing/: what a user may call or read, and nothing else.
 
 A new member is added here on purpose, or its name begins with an underscore. A class without a list fails.
 """
@@ -19,13 +19,10 @@ from tests.public_members import public_members
 
 PACKAGES = [
     "asyncgroup",
-    *(
-        f"asyncgroup.{room}"
-        for room in ("broker", "cluster", "config", "consumer", "errors", "producer", "spark")
-    ),
+    *(f"asyncgroup.{room}" for room in ("cluster", "config", "consumer", "errors", "producer", "spark")),
 ]
 ELSEWHERE = {"asyncgroup.group", "asyncgroup.offsets"}
-"""Packages with a list of their own, in tests/group; that of `asyncgroup.testing` is in tests/testing."""
+"""Packages with a list in tests/group. Those of `asyncgroup.broker` and `asyncgroup.testing` are in tests/broker, tests/testing."""
 
 MEMBERS: Final = {
     # clients
@@ -46,25 +43,6 @@ MEMBERS: Final = {
     "Record": "headers key leader_epoch offset partition time timestamp timestamp_type topic value",
     "RecordMetadata": "offset partition timestamp topic",
     "TopicPartition": "partition topic",
-    # the embedded broker
-    "EmbeddedCluster": "apply_retention bootstrap_servers commit compact coordinator create_partitions create_topic"
-    " delete_topic faults group groups history hold_followers leader move_coordinator move_leader move_transaction_coordinator"
-    " nodes on_unknown_topic partition produce records release_followers slow_node start_node stop_node topic topics"
-    " transaction_coordinator transactions truncate",
-    "Exchange": "answered_at api client_id duration errors line node_id request request_bytes response response_bytes time"
-    " version",
-    "Fault": "answer cancel delay disconnect drop error hits hold mutate observe optional release throttle wait_hit",
-    "Faults": "clear on strict unused",
-    "History": "bytes clear dropped of recording story wait_for",
-    "GroupView": "assignment coordinator generation group_id leader members offsets protocol state",
-    "ListenerSecurity": "cert_file client_ca_file key_file key_password max_reauth mechanisms protocol sasl users",
-    "MemberView": "assignment client_host client_id group_instance_id member_id topics",
-    "NodeView": "advertised_host delay host id port rack running",
-    "OffsetAndMetadata": "commit_timestamp expire_timestamp leader_epoch metadata offset topic_id",
-    "PartitionView": "high_watermark last_stable_offset leader leader_epoch log_end_offset log_start_offset partition replicas"
-    " topic",
-    "TopicView": "configs id name partitions",
-    "TransactionView": "partitions producer_epoch producer_id state timeout transactional_id",
     # Spark
     "BatchId": "ranges",
     "BridgeStatistics": "as_dict batches bytes commit_seconds failures fn_seconds frame_seconds interrupted last_batch"
@@ -88,10 +66,8 @@ ERROR_MEMBERS: Final = {
     "MarkDropped": "offset partition topic",
     "OffsetLookupError": "errors",
     "RecordTooLargeError": "limit offset size tp",
-    "Refused": "code",
     "RetriesExhausted": "tp tries",
     "TopicRecreatedError": "partition position topic",
-    "UnusedFaults": "faults",
 }
 """What errors have besides `retriable`; those without a line have nothing else."""
 
