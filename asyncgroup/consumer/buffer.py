@@ -291,7 +291,8 @@ class RecordBuffer:
         if self._on_skip is None or not self._has_known_end(batch):
             raise error
         self._drop_front(batch)
-        first = max(self._floor, batch.base_offset)
+        # a damaged message of magic 0 or 1 may be a compressed one, whose first offset is unknown, even if it looks like another
+        first = max(self._floor, batch.base_offset) if batch.magic >= 2 else self._floor
         self._floor = max(self._floor, batch.next_offset)
         text = f"partition {self._tp}: offsets {first} to {batch.last_offset} are skipped"
         self._on_skip(CorruptRecordsError(f"{text}: {error}"))

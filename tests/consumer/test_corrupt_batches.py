@@ -100,6 +100,17 @@ async def test_a_corrupt_old_message_is_skipped_and_a_compressed_one_if_the_next
         await anext(consumer)
 
 
+async def test_a_compressed_old_message_that_looks_uncompressed_is_reported_with_all_its_offsets() -> None:
+    consumer = make_consumer(config=SKIP)
+    reported: list[Exception] = []
+    partition_of(consumer).on_handled_error = reported.append
+    damaged = bytearray(legacy([1, 2, 3], compressed=True))
+    damaged[17] ^= 1  # the codec
+    feed(consumer, legacy([0]), bytes(damaged), batch(4), high_water_mark=8)
+    assert await read(consumer, 2) == [0, 4]
+    assert "offsets 1 to 3 are skipped" in str(reported[0])
+
+
 async def test_a_seek_into_a_corrupt_batch_reports_only_the_offsets_after_it() -> None:
     consumer = make_consumer(4, config=SKIP)
     reported: list[Exception] = []
