@@ -17,7 +17,9 @@ from asyncgroup.wire.loading import CLIENT_MODULES
 from asyncgroup.wire.messages import _HOMES
 
 PACKAGE = Path(asyncgroup.__file__).parent
-IMPORT = "from asyncgroup import ConsumerConfig, ConsumerGroup, Handler"
+README = PACKAGE.parent / "README.md"
+HEAVY = {"aiokafka", "anyio", "asyncio", "cramjam", "pyarrow", "ssl"}
+IMPORT = "from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Handler, Session"
 LOADED = {
     "asyncgroup",
     "asyncgroup.checks",
@@ -26,13 +28,53 @@ LOADED = {
     "asyncgroup.errors",
     "asyncgroup.escaping",
     "asyncgroup.group",
+    "asyncgroup.group.claim",
     "asyncgroup.group.consumer_group",
     "asyncgroup.group.handler",
+    "asyncgroup.group.session",
     "asyncgroup.lazy_names",
     "asyncgroup.model",
     "asyncgroup.topic_partition",
 }
 """All that the import loads. Another module here costs every program that imports asyncgroup: is it needed that early?"""
+
+IMPORT_WITH_RUN = IMPORT + ", run"
+"""The line of README's first program. Its `run` starts an event loop, so this loads asyncio too."""
+
+LOADED_WITH_RUN = LOADED | {"asyncgroup.group.program", "asyncgroup.lifecycle", "asyncgroup.signals"}
+
+VALUES = {
+    "Record, Batch, TopicPartition": {
+        "asyncgroup.escaping",
+        "asyncgroup.model",
+        "asyncgroup.topic_partition",
+    },
+    "Health": {
+        "asyncgroup.escaping",
+        "asyncgroup.group",
+        "asyncgroup.group.health",
+        "asyncgroup.model",
+        "asyncgroup.topic_partition",
+    },
+    "Hook": {
+        "asyncgroup.error_codes",
+        "asyncgroup.errors",
+        "asyncgroup.escaping",
+        "asyncgroup.group",
+        "asyncgroup.group.hook",
+        "asyncgroup.hooks",
+        "asyncgroup.topic_partition",
+    },
+    "ClientConfig, ProducerConfig": {
+        "asyncgroup.checks",
+        "asyncgroup.config",
+        "asyncgroup.error_codes",
+        "asyncgroup.errors",
+        "asyncgroup.escaping",
+        "asyncgroup.topic_partition",
+    },
+}
+"""What values and descriptions load besides the package itself."""
 
 CREATE = f"{IMPORT}\ngroup = ConsumerGroup('127.0.0.1:1', 'g', ConsumerConfig(connect_timeout=0.2))"
 ENTER = f"""{CREATE}
@@ -57,6 +99,10 @@ def modules_after(code: str) -> set[str]:
     return set(json.loads(done.stdout))
 
 
+def ours(names: set[str]) -> set[str]:
+    return {name for name in names if name.split(".")[0] == "asyncgroup"}
+
+
 def message_modules(names: set[str]) -> set[str]:
     prefix = "asyncgroup.wire.messages."
     return {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
@@ -64,8 +110,27 @@ def message_modules(names: set[str]) -> set[str]:
 
 def test_importing_loads_only_what_the_names_need() -> None:
     loaded = modules_after(IMPORT)
-    assert {name for name in loaded if name.split(".")[0] == "asyncgroup"} == LOADED
-    assert not loaded & {"aiokafka", "anyio", "asyncio", "cramjam", "pyarrow", "ssl"}
+    assert ours(loaded) == LOADED
+    assert not loaded & HEAVY
+
+
+def test_the_first_program_of_the_readme_has_this_import() -> None:
+    found = re.search(r"^from asyncgroup import .*$", README.read_text(encoding="utf-8"), re.MULTILINE)
+    assert found
+    assert found[0] == IMPORT_WITH_RUN
+
+
+def test_importing_run_loads_little_besides_asyncio() -> None:
+    loaded = modules_after(IMPORT_WITH_RUN)
+    assert ours(loaded) == LOADED_WITH_RUN
+    assert not loaded & (HEAVY - {"anyio", "asyncio", "ssl"})
+
+
+@pytest.mark.parametrize("names", VALUES)
+def test_importing_a_value_loads_no_client(names: str) -> None:
+    loaded = modules_after(f"from asyncgroup import {names}")
+    assert ours(loaded) == {"asyncgroup", "asyncgroup.lazy_names", *VALUES[names]}
+    assert not loaded & HEAVY
 
 
 @pytest.mark.parametrize("name", ["Claim", "Cluster", "Consumer", "OffsetManager", "Producer", "Session"])
@@ -107,9 +172,10 @@ def seconds(code: str) -> tuple[float, float]:
     return usage.ru_utime + usage.ru_stime, time.perf_counter() - start
 
 
-def test_importing_takes_no_longer_than_importing_aiokafka() -> None:
+@pytest.mark.parametrize("line", [IMPORT, IMPORT_WITH_RUN])
+def test_importing_takes_no_longer_than_importing_aiokafka(line: str) -> None:
     """The best of several runs in turn, so that other load on the machine affects both alike."""
-    runs = [(seconds(IMPORT), seconds("import aiokafka")) for _ in range(7)]
+    runs = [(seconds(line), seconds("import aiokafka")) for _ in range(7)]
     for index, kind in enumerate(("CPU", "wall")):
         ours = min(mine[index] for mine, _ in runs)
         theirs = min(other[index] for _, other in runs)

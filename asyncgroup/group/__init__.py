@@ -7,10 +7,10 @@ Where to look, starting at the user's call:
   `health`, `hook`, and `assignors/`. Session and Claim show what a handler may call; their private `_state` is for the
   files of this room.
 - Member: `member` runs one session after another: `topics` resolves the subscription, a `membership` joins the group,
-  then `session_life` runs the session. The ClaimSource in `claim` makes the claims and is kept across sessions.
-- Session: `session_life` from top to bottom. The ClaimSet in `session` says what an assignment revokes and adds;
-  `handler_calls` runs the handler's methods and has the deadlines of the shutdown; heartbeats and the watches in
-  `topics` detect what ends the session.
+  then `session_life` runs the session. The ClaimSource in `claim_source` makes the claims and is kept across sessions.
+- Session: `session_life` from top to bottom. `session_state` says why a session ends, its ClaimSet what an assignment
+  revokes and adds; `handler_calls` runs the handler's methods and has the deadlines of the shutdown; heartbeats and the
+  watches in `topics` detect what ends the session.
 - Membership: the seam for group protocols. `classic_membership` is the classic one, eager, with `heartbeats` and
   `join_requests`.
 - Health: all of these write to the MemberHealth in `member_health`, which makes the value in `health` of it.

@@ -1,34 +1,26 @@
-"""Claim: one assigned partition, as an async iterator of its records; and ClaimSource, which makes the claims of a group.
+"""Claim: one assigned partition, as an async iterator of its records.
 
-`Claim` shows what a handler may call; `ClaimState`, its `_state`, is for the other files of this room.
+`Claim` shows what a handler may call; `ClaimState`, its `_state`, is for the other files of this room. Handlers import
+Claim for their annotations, so importing this file loads little: no asyncio, and nothing that fetches.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from functools import partial
-from itertools import count
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from asyncgroup.checks import check_metadata
-from asyncgroup.cluster import ClusterClient
-from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.broker_partitions import lanes_of
-from asyncgroup.consumer.fetch_session import FetchSession
-from asyncgroup.consumer.fetch_state import Budget
-from asyncgroup.consumer.fetcher import Fetcher
-from asyncgroup.consumer.interceptors import Interceptors
-from asyncgroup.consumer.list_offsets import StartOffset, resolve_start_offsets
-from asyncgroup.consumer.partition_consumer import Batches, PartitionConsumer, partition_of
-from asyncgroup.errors import BrokerError, ConfigError, SessionEnd
-from asyncgroup.group.topics import KnownTopics
+from asyncgroup.errors import ConfigError
 from asyncgroup.model import Batch, Record, TopicPartition
-from asyncgroup.offsets import GROUP_LANE, CommittedOffset, Committer, MemberIdentity, PartitionMarks
-from asyncgroup.offsets.committer import IsFinal
-from asyncgroup.offsets.fetch_offsets import fetch_offsets
 
-__all__ = ["Claim", "ClaimSource", "ClaimState", "StartOffsets", "connect_offsets"]
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from asyncgroup.consumer.list_offsets import StartOffset
+    from asyncgroup.consumer.partition_consumer import Batches, PartitionConsumer
+    from asyncgroup.errors import SessionEnd
+    from asyncgroup.offsets import PartitionMarks
+
+__all__ = ["Claim", "ClaimState"]
 
 
 class ClaimState:
@@ -37,12 +29,14 @@ class ClaimState:
     __slots__ = ("_ended", "cause", "consumer", "initial_metadata", "offsets")
 
     def __init__(self, consumer: PartitionConsumer, offsets: PartitionMarks) -> None:
+        from asyncio import Event
+
         self.consumer = consumer
         self.offsets = offsets
         self.initial_metadata = offsets.metadata
         self.cause: SessionEnd | None = None
         """Why the claim ended; None while it is live."""
-        self._ended = asyncio.Event()
+        self._ended = Event()
 
     @property
     def ended(self) -> bool:
@@ -55,6 +49,8 @@ class ClaimState:
 
     def end(self, cause: SessionEnd) -> None:
         """Stop iteration before the next record; a second call does nothing."""
+        from asyncgroup.consumer.partition_consumer import partition_of
+
         if self.cause is None:
             self.cause = cause
             self._ended.set()
@@ -210,128 +206,3 @@ class Claim:
         Raises ConfigError for any other value, and for a datetime without a time zone.
         """
         self._consumer.seek(offset)
-
-
-StartOffsets: TypeAlias = Mapping[TopicPartition, CommittedOffset]
-"""By partition: the offset at which its claim begins to read, and the metadata of the last commit."""
-
-_MEMBER_NUMBERS: Final = count(1)
-
-
-class ClaimSource:
-    """Makes the claims of one group object, and what they read and commit with. Outlives sessions.
-
-    What the user paused, the topics seen and the brokers' fetch sessions are kept from one session to the next: the
-    first request of the next session closes a broker's old fetch session.
-    """
-
-    def __init__(
-        self, cluster: ClusterClient, group_id: str, config: ConsumerConfig, interceptors: Interceptors
-    ) -> None:
-        self.cluster = cluster
-        self.group_id = group_id
-        self.config = config
-        self.paused: set[TopicPartition] = set()
-        """The partitions that the user paused, assigned or not."""
-        self.known_topics = KnownTopics()
-        self._interceptors = interceptors
-        self._fetch_sessions: dict[int, FetchSession] = {}  # by node id
-        # connections of its own, also among members that share a Cluster
-        self._lane_suffix = f"-group-{next(_MEMBER_NUMBERS)}"
-
-    @property
-    def lanes(self) -> Iterable[str]:
-        """The purposes of the connections that fetch."""
-        return lanes_of(self._lane_suffix)
-
-    def make_committer(
-        self,
-        identity: Callable[[], MemberIdentity],
-        on_lost: Callable[[BrokerError], None],
-        is_final: IsFinal,
-    ) -> Committer:
-        """Create the committer of a session."""
-        return Committer(
-            self.cluster,
-            self.group_id,
-            retry_max=self.config.commit_retry_max,
-            retention=self.config.offset_retention,
-            identity=identity,
-            on_lost=on_lost,
-            is_final=is_final,
-        )
-
-    def make_fetcher(self, spawn: Callable[..., None], on_error: Callable[[Exception], Any]) -> Fetcher:
-        """Create the fetcher of a session."""
-        return Fetcher(
-            self.cluster,
-            self.config,
-            spawn,
-            on_error,
-            lane_suffix=self._lane_suffix,
-            sessions=self._fetch_sessions,
-        )
-
-    async def find_start_offsets(self, partitions: Sequence[TopicPartition]) -> StartOffsets:
-        """Return where each claim begins: at its committed offset, or by `auto_offset_reset` if there is none.
-
-        A partition created while the group object was running begins at the log start, also with `error`, since none of
-        its records can have been consumed. Sends one OffsetFetch, and one ListOffsets per leader of partitions without
-        a committed offset. Raises BrokerError, TransportError, OffsetOutOfRangeError.
-        """
-        if not partitions:
-            return {}
-        # waits for open transactions that commit offsets of the group (KIP-447), as Kafka's consumers do
-        committed = await fetch_offsets(
-            self.cluster, self.group_id, partitions, lane=GROUP_LANE, require_stable=True
-        )
-        starts = await resolve_start_offsets(
-            self.cluster,
-            partitions,
-            {tp: at.offset for tp, at in committed.items()},
-            self.config,
-            earliest_for=[tp for tp in partitions if self.known_topics.was_added(tp)],
-            reader=f"group {self.group_id!r}",
-        )
-        return {tp: committed.get(tp) or CommittedOffset(offset) for tp, offset in starts.items()}
-
-    def make_claim(
-        self, committer: Committer, budget: Budget, tp: TopicPartition, start: CommittedOffset
-    ) -> Claim:
-        """Create a claim, paused if the user paused the partition. Nothing is fetched yet."""
-        consumer = PartitionConsumer(
-            tp,
-            start.offset,
-            self.config,
-            budget,
-            self.cluster.hooks,
-            self._interceptors,
-            start.leader_epoch,
-        )
-        if tp in self.paused:
-            consumer.pause()
-        marks = committer.manage(tp, *start)
-        connect_offsets(consumer, marks)
-        return Claim(ClaimState(consumer, marks))
-
-    def apply_pauses(self, claims: Iterable[Claim]) -> None:
-        """Pause or resume each claim as the user did."""
-        for claim in claims:
-            if claim.paused != (claim.tp in self.paused):
-                consumer = claim._state.consumer
-                (consumer.pause if claim.tp in self.paused else consumer.resume)()
-
-
-def connect_offsets(consumer: PartitionConsumer, offsets: PartitionMarks) -> None:
-    """Connect a consumer's callbacks to its marks: resets, truncation, skipped or corrupt records, the topic id.
-
-    The topic id is set before the first fetch, so that a recreation of the topic since the offset was committed is
-    noticed.
-    """
-    partition = partition_of(consumer)
-    partition.fetch_position.topic_id = offsets.topic_id
-    partition.fetch_position.on_topic_id = partial(offsets.bind_topic, position=lambda: partition.position)
-    partition.on_reset = offsets.rebase
-    partition.on_restart = partial(offsets.restart, position=lambda: partition.position)
-    partition.on_skipped_range = offsets.skip_range
-    partition.on_unreadable_batch = partial(offsets.hold_back, position=lambda: partition.position)

@@ -11,7 +11,7 @@ from asyncgroup.consumer.error_stream import ErrorReader, ErrorStream
 from asyncgroup.consumer.interceptors import Interceptor, Interceptors
 from asyncgroup.errors import ClosedError, TopicsChanged, UsageError
 from asyncgroup.group.assignors import Assignor
-from asyncgroup.group.claim import ClaimSource
+from asyncgroup.group.claim_source import ClaimSource
 from asyncgroup.group.classic_membership import ClassicMembership
 from asyncgroup.group.handler import Handler, HandlerLike, as_handler
 from asyncgroup.group.health import Health

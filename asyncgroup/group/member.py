@@ -22,7 +22,7 @@ from asyncgroup.errors import (
     TopicsChanged,
     TransportError,
 )
-from asyncgroup.group.claim import ClaimSource
+from asyncgroup.group.claim_source import ClaimSource
 from asyncgroup.group.handler import Handler
 from asyncgroup.group.handler_calls import MIN_RESERVE_SHARE, reserve_for
 from asyncgroup.group.health import Health

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from asyncgroup.errors import AsyncGroupError, SessionEnd
 from asyncgroup.group.heartbeats import HeartbeatResult
-from asyncgroup.group.session import ClaimChanges
+from asyncgroup.group.session_state import ClaimChanges
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import MemberIdentity
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from typing import TYPE_CHECKING
 
 from asyncgroup.errors import UsageError
-from asyncgroup.group.consumer_group import ConsumerGroup
-from asyncgroup.group.handler import HandlerLike
-from asyncgroup.group.topics import Topics
 from asyncgroup.lifecycle import wait_shielded
 from asyncgroup.signals import on_signals
+
+if TYPE_CHECKING:
+    from asyncgroup.group.consumer_group import ConsumerGroup
+    from asyncgroup.group.handler import HandlerLike
+    from asyncgroup.group.topics import Topics
 
 __all__ = ["run"]
 

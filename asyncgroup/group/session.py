@@ -1,224 +1,24 @@
 """Session: a handler's view of the membership, from `setup` to `cleanup`.
 
-`Session` shows what a handler may call; `SessionState`, its `_state`, is for the other files of this room. `ClaimSet`
-says what an assignment revokes and adds.
+`Session` shows what a handler may call; its `_state`, the SessionState in `session_state`, is for the other files of
+this room. Handlers import Session for their annotations, so importing this file loads little.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 from asyncgroup.checks import check_offset
-from asyncgroup.errors import (
-    AsyncGroupError,
-    ClosedError,
-    CommitFailedError,
-    ConfigError,
-    HandlerFailed,
-    MemberLost,
-    SessionEnd,
-    SessionFailed,
-    UsageError,
-)
-from asyncgroup.group.claim import Claim
-from asyncgroup.group.member_health import MemberHealth, ProblemSource
-from asyncgroup.lifecycle import add_note, describe_error
-from asyncgroup.model import Record, TopicPartition
-from asyncgroup.offsets import Committer, MemberIdentity
+from asyncgroup.errors import ClosedError, CommitFailedError, ConfigError, UsageError
+from asyncgroup.model import Record
 
-__all__ = ["ClaimChanges", "ClaimSet", "Session", "SessionState"]
+if TYPE_CHECKING:
+    from asyncgroup.errors import SessionEnd
+    from asyncgroup.group.claim import Claim
+    from asyncgroup.group.session_state import SessionState
+    from asyncgroup.model import TopicPartition
 
-_log = logging.getLogger("asyncgroup.group")
-
-
-class ClaimChanges(NamedTuple):
-    """The difference that an assignment makes, each sorted."""
-
-    revoked: list[TopicPartition]
-    """Owned partitions that are no longer assigned: their claims end."""
-    added: list[TopicPartition]
-    """Assigned partitions that were not owned: they need a claim."""
-
-
-class ClaimSet:
-    """The claims of a session by partition; claims in neither part of a change go on untouched.
-
-    An assigned partition is *starting* until its start offset is known and its claim is added. A revoked claim stays in
-    the set until `remove`: its marks can be committed while its handler drains.
-    """
-
-    def __init__(self) -> None:
-        self._claims: dict[tuple[str, int], Claim] = {}
-        self._starting: dict[TopicPartition, int] = {}  # with the `version` that added them
-        self.version = 0
-        """The number of assignments so far."""
-
-    def __repr__(self) -> str:
-        return f"<ClaimSet: {len(self._claims)} claims, {len(self._starting)} starting>"
-
-    def __iter__(self) -> Iterator[Claim]:
-        return iter(list(self._claims.values()))
-
-    def __len__(self) -> int:
-        return len(self._claims)
-
-    def get(self, tp: tuple[str, int]) -> Claim | None:
-        """Return the claim of a partition, or None."""
-        return self._claims.get(tp)
-
-    @property
-    def owned(self) -> list[TopicPartition]:
-        """The partitions that are claimed or starting, sorted: those that the member owns in the group."""
-        return sorted({*(claim.tp for claim in self), *self._starting})
-
-    def apply(self, assignment: Mapping[str, Sequence[int]]) -> ClaimChanges:
-        """Make this the assignment; return what it revokes and what it adds. An empty one revokes all (eager)."""
-        self.version += 1
-        wanted = {
-            TopicPartition(topic, number) for topic, numbers in assignment.items() for number in numbers
-        }
-        changes = ClaimChanges(
-            sorted(claim.tp for claim in self if claim.tp not in wanted),
-            sorted(tp for tp in wanted if tp not in self._claims and tp not in self._starting),
-        )
-        starting = {tp: version for tp, version in self._starting.items() if tp in wanted}
-        self._starting = starting | dict.fromkeys(changes.added, self.version)
-        return changes
-
-    def is_starting(self, tp: TopicPartition, version: int) -> bool:
-        """Whether a claim may be added whose start offset was requested under this `version`.
-
-        The partition has no claim, and was assigned all the time since then: else another member may have owned it and
-        committed a later offset.
-        """
-        return tp in self._starting and self._starting[tp] <= version
-
-    def add(self, claim: Claim) -> None:
-        """Add the claim of a partition that is starting."""
-        self._starting.pop(claim.tp, None)
-        self._claims[claim.tp] = claim
-
-    def remove(self, tp: TopicPartition) -> None:
-        """Remove a claim that has ended."""
-        self._claims.pop(tp, None)
-
-
-class SessionState:
-    """The state of a session: identity, assignment, claims, why it ends, and the exception for `consume()`."""
-
-    def __init__(
-        self,
-        group_id: str,
-        identity: MemberIdentity,
-        assignment: dict[str, list[int]],
-        offsets: Committer,
-        member_health: MemberHealth,
-        user_data: bytes | None = None,
-    ) -> None:
-        self._member_health = member_health
-        self.group_id = group_id
-        self.identity = identity
-        """The member that commits now; its generation changes if the session lasts over a rebalance."""
-        self.assignment = assignment
-        self.user_data = user_data
-        """The user data of the assignment, for assignors that send some; else None."""
-        self.claims = ClaimSet()
-        self.offsets = offsets
-        self.cause: SessionEnd | None = None
-        """Why the session ends; None while it is live."""
-        self.failure: BaseException | None = None
-        """The first failure, which `consume()` raises; None if there was none."""
-        self.failed_by_handler = False
-        """Whether it is the handler's exception."""
-        self.on_end: Callable[[SessionEnd], None] | None = None
-        self.accepts_marks = True
-        """Whether new marks can still be committed: False once the last commit has begun, and after a loss."""
-        self.is_over = False
-        """Whether the session has ended completely, so that nothing can be committed."""
-        self._ending = asyncio.Event()
-        self._lost = asyncio.Event()
-
-    @property
-    def partitions(self) -> list[TopicPartition]:
-        """All assigned partitions, sorted."""
-        return [TopicPartition(topic, p) for topic in sorted(self.assignment) for p in self.assignment[topic]]
-
-    @property
-    def ended(self) -> bool:
-        """Whether the session is ending or has ended."""
-        return self.cause is not None
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the membership was lost, so that nothing can be committed."""
-        return isinstance(self.cause, MemberLost)
-
-    async def wait_ended(self) -> None:
-        """Wait until the session begins to end."""
-        await self._ending.wait()
-
-    async def wait_lost(self) -> None:
-        """Wait until the membership is lost; forever if the session ends regularly."""
-        await self._lost.wait()
-
-    def end(self, cause: SessionEnd) -> None:
-        """Begin to end the session: the iterators of all claims stop before their next record.
-
-        The first cause is kept, except that a loss replaces it: nothing may be committed after a loss.
-        """
-        is_news = self.cause is None or (isinstance(cause, MemberLost) and not self.is_lost)
-        if is_news:
-            self.cause = cause
-            if isinstance(cause, MemberLost):
-                self.accepts_marks = False
-                self._lost.set()
-                reason = cause.__cause__
-                self.offsets.mark_lost(reason if isinstance(reason, AsyncGroupError) else cause)
-            for claim in self.claims:
-                claim._state.end(cause)
-            self._ending.set()
-        if self.on_end is not None:
-            self.on_end(cause)
-
-    def lose(self, text: str, error: AsyncGroupError | None, *, is_fatal: bool) -> None:
-        """End the session because the membership is lost; the caller gets an error that is fatal for the group object."""
-        if is_fatal and self.failure is None:
-            self.failure = error
-        if error is not None:
-            self._member_health.count_error(error)
-        self._end_because_of(error, MemberLost(text))
-
-    def fail(self, error: BaseException, what: str, *, by_handler: bool = True) -> None:
-        """End the session. The caller gets the first failure, with later ones as notes. Handler failures are logged."""
-        text = f"{what}: {describe_error(error)}"
-        is_first = self.failure is None
-        if self.failure is None:
-            self.failure, self.failed_by_handler = error, by_handler
-        else:
-            add_note(self.failure, f"at the same time: {text}")
-        if by_handler or not is_first:
-            _log.error("group %s: %s", self.group_id, text, exc_info=error)
-        if by_handler:
-            self._member_health.count_error(error, text)
-            if is_first:
-                self._member_health.report(ProblemSource.HANDLER, error, text)
-        else:
-            self._member_health.count_error(error)
-        kind = HandlerFailed if by_handler else SessionFailed
-        self._end_because_of(error, kind(text))
-
-    def _end_because_of(self, error: BaseException | None, cause: SessionEnd) -> None:
-        cause.__cause__ = error
-        self.end(cause)
-
-    def close(self) -> None:
-        """The session has ended completely: reject later commits and marks."""
-        self.is_over = True
-        for claim in self.claims:
-            self.offsets.drop(claim.tp)
+__all__ = ["Session"]
 
 
 class Session:

@@ -21,13 +21,14 @@ from collections.abc import Coroutine
 from typing import Any
 
 from asyncgroup.errors import AsyncGroupError, BrokerError, CommitFailedError, Rebalanced, SessionEnd
-from asyncgroup.group.claim import ClaimSource, StartOffsets
+from asyncgroup.group.claim_source import ClaimSource, StartOffsets
 from asyncgroup.group.handler import Handler
 from asyncgroup.group.handler_calls import EndLimits, HandlerCalls
 from asyncgroup.group.heartbeats import HEARTBEAT_RESULTS, HeartbeatResult
 from asyncgroup.group.member_health import HealthSnapshot, MemberHealth, MemberState, ProblemSource
 from asyncgroup.group.membership import JoinedGroup, Membership
-from asyncgroup.group.session import ClaimChanges, Session, SessionState
+from asyncgroup.group.session import Session
+from asyncgroup.group.session_state import ClaimChanges, SessionState
 from asyncgroup.group.topics import (
     ResolvedTopics,
     watch_missing,

@@ -8,7 +8,7 @@ from typing import Any
 
 from asyncgroup.errors import SessionEnd
 from asyncgroup.group.membership import Assignable, JoinedGroup
-from asyncgroup.group.session import ClaimChanges
+from asyncgroup.group.session_state import ClaimChanges
 from asyncgroup.offsets import MemberIdentity
 
 __all__ = ["ScriptedHeartbeats", "ScriptedMembership"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from asyncgroup.errors import Rebalanced
-from asyncgroup.group.session import ClaimChanges, ClaimSet
+from asyncgroup.group.session_state import ClaimChanges, ClaimSet
 from asyncgroup.model import TopicPartition
 from tests.group.parts import end_claim, make_session
 

@@ -14,7 +14,7 @@ import pytest_asyncio
 from asyncgroup import Claim, OffsetManager, Session
 from asyncgroup.consumer.fetch_session import INITIAL_EPOCH
 from asyncgroup.errors import GroupClosed, MemberLost, Rebalanced
-from asyncgroup.group.session import ClaimChanges
+from asyncgroup.group.session_state import ClaimChanges
 from asyncgroup.offsets import MemberIdentity
 from tests.group.parts import consumer_of, end_session
 from tests.group.scripted_membership import ScriptedMembership

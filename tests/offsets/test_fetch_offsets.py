@@ -14,7 +14,7 @@ from asyncgroup.errors import (
     MalformedResponse,
     UnsupportedVersionError,
 )
-from asyncgroup.group.claim import ClaimSource
+from asyncgroup.group.claim_source import ClaimSource
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import CommittedOffset
 from asyncgroup.offsets.fetch_offsets import fetch_offsets

@@ -15,7 +15,7 @@ from asyncgroup.consumer.fetch_scheduler import FetchScheduler
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.group import heartbeats
-from asyncgroup.group.claim import ClaimSource
+from asyncgroup.group.claim_source import ClaimSource
 from asyncgroup.group.classic_membership import ClassicMembership
 from asyncgroup.group.handler_calls import HandlerCalls, HandlerTasks
 from asyncgroup.group.heartbeats import HeartbeatResult
