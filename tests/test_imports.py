@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 import asyncgroup
+from asyncgroup.model import TopicPartition
+from asyncgroup.testing import KafkaServer
 from asyncgroup.wire.loading import CLIENT_MODULES
 from asyncgroup.wire.messages import _HOMES
 
@@ -90,6 +92,40 @@ async def main():
 
 asyncio.run(main())"""
 
+RECORD = """
+import asyncio, sys
+
+class Recorder:
+    def __init__(self):
+        self.on_loop = []
+
+    def find_spec(self, name, path=None, target=None):
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return None
+        self.on_loop.append(name)
+
+recorder = Recorder()
+sys.meta_path.insert(0, recorder)
+"""
+"""Keeps the names of the modules that are imported on a thread with a running event loop."""
+
+CONSUME = """
+class Consuming(Handler):
+    async def consume_claim(self, session, claim):
+        async for record in claim:
+            claim.mark(record)
+            await session.commit()
+            await group.aclose()
+
+async def main():
+    async with group:
+        await group.run("orders", Consuming())
+
+asyncio.run(main())
+"""
+
 
 def modules_after(code: str) -> set[str]:
     """Return the modules that a new process has loaded after running `code`."""
@@ -151,6 +187,25 @@ def test_entering_a_client_loads_what_its_traffic_needs() -> None:
     loaded = modules_after(ENTER)
     assert {"aiokafka", "asyncgroup.wire.compiled"} <= loaded
     assert message_modules(loaded) == set(CLIENT_MODULES)
+
+
+def test_entering_a_client_imports_nothing_on_the_loops_thread() -> None:
+    """Handlers of other groups may already run there."""
+    modules_after(f"{RECORD}{ENTER}\nassert not recorder.on_loop, recorder.on_loop")
+
+
+def test_a_first_session_imports_nothing_on_the_loops_thread() -> None:
+    with KafkaServer(topics={"orders": 1}) as kafka:
+        kafka.produce("orders", b"one")
+        config = "ConsumerConfig(auto_offset_reset='earliest')"
+        create = f"{IMPORT}\ngroup = ConsumerGroup({kafka.bootstrap_servers!r}, 'g', {config})"
+        modules_after(f"{RECORD}{create}{CONSUME}\nassert not recorder.on_loop, recorder.on_loop")
+        assert kafka.group("g").offsets[TopicPartition("orders", 0)].offset == 1
+
+
+def test_imports_on_the_loops_thread_are_recorded() -> None:
+    code = f"{RECORD}\nasync def main():\n    import asyncgroup.model\n\nasyncio.run(main())"
+    modules_after(f"{code}\nassert 'asyncgroup.model' in recorder.on_loop")
 
 
 def test_the_messages_of_clients_are_those_that_entering_loads() -> None:

@@ -1,12 +1,14 @@
 """ConsumerGroup: one member of a consumer group.
 
 Importing this module loads little, and creating a ConsumerGroup only checks its arguments: the engine (`group.py`) is
-imported on a thread when the group is entered, so that the event loop is not blocked for the time of the import.
+imported on a thread when the group is entered, so that the event loop is not blocked for the time of the import. What
+does that is imported by the constructor: entering imports nothing on the event loop's own thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from asyncgroup.checks import check_group_id, parse_servers
@@ -51,6 +53,7 @@ class ConsumerGroup:
         from asyncgroup.config import ConsumerConfig
         from asyncgroup.group.assignors import resolve_assignors
         from asyncgroup.hooks import Hooks
+        from asyncgroup.wire.loading import load_module
 
         self.group_id = check_group_id(group_id)
         self.config = ConsumerConfig.of(config)
@@ -68,6 +71,7 @@ class ConsumerGroup:
         self._hooks = hooks
         self._interceptors = tuple(interceptors)
         self._assignors = resolve_assignors(self.config.assignors)
+        self._load_engine = partial(load_module, "asyncgroup.group.group")
         self._created: GroupEngine | None = None
 
     @property
@@ -92,9 +96,7 @@ class ConsumerGroup:
         return self._engine.cluster
 
     async def __aenter__(self) -> Self:
-        from asyncgroup.wire.loading import load_module
-
-        await load_module("asyncgroup.group.group")
+        await self._load_engine()
         await self._engine.open()
         return self
 

@@ -1,7 +1,7 @@
 """Import what traffic needs before it begins: message classes and the compiled record code.
 
 They are imported on first use otherwise. That would block the event loop in the middle of traffic: aiokafka alone takes
-about a tenth of a second.
+about a tenth of a second. Importing this file loads little besides asyncio, for the same reason.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import asyncio
 import importlib
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, TypeVarTuple
 
-from asyncgroup.wire import messages
 from asyncgroup.wire.off_loop import is_virtual, run_off_loop
 
 __all__ = ["CLIENT_MODULES", "load_client", "load_compiled", "load_module"]
@@ -75,8 +75,12 @@ async def _call(load: Callable[[*Ts], object], *args: *Ts) -> None:
 
 
 def _import_client() -> None:
+    from asyncgroup.wire import messages
+
     messages.load(CLIENT_MODULES)
     _import_compiled()
+    with suppress(ImportError):  # anyio itself imports it at the first task group; the name is not public
+        importlib.import_module("anyio._backends._asyncio")
 
 
 def _import_compiled() -> None:

@@ -1,6 +1,7 @@
 """Run computations that would block the event loop for long on threads, above all decompression of large batches.
 
-A hundred kilobytes may expand to a hundred megabytes, and while the loop is blocked no heartbeat is sent or answered.
+While the loop is blocked no heartbeat is sent or answered. Importing this file loads little besides asyncio, as the
+import of the client itself runs on such a thread.
 """
 
 from __future__ import annotations
