@@ -5,7 +5,8 @@
   A test with `@pytest.mark.asyncio(loop_factories=["real", "virtual"])` runs on both loops.
 - Every async test that passes must have ended its tasks, and on the virtual loop its connections and listeners.
 - The fixtures of `tests/apache_kafka.py` provide a real Apache Kafka, those of `tests/shared_spark.py` a Spark session.
-- Tests marked `soak` are deselected unless `--soak` is given.
+- Tests marked `soak` are deselected unless `--soak` is given; `--full` draws all random cases (`tests/profiles.py`).
+- Tests that need a JVM have the marker `java`; worker processes share the tests (`tests/workers.py`).
 - Every skipped test is listed at the end with its reason.
 """
 
@@ -19,7 +20,6 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from hypothesis import settings
 
 from asyncgroup.testing import Network, VirtualTimeLoop, current_network
 from asyncgroup.testing.virtual.errors import describe_tasks
@@ -32,7 +32,16 @@ from tests.apache_kafka import (
     pytest_collection_finish,
 )
 from tests.interop.java_tools import java_tools
+from tests.profiles import choose_profile, current_profile
 from tests.shared_spark import spark, spark_gateway, spark_with_kafka
+from tests.workers import (
+    mark_java,
+    pytest_configure_node,
+    pytest_xdist_auto_num_workers,
+    pytest_xdist_make_scheduler,
+    share_groups,
+    sort_for_workers,
+)
 
 __all__ = [
     "apache_kafka",
@@ -42,6 +51,9 @@ __all__ = [
     "kafka_at_hand",
     "kafka_to_break",
     "pytest_collection_finish",
+    "pytest_configure_node",
+    "pytest_xdist_auto_num_workers",
+    "pytest_xdist_make_scheduler",
     "spark",
     "spark_gateway",
     "spark_with_kafka",
@@ -52,20 +64,19 @@ SCENARIOS = Path(__file__).parent / "scenario"
 VIRTUAL_TURNS = 20
 """Iterations of the virtual loop after a test, for tasks that it has cancelled or closed without waiting."""
 
-settings.register_profile("suite", deadline=None)
-settings.load_profile("suite")  # no deadline: a busy machine must not fail a test
-
-REAL_GRACE = 0.5
+REAL_GRACE = 5.0
 """The longest time in seconds that tasks of a finished test on a real loop may take to end."""
 
 _passed = pytest.StashKey[bool]()
 
 
-def pytest_configure() -> None:
-    """Restore Python's SIGINT handler if a shell runs the suite in the background.
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the profile, and restore Python's SIGINT handler if a shell runs the suite in the background.
 
     Such a shell makes its child processes ignore SIGINT; the programs that tests start would inherit that.
     """
+    is_full = config.getoption("--full") or config.getoption("--soak")
+    choose_profile("full" if is_full else current_profile())
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -96,6 +107,7 @@ async def network() -> Network:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Make `nothing_left` the first fixture of every async test, so that it ends after all other fixtures."""
+    mark_java(item)
     if not isinstance(item, pytest.Function) or not pytest_asyncio.is_async_test(item):
         return
     marker = item.get_closest_marker("asyncio")
@@ -144,10 +156,16 @@ def _fail_on_open_network(network: Network) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--soak", action="store_true", help="run the long soak tests as well")
+    parser.addoption(
+        "--soak", action="store_true", help="run the long soak tests as well, with all random cases"
+    )
+    parser.addoption("--full", action="store_true", help="draw all random cases, not a part of them")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        sort_for_workers(items)
+        share_groups(config, items)
     if config.getoption("--soak"):
         return
     soak, ordinary = [], []
@@ -156,6 +174,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if soak:
         config.hook.pytest_deselected(items=soak)
         items[:] = ordinary
+
+
+def pytest_report_header() -> str:
+    """Show the profile."""
+    return f"profile: {current_profile()}"
 
 
 # -- terminal summary ---------------------------------------------------------------------------------------------------

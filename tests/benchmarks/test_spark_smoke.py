@@ -177,6 +177,7 @@ async def test_a_failed_turn_is_reported_and_the_others_continue(dies: bool) -> 
     assert ("Spark ended" in " ".join(missing.values())) is dies
 
 
+@pytest.mark.java
 @pytest.mark.soak
 @pytest.mark.asyncio
 @pytest.mark.timeout(300)

@@ -32,6 +32,8 @@ def spark_demo(demo_directory: Path) -> Iterator[BackgroundCommand]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _spark_demo_beside(request: pytest.FixtureRequest) -> None:
+    if hasattr(request.config, "workerinput"):
+        return  # other workers run other tests meanwhile, and each of them would start a demonstration
     wanted = any("spark_demo" in getattr(item, "fixturenames", ()) for item in request.session.items)
     if wanted and find_java() is not None:  # without Java the test that needs it is skipped or fails
         request.getfixturevalue("spark_demo")

@@ -59,6 +59,7 @@ def test_the_demo_with_spark(spark_demo: BackgroundCommand, demo_directory: Path
     assert_results_are_kept(kept, result, "(19,822 departures)")
 
 
+@pytest.mark.java
 @pytest.mark.soak
 @pytest.mark.timeout(700)
 def test_the_demo_of_the_whole_year(tmp_path: Path) -> None:
@@ -73,6 +74,7 @@ def test_the_demo_of_the_whole_year(tmp_path: Path) -> None:
     assert_results_are_kept(kept, result, "(328,521 departures)")
 
 
+@pytest.mark.java
 @pytest.mark.soak
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(

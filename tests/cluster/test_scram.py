@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from asyncgroup.cluster.authentication import ScramClient
 from asyncgroup.wire.scram import HASHES, ScramError
+from tests.profiles import examples
 
 
 class Server:
@@ -74,7 +75,7 @@ names = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
     st.one_of(st.just(""), names),
     st.binary(min_size=1, max_size=40),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_any_name_and_password(mechanism: str, user: str, password: str, authzid: str, salt: bytes) -> None:
     server = Server(mechanism, password, salt=salt)
     client = ScramClient(mechanism, user, password, authzid)

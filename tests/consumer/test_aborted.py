@@ -23,6 +23,7 @@ from asyncgroup.wire.records import ControlType
 from tests.broker.batches import append, batch
 from tests.broker.transactional import Writer, transactional
 from tests.consumer.support import TP, make_consumer, pop
+from tests.profiles import examples
 
 LIMIT = 1 << 20
 ListedTransaction = m.FetchResponse.AbortedTransaction
@@ -119,7 +120,7 @@ def cycle(sizes: list[int]) -> Iterator[int]:
         yield from sizes
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(steps, st.lists(st.integers(1, 400), min_size=1, max_size=5), st.data())
 def test_exactly_the_committed_records_are_handed_out(made, sizes, data):
     model = Model(made)
@@ -136,7 +137,7 @@ def test_exactly_the_committed_records_are_handed_out(made, sizes, data):
     assert buffer.position == end
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(steps, st.data())
 def test_a_broker_lists_the_aborted_transactions_of_a_fetch(made, data):
     model = Model(made)
@@ -151,7 +152,7 @@ def test_a_broker_lists_the_aborted_transactions_of_a_fetch(made, data):
     assert listed == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(steps)
 def test_read_uncommitted_gets_all_records_but_no_markers(made):
     model = Model(made)

@@ -13,6 +13,7 @@ from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.model import Record
 from tests.consumer.support import TP, batch, corrupt, legacy, pop
+from tests.profiles import examples
 
 
 class Entry(NamedTuple):
@@ -167,7 +168,7 @@ class BufferAndLog(RuleBasedStateMachine):
 
 TestBufferAndLog = BufferAndLog.TestCase
 TestBufferAndLog.settings = settings(
-    max_examples=150, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(150), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 
@@ -281,7 +282,7 @@ def test_bytes_without_batches_are_an_error_after_the_good_batches() -> None:
 
 
 @given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=8), limit=st.integers(1, 2000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_pop_records_stops_at_max_bytes_by_whole_batches(sizes: list[int], limit: int) -> None:
     buffer, base, lengths = RecordBuffer(TP, 0, check_crcs=True), 0, []
     for size in sizes:

@@ -24,6 +24,7 @@ from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import decode, encode
 from asyncgroup.wire.protocol import API_BY_NAME
 from tests.consumer.support import batch, feed, make_consumer
+from tests.profiles import examples
 
 FETCH_VERSIONS = range(4, 19)
 IDS = {name: uuid.UUID(int=number + 1) for number, name in enumerate("abc")}
@@ -92,7 +93,7 @@ def said(*tps: TopicPartition) -> SessionRequest:
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9)), unique=True, max_size=12))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_a_request_contains_the_plan_in_every_version(version: int, names: list[tuple[str, int]]) -> None:
     tps = [TopicPartition(*name) for name in names]
     config = ConsumerConfig(fetch_min_bytes=3, fetch_max_bytes=9999)

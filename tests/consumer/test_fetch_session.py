@@ -23,6 +23,7 @@ from asyncgroup.consumer.fetch_session import (
 from asyncgroup.errors import ErrorCode, ProtocolError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
+from tests.profiles import examples
 
 CONFIG = ConsumerConfig()
 
@@ -213,7 +214,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS, slots=st.sampled_from([1, 10]))
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 def test_the_broker_reads_exactly_the_wanted_partitions(steps: list[Any], slots: int) -> None:
     """With partitions added, dropped and moved by seeks, and with requests and responses lost."""
     session, broker, age, unknown = FetchSession(1), Broker(slots), 0, 0

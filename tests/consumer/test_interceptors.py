@@ -14,6 +14,7 @@ from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.model import Record
 from asyncgroup.testing import VirtualTimeLoop
 from tests.consumer.support import batch, feed, make_consumer
+from tests.profiles import examples
 
 
 def record(offset: int = 0, value: bytes = b"v", partition: int = 3) -> Record:
@@ -77,7 +78,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(STEPS)
 def test_interceptors_are_called_once_for_each_record_handed_out(steps: list[tuple[str, int]]) -> None:
     """In sarama they are called twice for the record at which a partition stalls."""

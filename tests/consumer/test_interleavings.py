@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
 from asyncgroup.testing import run_virtual
 from tests.consumer.support import batch, feed, make_consumer
+from tests.profiles import examples
 
 STEPS = st.lists(
     st.one_of(
@@ -88,7 +89,7 @@ class World:
 
 
 @given(STEPS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_each_record_reaches_one_reader_once(steps: list[tuple[str, Any]]) -> None:
     async def story() -> None:
         world = World()

@@ -24,6 +24,7 @@ from asyncgroup.java import JavaNotFound, require_java
 from asyncgroup.model import TopicPartition
 from tests.group.java_plans import Case, JavaOracle, Plans, make_case, next_case, stored
 from tests.group.stickiness import loads, moved
+from tests.profiles import examples
 from tests.wire.kafka_files import kafka_jar
 
 PLAIN: list[RangeAssignor | RoundRobinAssignor] = [RangeAssignor(), RoundRobinAssignor()]
@@ -144,7 +145,7 @@ CASES = st.integers(0, 1 << 32).map(lambda seed: make_case(random.Random(seed)))
 
 @ALL
 @given(case=CASES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_every_partition_of_a_subscribed_topic_is_assigned_once(assignor: Assignor, case: Case) -> None:
     members = case.subscriptions()
     plan = assignor.assign(members, case.counts)
@@ -160,7 +161,7 @@ def test_every_partition_of_a_subscribed_topic_is_assigned_once(assignor: Assign
 
 @ALL
 @given(case=CASES, seed=st.integers())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_the_assignment_does_not_depend_on_the_input_order(assignor: Assignor, case: Case, seed: int) -> None:
     """sarama made up to 33 assignments for one input (reference: H4)."""
     members, rng = case.subscriptions(), random.Random(seed)
@@ -174,7 +175,7 @@ def test_the_assignment_does_not_depend_on_the_input_order(assignor: Assignor, c
 
 
 @given(case=CASES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_range_assigns_consecutive_partitions_of_nearly_equal_size(case: Case) -> None:
     members = case.subscriptions()
     plan = RangeAssignor().assign(members, case.counts)

@@ -18,13 +18,14 @@ from asyncgroup.testing.apache.jars import KAFKA_VERSION
 from tests.interop.parity.compare import differences
 from tests.interop.parity.scene import ranges_of, shared_ranges
 from tests.interop.random_programs import AnyVersions, Program
+from tests.profiles import thinned
 from tests.real.support import RunningKafka
 
 STEPS = 150
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", thinned(range(8)))
 async def test_both_answer_the_same(apache_kafka: RunningKafka, seed: int) -> None:
     await _compare(apache_kafka, seed)
 

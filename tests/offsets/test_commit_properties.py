@@ -19,6 +19,7 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import Committer
 from asyncgroup.testing import VirtualTimeLoop
 from tests.offsets.fakes import FakeCluster, answer_commit
+from tests.profiles import examples
 
 TPS = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)]
 Value = tuple[int, str, int]
@@ -128,7 +129,7 @@ async def live(steps: list[Any]) -> None:
     await world.committer.aclose()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(STEPS, max_size=30))
 def test_the_committer_and_the_coordinator_agree(steps: list[Any]) -> None:
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:

@@ -15,6 +15,7 @@ from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.batch import ProducerBatch, record_size
 from asyncgroup.wire.batch_view import BatchView
 from asyncgroup.wire.records import decode_batch
+from tests.profiles import examples
 
 TPS = [TopicPartition("t", number) for number in range(4)]
 LEADER = {tp: tp.partition % 2 for tp in TPS}
@@ -171,7 +172,9 @@ class AccumulatorMachine(RuleBasedStateMachine):
             assert model.done == [value for value in model.sent if value in set(model.done)]
 
 
-AccumulatorMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+AccumulatorMachine.TestCase.settings = settings(
+    max_examples=examples(60), stateful_step_count=40, deadline=None
+)
 TestAccumulator = AccumulatorMachine.TestCase
 
 

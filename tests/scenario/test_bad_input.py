@@ -198,7 +198,7 @@ async def test_bad_group_id(group_id):
         ({"group_instance_id": "desk 1"}, "group_instance_id='desk 1'"),
         ({"max_processing_time": 0}, "max_processing_time=0"),
     ],
-    ids=str,
+    ids=lambda value: re.sub(" at 0x[0-9a-f]+", "", str(value)),
 )
 async def test_invalid_settings(settings: dict[str, object], named: str):
     with pytest.raises(ConfigError, match=named):

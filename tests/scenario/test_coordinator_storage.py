@@ -8,6 +8,7 @@ import random
 
 import pytest
 
+from tests.profiles import thinned
 from tests.scenario.coordinator_checks import OFFSETS, check_acknowledged_offsets, offsets_partition_of
 from tests.scenario.support import now
 from tests.stories import failover
@@ -96,7 +97,7 @@ async def run_random(seed: int, steps: int) -> None:
         check_acknowledged_offsets(env)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", thinned(range(4)))
 async def test_random_faults(seed: int):
     await run_random(seed, 6)
 

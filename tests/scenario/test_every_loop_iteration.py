@@ -13,6 +13,7 @@ import pytest_asyncio
 from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Session, in_thread
 from asyncgroup.errors import UsageError
 from asyncgroup.group.threads import ThreadClaim
+from tests.profiles import thinned
 from tests.scenario.support import WorkHandler, running
 from tests.stories.virtual import VirtualEnvironment
 
@@ -102,7 +103,7 @@ def tasks() -> set[asyncio.Task[Any]]:
 async def test_cancelled(env: VirtualEnvironment, iterations: LoopIterations, how: str, times: int):
     """The cancellation is raised, the member has left, its work is committed, no task is left; the group is usable."""
     await env.produce(3, [0, 1])
-    for iteration in range(1, await iterations_until_committed(env, iterations), 2):
+    for iteration in thinned(range(1, await iterations_until_committed(env, iterations), 2)):
         handler, group_id = SlowFinally(env), f"g{iteration}"
         before = tasks()
         async with group_of(env, group_id) as group:
@@ -126,7 +127,7 @@ async def test_cancelled(env: VirtualEnvironment, iterations: LoopIterations, ho
 
 async def test_closed(env: VirtualEnvironment, iterations: LoopIterations):
     await env.produce(3, [0, 1])
-    for iteration in range(1, await iterations_until_committed(env, iterations), 2):
+    for iteration in thinned(range(1, await iterations_until_committed(env, iterations), 2)):
         handler, group_id = SlowFinally(env), f"g{iteration}"
         before = tasks()
         async with group_of(env, group_id) as group:
@@ -147,7 +148,7 @@ async def test_other_topics(env: VirtualEnvironment, iterations: LoopIterations)
     """The latest topics are used, at any point of the join or the session."""
     env.cluster.create_topic("others", 1)
     await env.produce(3, [0, 1])
-    for iteration in range(2, await iterations_until_committed(env, iterations), 2):
+    for iteration in thinned(range(2, await iterations_until_committed(env, iterations), 2)):
         handler, group_id = SlowFinally(env), f"g{iteration}"
         async with group_of(env, group_id) as group:
             task = asyncio.create_task(group.run("orders", handler))

@@ -24,6 +24,7 @@ from asyncgroup.broker.net.connection import ServerConnection
 from asyncgroup.errors import AsyncGroupError, MalformedResponse
 from asyncgroup.wire import messages as m
 from tests.memory import memory_under
+from tests.profiles import thinned
 
 pytestmark = [pytest.mark.asyncio]
 
@@ -79,7 +80,12 @@ def another_protocol(_frame: bytes, _rng: random.Random) -> bytes:
     return b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
 
 
-SEEDS = [1, 2, 3, 10, 32, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(100, 400))]
+SEEDS = [
+    10,
+    32,
+    *thinned([1, 2, 3]),
+    *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(100, 400)),
+]
 """10 and 32 are regression tests: a broker with a negative id was taken for an unknown bootstrap address."""
 
 KINDS: list[Corrupt] = [

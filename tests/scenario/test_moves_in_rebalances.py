@@ -13,6 +13,7 @@ import pytest
 
 from asyncgroup.broker import Fault
 from tests.broker.internals import log_of
+from tests.profiles import thinned
 from tests.scenario.coordinator_checks import (
     OFFSETS,
     check_acknowledged_offsets,
@@ -169,7 +170,7 @@ async def weather(seed: int, steps: int) -> None:
         check_shared(await env.settled(*members), len(members))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", thinned(range(4)))
 async def test_at_random_times(seed: int):
     await weather(seed, 6)
 

@@ -14,6 +14,7 @@ from asyncgroup import ConsumerConfig, ConsumerGroup, Record, TopicPartition
 from asyncgroup.cluster import client_of
 from asyncgroup.errors import CommitFailedError, Rebalanced
 from tests.group.parts import end_session
+from tests.profiles import thinned
 from tests.scenario.support import committed, orders
 from tests.stories.virtual import VirtualEnvironment
 
@@ -98,7 +99,7 @@ class HandledRecords:
 
 
 @pytest.mark.parametrize("is_slow", [False, True])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", thinned(range(4)))
 async def test_only_handled_records_are_committed(env: VirtualEnvironment, seed: int, is_slow: bool):
     for partition in range(4):
         await env.admin.produce(orders(partition), [b"v" * 50] * RECORDS, batch=7)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.profiles import thinned
 from tests.simulate.__main__ import main
 from tests.simulate.disk import tear
 from tests.simulate.mutations import MUTATIONS, find_mutation
@@ -27,7 +28,7 @@ from tests.simulate.run import Outcome, run_plan, run_seed
 from tests.simulate.shrink import shrink
 
 ROOT = Path(__file__).parents[2]
-CHUNK = 100
+CHUNK = 25
 SOAK_CHUNK = 1000
 
 FOUND_BUGS = {
@@ -38,6 +39,11 @@ FOUND_BUGS = {
     20125: "a program was stopped during a commit, which arrived after those of its successor: no bug",
 }
 """Seeds that reproduce earlier bugs with the current plans; `test_found_by_simulation` has separate tests for the bugs."""
+
+
+def free_processors() -> int:
+    """Return how many processes a test may start: the workers of pytest-xdist share the processors."""
+    return max((os.cpu_count() or 1) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")), 1)
 
 
 def check(seeds: Sequence[int], jobs: int = 1) -> Summary:
@@ -51,9 +57,9 @@ def check(seeds: Sequence[int], jobs: int = 1) -> Summary:
     return summary
 
 
-@pytest.mark.parametrize("first", range(0, 200, CHUNK))
+@pytest.mark.parametrize("first", thinned(range(0, 200, CHUNK), every=8))
 def test_seeds(first: int):
-    check(range(first, first + CHUNK), jobs=os.cpu_count() or 1)
+    check(range(first, first + CHUNK), jobs=free_processors())
 
 
 @pytest.mark.soak
@@ -131,7 +137,7 @@ its cancellation while its partition belongs to another member.
 """
 
 
-@pytest.mark.parametrize("mutation", QUICKLY_FOUND)
+@pytest.mark.parametrize("mutation", thinned(QUICKLY_FOUND))
 def test_mutations_are_detected(mutation: str):
     assert find_mutation(mutation, range(40)) is not None
 

@@ -16,6 +16,7 @@ from asyncgroup.model import Batch, Record, TopicPartition
 from asyncgroup.spark.arrow import MAX_ROWS, TARGET_BYTES, TARGET_ROWS, ArrowBatches
 from tests.consumer.support import TP, batch, legacy
 from tests.consumer.test_columnar import batches
+from tests.profiles import examples
 
 pa = pytest.importorskip("pyarrow")
 
@@ -58,7 +59,7 @@ def rebased(data: Sequence[bytes]) -> list[bytes]:
     return found
 
 
-@rules(max_examples=50)
+@rules(max_examples=examples(50))
 @given(
     data=st.lists(batches(), min_size=1, max_size=4),
     skip=st.integers(0, 10),
@@ -78,7 +79,7 @@ def test_a_fetched_batch_equals_the_simple_conversion(
     assert got.equals(row_by_row(records, include_headers=headers))
 
 
-@rules(max_examples=50)
+@rules(max_examples=examples(50))
 @given(
     st.lists(
         st.builds(

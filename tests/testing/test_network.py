@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from asyncgroup.testing import VirtualTransport, current_network
+from tests.profiles import examples
 from tests.testing.streams import HOST, BufferedReader, Reader, connected, port_of
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
@@ -554,7 +555,7 @@ async def test_a_reset_is_noticed_when_reading_resumes(network):
 
 # with a window of 1 byte and a latency of 1 s an example takes hours
 @pytest.mark.virtual(max_virtual_time=1e9)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     writes=st.lists(st.integers(0, 3000), max_size=12),
     window=st.integers(1, 2000),

@@ -20,6 +20,7 @@ def test_layout() -> None:
     assert digest == hashlib.sha1("changeit".encode("utf-16-be") + b"Mighty Aphrodite" + body).digest()
 
 
+@pytest.mark.java
 def test_java_reads_what_python_trusts(tmp_path: Path) -> None:
     keytool, authorities = shutil.which("keytool"), python_authorities()
     if keytool is None:

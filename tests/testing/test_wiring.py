@@ -145,6 +145,51 @@ async def test_stuck():
     await asyncio.Event().wait()
 """
 
+SHARED = """
+import os
+from pathlib import Path
+
+def note(name):
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "none")
+    with (Path(__file__).parents[2] / "workers.txt").open("a") as file:
+        file.write(f"{worker} {name}\\n")
+
+@pytest.fixture(scope="session")
+def spark():
+    note("spark")
+
+@pytest.fixture
+def noted():
+    note("test")
+"""
+
+WITH_SPARK = """
+def test_with_spark(spark, noted):
+    assert True
+
+def test_without_spark(noted):
+    assert True
+"""
+
+PROFILES = """
+from hypothesis import settings
+from tests.profiles import examples, thinned
+
+@pytest.mark.parametrize("seed", thinned(range(8)))
+def test_seed(seed):
+    assert True
+
+def test_examples():
+    given = settings(), settings(max_examples=examples(300)), settings(max_examples=examples(2))
+    print("examples:", *(each.max_examples for each in given), given[0].deadline)
+"""
+
+NOTHING = """
+@pytest.mark.parametrize("case", [])
+def test_of_nothing(case):
+    assert True
+"""
+
 MISSING = """
 pytest.importorskip("a_module_that_nobody_has", reason="nobody has this module")
 """
@@ -155,15 +200,22 @@ SUITE = {
     "tests/test_choice.py": CHOICE,
     "tests/test_missing.py": MISSING,
     "tests/scenario/test_stories.py": STORIES,
+    "tests/shared/conftest.py": SHARED,
+    "tests/shared/test_one.py": WITH_SPARK,
+    "tests/shared/test_other.py": WITH_SPARK,
     "misspelt/test_it.py": MISSPELT,
+    "tests/drawn/test_it.py": PROFILES,
+    "nothing/test_it.py": NOTHING,
 }
 
 
 class Outcome:
     """The output of a run of the small suite."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, notes: str) -> None:
         self.text = text
+        self.notes = [tuple(line.split()) for line in notes.splitlines()]
+        """The worker and what it ran, for each note of `SHARED`."""
         self._lines = re.findall(r"^(PASSED|FAILED|ERROR) \S+?::(\S+)", text, re.MULTILINE)
 
     def of(self, test: str) -> list[str]:
@@ -183,7 +235,9 @@ def run(tmp_path_factory: pytest.TempPathFactory):
     for name in (
         "conftest.py",
         "apache_kafka.py",
+        "profiles.py",
         "shared_spark.py",
+        "workers.py",
         "interop/java_tools.py",
         "real/support.py",
     ):
@@ -191,13 +245,20 @@ def run(tmp_path_factory: pytest.TempPathFactory):
         shutil.copy(ROOT / "tests" / name, home / "tests" / name)
     for name, text in SUITE.items():
         (home / name).write_text(HEAD + text)
+    notes = home / "workers.txt"
 
-    def run(*arguments: str) -> Outcome:
+    def run(*arguments: str, **environment: str) -> Outcome:
         command = [sys.executable, "-m", "pytest", "-rpfE", "-p", "no:cacheprovider", *arguments]
+        notes.write_text("")
         result = subprocess.run(
-            command, cwd=home, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+            command,
+            cwd=home,
+            env={"PYTHONPATH": str(ROOT), **environment},
+            capture_output=True,
+            text=True,
+            check=False,
         )
-        return Outcome(result.stdout + result.stderr)
+        return Outcome(result.stdout + result.stderr, notes.read_text())
 
     return run
 
@@ -269,10 +330,56 @@ def test_every_skip_is_listed_with_its_reason(outcome):
 
 def test_soak_tests_need_the_option(run, outcome):
     assert outcome.of("test_soak") == []
-    assert "1 deselected" in outcome.text
+    assert "1 deselected" in run("tests/test_choice.py").text
     asked = run("--soak", "-m", "soak", "tests/test_choice.py")
     assert asked.named("PASSED") == {"test_soak"}
 
 
 def test_an_unknown_marker_is_an_error(run):
     assert "'virtaul' not found in `markers`" in run("misspelt").text
+
+
+# -- workers and profiles ------------------------------------------------------------------------------------------------
+
+
+def test_workers_start_what_tests_share_once(run):
+    shared = run("-n", "2", "tests")
+    assert "2 workers [" in shared.text
+    assert {worker for worker, _ in shared.notes} <= {"gw0", "gw1"}
+    assert sorted(name for _, name in shared.notes) == ["spark", "test", "test", "test", "test"]
+    assert "profile: quick" in shared.text
+    assert "= 3 skipped =" in shared.text, "the process that shows the results lists what workers skip"
+
+
+def test_single_files_run_in_one_process(run):
+    alone = run("tests/shared/test_one.py")
+    assert alone.notes == [("none", "spark"), ("none", "test"), ("none", "test")]
+
+
+def test_tests_that_need_java_can_be_left_out(run):
+    rest = run("-m", "not java", "-n", "0", "tests/shared")
+    assert rest.notes == [("none", "test")] * 2
+    assert rest.named("PASSED") == {"test_without_spark"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "seeds", "drawn"),
+    [
+        ([], {}, {0, 4}, "16 50 2"),
+        (["--full"], {}, set(range(8)), "100 300 2"),
+        (["--soak"], {}, set(range(8)), "100 300 2"),
+        ([], {"ASYNCGROUP_TESTS": "full"}, set(range(8)), "100 300 2"),
+    ],
+)
+def test_profiles(run, arguments, environment, seeds, drawn):
+    outcome = run("-n", "0", "-s", *arguments, "tests/drawn", **environment)
+    assert outcome.named("PASSED") == {"test_examples", *(f"test_seed[{seed}]" for seed in seeds)}
+    assert f"examples: {drawn} None" in outcome.text
+
+
+def test_unknown_profiles_are_refused(run):
+    assert "ASYNCGROUP_TESTS=slow is not a profile: quick or full" in run(ASYNCGROUP_TESTS="slow").text
+
+
+def test_a_test_without_cases_is_an_error(run):
+    assert "Empty parameter set in 'test_of_nothing'" in run("nothing").text

@@ -25,10 +25,10 @@ NarrowedValues = Mapping[tuple[str, str], Values]
 """Strategies with fewer values than Kafka's type allows, by names of struct and field."""
 
 
-def few_examples(examples: int) -> settings:
-    """Return settings for a property that is checked for each message and version."""
+def few_examples(count: int) -> settings:
+    """Return settings for a property that is checked for each message and version, of which the quick profile has a part."""
     return settings(
-        max_examples=examples,
+        max_examples=count,
         deadline=None,
         database=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],

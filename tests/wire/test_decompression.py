@@ -17,6 +17,7 @@ from asyncgroup.wire.compressed_sizes import lz4_bound, zstd_bound
 from asyncgroup.wire.decompression import CODECS, decompress
 from asyncgroup.wire.records import BatchBuilder, decode_batch
 from tests.memory import MEGABYTE, memory_under
+from tests.profiles import examples
 from tests.wire.batches import with_valid_crc
 
 XERIAL_HEADER = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
@@ -84,7 +85,7 @@ def unpacked(codec: str, data: bytes, limit: int = MEGABYTE) -> bytes:
 
 @pytest.mark.parametrize("writer", WRITERS)
 @given(data=DATA)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @example(b"")
 @example(b"\x00" * 600_000)
 def test_data_is_restored_and_the_limit_is_exact(writer, data):
@@ -108,7 +109,7 @@ def test_headroom_bytes_come_first(codec):
 
 
 @given(data=DATA, flush=st.integers(50, 100_000))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_lz4_bound_and_zstd_bound_are_close_upper_bounds(data, flush):
     lz4 = streamed(cramjam.lz4.Compressor(), data, flush)
     assert len(data) <= lz4_bound(lz4) <= max(len(data), 1) * 255 + 65536
@@ -217,7 +218,7 @@ def test_a_record_count_larger_than_the_data():
 
 @pytest.mark.parametrize("writer", WRITERS)
 @given(data=st.data())
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_damaged_data_raises_only_corrupt_records_error(writer, data):
     codec, compress = WRITERS[writer]
     packed = compress(b"some data, some more data " * 30)

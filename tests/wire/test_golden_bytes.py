@@ -16,6 +16,7 @@ from asyncgroup.errors import DecodeError, UnsupportedVersionError
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import decode, decode_versioned, encode, encode_versioned, read_prefix
 from asyncgroup.wire.message import Message
+from tests.profiles import examples
 from tests.wire.strategies import ALL_VERSIONS, few_examples, random_messages
 from tests.wire.test_kio_oracle import UNKNOWN_TO_KIO
 
@@ -136,7 +137,7 @@ def test_bytes_match_kafkas(message, version, data):
 
 @pytest.mark.parametrize(("name", "version"), [pair for pair in ALL_VERSIONS if pair[0] in UNKNOWN_TO_KIO])
 def test_round_trip(name, version):
-    @few_examples(30)
+    @few_examples(examples(30))
     @given(random_messages(name, version))
     def check(message: Message) -> None:
         data = encode_versioned(message, version)

@@ -27,6 +27,7 @@ from asyncgroup.wire.protocol import (
     read_correlation_id,
 )
 from asyncgroup.wire.schema import message_spec
+from tests.profiles import thinned
 from tests.wire.kio_oracle import KNOWN_TO_BOTH, Oracle
 from tests.wire.strategies import few_examples
 
@@ -43,7 +44,7 @@ def kio_bytes(entity: object) -> bytes:
         return buffer.getvalue()
 
 
-@pytest.mark.parametrize(("name", "version"), REQUESTS)
+@pytest.mark.parametrize(("name", "version"), thinned(REQUESTS))
 def test_request_frames(name, version):
     header_class = Oracle(name, version).cls.__header_schema__
     message = getattr(m, name)()
@@ -69,7 +70,7 @@ def test_request_frames(name, version):
     check()
 
 
-@pytest.mark.parametrize(("name", "version"), RESPONSES)
+@pytest.mark.parametrize(("name", "version"), thinned(RESPONSES))
 def test_response_frames(name, version):
     header_class = Oracle(name, version).cls.__header_schema__
     message = getattr(m, name)()

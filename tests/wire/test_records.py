@@ -20,6 +20,7 @@ from asyncgroup.wire.batch_view import (
 )
 from asyncgroup.wire.records import CODECS, BatchBuilder, decode_batch
 from tests.memory import memory_under
+from tests.profiles import examples
 from tests.wire.batches import (
     ATTRIBUTES,
     COUNT,
@@ -259,7 +260,7 @@ class TestDamage:
         with pytest.raises(CorruptRecordsError, match="t-3 at offset 0: "):
             decoded(with_number(built(), ">h", ATTRIBUTES, codec))
 
-    @settings(max_examples=400)
+    @settings(max_examples=examples(400))
     @given(
         st.sampled_from(GOLDEN),
         st.lists(

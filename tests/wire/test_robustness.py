@@ -17,6 +17,7 @@ from asyncgroup.wire.message import Message
 from asyncgroup.wire.primitives import uvarint
 from asyncgroup.wire.schema import FieldSpec, MessageSpec, StructSpec, message_spec
 from tests.memory import memory_under
+from tests.profiles import thinned
 from tests.wire.strategies import ALL_VERSIONS, few_examples, random_messages
 
 HOSTILE = [
@@ -66,7 +67,7 @@ def test_full_message():
     assert (topic.topic, topic.partitions[0].partition) == ("name", 3)
 
 
-@pytest.mark.parametrize(("name", "version"), ALL_VERSIONS)
+@pytest.mark.parametrize(("name", "version"), thinned(ALL_VERSIONS))
 def test_random_bytes(name, version):
     @few_examples(6)
     @given(st.binary(max_size=120))
@@ -76,7 +77,7 @@ def test_random_bytes(name, version):
     check()
 
 
-@pytest.mark.parametrize(("name", "version"), ALL_VERSIONS)
+@pytest.mark.parametrize(("name", "version"), thinned(ALL_VERSIONS))
 def test_mutated_messages(name, version):
     changes = st.tuples(
         st.integers(0, 1 << 20),

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from asyncgroup.broker.groups.group import ClassicGroupState
 from asyncgroup.error_codes import ErrorCode
 from tests.broker.harness import GROUP, FakeTimers, Harness
+from tests.profiles import examples
 
 PROTOCOLS = [
     (("range", b"1"),),
@@ -220,6 +221,9 @@ class Groups(RuleBasedStateMachine):
 
 
 Groups.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(150),
+    stateful_step_count=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 TestGroups = Groups.TestCase

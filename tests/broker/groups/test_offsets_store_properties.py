@@ -16,6 +16,7 @@ from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.records import ControlType
 from tests.broker.harness import FakeTimers, OneLog
+from tests.profiles import examples
 
 GROUPS = ("g", "h")
 PARTITIONS = (TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0))
@@ -156,5 +157,5 @@ class Store(RuleBasedStateMachine):
                 assert set(state.unstable_partitions(group)) == pending
 
 
-Store.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+Store.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)
 TestStore = Store.TestCase

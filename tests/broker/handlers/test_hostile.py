@@ -23,6 +23,7 @@ from asyncgroup.wire.records import BatchBuilder
 from tests.broker.client import Client, Disconnected, connect, is_alive
 from tests.broker.internals import node_of
 from tests.memory import MEGABYTE, memory_under
+from tests.profiles import examples
 from tests.wire.batches import with_valid_crc
 from tests.wire.test_decompression import BOMBS
 from tests.wire.test_robustness import HOSTILE, full_message
@@ -216,7 +217,7 @@ def test_odd_values_do_not_cause_server_errors(key, caplog):
 
 
 @given(data=st.data())
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_mutated_requests_do_not_cause_server_errors(data):
     frames = []
     for _ in range(data.draw(st.integers(1, 6))):

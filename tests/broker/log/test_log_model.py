@@ -9,9 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from tests.broker.log_driver import Driver, FileLog, MemoryLog, operations
+from tests.profiles import examples
 
 
-@settings(deadline=None, max_examples=120, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=examples(120), suppress_health_check=list(HealthCheck))
 @given(st.lists(operations(), min_size=1, max_size=25), st.sampled_from([150, 400, 1 << 20]))
 def test_a_log_in_memory_matches_the_model(steps, segment_bytes):
     driver = Driver(MemoryLog(segment_bytes))
@@ -20,7 +21,7 @@ def test_a_log_in_memory_matches_the_model(steps, segment_bytes):
         driver.check()
 
 
-@settings(deadline=None, max_examples=120, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=examples(120), suppress_health_check=list(HealthCheck))
 @given(
     steps=st.lists(operations(), min_size=1, max_size=25), segment_bytes=st.sampled_from([150, 400, 1 << 20])
 )

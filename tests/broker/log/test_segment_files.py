@@ -18,8 +18,9 @@ from asyncgroup.broker.log.record_reader import read_records
 from asyncgroup.broker.log.recovery import recover
 from tests.broker.batches import append, batch, keyed, sequenced
 from tests.broker.transactional import Writer, transactional
+from tests.profiles import examples
 
-EXAMPLES = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+EXAMPLES = settings(deadline=None, max_examples=examples(60), suppress_health_check=list(HealthCheck))
 
 
 class LogDirectory:

@@ -15,6 +15,7 @@ from asyncgroup.wire import messages as m
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import append
 from tests.broker.internals import partition_in
+from tests.profiles import examples
 
 
 def a_batch(records: int, value: bytes = b"v") -> bytes:
@@ -27,7 +28,7 @@ def a_batch(records: int, value: bytes = b"v") -> bytes:
 @given(
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=12), cut=st.integers(0, 50), more=st.integers(0, 5)
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_truncated_log_equals_one_that_was_never_longer(sizes: list[int], cut: int, more: int) -> None:
     log, expected = PartitionLog("t", 0), PartitionLog("t", 0)
     log.start_epoch(0)

@@ -17,8 +17,9 @@ from asyncgroup.broker.metadata.metadata_log import MetadataLog, read_frames
 from asyncgroup.errors import ConfigError
 from tests.broker.batches import append, batch
 from tests.broker.internals import log_of
+from tests.profiles import examples
 
-EXAMPLES = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+EXAMPLES = settings(deadline=None, max_examples=examples(60), suppress_health_check=list(HealthCheck))
 
 
 def opened(directory: Path) -> MetadataLog:

@@ -16,6 +16,7 @@ from asyncgroup.wire import messages as m
 from asyncgroup.wire.protocol import APIS, decode_response, encode_request
 from tests.broker.client import VERSIONS, Disconnected, connect, is_alive
 from tests.broker.internals import node_of
+from tests.profiles import examples
 
 
 @pytest.mark.asyncio(loop_factories=["real", "virtual"])
@@ -237,7 +238,7 @@ def test_every_served_version_can_be_encoded():
 
 
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=5), st.sampled_from(sorted(handlers.HANDLERS)))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_random_bytes_do_not_affect_other_connections(frames, key):
     """Random bytes, also after a valid header, at worst close their own connection; the node keeps running."""
 

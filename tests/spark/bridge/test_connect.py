@@ -136,6 +136,7 @@ spark.stop()
 """
 
 
+@pytest.mark.java
 @pytest.mark.soak
 @pytest.mark.timeout(400)
 async def test_a_connect_server_of_this_process() -> None:

@@ -16,6 +16,7 @@ from asyncgroup.model import Batch, Record
 from asyncgroup.spark import BatchId, ForeachBatch
 from asyncgroup.spark.arrow import frame_schema
 from asyncgroup.spark.bridge.frames import create_frame, resize_batches
+from tests.profiles import examples
 from tests.spark.bridge.fakes import TOPIC
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def test_sparks_conversion_accepts_every_mix_of_headers(name: str, cores: int) -
     check([batch(0, 6_001, MIXES[name])], cores)
 
 
-@rules(max_examples=60, deadline=None)
+@rules(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 5_000), st.sampled_from(sorted(MIXES))), min_size=1, max_size=5),
     st.integers(1, 8),

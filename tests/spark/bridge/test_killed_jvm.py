@@ -43,6 +43,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.java
 @pytest.mark.soak
 @pytest.mark.timeout(400)
 def test_the_run_ends_at_once_with_spark_unavailable() -> None:

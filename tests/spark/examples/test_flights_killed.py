@@ -80,6 +80,7 @@ def results(spark: SparkSession, servers: str, output: Path) -> PipelineFigures:
     return figures(pipeline.delays(session), pipeline.streaks(session))
 
 
+@pytest.mark.java
 @pytest.mark.soak
 @pytest.mark.asyncio
 @pytest.mark.timeout(1_100)

@@ -109,6 +109,7 @@ def first_session_again(spark: SparkSession) -> Iterator[None]:
     spark.createDataFrame([], "nothing int")
 
 
+@pytest.mark.java
 @pytest.mark.soak
 @pytest.mark.asyncio
 @pytest.mark.timeout(480)

@@ -74,6 +74,7 @@ def wait_committed(server: KafkaServer) -> None:
     pytest.fail(f"not all is committed: {server.group('killed')}")
 
 
+@pytest.mark.java
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_a_member_is_killed_repeatedly(

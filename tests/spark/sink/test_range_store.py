@@ -16,6 +16,7 @@ from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.sink.range_files import STAGING, StorageError
 from asyncgroup.spark.sink.range_layout import RangeSlice, StoredRange, visible_slices
 from asyncgroup.spark.sink.range_store import Partitions, RangeStore, staged_name
+from tests.profiles import examples
 
 
 class KilledError(BaseException):
@@ -146,7 +147,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(actions)
 def test_a_kill_at_any_step_neither_duplicates_nor_loses_a_row(
     plan: list[tuple[str, tuple[int, int], int]],

@@ -8,10 +8,11 @@ from hypothesis import given, settings as rules, strategies as st
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.testing import VirtualTimeLoop
+from tests.profiles import examples
 from tests.spark.source.reading import TOPIC, by_partition, fill, part, worker
 
 
-@rules(max_examples=40)
+@rules(max_examples=examples(40))
 @given(data=st.data())
 def test_any_ranges_of_any_logs(data: st.DataObject) -> None:
     """With batches of all sizes, small fetches, and several ranges at once, some of the same partition."""

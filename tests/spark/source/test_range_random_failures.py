@@ -13,6 +13,7 @@ from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.testing import VirtualTimeLoop
 from tests.broker.internals import log_of
 from tests.broker.transactional import Writer
+from tests.profiles import thinned
 from tests.spark.source.reading import TOPIC, by_partition, fill, part, worker
 
 PARTITIONS = 5
@@ -134,7 +135,7 @@ def run(seed: int) -> None:
         loop.close()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", thinned(range(8)))
 def test_each_row_once(seed: int) -> None:
     run(seed)
 

@@ -153,6 +153,7 @@ def test_spark_is_asked_whether_it_has_discovered_the_source(
     register(spark)
 
 
+@pytest.mark.java
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(

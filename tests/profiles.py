@@ -1,0 +1,57 @@
+"""The profiles of the test suite: how many random cases a run has.
+
+- `quick`, the default: a part of the random cases.
+- `full`, with `pytest --full` or `ASYNCGROUP_TESTS=full`: all of them. `.ci/run` uses it.
+
+Thinned are examples of Hypothesis, seeds, and sweeps (random bytes for every message in every version, a cancellation at
+every iteration of the loop, mutations of the simulation). Written stories and tables of cases always run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Final, Literal, TypeAlias, TypeVar
+
+from hypothesis import settings
+
+__all__ = ["Profile", "choose_profile", "current_profile", "examples", "thinned"]
+
+Profile: TypeAlias = Literal["quick", "full"]
+
+PROFILES: Final[tuple[Profile, ...]] = ("quick", "full")
+VARIABLE: Final = "ASYNCGROUP_TESTS"
+"""The environment variable, so that worker processes and decorators in test modules see the same profile."""
+
+QUICK_SHARE: Final = 6
+"""The quick profile draws one of this many examples."""
+
+T = TypeVar("T")
+
+
+def current_profile() -> Profile:
+    """Return the profile of this run."""
+    name = os.environ.get(VARIABLE) or "quick"
+    for profile in PROFILES:
+        if name == profile:
+            return profile
+    raise ValueError(f"{VARIABLE}={name} is not a profile: {' or '.join(PROFILES)}")
+
+
+def choose_profile(profile: Profile) -> None:
+    """Set the profile of this process and of those it starts; call it before test modules are imported."""
+    os.environ[VARIABLE] = profile
+    # no deadline: a busy machine must not fail a test
+    settings.register_profile("quick", deadline=None, max_examples=examples(100))
+    settings.register_profile("full", deadline=None)
+    settings.load_profile(profile)
+
+
+def examples(full: int) -> int:
+    """Return how many Hypothesis examples to draw where the full profile draws `full`."""
+    return full if current_profile() == "full" else max(full // QUICK_SHARE, min(full, 2))
+
+
+def thinned(cases: Iterable[T], every: int = 4) -> list[T]:
+    """Return the cases of a random family or a sweep: all in the full profile, in the quick one each `every`-th."""
+    return list(cases)[:: 1 if current_profile() == "full" else every]

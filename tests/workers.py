@@ -1,0 +1,151 @@
+"""How tests are marked and distributed to worker processes (pytest-xdist); `tests/conftest.py` imports the hooks.
+
+- Each test that needs a JVM has the marker `java`: by its fixtures, or because its module sets the marker.
+- A JVM that many tests share starts in one worker only: these tests are one group. All other tests of a file stay
+  together, so that fixtures of modules are made once.
+- The longest groups come first, so that the workers end at about the same time.
+- A run of single files or tests has no workers: they would take longer to start than they save.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from xdist.scheduler import LoadScopeScheduling
+
+__all__ = [
+    "WORKERS",
+    "mark_java",
+    "pytest_configure_node",
+    "pytest_xdist_auto_num_workers",
+    "pytest_xdist_make_scheduler",
+    "share_groups",
+    "sort_for_workers",
+]
+
+WORKERS: Final = 4
+"""The largest number of workers that `-n auto` starts: there are few groups that take long."""
+
+GROUPS: Final = {
+    "apache_kafka_3": "kafka_3",
+    "spark": "spark",
+    "spark_gateway": "spark",
+    "spark_with_kafka": "spark",
+    "apache_kafka": "kafka",
+    "kafka_to_break": "kafka",
+    "kafka_39": "kafka_39",
+    "java_tools": "java_tools",
+}
+"""The group of a test by its fixtures that start a JVM, in the order in which the groups start; the first fixture counts.
+
+There are several groups so that the workers are busy for about the same time. The price is a second node of Kafka: the
+groups `kafka_3` (with `interop/test_parity.py`, which needs one process) and `spark` have tests with `apache_kafka`, too.
+"""
+
+NEED_JAVA: Final = GROUPS.keys() | {"java", "kafka_at_hand", "spark_demo"}
+
+LONG: Final = ("interop", "benchmarks", "cli", "real", "scenario", "testing", "broker", "spark")
+"""Directories whose files take longest."""
+
+
+_directory = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
+
+
+def mark_java(item: pytest.Item) -> None:
+    """Add the marker `java` and the group to a test whose fixtures start a JVM."""
+    asked: Sequence[str] = getattr(item, "fixturenames", ())
+    if not NEED_JAVA.isdisjoint(asked):
+        item.add_marker("java")
+    if item.get_closest_marker("xdist_group") is None:
+        group = next((group for fixture, group in GROUPS.items() if fixture in asked), None)
+        if group is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
+def sort_for_workers(items: list[pytest.Item]) -> None:
+    """Sort the tests of a worker in the order in which their groups are to start."""
+    groups = list(dict.fromkeys(GROUPS.values()))
+
+    def rank(item: pytest.Item) -> int:
+        marker = item.get_closest_marker("xdist_group")
+        if marker is not None and marker.args[0] in groups:
+            return groups.index(marker.args[0])
+        if item.get_closest_marker("java") is not None:
+            return len(groups)
+        directory = item.nodeid.partition("/")[2].partition("/")[0]
+        return len(groups) + 1 + (LONG.index(directory) if directory in LONG else len(LONG))
+
+    items.sort(key=rank)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return the number of workers for `-n auto`, which is the default: 0 runs the tests in this process."""
+    chosen: list[str] = config.getoption("file_or_dir")
+    only_files = bool(chosen) and all("::" in each or each.endswith(".py") for each in chosen)
+    is_watched = config.getoption("capture") == "no" or config.getoption("trace")
+    # soak tests start processes of their own, and some measure times
+    if only_files or is_watched or config.getoption("soak"):
+        return 0
+    count = min(os.cpu_count() or 1, WORKERS)
+    return count if count > 1 else 0
+
+
+# The nodes of a run agree on the groups by a file: xdist itself would append them to the names of tests, which pytest 9.2
+# no longer allows.
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker where to write the groups."""
+    node.workerinput["groups"] = str(_groups_file(node.config))
+
+
+def share_groups(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+    """Write the groups of a worker's tests for the scheduler; all workers write the same."""
+    markers = {item.nodeid: item.get_closest_marker("xdist_group") for item in items}
+    groups = {name: marker.args[0] for name, marker in markers.items() if marker is not None}
+    worker: dict[str, str] = config.workerinput  # type: ignore[attr-defined]
+    path = Path(worker["groups"])
+    own = path.with_name(worker["workerid"])
+    own.write_text(json.dumps(groups))
+    own.replace(path)
+
+
+def _groups_file(config: pytest.Config) -> Path:
+    if _directory not in config.stash:
+        config.stash[_directory] = tempfile.TemporaryDirectory(prefix="pytest-groups-")
+        config.add_cleanup(config.stash[_directory].cleanup)
+    return Path(config.stash[_directory].name) / "groups.json"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
+    """Return a scheduler for groups and files, in the order of `sort_for_workers`, for `--dist loadscope`."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    if config.getoption("dist") != "loadscope":
+        return None
+
+    class GroupsAndFiles(LoadScopeScheduling):
+        """The tests of a group go to one worker, and so do all others of a file."""
+
+        @functools.cached_property
+        def _groups(self) -> dict[str, str]:
+            groups: dict[str, str] = json.loads(_groups_file(config).read_text())
+            return groups
+
+        def _split_scope(self, nodeid: str) -> str:
+            return self._groups.get(nodeid) or nodeid.partition("::")[0]
+
+    config.option.loadscopereorder = False
+    return GroupsAndFiles(config, log)
