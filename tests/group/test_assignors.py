@@ -99,13 +99,15 @@ def java() -> Iterable[JavaOracle]:
 
 def test_fresh_assignments_of_java(java: JavaOracle) -> None:
     """The same comparison with other random groups."""
-    rng = random.Random(20130101)
+    rng, sticky = random.Random(20130101), 0
     for _ in range(400):
         case = make_case(rng)
         plans = java.plans(case)
         check_plain(case, plans)
         if "sticky" in plans:
+            sticky += 1
             check_sticky(case, plans)
+    assert sticky > 200
 
 
 @pytest.mark.parametrize("history", ["java", "ours"])
@@ -129,13 +131,15 @@ def test_sticky_sequences_against_java(java: JavaOracle, history: str) -> None:
 
 def test_user_data_of_java_is_decoded(java: JavaOracle) -> None:
     """The reverse, Java decoding ours, is covered by the sequences."""
-    rng = random.Random(4)
+    rng, compared = random.Random(4), 0
     for _ in range(20):
         case = make_case(rng)
         plan = java.plans(case).get("sticky", {})
         for member, partitions in plan.items():
             claim = decode_member_data(java.user_data[member])
             assert (sorted(claim.partitions), claim.generation) == (partitions, 7)
+            compared += 1
+    assert compared >= 20
 
 
 # -- properties ---------------------------------------------------------------------------------------------------------
@@ -193,7 +197,9 @@ def test_range_assigns_consecutive_partitions_of_nearly_equal_size(case: Case) -
 def test_range_co_partitions_topics_of_equal_counts(count: int, topics: set[str], size: int) -> None:
     """Partitions with the same number go to the same member, so that the topics can be joined."""
     members = [MemberSubscription(f"m{number}", tuple(topics)) for number in range(size)]
-    for partitions in RangeAssignor().assign(members, dict.fromkeys(topics, count)).values():
+    plan = RangeAssignor().assign(members, dict.fromkeys(topics, count))
+    assert len(plan) == size
+    for partitions in plan.values():
         numbers = [{tp.partition for tp in partitions if tp.topic == topic} for topic in topics]
         assert all(each == numbers[0] for each in numbers)
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import pytest
 import pytest_asyncio
 
+from tests.peers import import_peer
 from tests.real.concurrent_stories import ConcurrentStories, selected
 from tests.real.support import RunningKafka
 from tests.stories.members import Member
@@ -85,9 +86,9 @@ class KafkaPython:
 
 
 def kafka_python() -> Any:
-    """Import the package, which emits warnings."""
-    pytest.importorskip("kafka.coordinator.assignors.sticky.sticky_assignor")
-    return pytest.importorskip("kafka")
+    """Import the package, in a release that has the sticky assignor."""
+    import_peer("kafka.coordinator.assignors.sticky.sticky_assignor")
+    return import_peer("kafka")
 
 
 class Confluent:

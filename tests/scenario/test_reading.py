@@ -138,7 +138,7 @@ async def test_pauses_survive_a_rebalance(env: VirtualEnvironment):
         await handler.until("assigned [0, 1, 2, 3]", 2)
         await env.produce(3, range(4))
         await asyncio.sleep(10.0)
-        assert all(claim.paused for claim in group.session.claims)
+        assert [claim.paused for claim in group.session.claims] == [True] * 4
         assert not any(call.startswith("record") for call in handler.calls)
         group.resume_all()
         await handler.until("done 3@2")

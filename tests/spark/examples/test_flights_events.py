@@ -57,6 +57,7 @@ def rows(*values: bytes | None) -> list[dict[str, Any]]:
 
 def test_flights_equal_the_json() -> None:
     flights = list(itertools.islice(read_flights(find_data()), 2_000))
+    assert len(flights) == 2_000
     for flight, row in zip(flights, rows(*(flight.value for flight in flights)), strict=True):
         value = json.loads(flight.value)
         scheduled = row.pop("scheduled")
