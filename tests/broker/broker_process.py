@@ -52,7 +52,7 @@ class BrokerProcess:
     def _end(self, code: int) -> None:
         assert self._process.stdout is not None
         self._process.stdout.close()
-        assert self._process.wait(20) == code
+        assert self._process.wait(60) == code
 
     def _tear(self, rng: random.Random) -> None:
         for number in range(PARTITIONS):

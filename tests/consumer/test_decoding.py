@@ -73,7 +73,10 @@ async def offsets(consumer: PartitionConsumer, count: int, *, by_batches: bool) 
 async def test_a_huge_compressed_value_does_not_stop_the_loop(
     codec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only copying the value holds the interpreter lock, for some hundredths of a second."""
+    """Only copying the value holds the interpreter lock, for some hundredths of a second.
+
+    The limit of one second grows with the time that decoding takes on a busy machine.
+    """
     consumer, gaps, threads = make_consumer(), [], set[threading.Thread]()
 
     def decoded(*args: object) -> object:
@@ -92,13 +95,15 @@ async def test_a_huge_compressed_value_does_not_stop_the_loop(
 
     beating = asyncio.create_task(beat())
     await asyncio.sleep(0.01)
+    began = time.perf_counter()
     record = await anext(consumer)
+    taken = time.perf_counter() - began
     beating.cancel()
     assert record.value is not None
     assert len(record.value) == 90 << 20
     assert threads
     assert threading.current_thread() not in threads
-    assert max(gaps) < 1.0
+    assert max(gaps) < max(1.0, taken / 2)
 
 
 @virtually

@@ -49,6 +49,19 @@ sys.exit(run(group, "greetings", work))
 """
 
 
+WATCHED = WORK.replace(
+    "    async for record in claim:\n",
+    """\
+    async def watch():
+        await session.wait_ended()
+        print("ending", flush=True)
+    watching = asyncio.create_task(watch())
+    async for record in claim:
+""",
+)
+"""The same; it also prints when the session begins to end."""
+
+
 class Program:
     """A running Python program."""
 
@@ -128,11 +141,11 @@ async def test_a_signal_closes_the_group_and_sets_the_exit_code(number: signal.S
 async def test_a_second_signal_cancels_the_handlers(prelude: str) -> None:
     """The member still leaves; the interrupted record is not committed."""
     async with greetings() as cluster:
-        code = prelude + WORK.format(body="asyncio.sleep(3600)", servers=cluster.bootstrap_servers)
+        code = prelude + WATCHED.format(body="asyncio.sleep(3600)", servers=cluster.bootstrap_servers)
         async with program(code) as worker:
             assert await worker.line() == "begin"
             worker.signal(signal.SIGTERM)
-            await asyncio.sleep(0.5)
+            assert await worker.line() == "ending"
             worker.signal(signal.SIGINT)
             assert await worker.end() == (128 + signal.SIGTERM, "cancelled\n", "")
         assert committed(cluster) == {}
@@ -142,12 +155,12 @@ async def test_a_second_signal_cancels_the_handlers(prelude: str) -> None:
 async def test_a_third_signal_has_its_usual_effect() -> None:
     async with greetings() as cluster:
         body = "asyncio.to_thread(__import__('time').sleep, 3600)"
-        code = WORK.format(body=body, servers=cluster.bootstrap_servers)
+        code = WATCHED.format(body=body, servers=cluster.bootstrap_servers)
         code = code.replace("            raise\n", "            await asyncio.sleep(3600)\n")
         async with program(code) as worker:
             assert await worker.line() == "begin"
             worker.signal(signal.SIGTERM)
-            await asyncio.sleep(0.5)
+            assert await worker.line() == "ending"
             worker.signal(signal.SIGTERM)
             assert await worker.line() == "cancelled"
             worker.signal(signal.SIGTERM)
@@ -157,7 +170,10 @@ async def test_a_third_signal_has_its_usual_effect() -> None:
 async def test_a_signal_while_no_broker_responds() -> None:
     """Before the group is open, a signal ends the program at once."""
 
+    connected = asyncio.Event()
+
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.set()
         await reader.read()
         writer.close()
         await writer.wait_closed()
@@ -167,7 +183,8 @@ async def test_a_signal_while_no_broker_responds() -> None:
     code = WORK.format(body="asyncio.sleep(0)", servers=f"{host}:{port}")
     async with server, program(code.replace("sys.exit", "print('go', flush=True); sys.exit")) as worker:
         assert await worker.line() == "go"
-        await asyncio.sleep(0.5)
+        async with asyncio.timeout(LIMIT):
+            await connected.wait()
         worker.signal(signal.SIGINT)
         assert await worker.end() == (128 + signal.SIGINT, "", "")
 

@@ -118,8 +118,8 @@ async def test_members_learn_of_a_rebalance_at_the_same_time(env: RealEnvironmen
 
     ann, bob = RevokedHandler("ann"), RevokedHandler("bob")
     async with (
-        new_group(env, "ann", heartbeat_interval=1.0, session_timeout=6.0) as first,
-        new_group(env, "bob", heartbeat_interval=1.0, session_timeout=6.0) as second,
+        new_group(env, "ann", heartbeat_interval=3.0, session_timeout=18.0) as first,
+        new_group(env, "bob", heartbeat_interval=3.0, session_timeout=18.0) as second,
         running(first.run(env.topic, ann)),
     ):
         await ann.until("claim 3@0")
@@ -127,8 +127,8 @@ async def test_members_learn_of_a_rebalance_at_the_same_time(env: RealEnvironmen
             await bob.until("claim 3@0")
             await ann.until("assigned [0, 1]")
             revoked_at.clear()
-            await asyncio.sleep(0.4)
+            await asyncio.sleep(1.2)
             carol = await env.member("carol")
             await env.bell.until(lambda: len(revoked_at) == 2, "both learned of it", env.limit)
-            assert abs(revoked_at["ann"] - revoked_at["bob"]) < 0.3
+            assert abs(revoked_at["ann"] - revoked_at["bob"]) < 1.0
             await carol.leave()

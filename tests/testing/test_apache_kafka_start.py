@@ -30,7 +30,7 @@ class FakeCluster:
         self.events.append("start")
         self.starting.set()
         if self.wait_until_abandoned:
-            assert abandoned.wait(20)
+            assert abandoned.wait(60)
             raise KafkaStartError("abandoned")
         if self.outcomes and (outcome := self.outcomes.pop(0)) is not None:
             raise outcome

@@ -54,7 +54,7 @@ def serve() -> Iterator[Serve]:
 
     yield start
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     listener.close()
 
 
@@ -97,7 +97,7 @@ def test_another_protocol_on_the_port() -> None:
         other_server.start()
         with pytest.raises(ValueError, match="not the response of a Kafka broker"):
             probe(*listener.getsockname())
-        other_server.join(20)
+        other_server.join(60)
 
 
 def test_no_listener_on_the_port() -> None:

@@ -67,16 +67,19 @@ def test_nodes_leaders_and_topics() -> None:
 
 
 def test_it_starts_and_stops_quickly() -> None:
+    """It waits for nothing: on a busy machine only its use of the processor is limited as on an idle one."""
     with KafkaServer():  # imports on first use do not count
         pass
-    best = 1.0
+    best = used = 10.0
     for _ in range(20):
         if best < 0.05:
             break
-        begun = time.perf_counter()
+        begun, used_before = time.perf_counter(), time.process_time()
         with KafkaServer(nodes=3) as kafka:
             best = min(best, time.perf_counter() - begun)
-    assert best < 0.05
+            used = min(used, time.process_time() - used_before)
+    assert used < 0.05
+    assert best < 1.0
     assert not any(thread.name == "kafka-server" for thread in threading.enumerate())
     with pytest.raises(ClosedError):
         _ = kafka.bootstrap_servers
@@ -214,7 +217,7 @@ def test_a_pending_call_fails_when_the_server_stops() -> None:
     with ThreadPoolExecutor() as threads:
         with KafkaServer() as kafka:
             call = threads.submit(kafka.call, never_ends)
-            assert waits.wait(10)
+            assert waits.wait(60)
         with pytest.raises(ClosedError, match="was stopped"):
             call.result(10)
 

@@ -234,12 +234,12 @@ def test_the_cost_of_the_last_stable_offset_does_not_depend_on_the_order_of_tran
         states = ProducerStateManager()
         for producer_id in range(40_000):
             states.update(in_transaction(producer_id), producer_id)
-        began = time.perf_counter()
+        began = time.thread_time()
         for number, producer_id in enumerate(order, 1):
             states.end_transaction(producer_id, 0, 40_000 + number, committed=True)
             _ = states.first_unstable_offset
         assert states.first_unstable_offset is None
-        return time.perf_counter() - began
+        return time.thread_time() - began
 
     assert in_transaction(0).is_transactional
     assert drain(range(40_000)) < 6 * drain(range(39_999, -1, -1))

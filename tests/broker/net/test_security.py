@@ -319,7 +319,7 @@ async def test_a_client_that_disconnects_during_the_handshake(certificate, caplo
         _, writer = await asyncio.open_connection(host, int(port))
         writer.close()
         await writer.wait_closed()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while "TLS handshake with" not in caplog.text:
                 await asyncio.sleep(0.01)
     assert "the client closed the connection" in caplog.text
@@ -329,7 +329,7 @@ async def test_the_cluster_stops_during_a_handshake(certificate):
     async with EmbeddedCluster(security=ListenerSecurity(cert_file=certificate)) as cluster:
         node = node_of(cluster, 1)
         reader, writer = await asyncio.open_connection(node.host, node.port)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not node.listener.connections:
                 await asyncio.sleep(0.001)
     assert await reader.read() == b""

@@ -72,7 +72,7 @@ def blocking_function() -> tuple[threading.Event, threading.Event, Callable[[Any
 
     def fn(_df: Any, _batch_id: BatchId) -> None:
         begun.set()
-        assert go.wait(10)
+        assert go.wait(60)
 
     return begun, go, fn
 

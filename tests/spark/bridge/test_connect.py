@@ -75,7 +75,7 @@ async def test_operations_of_an_interrupted_batch_are_interrupted_by_their_tag()
 
     def endless(_df: Any, _batch_id: BatchId) -> None:
         begun.set()
-        assert spark.interrupted.wait(30)
+        assert spark.interrupted.wait(60)
         raise RuntimeError("OPERATION_CANCELED")
 
     claim = FakeClaim(0)

@@ -150,7 +150,7 @@ async def test_an_interrupted_batch_is_redelivered_up_to_a_backward_seek() -> No
 async def test_a_batch_interrupted_after_a_backward_seek_is_not_redelivered() -> None:
     def fn(_df: Any, batch_id: BatchId) -> None:
         if batch_id == 0:
-            assert harness.spark.sparkContext.cancelled.wait(10)
+            assert harness.spark.sparkContext.cancelled.wait(60)
             raise RuntimeError("job cancelled")
 
     harness = Harness(0, 1, fn=fn, max_wait=0.1)
@@ -204,7 +204,7 @@ async def test_one_claim_raises_the_exception_of_fn_unchanged_and_the_batch_is_n
     tasks = harness.start()
     await harness.until(lambda: len(harness.session.commits) == 1)
     harness.claims[0].feed(5, 5)
-    done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED, timeout=10)
+    done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED, timeout=60)
     assert done == {tasks[0]}
     with pytest.raises(LookupError, match="no such warehouse") as caught:
         tasks[0].result()

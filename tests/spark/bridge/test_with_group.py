@@ -98,7 +98,7 @@ async def test_no_object_is_created_for_a_record(
 
 async def test_every_record_is_stored_once_while_members_join_and_leave(broker: EmbeddedCluster) -> None:
     pace = threading.Semaphore(0)
-    sink = Sink(lambda _: pace.acquire(timeout=10))
+    sink = Sink(lambda _: pace.acquire(timeout=60))
     first, first_handler = member(broker, sink)
     second, second_handler = member(broker, sink)
     async with first, second:
@@ -158,7 +158,7 @@ async def test_a_lost_member_commits_nothing_and_its_batch_is_redelivered(broker
     def first_batch_hangs(batch_id: BatchId) -> None:
         if batch_id == 0:
             begun.set()
-            assert spark.sparkContext.cancelled.wait(10)
+            assert spark.sparkContext.cancelled.wait(60)
             raise RuntimeError("job cancelled")
 
     sink = Sink(first_batch_hangs)
