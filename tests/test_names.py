@@ -110,3 +110,16 @@ def test_forbidden_words_are_found_in_docstrings_and_comments(tmp_path: Path) ->
         '"""Whoever."""\nx = 1  # nobody\n"""`anew` is code."""\ny = "whatever"\n', encoding="utf-8"
     )
     assert sorted(prose(module)) == [(1, "Whoever."), (2, "# nobody"), (3, "`…` is code.")]
+
+
+# -- the map of the tests -----------------------------------------------------------------------------------------------
+
+
+def test_the_map_of_the_tests_names_every_directory_and_existing_files() -> None:
+    tests = ROOT / "tests"
+    named = set(re.findall(r"`([\w/.]+)`", (tests / "README.md").read_text(encoding="utf-8")))
+    files = {name for name in named if name.endswith(".py")}
+    assert len(files) > 40
+    assert [name for name in sorted(files) if not (tests / name.removeprefix("tests/")).is_file()] == []
+    directories = {path.name for path in tests.iterdir() if path.is_dir() and any(path.glob("**/*.py"))}
+    assert directories - named == set()
