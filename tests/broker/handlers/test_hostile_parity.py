@@ -123,7 +123,8 @@ async def outcome(host: str, port: int, data: bytes) -> str:
     if key == API_VERSIONS:
         return f"{ANSWERED} error {struct.unpack_from('>h', frame, 4)[0]}"
     topics = decode_response(m.MetadataResponse, version, frame).topics if key == METADATA else []
-    return " ".join([ANSWERED, *(f"error {topic.error_code}" for topic in topics)])
+    # an array of -2 asks for all topics, and other tests may have left some
+    return " ".join([ANSWERED, *(f"error {topic.error_code}" for topic in topics if topic.error_code)])
 
 
 async def outcomes(host: str, port: int) -> dict[str, str]:
