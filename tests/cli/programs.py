@@ -1,4 +1,7 @@
-"""Run the commands of `asyncgroup` as processes."""
+"""Run the commands of `asyncgroup` as processes.
+
+They are forked from a server that has imported the package, except with directories `first` on the module search path.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +17,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
+from tests.cli.fork_server import server_address
+
+LAUNCHER = str(Path(__file__).with_name("launcher.py"))
+
 LIMIT = 60.0
 """Seconds after which a process is considered to hang."""
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "asyncgroup", *arguments]
+    return [sys.executable, "-I", "-S", LAUNCHER, *arguments]
 
 
 def environment(*first: Path) -> dict[str, str]:
     """Return our environment, without colors, and with the package and the directories `first` on PYTHONPATH."""
     path = os.pathsep.join(map(str, [*first, Path(__file__).parents[2]]))
-    return {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", "PYTHONUNBUFFERED": "1"}
+    server = {} if first else {"ASYNCGROUP_TESTS_SERVER": server_address()}
+    return {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", "PYTHONUNBUFFERED": "1", **server}
 
 
 def run(

@@ -67,8 +67,10 @@ def test_max_messages_is_exact_and_commits_what_was_printed() -> None:
         first = run(*arguments, "--group", "g", "--max-messages", "20")
         assert (first.returncode, first.stderr) == (0, "")
         assert len(first.stdout.splitlines()) == 20
-        second = run(*arguments, "--group", "g", "--timeout", "1")
+        second = run(*arguments, "--group", "g", "--max-messages", "30")
         assert (second.returncode, second.stderr) == (0, "")
+        nothing_left = run(*arguments, "--group", "g", "--timeout", "1")
+        assert (nothing_left.returncode, nothing_left.stdout, nothing_left.stderr) == (0, "", "")
         printed = first.stdout.splitlines() + second.stdout.splitlines()
         assert sorted(printed, key=int) == [str(n) for n in range(50)]
         alone = run(*arguments, "--max-messages", "7")

@@ -75,7 +75,7 @@ async def test_a_huge_compressed_value_does_not_stop_the_loop(
 ) -> None:
     """Only copying the value holds the interpreter lock, for some hundredths of a second.
 
-    The limit of one second grows with the time that decoding takes on a busy machine.
+    The times are those of the process's CPU: on a busy machine the loop may have to wait for other processes, too.
     """
     consumer, gaps, threads = make_consumer(), [], set[threading.Thread]()
 
@@ -87,17 +87,17 @@ async def test_a_huge_compressed_value_does_not_stop_the_loop(
     feed(consumer, batch(0, codec=codec, value=bytes(90 << 20)))
 
     async def beat() -> None:
-        last = time.perf_counter()
+        last = time.process_time()
         while True:
             await asyncio.sleep(0.002)
-            gaps.append(time.perf_counter() - last)
-            last = time.perf_counter()
+            gaps.append(time.process_time() - last)
+            last = time.process_time()
 
     beating = asyncio.create_task(beat())
     await asyncio.sleep(0.01)
-    began = time.perf_counter()
+    began = time.process_time()
     record = await anext(consumer)
-    taken = time.perf_counter() - began
+    taken = time.process_time() - began
     beating.cancel()
     assert record.value is not None
     assert len(record.value) == 90 << 20
