@@ -10,30 +10,27 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from tests.cli.fork_server import server_address
-
-LAUNCHER = str(Path(__file__).with_name("launcher.py"))
+from tests.forked.server import forked, forking
 
 LIMIT = 60.0
 """Seconds after which a process is considered to hang."""
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-I", "-S", LAUNCHER, *arguments]
+    return forked("asyncgroup", *arguments)
 
 
 def environment(*first: Path) -> dict[str, str]:
     """Return our environment, without colors, and with the package and the directories `first` on PYTHONPATH."""
     path = os.pathsep.join(map(str, [*first, Path(__file__).parents[2]]))
-    server = {} if first else {"ASYNCGROUP_TESTS_SERVER": server_address()}
-    return {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", "PYTHONUNBUFFERED": "1", **server}
+    chosen = {**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", "PYTHONUNBUFFERED": "1"}
+    return chosen if first else forking(chosen, "commands")
 
 
 def run(

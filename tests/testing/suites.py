@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
+
+from tests.forked.server import forked, forking
 
 __all__ = ["ROOT", "run_suite"]
 
@@ -14,11 +15,18 @@ ROOT = Path(__file__).parents[2]
 
 
 def run_suite(
-    directory: Path, tests: str, *arguments: str, ini: str = "", conftest: str = "", warnings: str = "error"
+    directory: Path,
+    tests: str,
+    *arguments: str,
+    ini: str = "",
+    conftest: str = "",
+    warnings: str = "error",
+    fork: bool = True,
 ) -> subprocess.CompletedProcess[str]:
     """Run a suite of one file in `directory`, with its own pytest.ini and without this repository's conftest files.
 
-    Warnings are errors unless `warnings` sets another filter. `-p no:…` among the arguments disables plugins.
+    Warnings are errors unless `warnings` sets another filter. `-p no:…` among the arguments disables plugins. The process
+    is forked with pytest and parts of this package imported, but not the plugin, if `fork`.
     """
     suite = directory / "suite"
     suite.mkdir(exist_ok=True)
@@ -28,19 +36,9 @@ def run_suite(
     (suite / "pytest.ini").write_text(f"[pytest]\nfilterwarnings = {warnings}\n{ini or settings}")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_installed(directory)), str(ROOT)])}
     return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "--strict-markers",
-            "-p",
-            "no:cacheprovider",
-            "-rA",
-            *arguments,
-            ".",
-        ],
+        forked("pytest", "--strict-markers", "-p", "no:cacheprovider", "-rA", *arguments, "."),
         cwd=suite,
-        env=environment,
+        env=forking(environment, "pytest") if fork else environment,
         capture_output=True,
         text=True,
         timeout=100,

@@ -223,9 +223,8 @@ def test_skipped_tests_and_two_fixtures_in_one_test(wrong: str) -> None:
 def test_a_suite_that_does_not_use_the_fixtures_is_not_affected(
     tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
-    done = run_suite(
-        tmp_path, UNRELATED.replace("@pytest.mark.asyncio\n", "") if arguments else UNRELATED, *arguments
-    )
+    suite = UNRELATED.replace("@pytest.mark.asyncio\n", "") if arguments else UNRELATED
+    done = run_suite(tmp_path, suite, *arguments, fork=False)
     assert done.returncode == 0, done.stdout
     if not arguments:
         assert re.findall(r"PASSED \S+?::(\S+)", done.stdout) == [

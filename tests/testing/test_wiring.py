@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.forked.server import forked, forking
 
 ROOT = Path(__file__).parents[2]
 
@@ -248,12 +249,12 @@ def run(tmp_path_factory: pytest.TempPathFactory):
     notes = home / "workers.txt"
 
     def run(*arguments: str, **environment: str) -> Outcome:
-        command = [sys.executable, "-m", "pytest", "-rpfE", "-p", "no:cacheprovider", *arguments]
+        command = forked("pytest", "-rpfE", "-p", "no:cacheprovider", *arguments)
         notes.write_text("")
         result = subprocess.run(
             command,
             cwd=home,
-            env={"PYTHONPATH": str(ROOT), **environment},
+            env=forking({"PYTHONPATH": str(ROOT), **environment}, "pytest"),
             capture_output=True,
             text=True,
             check=False,

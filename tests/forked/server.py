@@ -1,6 +1,7 @@
-"""Run `python -m asyncgroup …` as processes that are forked with the package imported (`tests/cli/launcher.py`).
+"""Run `python -m MODULE …` as processes that are forked with the module's imports done (`tests/forked/launcher.py`).
 
-A process costs 0.3 s of CPU otherwise, nearly all of it for imports, and the tests of the commands start a hundred.
+Otherwise a command of the package costs 0.3 s of CPU before it begins, and a pytest 0.6 s; tests start some hundreds of
+them. Tests of imports, or with other module search paths, start real ones.
 """
 
 from __future__ import annotations
@@ -22,22 +23,42 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, Literal, NoReturn, TypeAlias
 
-__all__ = ["server_address"]
+__all__ = ["forked", "forking"]
 
 ROOT: Final = Path(__file__).parents[2]
-PACKAGES: Final = ("broker", "cli", "cluster", "consumer", "group", "offsets", "producer", "wire")
+Kind: TypeAlias = Literal["commands", "pytest"]
+
+PACKAGES: Final[dict[Kind, tuple[str, ...]]] = {
+    "commands": ("broker", "cli", "cluster", "consumer", "group", "offsets", "producer", "wire"),
+    "pytest": (
+        "broker",
+        "wire",
+    ),  # none with a plugin of pytest (anyio has one), which pytest rewrites when it loads it
+}
+"""Packages of asyncgroup whose modules a server imports."""
+
+
+def forked(module: str, *arguments: str) -> list[str]:
+    """Return the command of a process that is forked if its environment is one of `forking`."""
+    return [sys.executable, "-I", "-S", str(Path(__file__).with_name("launcher.py")), module, *arguments]
+
+
+def forking(environment: Mapping[str, str], kind: Kind) -> dict[str, str]:
+    """Return the environment with the address of this process's server of that kind."""
+    return {**environment, "ASYNCGROUP_TESTS_SERVER": _server(kind)}
 
 
 @functools.cache
-def server_address() -> str:
-    """Return the address of this process's server, started at the first call; it ends with this process."""
+def _server(kind: Kind) -> str:
+    """Start a server, which ends with this process, and return its address."""
     directory = tempfile.TemporaryDirectory(prefix="asyncgroup-tests-")
     address = str(Path(directory.name) / "server")
     server = subprocess.Popen(
-        [sys.executable, "-m", __name__, address],
+        [sys.executable, "-m", __name__, kind, address],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdin=subprocess.PIPE,
@@ -51,16 +72,25 @@ def server_address() -> str:
     return address
 
 
-def serve(address: str) -> None:
-    """Fork a program for each connection. Returns in the program only, whose arguments are then in `sys.argv`."""
+def _import_all(kind: Kind) -> None:
     import asyncgroup
 
-    for package in PACKAGES:
+    for package in PACKAGES[kind]:
         for module in pkgutil.walk_packages(
             [f"{asyncgroup.__path__[0]}/{package}"], f"asyncgroup.{package}."
         ):
             if not module.name.endswith((".__main__", ".generate")):
                 importlib.import_module(module.name)
+    if kind == "pytest":
+        from _pytest.config import default_plugins
+
+        for plugin in default_plugins:
+            importlib.import_module(f"_pytest.{plugin}")
+
+
+def serve(kind: Kind, address: str) -> str:
+    """Fork a program for each connection. Returns in the program only: the name of its module."""
+    _import_all(kind)
     gc.collect()
     gc.freeze()
     listener = socket.socket(socket.AF_UNIX)
@@ -75,8 +105,7 @@ def serve(address: str) -> None:
         connection, _ = listener.accept()
         if not os.fork():
             listener.close()
-            _supervise(connection)
-            return
+            return _supervise(connection)
         connection.close()
         _remove_ended(os.WNOHANG)
     _remove_ended(0)
@@ -90,7 +119,7 @@ def _remove_ended(options: int) -> None:
             pass
 
 
-def _supervise(connection: socket.socket) -> None:
+def _supervise(connection: socket.socket) -> str:
     """Fork the program and report its end; kill it if its launcher has ended. Returns in the program."""
     head, files, _, _ = socket.recv_fds(connection, 4, 3)
     request = b""
@@ -103,8 +132,7 @@ def _supervise(connection: socket.socket) -> None:
         os.read(reading, 1)  # until the supervisor is ready
         os.close(reading)
         connection.close()
-        _become(files, *ast.literal_eval(request.decode()))
-        return
+        return _become(files, *ast.literal_eval(request.decode()))
     for file in files:
         os.close(file)
 
@@ -121,8 +149,8 @@ def _supervise(connection: socket.socket) -> None:
     os._exit(0)
 
 
-def _become(files: list[int], directory: str, environment: dict[str, str], arguments: list[str]) -> None:
-    """Take over the launcher's files, directory and environment, as a new interpreter with `-u` would."""
+def _become(files: list[int], directory: str, environment: dict[str, str], arguments: list[str]) -> str:
+    """Take over the launcher's files, directory and environment, as a new interpreter with `-u` would; return the module."""
     for number, file in enumerate(files):
         os.dup2(file, number)
     for file in files:
@@ -130,16 +158,20 @@ def _become(files: list[int], directory: str, environment: dict[str, str], argum
     os.chdir(directory)
     os.environ.clear()
     os.environ.update(environment)
-    sys.path[0] = directory
-    sys.argv = ["asyncgroup", *arguments]
+    own = [each for each in environment.get("PYTHONPATH", "").split(os.pathsep) if each]
+    sys.path[:] = [directory, *own, *(each for each in sys.path[1:] if each != str(ROOT))]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+        del sys.modules[name]  # the program's own modules may have this name
+    module, *sys.argv[1:] = arguments
     sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)))
     for number, name, errors in ((1, "stdout", "strict"), (2, "stderr", "backslashreplace")):
         text = io.TextIOWrapper(io.FileIO(number, "wb", closefd=False), errors=errors, write_through=True)
         setattr(sys, name, text)
         setattr(sys, f"__{name}__", text)
+    return module
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    program = serve("pytest" if sys.argv[1] == "pytest" else "commands", sys.argv[2])
     # not within a function that catches: what the program raises ends this process as it would end the interpreter
-    runpy.run_module("asyncgroup", run_name="__main__", alter_sys=True)
+    runpy.run_module(program, run_name="__main__", alter_sys=True)

@@ -1,10 +1,10 @@
-"""Stand-in for `python -m asyncgroup …` as a process: a server forks the program, which need not import its modules.
+"""Stand-in for `python -m MODULE …` as a process: a server forks the program, which need not import its modules.
 
-Arguments are those of the program. This process passes them to the server at `ASYNCGROUP_TESTS_SERVER`, with its open
-files, directory and environment (`tests/cli/fork_server.py`), forwards SIGINT and SIGTERM, and ends as the program ends.
-Without the variable it becomes the real program.
+Arguments are the module and those of the program. This process passes them to the server at `ASYNCGROUP_TESTS_SERVER`,
+with its open files, directory and environment (`tests/forked/server.py`), forwards SIGINT and SIGTERM, and ends as the
+program ends. Without the variable it becomes the real program.
 
-It imports no more than it needs: `python -S` with the modules below starts in a tenth of the time.
+It imports no more than it needs: `python -I -S` with the modules below starts in a tenth of the time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ADDRESS = "ASYNCGROUP_TESTS_SERVER"
 def main() -> None:
     address = os.environ.pop(ADDRESS, None)
     if address is None:
-        os.execv(sys.executable, [sys.executable, "-m", "asyncgroup", *sys.argv[1:]])
+        os.execv(sys.executable, [sys.executable, "-m", *sys.argv[1:]])
     early: list[int] = []
     for number in (_signal.SIGINT, _signal.SIGTERM):
         _signal.signal(number, lambda number, _frame: early.append(number))
