@@ -22,6 +22,7 @@ import pytest
 
 from asyncgroup.java import JavaNotFound, require_java
 from asyncgroup.testing.apache.jars import KafkaJarsUnavailable
+from tests.spark_archive import stopping_spark, use_archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,21 +65,24 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     from asyncgroup.testing.apache.jars import spark_kafka_jars
 
     try:
-        require_java("run Spark")
+        java = require_java("run Spark")
     except JavaNotFound as error:
         do_without(f"no Spark: {error}")
-    derby = f"-Dderby.system.home={tempfile.gettempdir()}"
-    settings = QUICK | {"spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {derby}"}
+    use_archive(java)
+    options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Dderby.system.home={tempfile.gettempdir()}"]
+    settings = dict(QUICK)
     if any("spark_with_kafka" in getattr(item, "fixturenames", ()) for item in request.session.items):
         try:
             settings["spark.jars"] = ",".join(map(str, spark_kafka_jars()))
         except (JavaNotFound, KafkaJarsUnavailable) as error:
             request.config.stash[_no_kafka] = str(error)
     handler = signal.getsignal(signal.SIGINT)
-    session = local_session("asyncgroup tests", config=settings)
-    assert signal.getsignal(signal.SIGINT) is handler
-    yield session
-    session.stop()
+    with stopping_spark(java, options) as sessions:
+        settings["spark.driver.extraJavaOptions"] = " ".join(options)
+        session = local_session("asyncgroup tests", config=settings)
+        sessions.append(session)
+        assert signal.getsignal(signal.SIGINT) is handler
+        yield session
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ import pytest
 from asyncgroup.java import JavaNotFound, find_java, require_java
 from tests.cli.programs import BackgroundCommand
 from tests.shared_spark import do_without
+from tests.spark_archive import use_archive
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +23,7 @@ def demo_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def spark_demo(demo_directory: Path) -> Iterator[BackgroundCommand]:
     """The demonstration with Spark, running; the first test of this directory starts it if a selected test needs it."""
     try:
-        require_java("run Spark")
+        use_archive(require_java("run Spark"))
     except JavaNotFound as error:
         do_without(f"no Spark: {error}")
     arguments = ("demo", "--json", "--rows", "20000", "--keep", str(demo_directory / "kept"))

@@ -238,6 +238,7 @@ def run(tmp_path_factory: pytest.TempPathFactory):
         "apache_kafka.py",
         "profiles.py",
         "shared_spark.py",
+        "spark_archive.py",
         "workers.py",
         "interop/java_tools.py",
         "real/support.py",
