@@ -71,18 +71,17 @@ def test_no_two_modules_export_classes_of_one_name() -> None:
 
 def prose(path: Path) -> Iterator[tuple[int, str]]:
     """Line number and text of every docstring and every comment of a module, without code in backticks."""
-    text = path.read_text(encoding="utf-8")
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+    last, string = tokenize.NEWLINE, None
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], without_code(token.string)
-    for node in ast.walk(ast.parse(text)):
-        # a docstring, also one below a constant or an attribute, is an expression statement
-        if (
-            isinstance(node, ast.Expr)
-            and isinstance(node.value, ast.Constant)
-            and isinstance(node.value.value, str)
-        ):
-            yield node.lineno, without_code(node.value.value)
+        # a docstring, also one below a constant or an attribute, is a statement that consists of a string
+        if token.type == tokenize.NEWLINE and string is not None:
+            yield string.start[0], without_code(ast.literal_eval(string.string))
+        is_first = last in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+        if token.type not in (tokenize.COMMENT, tokenize.NL):
+            string = token if token.type == tokenize.STRING and is_first else None
+            last = token.type
 
 
 def without_code(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import itertools
@@ -136,6 +137,7 @@ def test_every_exported_value_is_explained_below_it(module: str, name: str) -> N
     pytest.fail(f"{name} is not assigned in {module}")
 
 
+@functools.cache
 def error_names() -> set[str]:
     """Return the names of all exceptions that the package defines."""
     return {

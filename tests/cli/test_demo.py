@@ -43,14 +43,14 @@ def assert_fits_a_terminal(screen: str) -> None:
 YEAR = (336_776, 58_665, 19.955)
 """Flights, those of UA, and the mean delay of EV's departures."""
 
-JANUARY = (30_000, 5_166, 22.983)
-"""The same of the first rows."""
+BEGINNING = (30_000, 5_166, 22.983)
+"""The same of the first rows, for the quick profile."""
 
 
 @pytest.mark.timeout(180)
 def test_the_demo_without_spark(tmp_path: Path) -> None:
     is_full = current_profile() == "full"
-    flights, of_united, delay = YEAR if is_full else JANUARY
+    flights, of_united, delay = YEAR if is_full else BEGINNING
     rows = () if is_full else ("--rows", str(flights))
     ended = run("demo", "--no-spark", "--json", *rows, limit=170, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
