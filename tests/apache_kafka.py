@@ -6,6 +6,8 @@
 - `kafka_39`: one node of an old release.
 - `kafka_at_hand`: for tests that start their own Kafka.
 
+Each is stopped after the last test that uses it: an idle node takes some hundredths of a core.
+
 Without Java or Kafka's jars these tests are skipped with the reason; with `ASYNCGROUP_REQUIRE_KAFKA=1` they fail.
 `ASYNCGROUP_KAFKA_VERSION` selects another release for the first two fixtures.
 """
@@ -14,7 +16,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -32,12 +35,15 @@ __all__ = [
     "kafka_at_hand",
     "kafka_to_break",
     "pytest_collection_finish",
+    "pytest_runtest_teardown",
 ]
 
 EXTERNAL = os.environ.get("ASYNCGROUP_KAFKA", "")
 VERSION = os.environ.get("ASYNCGROUP_KAFKA_VERSION", KAFKA_VERSION)
 
 _missing = pytest.StashKey[dict[str, str | None]]()
+_last_used = pytest.StashKey[defaultdict[str, list[ApacheKafka]]]()
+"""Each Kafka that is not needed after a test, by the test's name."""
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -84,6 +90,22 @@ def _require(config: pytest.Config, version: str) -> None:
     pytest.skip(f"no Apache Kafka: {reason}")
 
 
+def _stop_after_last_use(request: pytest.FixtureRequest, kafka: ApacheKafka) -> None:
+    """Stop Kafka after the last selected test with this fixture, unless that one runs in another worker."""
+    last_used = request.session.stash.setdefault(_last_used, defaultdict(list))
+    for item in reversed(request.session.items):
+        if request.fixturename in getattr(item, "fixturenames", ()):
+            last_used[item.nodeid].append(kafka)
+            return
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    yield
+    for kafka in item.session.stash.setdefault(_last_used, defaultdict(list)).pop(item.nodeid, []):
+        kafka.stop()
+
+
 @pytest.fixture(scope="session")
 def kafka_at_hand(request: pytest.FixtureRequest) -> None:
     """Skip the test if Apache Kafka cannot be run, or fail it if Kafka is required."""
@@ -103,20 +125,23 @@ def apache_kafka(request: pytest.FixtureRequest) -> Iterator[RunningKafka]:
         return
     request.getfixturevalue("kafka_at_hand")
     with ApacheKafka(version=VERSION) as kafka:
+        _stop_after_last_use(request, kafka)
         yield kafka
 
 
 @pytest.fixture(scope="session")
-def apache_kafka_3(kafka_at_hand: None) -> Iterator[ApacheKafka]:
+def apache_kafka_3(request: pytest.FixtureRequest, kafka_at_hand: None) -> Iterator[ApacheKafka]:
     """Three Apache Kafka nodes, shared by all tests; a test that stops one starts it again."""
     with ApacheKafka(3, version=VERSION) as kafka:
+        _stop_after_last_use(request, kafka)
         yield kafka
 
 
 @pytest.fixture(scope="session")
-def kafka_to_break(kafka_at_hand: None) -> Iterator[ApacheKafka]:
+def kafka_to_break(request: pytest.FixtureRequest, kafka_at_hand: None) -> Iterator[ApacheKafka]:
     """One Apache Kafka node that tests may stop and must start again; it keeps the topics and groups of other tests."""
     with ApacheKafka(version=VERSION) as kafka:
+        _stop_after_last_use(request, kafka)
         yield kafka
 
 
@@ -125,4 +150,5 @@ def kafka_39(request: pytest.FixtureRequest) -> Iterator[ApacheKafka]:
     """One node of Kafka 3.9, the last release with the protocol's oldest versions."""
     _require(request.config, OLD_KAFKA_VERSION)
     with ApacheKafka(version=OLD_KAFKA_VERSION) as kafka:
+        _stop_after_last_use(request, kafka)
         yield kafka

@@ -30,6 +30,7 @@ from tests.apache_kafka import (
     kafka_at_hand,
     kafka_to_break,
     pytest_collection_finish,
+    pytest_runtest_teardown,
 )
 from tests.interop.java_tools import java_tools
 from tests.profiles import choose_profile, current_profile
@@ -52,6 +53,7 @@ __all__ = [
     "kafka_to_break",
     "pytest_collection_finish",
     "pytest_configure_node",
+    "pytest_runtest_teardown",
     "pytest_xdist_auto_num_workers",
     "pytest_xdist_make_scheduler",
     "spark",

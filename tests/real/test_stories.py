@@ -11,6 +11,7 @@ import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -149,7 +150,15 @@ async def stories(
         yield await stack.enter_async_context(ConcurrentStories(partials, AT_ONCE))
 
 
+def of_three_nodes(name: str) -> Any:
+    """The fixture `stories` starts the nodes itself; the mark says which test is the last that needs them."""
+    return pytest.param(name, marks=pytest.mark.usefixtures("apache_kafka_3"))
+
+
+@pytest.mark.xdist_group("kafka_3")
 @pytest.mark.usefixtures("kafka_at_hand")
-@pytest.mark.parametrize("name", STORIES)
+@pytest.mark.parametrize(
+    "name", [of_three_nodes(name) if name == coordinator_dies.__name__ else name for name in STORIES]
+)
 async def test_story(stories: ConcurrentStories, name: str) -> None:
     await stories.wait(name)
