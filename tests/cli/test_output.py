@@ -143,8 +143,13 @@ def produce_until_signal(
     process.stdin.flush()
     run("consume", "-b", servers, "-t", "t", "--from", "earliest", "--max-messages", "3")
     process.send_signal(number)
-    _, err = process.communicate(timeout=LIMIT)
-    return process.returncode, err[:18]
+    assert process.stderr is not None
+    with (
+        process.stdin,
+        process.stderr,
+    ):  # its input stays open until it has ended, as the end of input would end it, too
+        err = process.stderr.read()
+        return process.wait(LIMIT), err[:18]
 
 
 WINDOWS = """
