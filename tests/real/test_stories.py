@@ -11,7 +11,6 @@ import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -150,15 +149,19 @@ async def stories(
         yield await stack.enter_async_context(ConcurrentStories(partials, AT_ONCE))
 
 
-def of_three_nodes(name: str) -> Any:
-    """The fixture `stories` starts the nodes itself; the mark says which test is the last that needs them."""
-    return pytest.param(name, marks=pytest.mark.usefixtures("apache_kafka_3"))
+OF_THREE_NODES = [coordinator_dies.__name__]
 
 
 @pytest.mark.xdist_group("kafka_3")
 @pytest.mark.usefixtures("kafka_at_hand")
-@pytest.mark.parametrize(
-    "name", [of_three_nodes(name) if name == coordinator_dies.__name__ else name for name in STORIES]
-)
+@pytest.mark.parametrize("name", [name for name in STORIES if name not in OF_THREE_NODES])
 async def test_story(stories: ConcurrentStories, name: str) -> None:
+    await stories.wait(name)
+
+
+@pytest.mark.xdist_group("kafka_3")
+@pytest.mark.usefixtures("apache_kafka_3")
+@pytest.mark.parametrize("name", OF_THREE_NODES)
+async def test_story_of_three_nodes(stories: ConcurrentStories, name: str) -> None:
+    """The nodes are needed until here; the story has begun with the others."""
     await stories.wait(name)
