@@ -11,8 +11,8 @@ Where to look, starting at the user's call:
 - Session: `session_life` from top to bottom. `session_state` says why a session ends, its ClaimSet what an assignment
   revokes and adds; `handler_calls` runs the handler's methods and has the deadlines of the shutdown; heartbeats and the
   watches in `topics` detect what ends the session.
-- Membership: the seam for group protocols. `classic_membership` is the classic one, eager, with `heartbeats` and
-  `join_requests`.
+- Membership: `membership` is the seam for group protocols, and has what both sides of it share. `classic_membership` is
+  the classic one, eager, with `heartbeats` and `join_requests`; `group` chooses it.
 - Health: all of these write to the MemberHealth in `member_health`, which makes the value in `health` of it.
 """
 

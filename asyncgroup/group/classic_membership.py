@@ -21,10 +21,9 @@ from asyncgroup.errors import (
     TransportError,
 )
 from asyncgroup.group.assignors import Assignment, Assignor, MemberSubscription
-from asyncgroup.group.heartbeats import HeartbeatResult, Heartbeats
+from asyncgroup.group.heartbeats import HEARTBEAT_RESULTS, Heartbeats
 from asyncgroup.group.join_requests import (
     JOIN_ACTIONS,
-    JOIN_GRACE,
     JoinAction,
     JoinProtocols,
     build_join,
@@ -36,7 +35,7 @@ from asyncgroup.group.join_requests import (
     shorten,
 )
 from asyncgroup.group.member_health import MemberHealth, MemberState, ProblemSource
-from asyncgroup.group.membership import Assignable, JoinedGroup
+from asyncgroup.group.membership import JOIN_GRACE, Assignable, HeartbeatResult, JoinedGroup
 from asyncgroup.lifecycle import cancel_and_wait
 from asyncgroup.model import by_topic
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
@@ -66,8 +65,9 @@ class ClassicMembership:
         cluster: ClusterClient,
         group_id: str,
         config: ConsumerConfig,
-        assignors: list[Assignor],
         member_health: MemberHealth,
+        *,
+        assignors: list[Assignor],
     ) -> None:
         self._member_health = member_health
         self._cluster = cluster
@@ -92,6 +92,10 @@ class ClassicMembership:
     def forget_member(self) -> None:
         """Make the next join one of a new member."""
         self.identity = MemberIdentity(group_instance_id=self._config.group_instance_id)
+
+    def is_fatal(self, code: int) -> bool:
+        """As for the response to a heartbeat."""
+        return HEARTBEAT_RESULTS.get(code) is HeartbeatResult.FATAL
 
     def after_session(self, cause: SessionEnd | None) -> None:
         """Take note of the cause of a session's end, which becomes the reason of the next join.

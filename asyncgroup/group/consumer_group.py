@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from asyncgroup.config import ConsumerConfig
     from asyncgroup.consumer.error_stream import ErrorReader
     from asyncgroup.consumer.interceptors import Interceptor
-    from asyncgroup.group.group import GroupEngine
+    from asyncgroup.group.group import GroupEngine, MembershipFactory
     from asyncgroup.group.handler import HandlerLike
     from asyncgroup.group.health import Health
     from asyncgroup.group.records import Records
@@ -72,6 +72,9 @@ class ConsumerGroup:
         self._interceptors = tuple(interceptors)
         self._assignors = resolve_assignors(self.config.assignors)
         self._load_engine = partial(load_module, "asyncgroup.group.group")
+        self._make_membership: MembershipFactory | None = (
+            None  # None: the classic protocol; tests set another
+        )
         self._created: GroupEngine | None = None
 
     @property
@@ -81,7 +84,13 @@ class ConsumerGroup:
             from asyncgroup.group.group import GroupEngine
 
             self._created = GroupEngine(
-                self._servers, self.group_id, self.config, self._hooks, self._interceptors, self._assignors
+                self._servers,
+                self.group_id,
+                self.config,
+                self._hooks,
+                self._interceptors,
+                self._assignors,
+                self._make_membership,
             )
         return self._created
 

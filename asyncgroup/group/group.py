@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TypeAlias
 
-from asyncgroup.cluster import Cluster, as_cluster, client_of
+from asyncgroup.cluster import Cluster, ClusterClient, as_cluster, client_of
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.error_stream import ErrorReader, ErrorStream
 from asyncgroup.consumer.interceptors import Interceptor, Interceptors
@@ -16,9 +18,9 @@ from asyncgroup.group.classic_membership import ClassicMembership
 from asyncgroup.group.handler import Handler, HandlerLike, as_handler
 from asyncgroup.group.health import Health
 from asyncgroup.group.heartbeats import RETRY_BACKOFF_SHARE
-from asyncgroup.group.join_requests import CLOSED
 from asyncgroup.group.member import Member
 from asyncgroup.group.member_health import MemberHealth, MemberState
+from asyncgroup.group.membership import CLOSED, Membership
 from asyncgroup.group.records import GroupMarks, Records
 from asyncgroup.group.session import Session
 from asyncgroup.group.topics import Subscription, Topics, check_topics
@@ -26,11 +28,17 @@ from asyncgroup.lifecycle import wait_shielded
 from asyncgroup.model import Batch, Record, TopicPartition
 from asyncgroup.offsets import GROUP_LANE
 
-__all__ = ["GroupEngine"]
+__all__ = ["GroupEngine", "MembershipFactory"]
+
+MembershipFactory: TypeAlias = Callable[[ClusterClient, str, ConsumerConfig, MemberHealth], Membership]
+"""A group protocol: creates the membership of a group object, from its cluster, group id, configuration and health."""
 
 
 class GroupEngine:
-    """One member of a group: its life, its subscription, and access to its session; see `ConsumerGroup`."""
+    """One member of a group: its life, its subscription, and access to its session; see `ConsumerGroup`.
+
+    `make_membership` is the group protocol, by default the classic one with these assignors.
+    """
 
     def __init__(
         self,
@@ -40,6 +48,7 @@ class GroupEngine:
         hooks: Iterable[object],
         interceptors: Iterable[Interceptor],
         assignors: list[Assignor],
+        make_membership: MembershipFactory | None = None,
     ) -> None:
         self.group_id = group_id
         self.config = config
@@ -49,9 +58,8 @@ class GroupEngine:
         self._client.limit_reconnect_backoff(RETRY_BACKOFF_SHARE * self.config.session_timeout)
         self._errors = ErrorStream(self.config.error_buffer)
         self._member_health = MemberHealth(self._errors.put)
-        self._membership = ClassicMembership(
-            self._client, self.group_id, self.config, assignors, self._member_health
-        )
+        make_membership = make_membership or partial(ClassicMembership, assignors=assignors)
+        self._membership = make_membership(self._client, self.group_id, self.config, self._member_health)
         self._source = ClaimSource(self._client, self.group_id, self.config, Interceptors(interceptors))
         self._member = Member(self._source, self._membership, self._member_health)
         self._marks = GroupMarks(self.group_id, self._member_health)

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Mapping
-from enum import Enum
 from typing import Final, NamedTuple
 
 from asyncgroup.cluster import ClusterClient
@@ -22,27 +21,17 @@ from asyncgroup.errors import (
     NoBrokersError,
     RequestTimedOut,
 )
+from asyncgroup.group.membership import HeartbeatResult
 from asyncgroup.lifecycle import wait_within
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 from asyncgroup.wire import messages as m
 
-__all__ = ["HEARTBEAT_RESULTS", "RETRY_BACKOFF_SHARE", "HeartbeatResult", "Heartbeats"]
+__all__ = ["HEARTBEAT_RESULTS", "RETRY_BACKOFF_SHARE", "Heartbeats"]
 
 _log = logging.getLogger("asyncgroup.group")
 
 RETRY_BACKOFF_SHARE: Final = 0.1
 """The longest backoff between attempts to reach the coordinator, as a share of `session_timeout`."""
-
-
-class HeartbeatResult(Enum):
-    """What the response to a heartbeat means for the membership."""
-
-    ALIVE = "the coordinator knows the member"
-    REBALANCE = "the group rebalances: join again; heartbeats continue"
-    COORDINATOR_MOVED = "look up the coordinator again; the member stays"
-    RETRY = "the coordinator is not ready; the member stays"
-    LOST = "the member was removed, or its session has timed out: commit nothing more"
-    FATAL = "not retriable"
 
 
 HEARTBEAT_RESULTS: Final[Mapping[int, HeartbeatResult]] = {

@@ -44,10 +44,7 @@ from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import decode_versioned, encode_versioned
 
 __all__ = [
-    "CANCELLED",
-    "CLOSED",
     "JOIN_ACTIONS",
-    "JOIN_GRACE",
     "MAX_LENGTH",
     "JoinAction",
     "JoinProtocols",
@@ -63,9 +60,6 @@ __all__ = [
 ]
 
 CONSUMER: Final = "consumer"
-
-JOIN_GRACE: Final = 5.0
-"""Seconds added to `rebalance_timeout` as the timeout of JoinGroup (`JOIN_GROUP_TIMEOUT_LAPSE` in Java)."""
 
 SUBSCRIPTION_VERSION: Final = 1
 """Subscriptions are sent in the lowest version that has all fields in use. Java, librdkafka, kafka-python and aiokafka
@@ -230,12 +224,6 @@ def decode_assignment(data: bytes) -> Assignment:
 
 MAX_LENGTH: Final = 255
 """Most characters of a reason, as in Java (`JoinGroupRequest.maybeTruncateReason`)."""
-
-CLOSED: Final = "closing: the group object was closed"
-"""The reason to leave at `aclose()`."""
-
-CANCELLED: Final = "closing: the task that consumes was cancelled"
-"""The reason to leave when `consume()` or `run()` was cancelled."""
 
 _JOINING: Final = "joining"
 _WHY: Final[Mapping[type[SessionEnd], str]] = {

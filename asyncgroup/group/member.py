@@ -26,9 +26,8 @@ from asyncgroup.group.claim_source import ClaimSource
 from asyncgroup.group.handler import Handler
 from asyncgroup.group.handler_calls import MIN_RESERVE_SHARE, reserve_for
 from asyncgroup.group.health import Health
-from asyncgroup.group.join_requests import CANCELLED
 from asyncgroup.group.member_health import HealthSnapshot, MemberHealth, MemberState, ProblemSource, diagnose
-from asyncgroup.group.membership import JoinedGroup, Membership
+from asyncgroup.group.membership import CANCELLED, JoinedGroup, Membership
 from asyncgroup.group.session_life import SessionLife
 from asyncgroup.group.topics import ResolvedTopics, Subscription, resolve_topics
 from asyncgroup.lifecycle import run_until, wait_shielded, wait_within

@@ -16,7 +16,7 @@ from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import BrokerError
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.health import ClaimHealth, ErrorSeen, Health
-from asyncgroup.group.join_requests import JOIN_GRACE
+from asyncgroup.group.membership import JOIN_GRACE
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.offsets import MemberIdentity
 

@@ -10,15 +10,44 @@ both assignments go on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Protocol
+from enum import Enum
+from typing import Final, NamedTuple, Protocol
 
 from asyncgroup.errors import AsyncGroupError, SessionEnd
-from asyncgroup.group.heartbeats import HeartbeatResult
-from asyncgroup.group.session_state import ClaimChanges
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import MemberIdentity
 
-__all__ = ["Assignable", "HeartbeatStatus", "JoinedGroup", "Membership"]
+__all__ = [
+    "CANCELLED",
+    "CLOSED",
+    "JOIN_GRACE",
+    "Assignable",
+    "ClaimChanges",
+    "HeartbeatResult",
+    "HeartbeatStatus",
+    "JoinedGroup",
+    "Membership",
+]
+
+JOIN_GRACE: Final = 5.0
+"""Seconds beyond `rebalance_timeout` that a join may take (`JOIN_GROUP_TIMEOUT_LAPSE` in Java)."""
+
+CLOSED: Final = "closing: the group object was closed"
+"""The reason to leave at `aclose()`."""
+
+CANCELLED: Final = "closing: the task that consumes was cancelled"
+"""The reason to leave when `consume()` or `run()` was cancelled."""
+
+
+class HeartbeatResult(Enum):
+    """What the response to a heartbeat means for the membership."""
+
+    ALIVE = "the coordinator knows the member"
+    REBALANCE = "the group rebalances: join again; heartbeats continue"
+    COORDINATOR_MOVED = "look up the coordinator again; the member stays"
+    RETRY = "the coordinator is not ready; the member stays"
+    LOST = "the member was removed, or its session has timed out: commit nothing more"
+    FATAL = "not retriable"
 
 
 class JoinedGroup(NamedTuple):
@@ -34,6 +63,15 @@ class JoinedGroup(NamedTuple):
     """The user data in this member's assignment."""
     synced_at: float | None = None
     """Loop time of the response with the assignment; the classic coordinator sends it to all members at once."""
+
+
+class ClaimChanges(NamedTuple):
+    """The difference that an assignment makes, each sorted."""
+
+    revoked: list[TopicPartition]
+    """Owned partitions that are no longer assigned: their claims end."""
+    added: list[TopicPartition]
+    """Assigned partitions that were not owned: they need a claim."""
 
 
 class Assignable(Protocol):
@@ -99,6 +137,10 @@ class Membership(Protocol):
 
     async def stay(self, joined: JoinedGroup, member: Assignable) -> None:
         """Send heartbeats after `join`, and report their results and further assignments, until cancelled or lost."""
+        ...
+
+    def is_fatal(self, code: int) -> bool:
+        """Whether a commit refused with this error code ends the membership as FATAL does, so that the error is raised."""
         ...
 
     def after_session(self, cause: SessionEnd | None) -> None:

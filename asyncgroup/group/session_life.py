@@ -24,11 +24,10 @@ from asyncgroup.errors import AsyncGroupError, BrokerError, CommitFailedError, R
 from asyncgroup.group.claim_source import ClaimSource, StartOffsets
 from asyncgroup.group.handler import Handler
 from asyncgroup.group.handler_calls import EndLimits, HandlerCalls
-from asyncgroup.group.heartbeats import HEARTBEAT_RESULTS, HeartbeatResult
 from asyncgroup.group.member_health import HealthSnapshot, MemberHealth, MemberState, ProblemSource
-from asyncgroup.group.membership import JoinedGroup, Membership
+from asyncgroup.group.membership import ClaimChanges, HeartbeatResult, JoinedGroup, Membership
 from asyncgroup.group.session import Session
-from asyncgroup.group.session_state import ClaimChanges, SessionState
+from asyncgroup.group.session_state import SessionState
 from asyncgroup.group.topics import (
     ResolvedTopics,
     watch_missing,
@@ -243,7 +242,7 @@ class SessionLife:
             self._member_health.report_error(error)
 
     def _on_commit_refused(self, error: BrokerError) -> None:
-        is_fatal = HEARTBEAT_RESULTS.get(error.code) is HeartbeatResult.FATAL
+        is_fatal = self._membership.is_fatal(error.code)
         self.state.lose(f"a commit was refused: {error}", error, is_fatal=is_fatal)
 
     def _on_fetch_error(self, error: Exception) -> bool:

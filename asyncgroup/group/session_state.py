@@ -5,27 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from asyncgroup.errors import AsyncGroupError, HandlerFailed, MemberLost, SessionEnd, SessionFailed
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.member_health import MemberHealth, ProblemSource
+from asyncgroup.group.membership import ClaimChanges
 from asyncgroup.lifecycle import add_note, describe_error
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import Committer, MemberIdentity
 
-__all__ = ["ClaimChanges", "ClaimSet", "SessionState"]
+__all__ = ["ClaimSet", "SessionState"]
 
 _log = logging.getLogger("asyncgroup.group")
-
-
-class ClaimChanges(NamedTuple):
-    """The difference that an assignment makes, each sorted."""
-
-    revoked: list[TopicPartition]
-    """Owned partitions that are no longer assigned: their claims end."""
-    added: list[TopicPartition]
-    """Assigned partitions that were not owned: they need a claim."""
 
 
 class ClaimSet:

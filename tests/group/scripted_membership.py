@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
 
 from asyncgroup.errors import SessionEnd
-from asyncgroup.group.membership import Assignable, JoinedGroup
-from asyncgroup.group.session_state import ClaimChanges
+from asyncgroup.group.membership import Assignable, ClaimChanges, JoinedGroup
 from asyncgroup.offsets import MemberIdentity
 
 __all__ = ["ScriptedHeartbeats", "ScriptedMembership"]
@@ -19,12 +17,13 @@ class ScriptedHeartbeats:
 
     def __init__(self) -> None:
         self.last_response_at = self.last_stable_sent_at = asyncio.get_running_loop().time()
+        self.believes_refusals = False
 
     def next_heartbeat_after(self, moment: float) -> float | None:
         return None
 
     async def is_final(self, lookup: int | None, sent_at: float) -> bool:
-        return False
+        return self.believes_refusals
 
 
 class ScriptedMembership:
@@ -37,13 +36,10 @@ class ScriptedMembership:
         self.first = list(first)
         self.identity = MemberIdentity()
         self.heartbeats = ScriptedHeartbeats()
+        self.fatal_codes: set[int] = set()
         self.ends: list[SessionEnd | None] = []
         self.owned_at_acknowledgement: list[list[int]] = []
         self._proposals: asyncio.Queue[tuple[JoinedGroup, asyncio.Future[ClaimChanges]]] = asyncio.Queue()
-
-    def __call__(self, *_arguments: Any) -> ScriptedMembership:
-        """Stand in for the class ClassicMembership, which ConsumerGroup calls."""
-        return self
 
     def _joined(self, partitions: Iterable[int]) -> JoinedGroup:
         return JoinedGroup(self.identity, {self.topic: sorted(partitions)}, False, {})
@@ -67,6 +63,9 @@ class ScriptedMembership:
         done: asyncio.Future[ClaimChanges] = asyncio.get_running_loop().create_future()
         self._proposals.put_nowait((self._joined(partitions), done))
         return done
+
+    def is_fatal(self, code: int) -> bool:
+        return code in self.fatal_codes
 
     def after_session(self, cause: SessionEnd | None) -> None:
         self.ends.append(cause)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from asyncgroup.errors import Rebalanced
-from asyncgroup.group.session_state import ClaimChanges, ClaimSet
+from asyncgroup.group.membership import ClaimChanges
+from asyncgroup.group.session_state import ClaimSet
 from asyncgroup.model import TopicPartition
 from tests.group.parts import end_claim, make_session
 

@@ -20,7 +20,8 @@ from asyncgroup.errors import (
     RequestTimedOut,
     UnsupportedVersionError,
 )
-from asyncgroup.group.heartbeats import HEARTBEAT_RESULTS, HeartbeatResult, Heartbeats
+from asyncgroup.group.heartbeats import HEARTBEAT_RESULTS, Heartbeats
+from asyncgroup.group.membership import HeartbeatResult
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 from tests.offsets.fakes import FakeCluster, now
 

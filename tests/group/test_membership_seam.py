@@ -13,8 +13,9 @@ import pytest_asyncio
 
 from asyncgroup import Claim, OffsetManager, Session
 from asyncgroup.consumer.fetch_session import INITIAL_EPOCH
-from asyncgroup.errors import GroupClosed, MemberLost, Rebalanced
-from asyncgroup.group.session_state import ClaimChanges
+from asyncgroup.error_codes import ErrorCode
+from asyncgroup.errors import BrokerError, GroupClosed, MemberLost, Rebalanced
+from asyncgroup.group.membership import ClaimChanges
 from asyncgroup.offsets import MemberIdentity
 from tests.group.parts import consumer_of, end_session
 from tests.group.scripted_membership import ScriptedMembership
@@ -34,11 +35,9 @@ async def env() -> AsyncIterator[VirtualEnvironment]:
 
 
 @pytest_asyncio.fixture
-async def membership(env: VirtualEnvironment, monkeypatch: pytest.MonkeyPatch) -> ScriptedMembership:
-    """The protocol of every group of the test; it begins with partitions 0, 1 and 2 of 4."""
-    scripted = ScriptedMembership(env.topic, [0, 1, 2])
-    monkeypatch.setattr("asyncgroup.group.group.ClassicMembership", scripted)
-    return scripted
+async def membership(env: VirtualEnvironment) -> ScriptedMembership:
+    """The protocol of the test's group; it begins with partitions 0, 1 and 2 of 4."""
+    return ScriptedMembership(env.topic, [0, 1, 2])
 
 
 class TimedHandler(WorkHandler):
@@ -98,7 +97,11 @@ async def test_one_of_three_claims_is_revoked_while_the_others_go_on_without_a_g
     env: VirtualEnvironment, membership: ScriptedMembership
 ) -> None:
     handler = TimedHandler(env)
-    async with member(env) as group, traffic(env), running(group.run("orders", handler)) as run:
+    async with (
+        member(env, membership=membership) as group,
+        traffic(env),
+        running(group.run("orders", handler)) as run,
+    ):
         await until_handled(handler, 1, 20)
         session = group.session
         assert session is not None
@@ -170,7 +173,11 @@ async def test_a_partition_is_added_while_the_session_goes_on(
     env: VirtualEnvironment, membership: ScriptedMembership
 ) -> None:
     handler = TimedHandler(env, 0.0)
-    async with member(env) as group, traffic(env), running(group.run("orders", handler)):
+    async with (
+        member(env, membership=membership) as group,
+        traffic(env),
+        running(group.run("orders", handler)),
+    ):
         await until_handled(handler, 0, 20)
         assert await membership.propose(0, 2, 3) == ClaimChanges([orders(1)], [orders(3)])
         await until_handled(handler, 3, 20)
@@ -199,7 +206,7 @@ async def test_a_start_offset_from_before_the_partition_was_away_is_not_used(
     """Another member may have committed a later one meanwhile."""
     handler = WorkHandler(env)
     await env.produce(20, range(4))
-    async with member(env) as group, running(group.run("orders", handler)):
+    async with member(env, membership=membership) as group, running(group.run("orders", handler)):
         await handler.until("done 2@19")
         held = env.cluster.faults.on("ListOffsets").hold()  # sent as nothing is committed for partition 3
         await membership.propose(0, 1, 2, 3)
@@ -226,7 +233,7 @@ async def test_a_partition_that_is_revoked_while_on_assigned_runs_is_not_consume
 
     handler = SlowToPrepare(env)
     await env.produce(3, range(4))
-    async with member(env) as group, running(group.run("orders", handler)):
+    async with member(env, membership=membership) as group, running(group.run("orders", handler)):
         await handler.until("assigned [0, 1, 2]")
         assert await membership.propose(0, 2, 3) == ClaimChanges([orders(1)], [orders(3)])
         await handler.until("assigned [3]")
@@ -243,7 +250,7 @@ async def test_an_assignment_that_changes_nothing_touches_nothing(
     env: VirtualEnvironment, membership: ScriptedMembership
 ) -> None:
     handler = TimedHandler(env)
-    async with member(env) as group, running(group.run("orders", handler)):
+    async with member(env, membership=membership) as group, running(group.run("orders", handler)):
         await handler.until("claim 2@0")
         assert await membership.propose(0, 1, 2) == ClaimChanges([], [])
         await asyncio.sleep(1)
@@ -257,7 +264,10 @@ async def test_a_new_generation_is_used_by_later_commits(
     """The coordinator knows no such member; when the member is none again, the same marks are accepted."""
     handler = TimedHandler(env, 0.0)
     await env.produce(3, range(3))
-    async with member(env, auto_commit=False) as group, running(group.run("orders", handler)):
+    async with (
+        member(env, membership=membership, auto_commit=False) as group,
+        running(group.run("orders", handler)),
+    ):
         await until_handled(handler, 2, 3)
         membership.identity = MemberIdentity("ann-1", 7)
         await membership.propose(0, 1, 2)
@@ -282,7 +292,7 @@ async def test_a_revoked_handler_that_does_not_end_is_cancelled_once_and_the_oth
 ) -> None:
     handler = TimedHandler(env, drain_seconds=1000.0)
     async with (
-        member(env, rebalance_timeout=10.0) as group,
+        member(env, membership=membership, rebalance_timeout=10.0) as group,
         traffic(env),
         running(group.run("orders", handler)) as run,
     ):
@@ -304,7 +314,11 @@ async def test_a_close_during_a_revocation_ends_the_session_once(
     env: VirtualEnvironment, membership: ScriptedMembership
 ) -> None:
     handler = TimedHandler(env, drain_seconds=2.0)
-    async with member(env) as group, traffic(env), running(group.run("orders", handler)):
+    async with (
+        member(env, membership=membership) as group,
+        traffic(env),
+        running(group.run("orders", handler)),
+    ):
         await until_handled(handler, 1, 5)
         proposed = membership.propose(0, 2)
         await asyncio.sleep(0.5)
@@ -321,7 +335,10 @@ async def test_a_loss_during_a_revocation_commits_nothing(
 ) -> None:
     handler = TimedHandler(env, drain_seconds=2.0)
     await env.produce(3, range(3))
-    async with member(env, auto_commit_interval=3600.0) as group, running(group.run("orders", handler)):
+    async with (
+        member(env, membership=membership, auto_commit_interval=3600.0) as group,
+        running(group.run("orders", handler)),
+    ):
         await until_handled(handler, 1, 3)
         membership.propose(0, 2)
         await asyncio.sleep(0.5)
@@ -343,7 +360,7 @@ async def test_a_revoked_handler_that_raises_ends_the_session(
                 raise ValueError("while it drained")
 
     handler = Raises(env, drain_seconds=1.0)
-    async with member(env) as group:
+    async with member(env, membership=membership) as group:
         run = asyncio.create_task(group.run("orders", handler))
         await handler.until("claim 2@0")
         membership.propose(0, 2)
@@ -351,3 +368,20 @@ async def test_a_revoked_handler_that_raises_ends_the_session(
             await run
     hooks = [call for call in handler.calls if call.startswith(("revoked", "lost", "cleanup"))]
     assert hooks == ["revoked [1]", "revoked [0, 2]", "cleanup"]
+
+
+@pytest.mark.parametrize("is_fatal", [False, True])
+async def test_the_protocol_says_whether_a_refused_commit_is_fatal(
+    env: VirtualEnvironment, membership: ScriptedMembership, is_fatal: bool
+) -> None:
+    handler = TimedHandler(env, 0.0)
+    await env.produce(3, range(3))
+    membership.heartbeats.believes_refusals = True
+    membership.identity = MemberIdentity("ann-1", 7)  # of a group that the coordinator does not have
+    if is_fatal:
+        membership.fatal_codes.add(ErrorCode.GROUP_ID_NOT_FOUND)
+    raised = pytest.raises(BrokerError, match="GROUP_ID_NOT_FOUND") if is_fatal else contextlib.nullcontext()
+    async with member(env, membership=membership) as group, asyncio.timeout(env.limit):
+        with raised:
+            await group.consume("orders", handler)
+    assert [type(cause) for cause in membership.ends] == [MemberLost]

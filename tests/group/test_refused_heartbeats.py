@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from asyncgroup.errors import BrokerError, ConnectError, ErrorCode as E
-from asyncgroup.group.heartbeats import HeartbeatResult
+from asyncgroup.group.membership import HeartbeatResult
 from tests.group.test_heartbeats import IDENTITY, Scene
 from tests.offsets.fakes import now
 

@@ -10,6 +10,7 @@ from typing import Any
 from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Handler, Record, Session, TopicPartition
 from asyncgroup.cluster import client_of
 from asyncgroup.errors import SessionEnd
+from asyncgroup.group.membership import Membership
 from tests.stories.environment import Environment
 from tests.stories.virtual import GROUP_APIS, VirtualEnvironment, transcript
 
@@ -122,11 +123,20 @@ class SessionEndHook:
 
 @contextlib.asynccontextmanager
 async def member(
-    env: VirtualEnvironment, name: str = "ann", hooks: tuple[object, ...] = (), **config: Any
+    env: VirtualEnvironment,
+    name: str = "ann",
+    hooks: tuple[object, ...] = (),
+    membership: Membership | None = None,
+    **config: Any,
 ) -> AsyncIterator[ConsumerGroup]:
-    """Yield an open ConsumerGroup; its host is `10.2.0.1`, so tests can cut it off from the network."""
+    """Yield an open ConsumerGroup; its host is `10.2.0.1`, so tests can cut it off from the network.
+
+    `membership` is its group protocol, if not the classic one.
+    """
     full = ConsumerConfig(**env.config(name, **config))
     group = ConsumerGroup(env.bootstrap_servers, env.group_id, full, hooks=[env.bell, *hooks])
+    if membership is not None:
+        group._make_membership = lambda *_arguments: membership
     client_of(group.cluster).random.seed(name)
     with env.network.source("10.2.0.1"):
         async with group:

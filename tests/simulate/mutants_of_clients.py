@@ -18,8 +18,8 @@ from asyncgroup.group import heartbeats
 from asyncgroup.group.claim_source import ClaimSource
 from asyncgroup.group.classic_membership import ClassicMembership
 from asyncgroup.group.handler_calls import HandlerCalls, HandlerTasks
-from asyncgroup.group.heartbeats import HeartbeatResult
 from asyncgroup.group.join_requests import JoinProtocols
+from asyncgroup.group.membership import HeartbeatResult
 from asyncgroup.group.session_life import SessionLife
 from asyncgroup.offsets import CommittedOffset, PartitionMarks
 from asyncgroup.producer.batch import ProducerBatch
