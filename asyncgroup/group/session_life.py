@@ -11,6 +11,12 @@
 5. `_shut_down`: the handlers drain, `on_revoked` or `on_lost` and `cleanup` are called, the marks are committed.
 
 It runs in a task that is never cancelled; to stop it, call `SessionState.end`.
+
+What lasts how long: the group object keeps the Membership with its identity, and the ClaimSource with the pauses, the
+known topics and the brokers' fetch sessions, from one session to the next. A session has a committer, a fetcher and
+handler calls of its own, made here and closed at its end. The classic membership makes its heartbeats anew at each join,
+and its sessions last for one generation, so all of these do. With an incremental protocol a session, and what it has,
+lasts over many generations.
 """
 
 from __future__ import annotations
@@ -96,23 +102,25 @@ class SessionLife:
     async def run(self) -> None:
         """Run the session to its end. Raises only on bugs."""
         topics = {*self._joined.assignment, *self._joined.partition_counts, *self._resolved.names}
-        self._cluster.track(topics)
-        self._member_health.transition_to(MemberState.STARTING)
-        await self._tasks.start()
-        try:
-            self._tasks.spawn(self._membership.stay, self._joined, self)
-            await self._consume()
-            await self._shut_down()
-        finally:
-            self.state.close()
-            self.state.on_end = None  # a handler that keeps the session must not keep this object in memory
-            self._cluster.untrack(topics)
+        with self._cluster.tracking(topics):
+            self._member_health.transition_to(MemberState.STARTING)
+            await self._tasks.start()
             try:
-                await self._tasks.stop()
+                self._tasks.spawn(self._membership.stay, self._joined, self)
+                await self._consume()
+                await self._shut_down()
             finally:
-                # after the tasks: automatic commits would fail on a closed committer
-                await self._offsets.aclose()
-            self._update_health()
+                await self._close()
+
+    async def _close(self) -> None:
+        self.state.close()
+        self.state.on_end = None  # a handler that keeps the session must not keep this object in memory
+        try:
+            await self._tasks.stop()
+        finally:
+            # after the tasks: automatic commits would fail on a closed committer
+            await self._offsets.aclose()
+        self._update_health()
 
     async def _consume(self) -> None:
         """Start the first claims, then consume until the session ends."""
