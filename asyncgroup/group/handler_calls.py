@@ -58,10 +58,10 @@ class HandlerCalls:
         self._limits = limits
         self._on_failure = on_failure
         self._state = session._state
-        self._tasks = HandlerTasks(session.group_id)
-        # calls for claims that come or go while the session lasts: on_assigned and drains, and on_revoked after these
-        self._changes: list[HandlerTasks] = []
-        self._last_hooks: list[HandlerTasks] = []
+        # `consume_claim` of all claims that are not being revoked
+        self._claims = HandlerTasks(session.group_id)
+        # everything that `limit` has to find: these, claims that drain, and hooks
+        self._waited_for = [self._claims]
         # on_assigned was called with them, and its counterpart was not yet
         self._assigned: set[TopicPartition] = set()
         self._begun: set[str] = set()  # names of the methods that have begun to run
@@ -85,20 +85,14 @@ class HandlerCalls:
         """
         limits = self._limits
         limits.add_cause(cause)
-        if self._drained:
-            seconds = limits.hook_seconds
-        else:
-            seconds = 0.0 if isinstance(cause, CallerCancelled) else limits.handler_seconds
-        for tasks in (self._tasks, *self._changes):
-            tasks.limit(seconds)
-        for tasks in self._last_hooks:
-            tasks.limit(limits.hook_seconds)
+        seconds = 0.0 if isinstance(cause, CallerCancelled) else limits.handler_seconds
+        for tasks in self._waited_for:
+            tasks.limit(limits.hook_seconds if tasks.is_after_drain else seconds)
 
     @property
     def running_calls(self) -> RunningCalls:
         """The calls that the session waits for: hooks while it begins or ends, `consume_claim` once it ends."""
-        groups = [*self._changes, *self._last_hooks, self._tasks]
-        running = [name for tasks in groups for name in tasks.running]
+        running = [name for tasks in self._waited_for for name in tasks.running]
         if not self._session.ended:
             return RunningCalls(
                 [name for name in running if not name.startswith(CLAIM)], self._waiting_since, INF
@@ -107,20 +101,20 @@ class HandlerCalls:
             f"handler of {name.removeprefix(CLAIM)}" if name.startswith(CLAIM) else name for name in running
         ]
         since = self._waiting_since if self._drained else self._limits.ending_since
-        return RunningCalls(labels, since, min(tasks.cancel_at for tasks in groups))
+        cancel_at = min((tasks.cancel_at for tasks in self._waited_for if tasks.running), default=INF)
+        return RunningCalls(labels, since, cancel_at)
 
     # --- the calls ----------------------------------------------------------------------------------------------
 
     async def set_up(self) -> bool:
         """Call `setup`; False if it failed or the session has ended."""
-        return await self._call(
-            partial(self._handler.setup, self._session), "setup", self._tasks, self._changes
-        )
+        tasks = HandlerTasks(self._session.group_id)
+        return await self._call(partial(self._handler.setup, self._session), "setup", tasks)
 
-    async def assigned(self, partitions: list[TopicPartition], *, is_first: bool) -> bool:
-        """Call `on_assigned`, the first time or for partitions added later; False if it failed or the session has ended."""
-        tasks = self._tasks if is_first else HandlerTasks(self._session.group_id)
-        return await self._call(partial(self._on_assigned, partitions), "on_assigned", tasks, self._changes)
+    async def assigned(self, partitions: list[TopicPartition]) -> bool:
+        """Call `on_assigned`; False if it failed or the session has ended."""
+        tasks = HandlerTasks(self._session.group_id)
+        return await self._call(partial(self._on_assigned, partitions), "on_assigned", tasks)
 
     async def _on_assigned(self, partitions: list[TopicPartition]) -> None:
         self._assigned.update(partitions)
@@ -130,13 +124,13 @@ class HandlerCalls:
         """Call `consume_claim` in a task that `drain` waits for."""
         what = f"{CLAIM}{claim.tp}"
         call = partial(self._handler.consume_claim, self._session, claim)
-        self._tasks.start(self._begin(call, what), what, partial(self._on_claim_done, claim))
+        self._claims.start(self._begin(call, what), what, partial(self._on_claim_done, claim))
 
     async def drain_claims(self, claims: Iterable[Claim], limits: EndLimits) -> None:
         """Wait until the `consume_claim` of revoked claims has ended, while the session goes on with the others."""
-        tasks = self._tasks.split_off([f"{CLAIM}{claim.tp}" for claim in claims])
+        tasks = self._claims.split_off([f"{CLAIM}{claim.tp}" for claim in claims])
         tasks.limit(limits.handler_seconds)
-        await self._wait(tasks, self._changes)
+        await self._wait(tasks)
 
     async def revoked(self, partitions: list[TopicPartition], limits: EndLimits) -> None:
         """Call `on_revoked` or `on_lost` with those partitions that `on_assigned` was called with."""
@@ -149,10 +143,10 @@ class HandlerCalls:
         await self._last_call(partial(hook, session, known), what, limits)
 
     async def drain(self) -> None:
-        """Wait until every `consume_claim` has ended."""
-        await self._tasks.wait()
-        for tasks in list(self._changes):
+        """Wait until every `consume_claim` has ended, and hooks for claims that were about to begin."""
+        for tasks in list(self._waited_for):
             await tasks.wait()
+        self._waited_for.remove(self._claims)
         self._drained = True
 
     async def end(self, partitions: list[TopicPartition]) -> None:
@@ -172,17 +166,15 @@ class HandlerCalls:
 
     async def _last_call(self, call: Call, what: str, limits: EndLimits) -> None:
         """Call a hook after the drain of its claims, with time of its own that earlier calls cannot use up."""
-        tasks = HandlerTasks(self._session.group_id)
-        tasks.limit(min(limits.hook_seconds, self._limits.hook_seconds))  # infinity while the session goes on
-        if self._drained:
-            self._tasks = tasks
-        await self._call(call, what, tasks, self._last_hooks)
+        tasks = HandlerTasks(self._session.group_id, is_after_drain=True)
+        tasks.limit(limits.hook_seconds)
+        await self._call(call, what, tasks)
 
-    async def _call(self, call: Call, what: str, tasks: HandlerTasks, group: list[HandlerTasks]) -> bool:
-        """Run a hook of the handler; False if it failed or the session has ended."""
+    async def _call(self, call: Call, what: str, tasks: HandlerTasks) -> bool:
+        """Run a hook of the handler as one of `tasks`; False if it failed or the session has ended."""
         self._waiting_since = asyncio.get_running_loop().time()
         task = tasks.start(self._begin(call, what), what)
-        await self._wait(tasks, group)
+        await self._wait(tasks)
         if task.cancelled():
             if not self._session.ended:
                 self._on_failure(asyncio.CancelledError(f"{what} was cancelled by its handler"), what)
@@ -192,16 +184,13 @@ class HandlerCalls:
             self._on_failure(error, f"{what} raised")
         return not self._session.ended
 
-    async def _wait(self, tasks: HandlerTasks, group: list[HandlerTasks]) -> None:
-        """Wait for tasks, in `group` for so long so that `limit` finds them if they are not the session's own."""
-        if tasks is self._tasks:
-            await tasks.wait()
-            return
-        group.append(tasks)
+    async def _wait(self, tasks: HandlerTasks) -> None:
+        """Wait for tasks; `limit` finds them for so long."""
+        self._waited_for.append(tasks)
         try:
             await tasks.wait()
         finally:
-            group.remove(tasks)
+            self._waited_for.remove(tasks)
 
     def _on_claim_done(self, claim: Claim, task: asyncio.Task[None]) -> None:
         group_id = self._session.group_id
@@ -247,11 +236,20 @@ class EndLimits:
 
     Handlers must end before the deadline by the reserve (a fifth of the time, at most 5 s). Half of the reserve is for
     the hooks, a quarter for the commit, the rest for what follows.
+
+    A revocation while the session goes on has limits of its own, `within` those of the session: if it ends in that
+    time, the smaller of both count.
     """
 
-    def __init__(self, config: ConsumerConfig, last_stable_sent_at: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        last_stable_sent_at: Callable[[], float],
+        within: EndLimits | None = None,
+    ) -> None:
         self._config = config
         self._last_stable_sent_at = last_stable_sent_at
+        self._within = within
         self.ending_since = float("inf")
         """Loop time of the first cause."""
         self.deadline = float("inf")
@@ -276,7 +274,8 @@ class EndLimits:
     @property
     def handler_seconds(self) -> float:
         """Seconds from now until handlers are cancelled; at once if 0 or less."""
-        return self.deadline - self._reserve - asyncio.get_running_loop().time()
+        left = self.deadline - self._reserve - asyncio.get_running_loop().time()
+        return left if self._within is None else min(left, self._within.handler_seconds)
 
     @property
     def hook_seconds(self) -> float:
@@ -290,14 +289,17 @@ class EndLimits:
 
     def _left(self, kept: float) -> float:
         now = asyncio.get_running_loop().time()
-        return max(self.deadline - self._reserve * kept - now, self._reserve * MIN_RESERVE_SHARE)
+        left = max(self.deadline - self._reserve * kept - now, self._reserve * MIN_RESERVE_SHARE)
+        return left if self._within is None else min(left, self._within._left(kept))
 
 
 class HandlerTasks:
     """Tasks that are cancelled once each at a common deadline."""
 
-    def __init__(self, group_id: str) -> None:
+    def __init__(self, group_id: str, *, is_after_drain: bool = False) -> None:
         self._group_id = group_id
+        self.is_after_drain = is_after_drain
+        """Whether they are hooks after the drain of their claims, so that their deadline is a later one."""
         self._tasks: dict[asyncio.Task[None], str] = {}  # with their names, in order of start
         self._timer: asyncio.TimerHandle | None = None  # for the deadline
         self._expired = False  # whether the deadline has passed

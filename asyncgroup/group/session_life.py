@@ -161,14 +161,14 @@ class SessionLife:
             ]
             for claim in claims:
                 self.state.claims.add(claim)
-            if is_first := not self.has_started:
+            if not self.has_started:
                 self.has_started = True
                 self._cluster.hooks.emit("on_session_start", self.session)
                 if not await self._calls.set_up():
                     return False
             elif not claims:  # withdrawn by a later assignment
                 return True
-            if not await self._calls.assigned(sorted(claim.tp for claim in claims), is_first=is_first):
+            if not await self._calls.assigned(sorted(claim.tp for claim in claims)):
                 return False
             for claim in claims:
                 if not claim.ended:  # else it was revoked during the hooks
@@ -218,22 +218,18 @@ class SessionLife:
         cause = Rebalanced(f"group {self._source.group_id!r} rebalances: the partition was revoked")
         for claim in claims:
             claim._state.end(cause)
-        limits = self._make_limits()
+        limits = self._make_limits(self._limits)
         limits.add_cause(cause)
         await self._calls.drain_claims(claims, limits)
         for claim in claims:
             self._fetcher.remove(claim._state.consumer)
-        await self._commit_revoked(partitions, limits)
+        await self._commit_last(limits.commit_seconds, partitions)
         async with self._hooks:
             await self._calls.revoked(partitions, limits)
-        await self._commit_revoked(partitions, limits)  # marks that on_revoked made
+        await self._commit_last(limits.commit_seconds, partitions)  # marks that on_revoked made
         for tp in partitions:
             self.state.claims.remove(tp)
             self._offsets.drop(tp)
-
-    async def _commit_revoked(self, partitions: list[TopicPartition], limits: EndLimits) -> None:
-        # infinity while the session goes on
-        await self._commit_last(min(limits.commit_seconds, self._limits.commit_seconds), partitions)
 
     # --- 4. what ends it --------------------------------------------------------------------------------------------
 
@@ -270,14 +266,14 @@ class SessionLife:
         self._calls.limit(cause)
         timeout = self._revoke_timeout
         if timeout is not None and not timeout.expired():
-            # a revocation has no more time than the end of the session
+            # the session ends while the commit of a revocation is in flight
             at = asyncio.get_running_loop().time() + self._limits.commit_seconds
             timeout.reschedule(min(at, timeout.when() or at))
         if self._member_health.state in (MemberState.STARTING, MemberState.STABLE):
             self._member_health.transition_to(MemberState.DRAINING)
 
-    def _make_limits(self) -> EndLimits:
-        return EndLimits(self._config, lambda: self._membership.heartbeats.last_stable_sent_at)
+    def _make_limits(self, within: EndLimits | None = None) -> EndLimits:
+        return EndLimits(self._config, lambda: self._membership.heartbeats.last_stable_sent_at, within)
 
     def _watch(self) -> None:
         """Start the tasks that watch for changes of the assigned or subscribed topics."""

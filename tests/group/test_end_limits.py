@@ -97,6 +97,20 @@ async def test_the_most_urgent_cause_counts_and_a_repeated_one_changes_nothing()
     assert limits.deadline == 15.0
 
 
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_a_revocation_has_no_more_time_than_the_end_of_its_session() -> None:
+    session = limits_of(rebalance=60.0, close=10.0)
+    revocation = EndLimits(ConsumerConfig(rebalance_timeout=60.0), lambda: 0.0, within=session)
+    revocation.add_cause(Rebalanced("x"))
+    parts = ("handler_seconds", "hook_seconds", "commit_seconds")
+    assert [getattr(revocation, part) for part in parts] == [55.0, 57.5, 58.75], "while the session goes on"
+    session.add_cause(GroupClosed("x"))
+    assert [getattr(revocation, part) for part in parts] == [8.0, 9.0, 9.5]
+    assert revocation.deadline == 60.0
+    assert session.handler_seconds == 8.0
+
+
 @given(
     timeout=st.floats(0.5, 300.0),
     kind=st.sampled_from([*OTHERS, *CLOSING, Rebalanced]),

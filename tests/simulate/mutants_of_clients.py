@@ -17,7 +17,7 @@ from asyncgroup.error_codes import ErrorCode
 from asyncgroup.group import heartbeats
 from asyncgroup.group.claim_source import ClaimSource
 from asyncgroup.group.classic_membership import ClassicMembership
-from asyncgroup.group.handler_calls import HandlerCalls, HandlerTasks
+from asyncgroup.group.handler_calls import HandlerCalls
 from asyncgroup.group.join_requests import JoinProtocols
 from asyncgroup.group.membership import HeartbeatResult
 from asyncgroup.group.session_life import SessionLife
@@ -155,12 +155,8 @@ def _start_one_later() -> AbstractContextManager[object]:
 def _handlers_not_waited_for() -> AbstractContextManager[object]:
     """A session ends while its handlers are still running."""
 
-    async def hasty(self: HandlerTasks) -> None:
-        return None
-
     async def drain(self: HandlerCalls) -> None:
         self._drained = True
-        await hasty(self._tasks)
 
     return patch.object(HandlerCalls, "drain", drain)
 
