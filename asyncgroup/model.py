@@ -1,8 +1,9 @@
-"""Values used by all packages: TopicPartition, Record, Batch, RecordMetadata."""
+"""Values used by all packages: TopicPartition, Record, Batch, RecordMetadata, and the clock of record timestamps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
@@ -15,12 +16,30 @@ if TYPE_CHECKING:
 
     from asyncgroup.columns import RecordColumns
 
-__all__ = ["Batch", "Header", "Record", "RecordMetadata", "TopicPartition", "add_records", "by_topic"]
+__all__ = [
+    "Batch",
+    "Header",
+    "MillisClock",
+    "Record",
+    "RecordMetadata",
+    "TopicPartition",
+    "add_records",
+    "by_topic",
+    "wall_clock",
+]
 
 Header: TypeAlias = tuple[str, bytes | None]
 """A record header: key and value."""
 
+MillisClock: TypeAlias = Callable[[], int]
+"""Returns the time of day in ms since 1970, as in record timestamps."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def wall_clock() -> int:
+    """Return the system's time of day in ms, for timestamps only, as in Java: no wait depends on it."""
+    return time.time_ns() // 1_000_000
 
 
 class RecordMetadata(NamedTuple):

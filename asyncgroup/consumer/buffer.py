@@ -242,7 +242,7 @@ class RecordBuffer:
     def read_columns(self, columns: RecordColumns, end: int) -> bool:
         """Append the front batch's records before the offset `end` to columns; return False if there are none left.
 
-        The counterpart of `advance` for reading by column, without creating Record objects. Records from `end` on stay in
+        For Spark's range reader: the counterpart of `advance`, without creating Record objects. Records from `end` on stay in
         the buffer. Raises as `advance`; a batch may also turn out to have no record to hand out.
         """
         if self.decoded or not self._batches:
@@ -278,7 +278,10 @@ class RecordBuffer:
         return bool(ours or self._batches)
 
     def copy_batches(self) -> None:
-        """Copy the buffered batches out of the responses that they came in, so that those can be freed."""
+        """Copy the buffered batches out of the responses that they came in, so that those can be freed.
+
+        For Spark's workers, which keep what was fetched beyond a range for the next task.
+        """
         self._batches = deque(batch.copy() for batch in self._batches)
 
     def _raise_broken(self) -> None:
@@ -291,8 +294,7 @@ class RecordBuffer:
         if self._on_skip is None or not self._has_known_end(batch):
             raise error
         self._drop_front(batch)
-        # a damaged message of magic 0 or 1 may be a compressed one, whose first offset is unknown, even if it looks like another
-        first = max(self._floor, batch.base_offset) if batch.magic >= 2 else self._floor
+        first = max(self._floor, batch.base_offset) if batch.is_base_offset_certain else self._floor
         self._floor = max(self._floor, batch.next_offset)
         text = f"partition {self._tp}: offsets {first} to {batch.last_offset} are skipped"
         self._on_skip(CorruptRecordsError(f"{text}: {error}"))

@@ -17,17 +17,15 @@ from asyncgroup.consumer.interceptors import Interceptor, Interceptors
 from asyncgroup.consumer.list_offsets import (
     EARLIEST,
     LATEST,
-    MillisClock,
     StartOffset,
     list_offsets,
     look_up_offsets,
     parse_start,
-    wall_clock,
 )
 from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
 from asyncgroup.errors import BrokerError, ClosedError, ConfigError, ErrorCode
 from asyncgroup.lifecycle import BackgroundTasks, copy_error
-from asyncgroup.model import TopicPartition
+from asyncgroup.model import MillisClock, TopicPartition, wall_clock
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
 from asyncgroup.offsets.partition_offsets import CommittedOffset
 

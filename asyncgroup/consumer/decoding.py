@@ -199,7 +199,8 @@ def read_columns(
 ) -> None:
     """Append the records with start <= offset < end of a batch that `check_batch` has accepted.
 
-    Raises as `decode_batch` does; then nothing is appended.
+    For `Batch.to_arrow`, and for Spark's range reader, which also reads parts of a batch. Raises as `decode_batch` does; then
+    nothing is appended.
     """
     length = len(columns)
     base, next_offset = batch.base_offset, batch.next_offset

@@ -31,7 +31,6 @@ from asyncgroup.consumer.fetch_outcome import (
     TooLarge,
 )
 from asyncgroup.consumer.fetch_state import FetchState
-from asyncgroup.consumer.list_offsets import MillisClock
 from asyncgroup.consumer.offset_resets import OffsetResets, out_of_range_policy
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.partition_states import NEVER, PartitionStates
@@ -44,7 +43,7 @@ from asyncgroup.errors import (
     TransportError,
 )
 from asyncgroup.lifecycle import copy_error
-from asyncgroup.model import TopicPartition
+from asyncgroup.model import MillisClock, TopicPartition
 
 __all__ = ["FetchScheduler"]
 

@@ -14,7 +14,7 @@ from asyncgroup.consumer.broker_task import BrokerTask
 from asyncgroup.consumer.fetch_scheduler import FetchScheduler
 from asyncgroup.consumer.fetch_session import FetchSession
 from asyncgroup.consumer.fetch_state import Budget, FetchState
-from asyncgroup.consumer.list_offsets import MillisClock, list_offsets_once, wall_clock
+from asyncgroup.consumer.list_offsets import list_offsets_once
 from asyncgroup.consumer.offset_resets import OffsetLookup
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
@@ -22,6 +22,7 @@ from asyncgroup.consumer.partition_states import PartitionStates
 from asyncgroup.consumer.retries import FOLLOWER_SECONDS, SILENT_SECONDS
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.lifecycle import wait_within
+from asyncgroup.model import MillisClock, wall_clock
 
 __all__ = ["Fetcher"]
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import operator
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -26,7 +25,7 @@ from asyncgroup.errors import (
     OffsetOutOfRangeError,
     TransportError,
 )
-from asyncgroup.model import TopicPartition
+from asyncgroup.model import MillisClock, TopicPartition, wall_clock
 from asyncgroup.wire import messages as m
 
 __all__ = [
@@ -36,7 +35,6 @@ __all__ = [
     "Isolation",
     "ListOffsetsResult",
     "ListedOffset",
-    "MillisClock",
     "Start",
     "StartOffset",
     "is_retriable_error",
@@ -46,7 +44,6 @@ __all__ = [
     "parse_start",
     "resolve_start_offsets",
     "timestamp_of",
-    "wall_clock",
 ]
 
 _log = logging.getLogger("asyncgroup.consumer")
@@ -63,9 +60,6 @@ Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 ISOLATION_LEVELS: Final[Mapping[str, int]] = {"read_uncommitted": 0, "read_committed": 1}
 """Kafka's numbers for the isolation levels (KIP-98)."""
 
-MillisClock: TypeAlias = Callable[[], int]
-"""Returns the time of day in ms since 1970, as in record timestamps."""
-
 StartOffset: TypeAlias = int | Literal["earliest", "latest"] | datetime | timedelta
 """Where to begin: an offset, the log's start or end, the first record at or after a time, or the first record not older
 than a duration."""
@@ -80,11 +74,6 @@ _ALLOWED: Final = (
 
 
 # --- start offsets ---------------------------------------------------------------------------------------------------
-
-
-def wall_clock() -> int:
-    """Return the system's time of day in ms. It only turns durations into timestamps, as in Java; no wait depends on it."""
-    return time.time_ns() // 1_000_000
 
 
 class Start(NamedTuple):

@@ -17,7 +17,6 @@ from asyncgroup.consumer.list_offsets import (
     EARLIEST,
     LATEST,
     ListOffsetsResult,
-    MillisClock,
     is_retriable_error,
     parse_start,
     timestamp_of,
@@ -25,7 +24,7 @@ from asyncgroup.consumer.list_offsets import (
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.partition_states import NEVER, PartitionStates
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, OffsetOutOfRangeError
-from asyncgroup.model import TopicPartition
+from asyncgroup.model import MillisClock, TopicPartition
 
 __all__ = ["LogRange", "OffsetLookup", "OffsetResets", "out_of_range_error", "out_of_range_policy"]
 

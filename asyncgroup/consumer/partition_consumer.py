@@ -16,10 +16,10 @@ from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.error_stream import ErrorReader
 from asyncgroup.consumer.fetch_state import Budget
 from asyncgroup.consumer.interceptors import Interceptor, Interceptors
-from asyncgroup.consumer.list_offsets import StartOffset, parse_start, wall_clock
+from asyncgroup.consumer.list_offsets import StartOffset, parse_start
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.hooks import Hooks
-from asyncgroup.model import Batch, Record, TopicPartition
+from asyncgroup.model import Batch, Record, TopicPartition, wall_clock
 
 __all__ = ["Batches", "Interceptor", "PartitionConsumer", "partition_of"]
 

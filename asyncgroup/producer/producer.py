@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -15,7 +14,7 @@ from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import ClosedError, DeliveryFailedError, QueueFull
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import BackgroundTasks, add_note, wait_shielded
-from asyncgroup.model import Header, RecordMetadata
+from asyncgroup.model import Header, MillisClock, RecordMetadata, wall_clock
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.arguments import measure_record
 from asyncgroup.producer.batch import ProducerBatch
@@ -26,13 +25,6 @@ from asyncgroup.producer.sender import Sender
 __all__ = ["Producer"]
 
 _log = logging.getLogger("asyncgroup.producer")
-
-Clock = Callable[[], int]
-
-
-def _wall_clock() -> int:
-    """Return milliseconds since 1970, for record timestamps; everything else uses the loop's time."""
-    return time.time_ns() // 1_000_000
 
 
 def _loop_time() -> float:
@@ -64,7 +56,7 @@ class Producer:
         config: ProducerConfig | None = None,
         *,
         hooks: Iterable[object] = (),
-        clock: Clock = _wall_clock,
+        clock: MillisClock = wall_clock,
         rng: random.Random | None = None,
     ) -> None:
         self.config = ProducerConfig.of(config)

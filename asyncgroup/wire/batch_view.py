@@ -22,6 +22,7 @@ __all__ = [
     "LOG_APPEND_TIME",
     "LOG_OVERHEAD",
     "MAGIC_AT",
+    "MESSAGE_HEADER",
     "MIN_LENGTH",
     "MIN_RECORD_SIZE",
     "PREFIX_BYTES",
@@ -64,7 +65,7 @@ PREFIX_BYTES: Final = LOG_OVERHEAD + 5
 """Bytes at the beginning of a batch that contain its length and magic."""
 MIN_LENGTH: Final = {0: 14, 1: 22, 2: HEADER_SIZE - LOG_OVERHEAD}
 """Smallest valid value of the length field, by magic."""
-_MESSAGE: Final = struct.Struct(">qiIBB")
+MESSAGE_HEADER: Final = struct.Struct(">qiIBB")
 """A message of magic 0 or 1 up to its attributes; then follow the timestamp (magic 1), the key and the value."""
 _MESSAGE_KEY_AT: Final = {0: 18, 1: 26}
 _SAMPLED: Final = struct.Struct(">qiibIhi")
@@ -147,7 +148,7 @@ class BatchView:
                 self.record_count,
             ) = _HEADER.unpack_from(data)
         else:
-            offset, length, self.crc, self.magic, attributes = _MESSAGE.unpack_from(data)
+            offset, length, self.crc, self.magic, attributes = MESSAGE_HEADER.unpack_from(data)
             self.attributes = attributes & (CODEC_MASK | LOG_APPEND_TIME if self.magic else CODEC_MASK)
             self.base_offset = -1 if self.codec else offset
             self.last_offset_delta = offset - self.base_offset
@@ -158,6 +159,14 @@ class BatchView:
 
     def __repr__(self) -> str:
         return f"<BatchView {self.base_offset} to {self.last_offset}, {self.size} bytes, magic {self.magic}>"
+
+    @property
+    def is_base_offset_certain(self) -> bool:
+        """Whether `base_offset` is that of the first record even if the batch is damaged.
+
+        A damaged message of magic 0 or 1 may be a compressed one, whose first offset is unknown, even if it looks like another.
+        """
+        return self.magic >= 2
 
     @property
     def last_offset(self) -> int:

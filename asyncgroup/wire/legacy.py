@@ -18,13 +18,19 @@ from zlib import crc32
 
 from asyncgroup.errors import CorruptRecordsError, UnsupportedVersionError
 from asyncgroup.model import Header
-from asyncgroup.wire.batch_view import CODEC_MASK, LOG_OVERHEAD, MAGIC_AT, MIN_LENGTH, BatchView
+from asyncgroup.wire.batch_view import (
+    CODEC_MASK,
+    LOG_OVERHEAD,
+    MAGIC_AT,
+    MESSAGE_HEADER,
+    MIN_LENGTH,
+    BatchView,
+)
 from asyncgroup.wire.decompression import CODECS, decompress
 from asyncgroup.wire.primitives import Buffer
 
 __all__ = ["LegacyMessage", "read_messages"]
 
-_HEAD = struct.Struct(">qiIBB")
 _INT64 = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
 
@@ -69,9 +75,9 @@ def read_messages(batch: BatchView, limit: int, check_crc: bool) -> tuple[list[L
 def _messages(data: Buffer, check_crc: bool) -> Iterator[LegacyMessage]:
     position = 0
     while position < len(data):
-        if len(data) - position < _HEAD.size:
+        if len(data) - position < MESSAGE_HEADER.size:
             raise CorruptRecordsError("a message is truncated")
-        offset, size, crc, magic, attributes = _HEAD.unpack_from(data, position)
+        offset, size, crc, magic, attributes = MESSAGE_HEADER.unpack_from(data, position)
         end = position + LOG_OVERHEAD + size
         if magic > 1 or size < MIN_LENGTH[magic] or end > len(data):
             raise CorruptRecordsError(
@@ -80,7 +86,7 @@ def _messages(data: Buffer, check_crc: bool) -> Iterator[LegacyMessage]:
             )
         if check_crc and crc32(data[position + MAGIC_AT : end]) != crc:
             raise CorruptRecordsError(f"the CRC of the message at offset {offset} does not match its bytes")
-        position += _HEAD.size
+        position += MESSAGE_HEADER.size
         timestamp = -1
         if magic == 1:
             (timestamp,) = _INT64.unpack_from(data, position)

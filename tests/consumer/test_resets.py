@@ -19,11 +19,10 @@ from asyncgroup.consumer.list_offsets import (
     parse_start,
     resolve_start_offsets,
     timestamp_of,
-    wall_clock,
 )
 from asyncgroup.consumer.offset_resets import LogRange, out_of_range_error, out_of_range_policy
 from asyncgroup.errors import ConfigError, OffsetOutOfRangeError
-from asyncgroup.model import TopicPartition
+from asyncgroup.model import TopicPartition, wall_clock
 from tests.consumer.brokers import fill
 
 NOW = 1_700_000_000_000

@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from asyncgroup import Cluster, Consumer, ConsumerConfig, TopicPartition
-from asyncgroup.consumer.list_offsets import StartOffset, wall_clock
+from asyncgroup.consumer.list_offsets import StartOffset
 from asyncgroup.errors import OffsetOutOfRangeError, TransportError
+from asyncgroup.model import wall_clock
 from asyncgroup.producer import Producer
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from asyncgroup.wire import messages as m

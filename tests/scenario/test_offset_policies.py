@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from asyncgroup import Claim, Session
-from asyncgroup.consumer.list_offsets import wall_clock
 from asyncgroup.errors import BrokerError, ErrorCode, OffsetOutOfRangeError, RetriesExhausted
+from asyncgroup.model import wall_clock
 from asyncgroup.producer import Producer
 from tests.scenario.support import WorkHandler, member, running
 from tests.scenario.test_start_offsets import commit

@@ -18,14 +18,14 @@ from asyncgroup.consumer.broker_partitions import MAIN_LANE, BrokerPartitions, F
 from asyncgroup.consumer.broker_task import send_fetch, validate_positions
 from asyncgroup.consumer.fetch_outcome import FetchAction, FetchOutcomes, fetch_action
 from asyncgroup.consumer.fetch_scheduler import FetchScheduler
-from asyncgroup.consumer.list_offsets import is_retriable_error, list_offsets_once, wall_clock
+from asyncgroup.consumer.list_offsets import is_retriable_error, list_offsets_once
 from asyncgroup.consumer.offset_resets import LogRange, OffsetLookup
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.partition_states import PartitionStates
 from asyncgroup.consumer.validation import Validation
 from asyncgroup.errors import AsyncGroupError, RequestTimedOut
 from asyncgroup.lifecycle import cancel_and_wait
-from asyncgroup.model import TopicPartition
+from asyncgroup.model import TopicPartition, wall_clock
 from asyncgroup.spark.worker_process import WaitingTime
 
 __all__ = ["RangeFetcher", "fetching_config"]
