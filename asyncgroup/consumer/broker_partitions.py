@@ -126,7 +126,7 @@ def make_plan(
                 epoch,
                 fetch_size,
                 partition.fetched_epoch,
-                partition.fetch_position.topic_id,
+                partition.fetch_source.topic_id,
             )
             planned[tp] = PlannedFetch(partition, partition.version, wanted)
         elif partition.is_buffer_full:
@@ -192,13 +192,13 @@ class BrokerPartitions:
             partition
             for tp, partition in self._partitions.items()
             if view.leader(tp) not in (-1, self.node_id)
-            and partition.fetch_position.preferred_replica != self.node_id
+            and partition.fetch_source.preferred_replica != self.node_id
         ]
 
     def followed(self) -> list[TopicPartitionState]:
         """Return the partitions of which this broker is the preferred read replica."""
         partitions = self._partitions.values()
-        return [p for p in partitions if p.fetch_position.preferred_replica == self.node_id]
+        return [p for p in partitions if p.fetch_source.preferred_replica == self.node_id]
 
     def all(self) -> list[TopicPartitionState]:
         """Return the partitions in order of precedence."""
@@ -215,9 +215,7 @@ class BrokerPartitions:
         idle = [partition for partition in self._partitions.values() if not self._is_in_flight(partition)]
         if lane == MAIN_LANE:
             # with partitions on the express lane this fetch is short, so that the next one can include them
-            partitions = self._partitions.values()
-            self._skipped = {p.tp: p.version for p in partitions if self._is_in_flight(p)}
-            return idle, min(max_wait, SHORT_WAIT) if self._skipped else max_wait
+            return idle, max_wait if len(idle) == len(self._partitions) else min(max_wait, SHORT_WAIT)
         if not self._main_wait:
             return [], 0.0
         if self._main_wait <= SHORT_WAIT:
@@ -234,6 +232,8 @@ class BrokerPartitions:
         """Begin a fetch: until `end` its partitions are in flight, with the requested bytes reserved in the budget."""
         if plan.lane == MAIN_LANE:
             self._main_wait = plan.max_wait
+            on_express_lane = [planned.partition for planned in self._in_flight.values()]
+            self._skipped = {p.tp: p.version for p in on_express_lane if self._is_in_flight(p)}
         for tp, planned in plan.partitions.items():
             self._in_flight[tp] = planned
             planned.partition.reserved = planned.wanted.max_bytes

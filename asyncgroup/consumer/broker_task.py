@@ -84,23 +84,24 @@ class BrokerTask:
         """Loop time at which the oldest fetch in flight was sent; infinity if there is none."""
         return min((fetch.sent_at for fetch in self._pending.values()), default=float("inf"))
 
+    def note_received(self) -> None:
+        """Note where bytes have arrived since the last call, for `is_unresponsive`."""
+        now = self._time()
+        for lane, fetch in self._pending.items():
+            received = self._received_bytes(lane)
+            if received != fetch.received:
+                fetch.last_received_at, fetch.received = now, received
+
     def is_unresponsive(self, seconds: float) -> bool:
-        """Return whether a response is overdue by `seconds` and no part of it was received for as long."""
+        """Return whether a response is overdue by `seconds` and no part of it was received for as long.
+
+        A large response takes time: while bytes arrive, as noted by `note_received`, the broker is not unresponsive.
+        """
         now = self._time()
         return any(
-            now - max(fetch.sent_at + fetch.plan.max_wait, self._last_received_at(fetch, now)) > seconds
+            now - max(fetch.sent_at + fetch.plan.max_wait, fetch.last_received_at) > seconds
             for fetch in self._pending.values()
         )
-
-    def _last_received_at(self, fetch: _PendingFetch, now: float) -> float:
-        """Return when calls of this method first saw the lane's present count of received bytes.
-
-        A large response takes time: while bytes arrive, the broker is not unresponsive.
-        """
-        received = self._received_bytes(fetch.plan.lane)
-        if received != fetch.received:
-            fetch.last_received_at, fetch.received = now, received
-        return fetch.last_received_at
 
     def _received_bytes(self, lane: str) -> int:
         return self._cluster.received_bytes(self.node_id, lane + self._lane_suffix)

@@ -161,7 +161,7 @@ class RecordBuffer:
             if batch.last_offset_delta < 0 or batch.record_count < 0:
                 # otherwise it would count as fetched before, and be fetched again and again
                 raise CorruptRecordsError(f"batch at offset {batch.base_offset}: impossible counts")
-            hidden = aborted is not None and aborted.is_aborted(batch)
+            hidden = aborted is not None and aborted.advance_to(batch)
             if end <= self.fetch_offset:
                 continue
             # with a wrong checksum a data batch may look like a marker; it is kept, so that reading it raises

@@ -270,8 +270,8 @@ class AbortedTransactions:
     def __repr__(self) -> str:
         return f"<AbortedTransactions {len(self._upcoming)} upcoming, {len(self._producers)} open>"
 
-    def is_aborted(self, batch: BatchView) -> bool:
-        """Return whether the next batch belongs to an aborted transaction.
+    def advance_to(self, batch: BatchView) -> bool:
+        """Go on to the next batch; return whether it belongs to an aborted transaction.
 
         Raises CorruptRecordsError for a transaction marker that cannot be read although its checksum is right.
         """

@@ -91,9 +91,11 @@ class FetchScheduler:
         The outcome has to be given to `apply` or `fetch_failed`; else the fetch has to be ended (`BrokerPartitions.give_up`).
         """
         candidates, max_wait = broker.candidates(lane, self._config.fetch_max_wait)
-        epochs = {
-            p.tp: epoch for p in candidates if (epoch := self._leader_epoch(broker, p, now)) is not None
-        }
+        epochs = {}
+        for partition in candidates:
+            epoch = self._prepare(broker, partition, now)
+            if epoch is not None:
+                epochs[partition.tp] = epoch
         idle = [partition for partition in candidates if partition.tp in epochs]
         plan = make_plan(idle, epochs, max_wait, request_bytes=self._request_bytes)
         if not plan.partitions:
@@ -110,45 +112,51 @@ class FetchScheduler:
         Return whether the request may have the rack id: not while a replica is avoided, as the leader would advise it again.
         """
         lease = self._config.metadata_refresh_interval or DEFAULT_LEASE
-        positions = [planned.partition.fetch_position for planned in plan.partitions.values()]
-        for position in positions:
-            if position.preferred_replica == plan.node_id:
-                position.begin_lease(now, lease)
-        return not any(position.is_avoiding_replica(now) for position in positions)
+        sources = [planned.partition.fetch_source for planned in plan.partitions.values()]
+        for source in sources:
+            if source.preferred_replica == plan.node_id:
+                source.begin_lease(now, lease)
+        return not any(source.is_avoiding_replica(now) for source in sources)
 
-    def _leader_epoch(
-        self, broker: BrokerPartitions, partition: TopicPartitionState, now: float
-    ) -> int | None:
-        """Return the leader's epoch (-1 if unknown), or None if the position may not be fetched from its broker.
+    def _prepare(self, broker: BrokerPartitions, partition: TopicPartitionState, now: float) -> int | None:
+        """Bring a partition in line with the metadata before a fetch; return its leader's epoch, -1 if unknown.
 
-        Then it has restarted at a recreated topic, has returned to the leader, or awaits validation.
+        None if it cannot be fetched now: its topic was recreated, it has returned to the leader, or it awaits validation.
         """
-        tp, position, node_id = partition.tp, partition.fetch_position, broker.node_id
         partition.fetch_state = FetchState.FETCHING
-        topic = self.states.metadata.view.topics.get(tp.topic)
+        topic = self.states.metadata.view.topics.get(partition.tp.topic)
         if topic is None:
             return -1
-        is_recreated = topic.topic_id != position.topic_id and position.update_topic_id(topic.topic_id)
-        if is_recreated and partition.is_fetchable:
-            if not self._restart_topic(partition, topic.topic_id, now):
-                return None
-            position.update_topic_id(topic.topic_id)
-        info = topic.partitions.get(tp.partition)
+        source = partition.fetch_source
+        if topic.topic_id != source.topic_id and not self._follow_topic(partition, topic.topic_id, now):
+            return None
+        info = topic.partitions.get(partition.tp.partition)
         if info is None:
             return -1
-        must_validate = position.must_validate(partition.fetched_epoch, info)
-        if position.preferred_replica == node_id and (
-            # only a leader can validate a position; the lease may be over
-            must_validate or position.select_read_replica(info.leader, now, info) != node_id
+        must_validate = source.must_validate(partition.fetched_epoch, info)
+        if source.preferred_replica == broker.node_id and (
+            # only a leader can validate a position
+            must_validate or not source.may_read_replica(now, info)
         ):
-            position.clear_preferred_replica()
-            self.states.assign(partition, now)
-            return None
+            source.clear_preferred_replica()
+            if must_validate or info.leader != broker.node_id:
+                self.states.assign(partition, now)
+                return None
         if must_validate:
             partition.fetch_state = FetchState.AWAIT_VALIDATION
             broker.awaits_validation = True
             return None
         return info.leader_epoch
+
+    def _follow_topic(self, partition: TopicPartitionState, topic_id: UUID, now: float) -> bool:
+        """Adopt a topic id, or restart at the recreated topic; return whether the partition can be fetched."""
+        source = partition.fetch_source
+        if not source.update_topic_id(topic_id) or not partition.is_fetchable:
+            return True
+        if not self._restart_topic(partition, topic_id, now):
+            return False
+        source.update_topic_id(topic_id)
+        return True
 
     def _restart_topic(self, partition: TopicPartitionState, topic_id: UUID, now: float) -> bool:
         """Read a recreated topic from its first record; with the policy `error` raise TopicRecreatedError to the reader.
@@ -161,7 +169,7 @@ class FetchScheduler:
             self.states.raise_to_reader(partition, error, now)
             return False
         _log.warning("%s; continuing at its first record", error)
-        partition.fetch_position.seek()
+        partition.fetch_source.forget()
         partition.restart(0, topic_id=topic_id)
         self.states.report([partition], error)
         return True
@@ -244,21 +252,21 @@ class FetchScheduler:
 
     def _move_to_replica(self, partition: TopicPartitionState, replica: int, now: float) -> None:
         """Fetch from the read replica that the leader advises; a second move without a fetch in between waits."""
-        position = partition.fetch_position
-        if replica == position.avoided_replica and position.is_avoiding_replica(now):
+        source = partition.fetch_source
+        if replica == source.avoided_replica and source.is_avoiding_replica(now):
             return  # the request was sent before that follower failed; the next one omits the rack id
-        position.update_preferred_replica(replica, NEVER)
+        source.update_preferred_replica(replica, NEVER)
         if not self.states.redirect(partition, now):
             self.states.wait(partition, now)
 
     def _leave_follower(self, partition: TopicPartitionState, is_useless: bool, now: float) -> bool:
         """Go back to the leader; return False if the partition was there already. A useless follower is avoided."""
-        position = partition.fetch_position
-        if position.preferred_replica < 0:
+        source = partition.fetch_source
+        if source.preferred_replica < 0:
             return False
         if is_useless:
-            position.avoid_replica(now, AVOID_SECONDS)
-        return position.clear_preferred_replica() or is_useless
+            source.avoid_replica(now, AVOID_SECONDS)
+        return source.clear_preferred_replica() or is_useless
 
     def leave_unresponsive_follower(self, broker: BrokerPartitions, now: float) -> bool:
         """Fetch from the leaders what is fetched from a follower that does not answer; return whether there was any."""
@@ -281,7 +289,7 @@ class FetchScheduler:
             for p in broker.all()
             if p.fetch_state is FetchState.AWAIT_VALIDATION
             and (info := view.partition(*p.tp)) is not None
-            and p.fetch_position.must_validate(p.fetched_epoch, info)
+            and p.fetch_source.must_validate(p.fetched_epoch, info)
         }
 
     def apply_validation(

@@ -1,4 +1,4 @@
-"""What decides whether, where and how a partition is fetched: its state, position, failures, and share of the memory.
+"""What decides whether, where and how a partition is fetched: its state, source, failures, and share of the memory.
 
 Pure state that knows nothing of the partition itself. The `Budget` is shared by the partitions of a client.
 """
@@ -13,7 +13,7 @@ from uuid import UUID
 from asyncgroup.cluster.metadata import PartitionInfo
 from asyncgroup.wire.messages import NO_UUID
 
-__all__ = ["NO_NODE", "Budget", "FetchFailures", "FetchPosition", "FetchState", "PartitionBudget"]
+__all__ = ["NO_NODE", "Budget", "FetchFailures", "FetchSource", "FetchState", "PartitionBudget"]
 
 NO_NODE: Final = -1
 """`TopicPartitionState.node_id` while the partition is fetched from no broker."""
@@ -31,10 +31,10 @@ class FetchState(Enum):
     ENDED = "closed"
 
 
-class FetchPosition:
-    """The fetcher's part of a partition's position: topic id, validated leader epoch, preferred read replica.
+class FetchSource:
+    """What a partition is fetched from: topic id, validated leader epoch, preferred read replica.
 
-    The offset itself is the `RecordBuffer`'s. Java keeps the same in `SubscriptionState.TopicPartitionState`.
+    The position itself is the `RecordBuffer`'s. Java keeps the same in `SubscriptionState.TopicPartitionState`.
     """
 
     __slots__ = (
@@ -58,12 +58,12 @@ class FetchPosition:
         """Loop time."""
         self.on_topic_id: Callable[[UUID], None] = lambda _topic_id: None
         """Called with the topic id when it becomes known."""
-        self.seek()
+        self.forget()
 
     def __repr__(self) -> str:
-        return f"<FetchPosition: replica {self.preferred_replica}, validated in epoch {self.validated_epoch}>"
+        return f"<FetchSource: replica {self.preferred_replica}, validated in epoch {self.validated_epoch}>"
 
-    def seek(self) -> None:
+    def forget(self) -> None:
         """Forget what was known about the former position: topic id and validated epoch."""
         self.topic_id = NO_UUID
         """The topic that the position belongs to (KIP-516); nil until it is known, and where brokers have no topic ids."""
@@ -117,20 +117,13 @@ class FetchPosition:
         return now < self.avoided_until
 
     def clear_preferred_replica(self) -> bool:
-        """Go back to the leader; return False if the position was at the leader already."""
+        """Go back to the leader; return False if it was read from already."""
         replica, self.preferred_replica = self.preferred_replica, -1
         return replica >= 0
 
-    def select_read_replica(self, leader: int, now: float, info: PartitionInfo | None) -> int:
-        """Return the node to read from: the preferred replica while its lease lasts and it is a replica, else the leader.
-
-        A preferred replica that no longer qualifies is cleared.
-        """
-        if self.preferred_replica >= 0 and (
-            now >= self.lease_end or info is None or self.preferred_replica not in info.replicas
-        ):
-            self.preferred_replica = -1
-        return self.preferred_replica if self.preferred_replica >= 0 else leader
+    def may_read_replica(self, now: float, info: PartitionInfo | None) -> bool:
+        """Return whether the preferred replica may be read from: while its lease lasts and it is a replica."""
+        return now < self.lease_end and info is not None and self.preferred_replica in info.replicas
 
 
 class FetchFailures:
@@ -140,6 +133,7 @@ class FetchFailures:
         "before_new_leader",
         "count",
         "leader",
+        "leader_in_doubt",
         "metadata_outdated_since",
         "redirected",
         "reported",
@@ -160,6 +154,8 @@ class FetchFailures:
         """Loop time at which the metadata became older than the position; infinity if it is not older."""
         self.leader = (-1, -1)
         """Node and leader epoch that the metadata named at the last failure."""
+        self.leader_in_doubt = False
+        """Whether it had no leader, or its leader did not answer, since it was fetched or its leader changed."""
 
     def __repr__(self) -> str:
         return f"<FetchFailures: {self.count}, {self.reported} of them reported>"
@@ -171,6 +167,7 @@ class FetchFailures:
         self.reported = 0
         self.metadata_outdated_since = float("inf")
         self.redirected = False
+        self.leader_in_doubt = False
 
 
 class PartitionBudget(Protocol):

@@ -158,6 +158,8 @@ class Fetcher:
         while True:
             await asyncio.sleep(SILENT_SECONDS)
             self._end_idle()
+            for task in self._tasks.values():
+                task.note_received()
             unresponsive = [task for task in self._tasks.values() if task.is_unresponsive(SILENT_SECONDS)]
             for task in unresponsive:
                 self._cluster.mark_slow(task.node_id)
@@ -207,7 +209,7 @@ class Fetcher:
         """Look up offsets of partitions in AwaitReset."""
         while True:
             await self._wait_until(FetchState.AWAIT_RESET, self._scheduler.resets.next_lookup)
-            if stale := self._scheduler.resets.stale(self._time()):
+            if stale := self._scheduler.resets.take_stale(self._time()):
                 await self._refresh(stale)
             for lookup in self._scheduler.resets.plan(self._time()):
                 self._spawn(self._look_up, lookup)

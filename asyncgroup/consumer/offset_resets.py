@@ -93,7 +93,7 @@ class OffsetResets:
         """Return the loop time of the next offset lookup."""
         return self._states.next(FetchState.AWAIT_RESET)
 
-    def stale(self, now: float) -> list[TopicPartitionState]:
+    def take_stale(self, now: float) -> list[TopicPartitionState]:
         """Return the partitions to be looked up if metadata has to be refreshed before; only once after a failure."""
         is_stale, self._is_stale = self._is_stale, False
         return self._states.due(FetchState.AWAIT_RESET, now + LOOKUP_WINDOW) if is_stale else []

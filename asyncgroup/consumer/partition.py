@@ -15,7 +15,7 @@ from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.consumer.decoding import BatchDecoder
 from asyncgroup.consumer.error_stream import ErrorStream
 from asyncgroup.consumer.fetch_outcome import FetchedRecords
-from asyncgroup.consumer.fetch_state import NO_NODE, FetchFailures, FetchPosition, FetchState, PartitionBudget
+from asyncgroup.consumer.fetch_state import NO_NODE, FetchFailures, FetchSource, FetchState, PartitionBudget
 from asyncgroup.consumer.interceptors import Interceptors
 from asyncgroup.consumer.list_offsets import StartOffset
 from asyncgroup.errors import CorruptRecordsError
@@ -81,7 +81,7 @@ class TopicPartitionState:
         """Incremented whenever in-flight requests become void: at a jump of the position, at the end of the partition."""
         self.jumps = 0
         """Counts seeks, resets and changes of the log; `reread` is ignored after one."""
-        self.fetch_position = FetchPosition()
+        self.fetch_source = FetchSource()
         self.buffer = RecordBuffer(
             tp,
             offset,
@@ -139,7 +139,7 @@ class TopicPartitionState:
         """Continue at `offset`, of any topic id and leader epoch."""
         self.seek_target = None
         self.jumps += 1
-        self.fetch_position.seek()
+        self.fetch_source.forget()
         self._move_to(offset, -1)
 
     def seek_by_lookup(self, target: StartOffset) -> None:
@@ -330,14 +330,14 @@ class TopicPartitionState:
         if (error := self.take_error()) is not None:
             raise error
         while not self.buffer.decoded:
-            if self.must_wait() or not self.advance():
+            if self.begin_decoding() or not self.advance():
                 return False
             if not self.buffer.decoded:
                 self.made_room()
         return True
 
-    def must_wait(self) -> bool:
-        """Return whether the front batch is being decoded in a thread; start that if the batch is large."""
+    def begin_decoding(self) -> bool:
+        """Begin to decode the front batch in a thread if it is large; return whether the reader has to wait for that."""
         batch = self.buffer.large_front
         if batch is None:
             return False

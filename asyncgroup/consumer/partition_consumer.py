@@ -219,7 +219,7 @@ class PartitionConsumer:
             await self._attend()
         elif self._loop_time() >= self._turn_at:
             await self._give_turn()
-        elif self._partition.must_wait():
+        elif self._partition.begin_decoding():
             await self._wait_for_change()
         elif self._partition.advance():
             self._turn_at = 0.0  # yield to the event loop at every batch
@@ -296,7 +296,7 @@ class Batches:
         while True:
             if partition.blocked:
                 await consumer._attend()
-            elif not consumer._buffer or partition.must_wait():
+            elif not consumer._buffer or partition.begin_decoding():
                 await consumer._wait_for_change()
             elif self._max_wait > 0 and not self._is_enough() and not await self._wait_for_more():
                 continue

@@ -72,7 +72,7 @@ class PartitionStates:
         self._wake_timer = wake_timer
         self._sessions = sessions  # by node id; None for fetches without sessions
         self._retries = Retries(config, backoff)
-        self._watch = LeaderWatch(lambda: metadata.view, config, rng)
+        self._watch = LeaderWatch(lambda: metadata.view, self.partitions, config, rng)
 
     def __repr__(self) -> str:
         return f"<PartitionStates: {len(self.partitions)} partitions at {len(self.brokers)} brokers>"
@@ -151,17 +151,19 @@ class PartitionStates:
         if leader < 0:
             error = BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {partition.tp}")
             self.retry_later(partition, error, now)
-        elif self._watch.is_outdated(partition, now):
+            return
+        self._watch.note_metadata_age(partition, now)
+        if self._watch.is_outdated(partition, now):
             what = f"metadata of partition {partition.tp} is older than its position"
             self.retry_later(partition, BrokerError(ErrorCode.FENCED_LEADER_EPOCH, what), now)
         else:
             self._watch.leader_assigned(partition)
-            position = partition.fetch_position
-            node_id = position.select_read_replica(leader, now, view.partition(*partition.tp))
-            if node_id not in view.brokers:
-                position.clear_preferred_replica()
-                node_id = leader
-            self._fetch_from(partition, node_id)
+            source = partition.fetch_source
+            may_read = source.may_read_replica(now, view.partition(*partition.tp))
+            if not may_read or source.preferred_replica not in view.brokers:
+                source.clear_preferred_replica()
+            follower = source.preferred_replica
+            self._fetch_from(partition, follower if follower >= 0 else leader)
 
     def retry_later(
         self,
@@ -240,10 +242,10 @@ class PartitionStates:
 
         A partition that becomes leaderless during the refresh needs another one: this one may be older than its failure.
         """
+        self._watch.begin_refresh(now)
         due = self.due(FetchState.LEADERLESS, now + REFRESH_WINDOW)
         for partition in due:
             partition.retry_at = NEVER
-        self._watch.refresh_started(now)
         return due
 
     def end_refresh(self, waiting: Iterable[TopicPartitionState], now: float) -> None:

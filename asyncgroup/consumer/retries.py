@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from asyncgroup.checks import DURATION_OR_ZERO
@@ -128,20 +128,25 @@ class LeaderWatch:
     def __init__(
         self,
         view: Callable[[], ClusterView],
+        partitions: Mapping[TopicPartition, TopicPartitionState],
         config: ConsumerConfig,
         rng: random.Random,
     ) -> None:
         self._view = view
+        self._partitions = partitions
         self._random = rng
         self._interval = max(_SHORTEST, config.retry_backoff)  # seconds, during EAGER_SECONDS
         self._backoff = Backoff(self._interval, max(self._interval, config.retry_backoff_max), rng)
         """Of refreshes after EAGER_SECONDS."""
-        self._in_doubt: dict[TopicPartition, TopicPartitionState] = {}
         self._is_stale = False  # an error code has shown that the metadata is outdated
         self._next = float("-inf")  # earliest loop time of the next refresh
 
     def __repr__(self) -> str:
-        return f"<LeaderWatch: {', '.join(map(str, self._in_doubt)) or 'none in doubt'}>"
+        return f"<LeaderWatch: {', '.join(str(p.tp) for p in self._in_doubt()) or 'none in doubt'}>"
+
+    def _in_doubt(self) -> Iterator[TopicPartitionState]:
+        partitions = self._partitions.values()
+        return (p for p in partitions if p.fetch_failures.leader_in_doubt and _is_waiting(p))
 
     def leader_seen(self, partition: TopicPartitionState) -> None:
         """Remember the current leader while the partition waits: a change of leader ends the wait."""
@@ -154,20 +159,31 @@ class LeaderWatch:
         if failures.count - failures.before_new_leader <= 1:
             failures.since = now
         is_known = self._view().partition(*partition.tp) is not None
-        is_leaderless = is_known and (failures.leader[0] < 0 or self.is_outdated(partition, now))
-        if is_leaderless or isinstance(error, TransportError):
-            self._in_doubt[partition.tp] = partition
+        is_leaderless = is_known and failures.leader[0] < 0
+        if not is_leaderless:
+            self.note_metadata_age(partition, now)
+        if is_leaderless or self.is_outdated(partition, now) or isinstance(error, TransportError):
+            failures.leader_in_doubt = True
         elif isinstance(error, BrokerError) and error.code in _STALE and failures.count == 1:
             self._is_stale = True
 
     def discard(self, partition: TopicPartitionState) -> None:
         """Forget a partition that is no longer fetched, or is fetched from another leader."""
-        self._in_doubt.pop(partition.tp, None)
+        partition.fetch_failures.leader_in_doubt = False
 
     def has_new_leader(self, partition: TopicPartitionState) -> bool:
         """Return whether the metadata names another leader or epoch than at the partition's last failure."""
         leader = self._leader(partition.tp)
         return leader[0] >= 0 and leader != partition.fetch_failures.leader
+
+    def note_metadata_age(self, partition: TopicPartitionState, now: float) -> None:
+        """Note since when the metadata is older than the position, for `is_outdated`."""
+        failures = partition.fetch_failures
+        if self._is_older(partition):
+            # not `failures.since`: the first failure may have had another reason, long ago
+            failures.metadata_outdated_since = min(failures.metadata_outdated_since, now)
+        elif self._view().partition(*partition.tp) is not None:
+            failures.metadata_outdated_since = float("inf")
 
     def is_outdated(self, partition: TopicPartitionState, now: float) -> bool:
         """Return whether the metadata's leader epoch is older than the epoch of the last record before the position.
@@ -175,23 +191,19 @@ class LeaderWatch:
         Such a leader may lack the position and answer OFFSET_OUT_OF_RANGE. Java does not fetch from it either
         (`Metadata.updateLastSeenEpochIfNewer`, called for committed offsets in `ConsumerCoordinator`).
         """
-        info, failures = self._view().partition(*partition.tp), partition.fetch_failures
-        if info is None:
-            return False
-        if not 0 <= info.leader_epoch < partition.fetched_epoch:
-            failures.metadata_outdated_since = float("inf")
-            return False
-        # not `failures.since`: the first failure may have had another reason, long ago
-        failures.metadata_outdated_since = min(failures.metadata_outdated_since, now)
-        return now < failures.metadata_outdated_since + OUTDATED_SECONDS
+        since = partition.fetch_failures.metadata_outdated_since
+        return self._is_older(partition) and now < since + OUTDATED_SECONDS
+
+    def _is_older(self, partition: TopicPartitionState) -> bool:
+        info = self._view().partition(*partition.tp)
+        return info is not None and 0 <= info.leader_epoch < partition.fetched_epoch
 
     def leader_assigned(self, partition: TopicPartitionState) -> None:
         """Clear the doubt when a new leader is fetched from next: only the former one did not answer."""
-        if partition.tp in self._in_doubt and self.has_new_leader(partition):
-            failures = partition.fetch_failures
-            if (
-                self._leader(partition.tp)[1] > failures.leader[1]
-            ):  # its epoch proves that it is newer: restart the pauses
+        failures = partition.fetch_failures
+        if failures.leader_in_doubt and self.has_new_leader(partition):
+            _node_id, epoch = self._leader(partition.tp)
+            if epoch > failures.leader[1]:  # this proves that the leader is newer: restart the pauses
                 failures.before_new_leader = failures.count
             self.discard(partition)
 
@@ -202,17 +214,12 @@ class LeaderWatch:
 
     def next_refresh_at(self) -> float:
         """Return the loop time at which metadata should be refreshed; infinity without a reason to refresh."""
-        for partition in list(self._in_doubt.values()):
-            if not partition.fetch_failures.count or not _is_waiting(partition):
-                del self._in_doubt[partition.tp]
-        return self._next if self._in_doubt or self._is_stale else float("inf")
+        return self._next if self._is_stale or any(self._in_doubt()) else float("inf")
 
-    def refresh_started(self, now: float) -> None:
+    def begin_refresh(self, now: float) -> None:
         """Record that a refresh starts now, and schedule the next one."""
         self._is_stale = False
-        if any(
-            now - partition.fetch_failures.since <= EAGER_SECONDS for partition in self._in_doubt.values()
-        ):
+        if any(now - partition.fetch_failures.since <= EAGER_SECONDS for partition in self._in_doubt()):
             self._backoff.reset()
             pause = self._interval * self._random.uniform(1 - JITTER, 1 + JITTER)
         else:

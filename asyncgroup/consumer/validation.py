@@ -42,8 +42,8 @@ class PositionCheck(NamedTuple):
 
     def confirm(self) -> None:
         """Record that the leader has answered: with any result, this epoch need not be validated again."""
-        position = self.partition.fetch_position
-        position.validated_epoch = max(position.validated_epoch, self.leader_epoch)
+        source = self.partition.fetch_source
+        source.validated_epoch = max(source.validated_epoch, self.leader_epoch)
 
 
 Validation: TypeAlias = dict[TopicPartition, PositionCheck]

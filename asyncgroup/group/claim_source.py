@@ -143,8 +143,8 @@ def connect_offsets(consumer: PartitionConsumer, offsets: PartitionMarks) -> Non
     noticed.
     """
     partition = partition_of(consumer)
-    partition.fetch_position.topic_id = offsets.topic_id
-    partition.fetch_position.on_topic_id = partial(offsets.bind_topic, position=lambda: partition.position)
+    partition.fetch_source.topic_id = offsets.topic_id
+    partition.fetch_source.on_topic_id = partial(offsets.bind_topic, position=lambda: partition.position)
     partition.on_reset = offsets.rebase
     partition.on_restart = partial(offsets.restart, position=lambda: partition.position)
     partition.on_skipped_range = offsets.skip_range

@@ -16,7 +16,7 @@ from asyncgroup.consumer.fetch_session import (
     SessionRequest,
     build_fetch_request,
 )
-from asyncgroup.consumer.fetch_state import FetchPosition
+from asyncgroup.consumer.fetch_state import FetchSource
 from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.model import TopicPartition
 from asyncgroup.testing import run_virtual
@@ -41,7 +41,7 @@ class Partition:
 
     def __init__(self, tp: TopicPartition, state: str, offset: int = 0, version: int = 0) -> None:
         self.tp, self.fetch_offset, self.version = tp, offset, version
-        self.fetched_epoch, self.fetch_position = version - 1, FetchPosition()
+        self.fetched_epoch, self.fetch_source = version - 1, FetchSource()
         self.budget = FetchSize(1000 * (tp.partition + 1))
         self.is_fetchable, self.is_buffer_full = state == "wants", state == "full"
 

@@ -323,7 +323,7 @@ def test_a_follower_that_refuses_the_first_fetch_is_avoided_and_the_leader_asked
     plan = story.plan()
     assert plan is not None
     assert not plan.send_rack
-    assert partition.fetch_position.is_avoiding_replica(story.now)
+    assert partition.fetch_source.is_avoiding_replica(story.now)
 
 
 # -- errors for the reader ---------------------------------------------------------------------------------------------

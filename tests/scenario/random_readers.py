@@ -169,7 +169,7 @@ class Reader:
         # truncated and replaced records cannot be detected any more: the offset of a seek has no epoch
         _, end = log.end_offset_for_epoch(partition_of(self.consumer).fetched_epoch)
         self.history.excused.update(range(position if end < 0 else min(position, end), target))
-        if partition_of(self.consumer).fetch_position.topic_id not in (
+        if partition_of(self.consumer).fetch_source.topic_id not in (
             NO_UUID,
             self.logs.topic_id(self.history.tp),
         ):

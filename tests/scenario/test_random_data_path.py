@@ -218,7 +218,7 @@ class RandomRun:
             for tp, reader in self.readers.items():
                 if tp.topic == name:
                     consumer = reader.consumer
-                    unknown = partition_of(consumer).fetch_position.topic_id == NO_UUID
+                    unknown = partition_of(consumer).fetch_source.topic_id == NO_UUID
                     reader.history.excused = (
                         set(range(partition_of(consumer).fetch_offset)) if unknown else set()
                     )

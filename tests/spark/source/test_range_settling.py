@@ -69,7 +69,7 @@ def test_an_offset_that_is_not_in_the_log(
         recover(progress, OUT_OF_RANGE, log)
     assert (progress.fetch_offset, progress.position) == (goes_on_at, goes_on_at)
     assert progress.partition.error is None
-    assert progress.partition.fetch_position.topic_id == IDS[0], "of the same topic"
+    assert progress.partition.fetch_source.topic_id == IDS[0], "of the same topic"
     assert (lost in caplog.text) if lost else not caplog.text
     if lost:
         with pytest.raises(DataLossError, match="COULD_NOT_READ_OFFSET_RANGE"):
@@ -112,13 +112,13 @@ def test_a_log_that_lost_only_records_that_were_not_read_yet() -> None:
 def test_a_recreated_topic_is_certain_only_for_an_id_that_a_broker_has_confirmed() -> None:
     planned, confirmed, assumed = make(topic_id=IDS[0], fail=True), make(fail=True), make(fail=True)
     for progress in (confirmed, assumed):
-        progress.partition.fetch_position.update_topic_id(IDS[0])
+        progress.partition.fetch_source.update_topic_id(IDS[0])
     fetched(confirmed, 10, 5)
     for progress in (planned, confirmed, assumed):
         recover(progress, TopicRecreatedError(TP, 10))
         assert progress.partition.error is None, "tried again: the metadata may be older than the plan"
     assert [progress.is_other(IDS[1]) for progress in (planned, confirmed, assumed)] == [True, True, False]
-    assert assumed.partition.fetch_position.topic_id == NO_UUID
+    assert assumed.partition.fetch_source.topic_id == NO_UUID
 
 
 @pytest.mark.parametrize("error", [BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "fetch"), OUT_OF_RANGE])

@@ -145,7 +145,7 @@ class RangeFetcher:
 
     def ask_leader(self, partition: TopicPartitionState) -> None:
         """Fetch from the leader, also if a follower was preferred."""
-        if partition.fetch_position.clear_preferred_replica():
+        if partition.fetch_source.clear_preferred_replica():
             self._states.assign(partition, self._time())
 
     def fail(self, error: Exception) -> None:
@@ -285,7 +285,7 @@ class RangeFetcher:
     async def _look_up_offsets(self) -> None:
         """Look up the log's start and end for partitions whose offset is out of range, as Spark does."""
         try:
-            if self._scheduler.resets.stale(self._time()):
+            if self._scheduler.resets.take_stale(self._time()):
                 await self._refresh_metadata()
             lookups = self._scheduler.resets.plan(self._time())
         finally:

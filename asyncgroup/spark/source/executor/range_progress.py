@@ -85,9 +85,9 @@ class RangeProgress:
         self.partition.end_offset = self.end
         self.partition.on_restart = self._log_restarted
         self.partition.fetch_failures.clear()
-        self.partition.fetch_position.seek()
-        self.partition.fetch_position.clear_preferred_replica()
-        self.partition.fetch_position.topic_id = topic_id
+        self.partition.fetch_source.forget()
+        self.partition.fetch_source.clear_preferred_replica()
+        self.partition.fetch_source.topic_id = topic_id
         self._has_topic_id = (
             topic_id != NO_UUID
         )  # whether it is certain: that of the plan, or confirmed by a response
@@ -163,17 +163,17 @@ class RangeProgress:
 
     def is_other(self, topic_id: UUID) -> bool:
         """Return whether this topic id is not that of the range's topic, which was recreated then (KIP-516)."""
-        ours = self.partition.fetch_position.topic_id
+        ours = self.partition.fetch_source.topic_id
         return self._has_topic_id and ours != topic_id and NO_UUID not in (ours, topic_id)
 
     def confirm_topic_id(self) -> None:
         """Record that a broker has answered a request with this topic id."""
-        self._has_topic_id = self.partition.fetch_position.topic_id != NO_UUID
+        self._has_topic_id = self.partition.fetch_source.topic_id != NO_UUID
 
     def _forget_topic_id(self) -> None:
         """Drop an id that no broker has confirmed: the metadata that it comes from may be older than the range."""
         if not self._has_topic_id:
-            self.partition.fetch_position.topic_id = NO_UUID
+            self.partition.fetch_source.topic_id = NO_UUID
 
     # --- responses and failures ---------------------------------------------------------------------------------
 
@@ -258,9 +258,9 @@ class RangeProgress:
         self._report_loss(self.fetch_offset, end, reason)
         end = min(max(end, self.fetch_offset), self.end)
         if end > self.fetch_offset:
-            topic_id = self.partition.fetch_position.topic_id
+            topic_id = self.partition.fetch_source.topic_id
             self.partition.reset(end, end)  # buffered records are kept
-            self.partition.fetch_position.topic_id = topic_id  # the reset may have been of another topic
+            self.partition.fetch_source.topic_id = topic_id  # the reset may have been of another topic
 
     def _report_loss(self, start: int, end: int, reason: str) -> None:
         code = "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE"

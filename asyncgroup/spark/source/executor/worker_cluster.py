@@ -77,7 +77,7 @@ class FetchedAhead:
         left = self._drop(tp)
         if left is None or left.offset != offset or now - left.at >= MAX_AHEAD_AGE:
             return None
-        known = left.partition.fetch_position.topic_id
+        known = left.partition.fetch_source.topic_id
         return left.partition if known == topic_id or NO_UUID in (known, topic_id) else None
 
     def _drop(self, tp: TopicPartition) -> _Entry | None:
