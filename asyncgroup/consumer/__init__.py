@@ -13,8 +13,9 @@ interceptors and hand the records out.
 
 The modules:
 
-- `partition` is a partition's private state (with `buffer`, `decoding`, and the parts in `fetch_state`), `partition_consumer`
-  the public object over it, with `interceptors` and the streams of `error_stream`; `merged_reader` reads several as one.
+- `partition` is a partition's private state (with `buffer`, `decoding`, and the parts in `fetch_state`); marks follow it as its
+  `position_listener`. `partition_consumer` is the public object over it, with `interceptors` and the streams of
+  `error_stream`; `merged_reader` reads several as one.
 - `fetch_scheduler` plans requests and applies outcomes, on the states of `partition_states` (with `retries`) and for each
   broker on `broker_partitions` (with `fetch_session`).
 - `fetch_outcome` says what a response means for each partition, `validation` what an epoch's end means (KIP-320),

@@ -150,13 +150,9 @@ class FetchScheduler:
 
     def _follow_topic(self, partition: TopicPartitionState, topic_id: UUID, now: float) -> bool:
         """Adopt a topic id, or restart at the recreated topic; return whether the partition can be fetched."""
-        source = partition.fetch_source
-        if not source.update_topic_id(topic_id) or not partition.is_fetchable:
+        if partition.adopt_topic_id(topic_id) or not partition.is_fetchable:
             return True
-        if not self._restart_topic(partition, topic_id, now):
-            return False
-        source.update_topic_id(topic_id)
-        return True
+        return self._restart_topic(partition, topic_id, now) and partition.adopt_topic_id(topic_id)
 
     def _restart_topic(self, partition: TopicPartitionState, topic_id: UUID, now: float) -> bool:
         """Read a recreated topic from its first record; with the policy `error` raise TopicRecreatedError to the reader.

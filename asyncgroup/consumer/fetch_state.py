@@ -5,10 +5,8 @@ Pure state that knows nothing of the partition itself. The `Budget` is shared by
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import Enum
 from typing import Final, Protocol
-from uuid import UUID
 
 from asyncgroup.cluster.metadata import PartitionInfo
 from asyncgroup.wire.messages import NO_UUID
@@ -41,7 +39,6 @@ class FetchSource:
         "avoided_replica",
         "avoided_until",
         "lease_end",
-        "on_topic_id",
         "preferred_replica",
         "topic_id",
         "validated_epoch",
@@ -56,8 +53,6 @@ class FetchSource:
         """The follower that failed last; it is not read from before `avoided_until`, even if the leader advises it."""
         self.avoided_until = float("-inf")
         """Loop time."""
-        self.on_topic_id: Callable[[UUID], None] = lambda _topic_id: None
-        """Called with the topic id when it becomes known."""
         self.forget()
 
     def __repr__(self) -> str:
@@ -69,18 +64,6 @@ class FetchSource:
         """The topic that the position belongs to (KIP-516); nil until it is known, and where brokers have no topic ids."""
         self.validated_epoch = -1
         """The newest leader epoch in which the position was validated (KIP-320); -1 for none."""
-
-    # --- topic ids ----------------------------------------------------------------------------------------------
-
-    def update_topic_id(self, topic_id: UUID) -> bool:
-        """Adopt the topic id if none is known yet; return True if it differs from the known one (a recreated topic)."""
-        if topic_id in (self.topic_id, NO_UUID):
-            return False
-        if self.topic_id == NO_UUID:
-            self.topic_id = topic_id
-            self.on_topic_id(topic_id)
-            return False
-        return True
 
     # --- leader epochs ------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from asyncgroup.consumer.fetch_outcome import FetchedRecords
 from asyncgroup.consumer.fetch_state import NO_NODE, FetchFailures, FetchSource, FetchState, PartitionBudget
 from asyncgroup.consumer.interceptors import Interceptors
 from asyncgroup.consumer.list_offsets import StartOffset
+from asyncgroup.consumer.position_listener import PositionListener
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import Record, TopicPartition
@@ -32,16 +33,7 @@ _log = logging.getLogger("asyncgroup.consumer")
 class TopicPartitionState:
     """Owns a partition's position and state. All methods are plain steps without waiting.
 
-    Every change sets `changed`, and waiting readers check the state again. Callbacks keep the marks of a claim in step
-    with the position:
-
-    - `on_reset(offset, log_end)`: the position was not in the log; reading continues at `offset`.
-    - `on_restart(offset, topic_id)`: from `offset` on the log has other records than those read: it was truncated, or the
-      topic was recreated (`topic_id`, else nil).
-    - `on_skipped_range(start, end, epoch)`: between two offsets there are no records to hand out; `epoch` is the leader
-      epoch of the record before `end`.
-    - `on_unreadable_batch(offset)`: a batch that was handed out from `offset` on cannot be decoded; returns the offset at
-      which reading continues, which is not before the mark.
+    Every change sets `changed`, and waiting readers check the state again.
     """
 
     end_offset: float = float("inf")
@@ -64,7 +56,6 @@ class TopicPartitionState:
         """Loop time of the next try in LEADERLESS and AWAIT_RESET; infinity while that try is under way."""
         self.reset_version = 0
         """`version` when the reset was requested; a seek since then makes it void."""
-        self.high_water_mark = -1
         self.last_stable_offset = -1
         """As of the last fetch, -1 before it: from here on transactions may be open."""
         self.log_start_offset = -1
@@ -104,10 +95,7 @@ class TopicPartitionState:
         self._last_progress: tuple[int, int] | None = None
         """The buffer's progress at the last check for stalls, if records waited for the reader then."""
         self.intercept: Interceptors | None = None
-        self.on_reset: Callable[[int, int], None] = lambda _offset, _log_end: None
-        self.on_restart: Callable[[int, UUID], None] = lambda _offset, _topic_id: None
-        self.on_skipped_range: Callable[[int, int, int], None] = lambda _start, _end, _epoch: None
-        self.on_unreadable_batch: Callable[[int], int] = lambda offset: offset
+        self.listener = PositionListener()
         self.wake_fetcher: Callable[[], None]
         self.on_handled_error: Callable[[Exception], object]
         self.look_up_seek: Callable[[], None]
@@ -164,7 +152,7 @@ class TopicPartitionState:
         self.decoder.cancel()
         self.buffer.seek(offset, epoch)
         # an empty range replaces the last one: in a truncated log there may be records now
-        self.on_skipped_range(offset, offset, -1)
+        self.listener.on_skipped_range(offset, offset, -1)
         self._unstall()
         self._update()
         self.wake_fetcher()
@@ -186,6 +174,17 @@ class TopicPartitionState:
         self.changed.set()
 
     # --- fetching -----------------------------------------------------------------------------------------------
+
+    def adopt_topic_id(self, topic_id: UUID) -> bool:
+        """Adopt the topic id if none is known yet; return False if another one is known: the topic was recreated."""
+        source = self.fetch_source
+        if topic_id in (source.topic_id, NO_UUID):
+            return True
+        if source.topic_id != NO_UUID:
+            return False
+        source.topic_id = topic_id
+        self.listener.on_topic_id(topic_id)
+        return True
 
     @property
     def fetch_offset(self) -> int:
@@ -215,7 +214,6 @@ class TopicPartitionState:
 
     def fetched(self, records: FetchedRecords) -> None:
         """Add what a broker returned. Bytes that do not form record batches raise to the reader after the records before."""
-        self.high_water_mark = records.high_watermark
         self.log_start_offset = records.log_start_offset
         self.last_stable_offset = records.last_stable_offset
         self.buffer.high_water_mark = records.high_watermark
@@ -224,7 +222,7 @@ class TopicPartitionState:
             buffer.add(records.data, zero_copy=records.zero_copy, aborted=records.aborted or ())
             self.changed.set()
             if buffer.records_end < buffer.fetch_offset:
-                self.on_skipped_range(buffer.records_end, buffer.fetch_offset, buffer.fetched_epoch)
+                self.listener.on_skipped_range(buffer.records_end, buffer.fetch_offset, buffer.fetched_epoch)
         self.fetch_failures.clear()
 
     def report(self, error: Exception) -> bool:
@@ -249,7 +247,7 @@ class TopicPartitionState:
             self.wake_fetcher()
         else:
             self.seek_to(offset)
-        self.on_reset(offset, log_end)
+        self.listener.on_reset(offset, log_end)
 
     def restart(self, offset: int, epoch: int = -1, topic_id: UUID = NO_UUID) -> None:
         """Continue at `offset`: from there on the log has other records than those that were read.
@@ -259,7 +257,7 @@ class TopicPartitionState:
         """
         self.jumps += 1
         self._move_to(offset, epoch)
-        self.on_restart(offset, topic_id)
+        self.listener.on_restart(offset, topic_id)
 
     def rewind(self, epoch: int) -> None:
         """Drop buffered records and fetch them again; `epoch` is the leader epoch of the record before the position."""
@@ -280,7 +278,7 @@ class TopicPartitionState:
             offset,
         )
         self.buffer.decode_eagerly = True
-        resume_at = self.on_unreadable_batch(offset)
+        resume_at = self.listener.on_unreadable_batch(offset)
         if resume_at < self.position:
             self._move_to(resume_at, -1)
 

@@ -101,7 +101,7 @@ class PartitionConsumer:
     @property
     def high_water_mark(self) -> int:
         """The offset after the last record that all in-sync replicas have, as of the last fetch; -1 before it."""
-        return self._partition.high_water_mark
+        return self._buffer.high_water_mark
 
     @property
     def last_stable_offset(self) -> int:

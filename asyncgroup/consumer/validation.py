@@ -107,5 +107,5 @@ def complete_validation(partition: TopicPartitionState, end: EpochEndOffset) -> 
         return LogTruncatedError(partition.tp, position, end.end_offset)
     if end.end_offset < partition.fetch_offset or end.epoch != partition.fetched_epoch:
         partition.rewind(end.epoch)
-        partition.on_restart(end.end_offset, m.NO_UUID)
+        partition.listener.on_restart(end.end_offset, m.NO_UUID)
     return None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from itertools import count
 from typing import Any, Final, TypeAlias
+from uuid import UUID
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
@@ -15,7 +15,9 @@ from asyncgroup.consumer.fetch_state import Budget
 from asyncgroup.consumer.fetcher import Fetcher
 from asyncgroup.consumer.interceptors import Interceptors
 from asyncgroup.consumer.list_offsets import resolve_start_offsets
+from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
+from asyncgroup.consumer.position_listener import PositionListener
 from asyncgroup.errors import BrokerError
 from asyncgroup.group.claim import Claim, ClaimState
 from asyncgroup.group.topics import KnownTopics
@@ -137,15 +139,37 @@ class ClaimSource:
 
 
 def connect_offsets(consumer: PartitionConsumer, offsets: PartitionMarks) -> None:
-    """Connect a consumer's callbacks to its marks: resets, truncation, skipped or corrupt records, the topic id.
+    """Keep a consumer's marks in step with its position.
 
     The topic id is set before the first fetch, so that a recreation of the topic since the offset was committed is
     noticed.
     """
     partition = partition_of(consumer)
     partition.fetch_source.topic_id = offsets.topic_id
-    partition.fetch_source.on_topic_id = partial(offsets.bind_topic, position=lambda: partition.position)
-    partition.on_reset = offsets.rebase
-    partition.on_restart = partial(offsets.restart, position=lambda: partition.position)
-    partition.on_skipped_range = offsets.skip_range
-    partition.on_unreadable_batch = partial(offsets.hold_back, position=lambda: partition.position)
+    partition.listener = _MarksListener(partition, offsets)
+
+
+class _MarksListener(PositionListener):
+    """Passes what happens to a position on to its marks."""
+
+    def __init__(self, partition: TopicPartitionState, offsets: PartitionMarks) -> None:
+        self._partition = partition
+        self._offsets = offsets
+
+    def _position(self) -> int:
+        return self._partition.position
+
+    def on_topic_id(self, topic_id: UUID) -> None:
+        self._offsets.bind_topic(topic_id, self._position)
+
+    def on_reset(self, offset: int, log_end: int) -> None:
+        self._offsets.rebase(offset, log_end)
+
+    def on_restart(self, offset: int, topic_id: UUID) -> None:
+        self._offsets.restart(offset, topic_id, self._position)
+
+    def on_skipped_range(self, start: int, end: int, epoch: int) -> None:
+        self._offsets.skip_range(start, end, epoch)
+
+    def on_unreadable_batch(self, offset: int) -> int:
+        return self._offsets.hold_back(offset, self._position)

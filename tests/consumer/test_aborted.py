@@ -215,7 +215,7 @@ def consumer_of(log: PartitionLog, offset: int = 0):
     """Return a `read_committed` consumer after one response, and the list of ranges that it skipped."""
     consumer = make_consumer(offset, config=ConsumerConfig(isolation_level="read_committed"))
     passed: list[tuple[int, int, int]] = []
-    partition_of(consumer).on_skipped_range = lambda *gap: passed.append(gap)
+    partition_of(consumer).listener.on_skipped_range = lambda *gap: passed.append(gap)
     feed(consumer, log)
     return consumer, passed
 

@@ -7,7 +7,11 @@ import uuid
 import pytest
 
 from asyncgroup.cluster.metadata import PartitionInfo
-from asyncgroup.consumer.fetch_state import FetchSource
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.fetch_state import Budget, FetchSource
+from asyncgroup.consumer.partition import TopicPartitionState
+from asyncgroup.hooks import Hooks
+from asyncgroup.model import TopicPartition
 from asyncgroup.wire.messages import NO_UUID
 
 OLD, NEW = uuid.UUID(int=1), uuid.UUID(int=2)
@@ -47,26 +51,30 @@ def test_the_preferred_replica_can_be_cleared_once() -> None:
     assert not source.may_read_replica(0.0, info())
 
 
+def make_partition() -> TopicPartitionState:
+    return TopicPartitionState(TopicPartition("t", 0), 0, ConsumerConfig(), Budget(1, 1), Hooks())
+
+
 def test_the_first_topic_id_is_adopted_and_another_one_is_a_recreated_topic() -> None:
-    source = FetchSource()
-    assert not source.update_topic_id(NO_UUID)
-    assert not source.update_topic_id(OLD)
-    assert not source.update_topic_id(OLD)
-    assert not source.update_topic_id(NO_UUID), "old brokers have no topic ids in metadata"
-    assert source.update_topic_id(NEW)
-    source.forget()
-    assert not source.update_topic_id(NEW)
+    partition = make_partition()
+    assert partition.adopt_topic_id(NO_UUID)
+    assert partition.adopt_topic_id(OLD)
+    assert partition.adopt_topic_id(OLD)
+    assert partition.adopt_topic_id(NO_UUID), "old brokers have no topic ids in metadata"
+    assert not partition.adopt_topic_id(NEW)
+    partition.fetch_source.forget()
+    assert partition.adopt_topic_id(NEW)
 
 
-def test_on_topic_id_is_called_for_the_adopted_id() -> None:
+def test_the_listener_is_told_the_adopted_id() -> None:
     reported: list[uuid.UUID] = []
-    source = FetchSource()
-    source.on_topic_id = reported.append
+    partition = make_partition()
+    partition.listener.on_topic_id = reported.append  # type: ignore[method-assign]
     for topic_id in (NO_UUID, OLD, OLD, NEW):
-        source.update_topic_id(topic_id)
+        partition.adopt_topic_id(topic_id)
     assert reported == [OLD]
-    source.forget()
-    source.update_topic_id(NEW)
+    partition.fetch_source.forget()
+    partition.adopt_topic_id(NEW)
     assert reported == [OLD, NEW]
 
 

@@ -65,7 +65,8 @@ async def test_out_of_range_reset_is_separate_from_auto_offset_reset(
     async with client(brokers, **config) as reader:
         (consumer,) = reader.read("orders", 0, offset=offset)
         resets: list[tuple[int, int]] = []
-        partition_of(consumer).on_reset = lambda *where: resets.append(where)
+        listener = partition_of(consumer).listener
+        listener.on_reset = lambda *where: resets.append(where)  # type: ignore[method-assign]
         task = asyncio.ensure_future(read(consumer, 1))
         await asyncio.sleep(1)
         fill(brokers, "orders", 0, batches=1)

@@ -61,10 +61,11 @@ class Reader:
     def _watch(self) -> None:
         consumer, partition = self.consumer, partition_of(self.consumer)
         connect_offsets(consumer, self.offsets)
+        listener = partition.listener
         mark_on_reset, mark_on_restart, mark_on_passed = (
-            partition.on_reset,
-            partition.on_restart,
-            partition.on_skipped_range,
+            listener.on_reset,
+            listener.on_restart,
+            listener.on_skipped_range,
         )
 
         def on_reset(offset: int, log_end: int) -> None:
@@ -82,7 +83,7 @@ class Reader:
             self._check_empty(start, end, "skipped")
             mark_on_passed(start, end, epoch)
 
-        partition.on_reset, partition.on_restart, partition.on_skipped_range = (
+        listener.on_reset, listener.on_restart, listener.on_skipped_range = (  # type: ignore[method-assign]
             on_reset,
             on_restart,
             on_skipped_range,

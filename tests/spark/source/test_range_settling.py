@@ -112,7 +112,7 @@ def test_a_log_that_lost_only_records_that_were_not_read_yet() -> None:
 def test_a_recreated_topic_is_certain_only_for_an_id_that_a_broker_has_confirmed() -> None:
     planned, confirmed, assumed = make(topic_id=IDS[0], fail=True), make(fail=True), make(fail=True)
     for progress in (confirmed, assumed):
-        progress.partition.fetch_source.update_topic_id(IDS[0])
+        progress.partition.adopt_topic_id(IDS[0])
     fetched(confirmed, 10, 5)
     for progress in (planned, confirmed, assumed):
         recover(progress, TopicRecreatedError(TP, 10))

@@ -12,6 +12,7 @@ from asyncgroup.consumer.fetch_outcome import FetchedRecords
 from asyncgroup.consumer.fetch_state import FetchState
 from asyncgroup.consumer.offset_resets import LogRange
 from asyncgroup.consumer.partition import TopicPartitionState
+from asyncgroup.consumer.position_listener import PositionListener
 from asyncgroup.errors import LogTruncatedError, OffsetOutOfRangeError, TopicRecreatedError
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
@@ -40,6 +41,18 @@ class Sizes(NamedTuple):
     """Mean wire bytes per offset."""
     batch: int
     """Wire bytes of the last batch."""
+
+
+class _RestartListener(PositionListener):
+    """Fails a range's partition when records that it has not handed out yet are lost from the log."""
+
+    def __init__(self, progress: RangeProgress) -> None:
+        self._progress = progress
+
+    def on_restart(self, offset: int, topic_id: UUID) -> None:  # noqa: ARG002
+        """The log was truncated, though not before the next record: what comes there is not of this range any more."""
+        progress = self._progress
+        progress.partition.fail(LogTruncatedError(progress.tp, progress.position, offset))
 
 
 class RangeProgress:
@@ -83,7 +96,7 @@ class RangeProgress:
         self.partition = partition or TopicPartitionState(self.tp, wanted.start, config, self, Hooks())
         self.partition.budget = self
         self.partition.end_offset = self.end
-        self.partition.on_restart = self._log_restarted
+        self.partition.listener = _RestartListener(self)
         self.partition.fetch_failures.clear()
         self.partition.fetch_source.forget()
         self.partition.fetch_source.clear_preferred_replica()
@@ -202,10 +215,6 @@ class RangeProgress:
         """Record a failed attempt."""
         self.patience.failed(error)
         self._forget_topic_id()
-
-    def _log_restarted(self, offset: int, _topic_id: UUID) -> None:
-        """The log was truncated, though not before the next record: what comes there is not of this range any more."""
-        self.partition.fail(LogTruncatedError(self.tp, self.position, offset))
 
     # --- losses (Spark's `KafkaDataConsumer.scala`) -------------------------------------------------------------
 

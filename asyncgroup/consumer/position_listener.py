@@ -1,0 +1,27 @@
+"""PositionListener: what a partition tells about its position to whoever keeps marks, or a range, in step with it."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+__all__ = ["PositionListener"]
+
+
+class PositionListener:
+    """Told what happens to a partition's position, so that marks stay in step with it. This one has no marks."""
+
+    def on_topic_id(self, topic_id: UUID) -> None:
+        """The id of the topic that is read has become known."""
+
+    def on_reset(self, offset: int, log_end: int) -> None:
+        """The position was not in the log; reading continues at `offset`."""
+
+    def on_restart(self, offset: int, topic_id: UUID) -> None:
+        """From `offset` on the log has other records than those read: truncated, or a recreated topic (`topic_id`, else nil)."""
+
+    def on_skipped_range(self, start: int, end: int, epoch: int) -> None:
+        """Between two offsets are no records to hand out; `epoch` is the leader epoch of the record before `end`."""
+
+    def on_unreadable_batch(self, offset: int) -> int:
+        """A batch handed out from `offset` on cannot be decoded; returns where reading continues, not before the mark."""
+        return offset
