@@ -286,6 +286,21 @@ def test_without_a_leader_it_is_leaderless_and_metadata_is_refreshed() -> None:
     assert story.states.next_refresh() <= partition.retry_at
 
 
+def test_a_leader_in_doubt_causes_refreshes_only_while_its_partition_is_to_be_fetched() -> None:
+    story = Story()
+    partition = story.add()
+    story.fail()
+    waiting = story.states.begin_refresh(partition.retry_at)
+    story.states.end_refresh(waiting, story.now)
+    assert (partition.state, story.states.next_refresh() < float("inf")) == (FetchState.FETCHING, True)
+    partition.pause()
+    assert story.states.next_refresh() == story.states.next_refresh() == float("inf")
+    partition.resume()
+    assert story.states.next_refresh() < float("inf"), "it has not been fetched since"
+    story.fetch(records())
+    assert story.states.next_refresh() == float("inf")
+
+
 # -- replicas ----------------------------------------------------------------------------------------------------------
 
 
