@@ -5,10 +5,14 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from asyncgroup.broker.log.batch_validator import check_batch
+from asyncgroup.broker.log.batch_validator import BatchValidator, produced_batch
 from asyncgroup.broker.log.partition_log import LogAppendInfo, PartitionLog
+from asyncgroup.broker.log.topic_configs import DEFAULTS
 from asyncgroup.wire.batch_view import iter_batches
 from asyncgroup.wire.records import BatchBuilder
+
+_LATE = 2**62
+"""A time of the append (ms) that no test's record is ahead of."""
 
 
 def batch(
@@ -29,8 +33,10 @@ def append(
     max_batch_bytes: int = 1048588,
     by_coordinator: bool = False,
 ) -> LogAppendInfo:
-    """Validate a batch by its header and append it."""
-    return log.append(check_batch(data, max_batch_bytes), leader_epoch, by_coordinator=by_coordinator)
+    """Validate a batch as that of a Produce request and append it."""
+    config = DEFAULTS._replace(max_message_bytes=max_batch_bytes)
+    valid = BatchValidator(log.topic, log.partition, config).validate(produced_batch(data, 13).batch, _LATE)
+    return log.append(valid, leader_epoch, by_coordinator=by_coordinator)
 
 
 def keyed(

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from asyncgroup.broker.errors import PartitionError
-from asyncgroup.broker.log.batch_validator import check_batch
+from asyncgroup.broker.log.batch_validator import ValidBatch, check_size
 from asyncgroup.broker.metadata.controller import Controller
 from asyncgroup.broker.metadata.topics import OFFSETS_TOPIC, Partition
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import AsyncGroupError
-from asyncgroup.wire.batch_view import iter_batches
+from asyncgroup.wire.batch_view import BatchView, iter_batches
 from asyncgroup.wire.primitives import Buffer
 
 __all__ = ["OffsetsTopic"]
@@ -70,12 +70,18 @@ class OffsetsTopic:
             offset = max((batch.next_offset for batch in iter_batches(data)), default=kept.end_offset)
 
     def append(self, partition: int, batch: bytes) -> int:
-        """Append a record batch and return its base offset. Raise Refused, for instance NOT_LEADER_OR_FOLLOWER."""
+        """Append a record batch that the coordinator has built, and return its base offset; only its size is checked.
+
+        Raise Refused: NOT_LEADER_OR_FOLLOWER, MESSAGE_TOO_LARGE, and what `PartitionLog.append` raises.
+        """
         place = self._controller.offsets_topic().partitions[partition]
         if place.leader != self._node_id:
             raise PartitionError(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader=(place.leader, place.leader_epoch))
-        valid = check_batch(batch, place.config.max_message_bytes)
-        base_offset = place.log.append(valid, place.leader_epoch, by_coordinator=True).base_offset
+        written = BatchView(batch)
+        check_size(written, place.config.max_message_bytes)
+        base_offset = place.log.append(
+            ValidBatch(written), place.leader_epoch, by_coordinator=True
+        ).base_offset
         if place.log.size > max(self._compacted_bytes, 2 * self._compacted_sizes.get(partition, 0)):
             self._compact(place)
         self._on_append(place)

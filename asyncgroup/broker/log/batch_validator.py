@@ -35,7 +35,7 @@ __all__ = [
     "ProduceRequestError",
     "ProducedBatch",
     "ValidBatch",
-    "check_batch",
+    "check_size",
     "produced_batch",
     "should_offload",
 ]
@@ -59,7 +59,7 @@ _NO_SIZE_LIMIT: Final = 2**31 - 1
 
 
 ValidBatch = NewType("ValidBatch", BatchView)
-"""A batch that may be appended."""
+"""A batch that may be appended: the result of `BatchValidator.validate`, or written by the broker itself."""
 
 
 class InvalidRecords(AppendError):
@@ -121,26 +121,6 @@ def _form_error(batch: BatchView | None, records: Buffer | None, version: int) -
     return None
 
 
-def check_batch(data: Buffer, max_batch_bytes: int) -> ValidBatch:
-    """Return `data`, which must be exactly one valid batch of at most `max_batch_bytes`; its records are not checked.
-
-    Raise AppendError: CORRUPT_MESSAGE (malformed, or wrong CRC), INVALID_RECORD (not exactly one batch of magic 2, or
-    a batch that producers may not write), MESSAGE_TOO_LARGE.
-    """
-    try:
-        batch = batch_at(data)
-    except CorruptRecordsError as error:
-        raise AppendError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-    if batch is None:
-        raise AppendError(ErrorCode.INVALID_RECORD, "a produce request must have a complete record batch")
-    if batch.magic != _MAGIC:
-        raise AppendError(ErrorCode.INVALID_RECORD, f"magic {batch.magic} is not accepted, only 2")
-    if batch.size != len(data):
-        raise AppendError(ErrorCode.INVALID_RECORD, "a produce request must have exactly one record batch")
-    _check_header(batch, max_batch_bytes)
-    return ValidBatch(batch)
-
-
 @dataclass(frozen=True, slots=True)
 class BatchValidator:
     """Validates the batches of a partition by its configs. It has no other state, so it can be used on a thread."""
@@ -152,9 +132,9 @@ class BatchValidator:
     def validate(self, batch: BatchView, now: int) -> ValidBatch:
         """Return the batch as it is to be appended at `now` (ms since 1970): the same, unless the topic's configs require a change.
 
-        Raise AppendError: CORRUPT_MESSAGE, INVALID_RECORD and MESSAGE_TOO_LARGE as `check_batch`, RECORD_LIST_TOO_LARGE
-        if the batch is larger than a segment, INVALID_TIMESTAMP, INVALID_RECORD (a record without key in a compacted
-        topic, or undecodable records).
+        Raise AppendError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE (wrong CRC), INVALID_RECORD (a header that producers may not
+        write, a record without key in a compacted topic, or undecodable records), RECORD_LIST_TOO_LARGE if the batch is
+        larger than a segment, INVALID_TIMESTAMP.
         """
         config = self.config
         _check_header(batch, config.max_message_bytes)
@@ -175,7 +155,7 @@ class BatchValidator:
                 f"a batch of {changed.size} bytes; segments have at most {config.segment_bytes}",
             )
         if changed is not batch:
-            _check_size(changed, config.max_message_bytes)
+            check_size(changed, config.max_message_bytes)
         return ValidBatch(changed)
 
     def takes_long(self, batch: BatchView, now: int) -> bool:
@@ -274,7 +254,7 @@ def should_offload(codec: int, data: Buffer) -> bool:
 
 
 def _check_header(batch: BatchView, max_batch_bytes: int) -> None:
-    _check_size(batch, max_batch_bytes)
+    check_size(batch, max_batch_bytes)
     if not batch.crc_is_valid():
         raise AppendError(ErrorCode.CORRUPT_MESSAGE, "the batch's CRC does not match its bytes")
     if batch.codec == 0:
@@ -290,7 +270,8 @@ def _check_header(batch: BatchView, max_batch_bytes: int) -> None:
         raise AppendError(ErrorCode.INVALID_RECORD, "a producer id without a sequence number")
 
 
-def _check_size(batch: BatchView, max_batch_bytes: int) -> None:
+def check_size(batch: BatchView, max_batch_bytes: int) -> None:
+    """Raise AppendError(MESSAGE_TOO_LARGE) if a batch is larger than `max.message.bytes` of its topic."""
     if batch.size > max_batch_bytes:
         raise AppendError(
             ErrorCode.MESSAGE_TOO_LARGE,

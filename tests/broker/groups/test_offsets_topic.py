@@ -13,7 +13,14 @@ from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 from tests.broker.client import Client, connect
-from tests.broker.internals import controller_of, log_of, node_of, offsets_partition_of, transactions_of
+from tests.broker.internals import (
+    controller_of,
+    log_of,
+    node_of,
+    offsets_partition_of,
+    topic_of,
+    transactions_of,
+)
 from tests.broker.offsets_requests import T0, TOPIC, commit, fetched, find, group_records, topics
 from tests.broker.requests import assigned, commit_request, member
 from tests.broker.transactional import end_transaction, init_producer, txn_offset_commit, write_markers
@@ -52,6 +59,18 @@ async def test_its_creation_does_not_change_random_choices_for_other_topics():
             return [(topic.id, p.leader, p.replicas) for p in topic.partitions]
 
     assert await made(True) == await made(False)
+
+
+async def test_a_commit_above_its_max_message_bytes_is_refused():
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        cluster.create_topic("t", 1)
+        await find(client)
+        assert await commit(client, cluster, {0: 5}) == {0}
+        topic = topic_of(cluster, TOPIC)
+        controller_of(cluster).configure_topic(topic, {**topic.configs, "max.message.bytes": "100"})
+        assert await commit(client, cluster, {0: 6}) == {ErrorCode.UNKNOWN_SERVER_ERROR}
+        assert await fetched(client) == {T0: 5}
+        assert len(group_records(cluster)) == 1
 
 
 async def test_its_settings_are_those_of_kafka():
