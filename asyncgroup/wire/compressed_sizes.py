@@ -3,6 +3,11 @@
 Sources: "LZ4 Frame Format Description" 1.6 and RFC 8878 (zstd). The data may consist of several frames, some of them
 skippable. For well-formed data the bound is never below the true size, and for the output of common compressors less
 than one block above it. Malformed data gives any number, or CorruptRecordsError if it is truncated.
+
+One decompression with a limit could not take their place: no decompressor of these formats at hand has an output limit
+but a buffer of a given size, and what needs too long on the event loop must be known before the decompression, which
+happens when the records are read. Measured on batches of 20, 200 and 2,000 records of 80 bytes, the bound costs 3-5 %,
+1 % and 0.2 % of decoding the records, a decompression more 36-45 %, 12-25 % and 8-18 %.
 """
 
 from __future__ import annotations
