@@ -57,6 +57,20 @@ MEMBERS: Final = {
 }
 """The members by class, without those of the built-in class that it derives from."""
 
+RECEIVED: Final = {
+    "cluster.cluster.Coordinators": "find mark_unknown request",
+    "cluster.metadata.BrokerInfo": "host node_id port rack",
+    "cluster.metadata.ClusterView": "brokers cluster_id controller_id leader partition partition_counts topics updated_at",
+    "cluster.metadata.PartitionInfo": "error_code isr leader leader_epoch offline_replicas partition replicas",
+    "cluster.metadata.TopicInfo": "error_code is_internal name numbers partitions topic_id writable",
+    "consumer.error_stream.ErrorReader": "close dropped",
+    "consumer.partition_consumer.Batches": "",
+    "hooks.Hooks": "emit",
+    "properties.reader.FromProperties": "config rest",
+    "security.Security": "protocol sasl tls",
+}
+"""The members of classes that no package exports, and that attributes and methods of those above return."""
+
 ERROR_MEMBERS: Final = {
     "BrokerError": "code name what",
     "CommitFailedError": "errors group_id",
@@ -109,6 +123,14 @@ def test_public_members(name: str) -> None:
     kind = CLASSES[name]
     built_in = next((base for base in (BaseException, int, tuple) if issubclass(kind, base)), object)
     assert public_members(kind) - set(dir(built_in)) == wanted(name, kind)
+
+
+@pytest.mark.parametrize("path", RECEIVED)
+def test_members_of_what_is_received(path: str) -> None:
+    module, name = path.rsplit(".", 1)
+    kind = getattr(importlib.import_module(f"asyncgroup.{module}"), name)
+    built_in = tuple if issubclass(kind, tuple) else object
+    assert public_members(kind) - set(dir(built_in)) == set(RECEIVED[path].split())
 
 
 def test_every_list_is_of_an_exported_class() -> None:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from asyncgroup.cluster.client import ClusterClient
-from asyncgroup.cluster.coordinators import CoordinatorClient
+from asyncgroup.cluster.coordinators import GROUP, CoordinatorClient
 from asyncgroup.cluster.metadata import ClusterView, TopicInfo
 from asyncgroup.cluster.network_client import RequestBuilder
 from asyncgroup.config import ClientConfig
@@ -46,6 +46,9 @@ class Cluster:
         self._client = ClusterClient(bootstrap_servers, config, hooks=hooks, rng=rng)
         self.config = self._client.config
         self.hooks = self._client.hooks
+        """The hooks of all clients that share this Cluster; a client of one's own may `emit` events to them."""
+        self.coordinators = Coordinators(self._client.coordinators)
+        """Lookups of group and transaction coordinators, and requests to them."""
 
     def __repr__(self) -> str:
         return repr(self._client)
@@ -72,11 +75,6 @@ class Cluster:
     def view(self) -> ClusterView:
         """The metadata of the last refresh: brokers, tracked topics, partitions."""
         return self._client.view
-
-    @property
-    def coordinators(self) -> CoordinatorClient:
-        """Lookups of group and transaction coordinators, and requests to them."""
-        return self._client.coordinators
 
     # --- metadata -----------------------------------------------------------------------------------------------
 
@@ -149,6 +147,37 @@ class Cluster:
         error of every node, ClosedError.
         """
         return await self._client.request_any(cls, build, last=last)
+
+
+class Coordinators:
+    """The coordinators of groups; with `kind=TRANSACTION` of `asyncgroup.cluster.coordinators`, of transactional ids."""
+
+    def __init__(self, client: CoordinatorClient) -> None:
+        self._client = client
+
+    async def find(self, key: str, kind: int = GROUP) -> int:
+        """Return the coordinator's node id, looked up once if unknown. Raises BrokerError or NoBrokersError."""
+        return await self._client.find(key, kind)
+
+    def mark_unknown(self, key: str, node_id: int | None = None, kind: int = GROUP) -> None:
+        """Look the coordinator up before the next request; if `node_id` is given, only if that is the coordinator."""
+        self._client.mark_unknown(key, node_id, kind)
+
+    async def request(
+        self,
+        key: str,
+        message: Request[R],
+        *,
+        timeout: float | None = None,
+        highest: int | None = None,
+        kind: int = GROUP,
+    ) -> R:
+        """Send a request to the coordinator of `key`; after a failure the next request looks the coordinator up again.
+
+        Raises BrokerError if there is no coordinator, TransportError, ProtocolError; the caller checks the error codes in
+        the response.
+        """
+        return await self._client.request(key, message, timeout=timeout, highest=highest, kind=kind)
 
 
 def client_of(cluster: Cluster) -> ClusterClient:

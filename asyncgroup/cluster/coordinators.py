@@ -45,15 +45,15 @@ class CoordinatorMoved(ConnectionLost):
 class CoordinatorClient:
     """The coordinators of a cluster, by key (a group id or transactional id) and coordinator type.
 
-    `refresh` refreshes the metadata; it is called when a lookup returns a node that `client` does not know.
+    `refresh` refreshes the metadata; it is called when a lookup returns a node that `network` does not know.
 
     When a lookup returns another node than the one before, the requests that still wait at the former coordinator are
     cancelled with CoordinatorMoved, so that the caller can send them to the new one. Java disconnects from the former
     coordinator for the same purpose (`AbstractCoordinator.markCoordinatorUnknown`).
     """
 
-    def __init__(self, client: NetworkClient, refresh: Callable[[], Awaitable[None]]) -> None:
-        self._client = client
+    def __init__(self, network: NetworkClient, refresh: Callable[[], Awaitable[None]]) -> None:
+        self._network = network
         self._refresh = refresh
         self._known: dict[Key, _Coordinator] = {}
         self._last_known: dict[Key, int] = {}
@@ -67,9 +67,9 @@ class CoordinatorClient:
     async def find(self, key: str, kind: int = GROUP) -> int:
         """Return the coordinator's node id, looked up once if unknown. Raises BrokerError or NoBrokersError."""
         known = self._known.get((kind, key))
-        if known is not None and known.node_id in self._client.view.brokers:
+        if known is not None and known.node_id in self._network.view.brokers:
             return known.node_id
-        response = await self._client.request_any(
+        response = await self._network.request_any(
             m.FindCoordinatorRequest,
             lambda version: _request(key, kind, version),
             last=self._stale.get((kind, key)),
@@ -78,9 +78,9 @@ class CoordinatorClient:
         found = response.coordinators[0] if response.coordinators else response
         if found.error_code:
             raise BrokerError(found.error_code, f"coordinator of {key!r}", found.error_message)
-        if found.node_id not in self._client.view.brokers:
+        if found.node_id not in self._network.view.brokers:
             await self._refresh()
-        if found.node_id not in self._client.view.brokers:
+        if found.node_id not in self._network.view.brokers:
             raise BrokerError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE, f"coordinator of {key!r}, node {found.node_id}"
             )
@@ -167,7 +167,7 @@ class CoordinatorClient:
             async with scope:
                 pending[scope] = node_id
                 try:
-                    return await self._client.request_versioned(
+                    return await self._network.request_versioned(
                         node_id, cls, build, lane=lane, timeout=timeout, highest=highest
                     )
                 finally:
@@ -176,7 +176,7 @@ class CoordinatorClient:
             if not scope.expired():
                 raise
             # the next request to that node, perhaps for another key, must not wait for the cancelled one
-            self._client.pool.abandon_lane(node_id, lane)
+            self._network.pool.abandon_lane(node_id, lane)
             raise CoordinatorMoved(
                 f"node {node_id} is no longer the coordinator of {key!r}: "
                 f"{cls.NAME.removesuffix('Request')} was cancelled before a response arrived"

@@ -12,7 +12,7 @@ from asyncgroup.errors import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
-__all__ = ["BrokerInfo", "ClusterView", "PartitionInfo", "TopicInfo", "merge"]
+__all__ = ["BrokerInfo", "ClusterView", "PartitionInfo", "TopicInfo", "merge", "with_leader"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +83,6 @@ class ClusterView:
         """Return the partition counts of those of `topics` that exist."""
         return {name: len(self.topics[name].partitions) for name in topics if name in self.topics}
 
-    def with_leader(
-        self, tp: TopicPartition, leader: int, epoch: int, brokers: Iterable[BrokerInfo]
-    ) -> ClusterView:
-        """Return a view with a newer leader that a response named (KIP-951); the same view if the epoch is not newer."""
-        info = self.partition(*tp)
-        if info is None or epoch <= info.leader_epoch:
-            return self
-        topic = self.topics[tp.topic]
-        partitions = {**topic.partitions, tp.partition: replace(info, leader=leader, leader_epoch=epoch)}
-        topics = {**self.topics, tp.topic: replace(topic, partitions=MappingProxyType(partitions))}
-        known = {**self.brokers, **{broker.node_id: broker for broker in brokers if broker.node_id >= 0}}
-        return replace(self, topics=MappingProxyType(topics), brokers=MappingProxyType(known))
-
 
 def merge(
     view: ClusterView, response: m.MetadataResponse, requested: Iterable[str] | None, now: float
@@ -124,6 +111,20 @@ def merge(
     return ClusterView(
         response.cluster_id, response.controller_id, MappingProxyType(brokers), MappingProxyType(topics), now
     )
+
+
+def with_leader(
+    view: ClusterView, tp: TopicPartition, leader: int, epoch: int, brokers: Iterable[BrokerInfo]
+) -> ClusterView:
+    """Return a view with a newer leader that a response named (KIP-951); the same view if the epoch is not newer."""
+    info = view.partition(*tp)
+    if info is None or epoch <= info.leader_epoch:
+        return view
+    topic = view.topics[tp.topic]
+    partitions = {**topic.partitions, tp.partition: replace(info, leader=leader, leader_epoch=epoch)}
+    topics = {**view.topics, tp.topic: replace(topic, partitions=MappingProxyType(partitions))}
+    known = {**view.brokers, **{broker.node_id: broker for broker in brokers if broker.node_id >= 0}}
+    return replace(view, topics=MappingProxyType(topics), brokers=MappingProxyType(known))
 
 
 def _topic(entry: m.MetadataResponse.MetadataResponseTopic, old: TopicInfo | None) -> TopicInfo:

@@ -15,7 +15,7 @@ from asyncgroup.cluster.backoff import Backoff
 from asyncgroup.cluster.connection import Address, Connection
 from asyncgroup.cluster.connection_pool import CONTROL, ConnectionPool
 from asyncgroup.cluster.hedged_requests import HedgedRequests
-from asyncgroup.cluster.metadata import BrokerInfo, ClusterView
+from asyncgroup.cluster.metadata import BrokerInfo, ClusterView, with_leader
 from asyncgroup.cluster.transport import canonical_names
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import ClosedError, NoBrokersError, UnsupportedVersionError
@@ -130,7 +130,7 @@ class NetworkClient:
         self, tp: TopicPartition, leader: int, epoch: int, brokers: Iterable[BrokerInfo] = ()
     ) -> None:
         """Apply a newer leader that a Fetch or Produce response named (KIP-951); ignored if it is not newer."""
-        self.view = self.view.with_leader(tp, leader, epoch, brokers)
+        self.view = with_leader(self.view, tp, leader, epoch, brokers)
 
     # --- requests -----------------------------------------------------------------------------------------------
 

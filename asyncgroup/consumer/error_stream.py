@@ -30,7 +30,7 @@ class ErrorReader:
         state = "closed" if self._closed else "open"
         return f"<ErrorReader: {state}, {len(self._errors)} unread, {self.dropped} dropped>"
 
-    def put(self, error: Exception) -> None:
+    def _put(self, error: Exception) -> None:
         """Add an error; a full buffer drops its oldest one."""
         if len(self._errors) >= self._buffer:
             self._errors.popleft()
@@ -69,7 +69,7 @@ class ErrorStream:
         """Pass an error to every reader; return False if there is none, so that the caller logs it."""
         readers = list(self._readers)
         for reader in readers:
-            reader.put(copy_error(error))  # a copy, as each reader may raise it
+            reader._put(copy_error(error))  # a copy, as each reader may raise it
         return bool(readers)
 
     def reader(self) -> ErrorReader:

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, strategies as st
 
-from asyncgroup.cluster.metadata import BrokerInfo, ClusterView, merge
+from asyncgroup.cluster.metadata import BrokerInfo, ClusterView, merge, with_leader
 from asyncgroup.errors import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -90,7 +90,7 @@ def test_leader_epochs_never_decrease(steps: list[tuple[bool, int, int]]) -> Non
     view, epoch_before = view_of(topic({0: (1, 0)})), 0
     for is_hint, leader, epoch in steps:
         if is_hint:
-            changed = view.with_leader(TP, leader, epoch, ())
+            changed = with_leader(view, TP, leader, epoch, ())
             assert (changed is view) == (epoch <= epoch_before)
             view = changed
         else:
@@ -151,17 +151,17 @@ def test_unknown_topics_are_not_in_the_view_and_unauthorized_ones_have_their_err
 
 def test_with_leader_adds_an_unknown_broker() -> None:
     view = view_of(topic({0: (1, 0)}))
-    assert view.with_leader(TP, 7, 1, ()).leader(TP) == -1
-    hinted = view.with_leader(TP, 7, 1, [BrokerInfo(7, "kafka7", 9092)])
+    assert with_leader(view, TP, 7, 1, ()).leader(TP) == -1
+    hinted = with_leader(view, TP, 7, 1, [BrokerInfo(7, "kafka7", 9092)])
     assert hinted.leader(TP) == 7
     assert hinted.brokers[7].host == "kafka7"
 
 
 def test_with_leader_ignores_unknown_partitions_and_missing_leaders() -> None:
     view = view_of(topic({0: (1, 0)}))
-    assert view.with_leader(TopicPartition("t", 9), 2, 5, ()) is view
-    assert view.with_leader(TopicPartition("other", 0), 2, 5, ()) is view
-    assert view.with_leader(TP, -1, -1, ()) is view
+    assert with_leader(view, TopicPartition("t", 9), 2, 5, ()) is view
+    assert with_leader(view, TopicPartition("other", 0), 2, 5, ()) is view
+    assert with_leader(view, TP, -1, -1, ()) is view
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from asyncgroup.cluster.backoff import Backoff
-from asyncgroup.cluster.metadata import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
+from asyncgroup.cluster.metadata import BrokerInfo, ClusterView, PartitionInfo, TopicInfo, with_leader
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.broker_partitions import EXPRESS_LANE, MAIN_LANE, SHORT_WAIT, FetchPlan
 from asyncgroup.consumer.fetch_outcome import (
@@ -58,7 +58,7 @@ class Metadata:
     def update_leader(
         self, tp: TopicPartition, leader: int, epoch: int, brokers: Iterable[BrokerInfo] = ()
     ) -> None:
-        self.view = self.view.with_leader(tp, leader, epoch, brokers)
+        self.view = with_leader(self.view, tp, leader, epoch, brokers)
 
 
 class Story:
