@@ -112,7 +112,9 @@ class Topic:
         async def write() -> None:
             leader = await self._cluster.leader(TopicPartition(self.name, number))
             lane = f"load-{number}"
-            response = await client_of(self._cluster).request(leader, request, lane=lane, highest=BY_NAME)
+            response = await client_of(self._cluster).network.request(
+                leader, request, lane=lane, highest=BY_NAME
+            )
             _check(response.responses[0].partition_responses[0].error_code, f"{self.name}-{number}")
 
         await self._retried(write)

@@ -1,7 +1,8 @@
 """Client side of one Kafka cluster: connections, metadata, partition leaders, coordinators, backoff.
 
-- `cluster`: the public `Cluster`, over `client`, which composes the next three.
-- `metadata_updater`: tracked topics, refreshes and lookups (`metadata`: an immutable view and a pure merge).
+- `cluster`: the public `Cluster`, over `client`.
+- `client`: tracked topics, metadata refreshes and lookups (`metadata`: an immutable view and pure functions that
+  change it), over the next two.
 - `network_client`: sends a request to a given node, or to the least-loaded node (`hedged_requests`).
 - `coordinators`: looks up, caches and sends requests to group and transaction coordinators.
 - `connection_pool`: one connection per (broker, purpose). `connecting` makes one: `transport` opens the socket and TLS,

@@ -1,21 +1,36 @@
-"""What the clients of one cluster share: requests, metadata and coordinators. `Cluster` is its public object."""
+"""What the clients of one cluster share: its metadata, requests to its nodes, and its coordinators.
+
+`Cluster` is the public object over it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Final, Self
 
+from asyncgroup.checks import check_topic
+from asyncgroup.cluster.backoff import Backoff
 from asyncgroup.cluster.coordinators import CoordinatorClient
-from asyncgroup.cluster.metadata import ClusterView
-from asyncgroup.cluster.metadata_updater import MetadataUpdater
+from asyncgroup.cluster.metadata import BrokerInfo, ClusterView, TopicInfo, merge, with_leader
 from asyncgroup.cluster.network_client import NetworkClient
 from asyncgroup.config import ClientConfig
-from asyncgroup.errors import AsyncGroupError
+from asyncgroup.errors import (
+    AsyncGroupError,
+    BrokerError,
+    ClosedError,
+    ErrorCode,
+    NoBrokersError,
+    RequestTimedOut,
+)
 from asyncgroup.hooks import Hooks
+from asyncgroup.lifecycle import SingleFlight
+from asyncgroup.model import TopicPartition
+from asyncgroup.wire import messages as m
 from asyncgroup.wire.loading import load_client
 
 __all__ = ["ClusterClient"]
@@ -27,9 +42,10 @@ IDLE_CHECK_SECONDS: Final = 60.0
 
 
 class ClusterClient:
-    """Composes a NetworkClient with its ConnectionPool, a MetadataUpdater and a CoordinatorClient, and offers their methods.
+    """The metadata of a cluster, kept up to date for the tracked topics (Java's `MetadataUpdater`), and lookups in it.
 
-    Raises ConfigError if `bootstrap_servers` is malformed; entering raises NoBrokersError if none of them answers.
+    `network` sends requests to nodes, over the connections of `pool`; `coordinators` sends them to coordinators. Raises
+    ConfigError if `bootstrap_servers` is malformed; entering raises NoBrokersError if none of them answers.
     """
 
     def __init__(
@@ -40,72 +56,59 @@ class ClusterClient:
         hooks: Iterable[object] | Hooks = (),
         rng: random.Random | None = None,
     ) -> None:
-        network = NetworkClient(bootstrap_servers, config, hooks=hooks, rng=rng)
-        metadata = MetadataUpdater(network)
-        self._network = network
-        self._metadata = metadata
-        self.config = network.config
-        self.hooks = network.hooks
-        self.random = network.random
-        self.coordinators = CoordinatorClient(network, metadata.refresh)
-
-        self.request = network.request
-        self.request_versioned = network.request_versioned
-        self.request_any = network.request_any
-        self.send_oneway = network.send_oneway
-        self.connection = network.connection
-        self.backoff = network.backoff
-        self.update_leader = network.update_leader
-
-        pool = network.pool
-        self.mark_slow = pool.mark_slow
-        self.limit_reconnect_backoff = pool.limit_reconnect_backoff
-        self.acquire_lane = pool.acquire_lane
-        self.release_lane = pool.release_lane
-        self.abandon_lane = pool.abandon_lane
-        self.abort_lane = pool.abort_lane
-        self.retire_lanes = pool.retire_lanes
-        self.in_flight = pool.in_flight
-        self.received_bytes = pool.received_bytes
-
-        self.track = metadata.track
-        self.untrack = metadata.untrack
-        self.tracking = metadata.tracking
-        self.refresh = metadata.refresh
-        self.wait_updated = metadata.wait_updated
-        self.topics = metadata.topics
-        self.all_topics = metadata.all_topics
-        self.partitions = metadata.partitions
-        self.leader = metadata.leader
+        self.network = NetworkClient(bootstrap_servers, config, hooks=hooks, rng=rng)
+        self.pool = self.network.pool
+        self.config = self.network.config
+        self.hooks = self.network.hooks
+        self.random = self.network.random
+        self.coordinators = CoordinatorClient(self.network, self.refresh)
+        self._topics: dict[str, int] = {}
+        """Tracked topics, each with the number of `track` calls that are not undone yet."""
+        self._updated = asyncio.Event()
+        """Set at the next metadata refresh, then replaced by a new event."""
+        self._single_flight = SingleFlight("metadata refreshes", self._refresh_once, waits_a_turn=True)
 
     def __repr__(self) -> str:
-        return repr(self._network)
+        return repr(self.network)
 
     @property
     def view(self) -> ClusterView:
         """The metadata of the last refresh."""
-        return self._network.view
+        return self.network.view
 
     @property
     def is_open(self) -> bool:
         """Whether requests can be sent."""
-        return self._network.is_open
+        return self.network.is_open
 
     @property
     def last_response_at(self) -> float:
         """Loop time of the last response of any broker; minus infinity before the first one."""
-        return self._network.last_response_at
+        return self.pool.last_responses.last
+
+    def backoff(self) -> Backoff:
+        """Return a new Backoff with the configured delays."""
+        return Backoff(self.config.retry_backoff, self.config.retry_backoff_max, self.random)
+
+    def _metadata_backoff(self) -> Backoff:
+        """Return a new Backoff for metadata lookups, which uses `metadata_retry_backoff` if it is a function."""
+        config = self.config
+        return Backoff(
+            config.retry_backoff, config.retry_backoff_max, self.random, config.metadata_retry_backoff
+        )
+
+    # --- open and close ----------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         await load_client()
-        await self._network.start()
+        await self.network.start()
         try:
-            await self._network.resolve_bootstrap()
+            await self.network.resolve_bootstrap()
             await self.refresh()
         except BaseException:
             await self.aclose()
             raise
-        self._network.spawn(self._maintain)
+        self.network.spawn(self._maintain)
         return self
 
     async def __aexit__(
@@ -115,11 +118,11 @@ class ClusterClient:
 
     async def aclose(self) -> None:
         """Close every connection; in-flight requests fail with ConnectionLost. Safe to call twice."""
-        self._network.close()
+        self.network.close()
         try:
-            await self._metadata.aclose()
+            await self._single_flight.aclose()
         finally:
-            await self._network.aclose()
+            await self.network.aclose()
 
     async def _maintain(self) -> None:
         """Refresh the metadata every `metadata_refresh_interval` seconds and close idle connections."""
@@ -129,10 +132,184 @@ class ClusterClient:
         while True:
             due = self.view.updated_at + interval if interval else float("inf")
             await asyncio.sleep(min(turn, max(due - time(), 0.0)))
-            self._network.pool.close_idle()
+            self.pool.close_idle()
             if time() >= due:
                 try:
                     await self.refresh()
                 except AsyncGroupError as error:
                     _log.warning("metadata refresh failed: %s", error)
                     await asyncio.sleep(turn)
+
+    # --- tracked topics ----------------------------------------------------------------------------------------
+
+    def track(self, topics: Iterable[str]) -> None:
+        """Include these topics in every metadata refresh until `untrack`; calls are counted."""
+        for topic in topics:
+            self._topics[topic] = self._topics.get(topic, 0) + 1
+
+    def untrack(self, topics: Iterable[str]) -> None:
+        """Undo one `track` call."""
+        for topic in topics:
+            self._topics[topic] = self._topics.get(topic, 1) - 1
+            if self._topics[topic] <= 0:
+                del self._topics[topic]
+
+    @contextmanager
+    def tracking(self, topics: Iterable[str]) -> Iterator[None]:
+        """Include these topics in every metadata refresh during the block."""
+        tracked = list(topics)
+        self.track(tracked)
+        try:
+            yield
+        finally:
+            self.untrack(tracked)
+
+    # --- refreshes ---------------------------------------------------------------------------------------------
+
+    async def refresh(self) -> None:
+        """Request the metadata of the tracked topics; concurrent calls share a request.
+
+        A call during a refresh waits for the next one, because the response of the current one may be older than the
+        event that made the caller ask. Raises NoBrokersError, AuthenticationError, BrokerError, RequestTimedOut (after
+        `metadata_timeout`), ClosedError.
+        """
+        if not self.is_open:
+            raise ClosedError(f"{self!r} is not open")
+        await self._single_flight()
+
+    async def _refresh_once(self) -> None:
+        requested = None if self.config.metadata_full else sorted(self._topics)
+        response = await self._fetch_metadata(requested)
+        if requested is None:
+            response.topics += await self._missing_topics(response)
+        view = merge(self.view, response, requested, asyncio.get_running_loop().time())
+        self.network.set_view(view)
+        self._updated.set()
+        self._updated = asyncio.Event()
+        self.hooks.emit("on_metadata", view.cluster_id, len(view.brokers), len(view.topics))
+
+    async def _missing_topics(
+        self, response: m.MetadataResponse
+    ) -> list[m.MetadataResponse.MetadataResponseTopic]:
+        """Request by name the tracked topics that a response for all topics lacks: only a named topic is auto-created."""
+        missing = self._topics.keys() - {topic.name for topic in response.topics}
+        return list((await self._fetch_metadata(sorted(missing))).topics) if missing else []
+
+    async def _fetch_metadata(self, requested: list[str] | None) -> m.MetadataResponse:
+        """Return a metadata response without an error; `requested` is None for all topics."""
+        async with self._metadata_limit("metadata"):
+            return await self._request_metadata(requested)
+
+    @asynccontextmanager
+    async def _metadata_limit(self, what: str) -> AsyncIterator[None]:
+        """Limit the body to `metadata_timeout` seconds; raises RequestTimedOut."""
+        limit = self.config.metadata_timeout
+        try:
+            async with asyncio.timeout(limit) as scope:
+                yield
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            raise RequestTimedOut(f"{what}: no answer within metadata_timeout={limit!r} s") from None
+
+    async def _request_metadata(self, requested: list[str] | None) -> m.MetadataResponse:
+        def build(version: int) -> m.MetadataRequest:
+            return self._metadata_request(requested, version)
+
+        response = await self.network.request_any(m.MetadataRequest, build)
+        if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+            # KIP-1102: the known brokers may belong to another cluster by now; only the bootstrap addresses are valid
+            response = await self.network.request_bootstrap(m.MetadataRequest, build)
+        if response.error_code:
+            raise BrokerError(response.error_code, "metadata")
+        if not response.brokers:
+            raise NoBrokersError("the metadata response lists no brokers (is the cluster still starting?)")
+        return response
+
+    def _metadata_request(self, requested: list[str] | None, version: int) -> m.MetadataRequest:
+        topics = None
+        if requested is not None or version == 0:  # in version 0 an empty list requests all topics
+            topics = [m.MetadataRequest.MetadataRequestTopic(name=name) for name in requested or ()]
+        allow = self.config.allow_auto_topic_creation or version < 4
+        return m.MetadataRequest(topics=topics, allow_auto_topic_creation=allow)
+
+    async def wait_updated(self) -> None:
+        """Wait for the next metadata refresh."""
+        await self._updated.wait()
+
+    def update_leader(
+        self, tp: TopicPartition, leader: int, epoch: int, brokers: Iterable[BrokerInfo] = ()
+    ) -> None:
+        """Apply a newer leader that a Fetch or Produce response named (KIP-951); ignored if it is not newer."""
+        self.network.view = with_leader(self.view, tp, leader, epoch, brokers)
+
+    # --- lookups -----------------------------------------------------------------------------------------------
+
+    async def all_topics(self) -> dict[str, TopicInfo]:
+        """Request and return every topic of the cluster; `view` is not changed."""
+        response = await self._fetch_metadata(None)
+        return dict(merge(ClusterView(), response, None, asyncio.get_running_loop().time()).topics)
+
+    async def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        """Return these topics from `view`, or look them up; single partitions may still be without a leader.
+
+        Raises ConfigError for an invalid name, BrokerError for a topic that is still unknown or unavailable after
+        `metadata_retry_max` retries or whose error is not retriable, RequestTimedOut after `metadata_timeout`.
+        """
+        wanted = [check_topic(name) for name in ([names] if isinstance(names, str) else names)]
+        with self.tracking(wanted):
+            async with self._metadata_limit(f"topics {', '.join(wanted)}"):
+                await self._find_topics(wanted)
+            return {name: self.view.topics[name] for name in wanted}
+
+    async def _find_topics(self, wanted: list[str]) -> None:
+        backoff = self._metadata_backoff()
+        if self._first_error(wanted) is not None:
+            await self.refresh()
+        while (problem := self._first_error(wanted)) is not None:
+            if backoff.failures >= self.config.metadata_retry_max or not problem.retriable:
+                raise problem
+            await asyncio.sleep(backoff.next())
+            await self.refresh()
+
+    def _first_error(self, names: Iterable[str]) -> BrokerError | None:
+        for name in names:
+            topic = self.view.topics.get(name)
+            if topic is None:
+                return BrokerError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r}", "it does not exist"
+                )
+            if topic.error_code:
+                return BrokerError(topic.error_code, f"topic {name!r}")
+            if not topic.partitions:
+                return BrokerError(
+                    ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name!r}", "it has no partitions yet"
+                )
+        return None
+
+    async def partitions(self, topic: str) -> list[int]:
+        """Return the partition numbers of a topic, in order; raises as `topics` does."""
+        return (await self.topics([topic]))[topic].numbers
+
+    async def leader(self, tp: TopicPartition) -> int:
+        """Return the node id of a partition's leader, looked up if unknown.
+
+        Raises as `topics` does, and BrokerError if there is no leader after `metadata_retry_max` retries.
+        """
+        with self.tracking([tp.topic]):
+            async with self._metadata_limit(f"leader of {tp}"):
+                return await self._find_leader(tp)
+
+    async def _find_leader(self, tp: TopicPartition) -> int:
+        backoff = self._metadata_backoff()
+        while (leader := self.view.leader(tp)) < 0:
+            topic = (await self.topics([tp.topic]))[tp.topic]
+            if (leader := self.view.leader(tp)) >= 0:
+                break
+            known = tp.partition in topic.partitions
+            if backoff.failures >= self.config.metadata_retry_max:
+                code = ErrorCode.LEADER_NOT_AVAILABLE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                raise BrokerError(code, f"partition {tp}", None if known else "it does not exist")
+            await asyncio.sleep(backoff.next())
+            await self.refresh()
+        return leader

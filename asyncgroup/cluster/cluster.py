@@ -136,7 +136,7 @@ class Cluster:
         `timeout` (seconds, default `request_timeout`) starts when the request is sent; connecting has its own limit.
         Raises TransportError and ProtocolError; the caller checks the error codes in the response.
         """
-        return await self._client.request(node_id, message, timeout=timeout, highest=highest)
+        return await self._client.network.request(node_id, message, timeout=timeout, highest=highest)
 
     async def request_any(
         self, cls: type[Request[R]], build: RequestBuilder[R], *, last: int | None = None
@@ -146,7 +146,7 @@ class Cluster:
         `build(version)` makes the request. The broker `last` is asked after all others. Raises NoBrokersError with the
         error of every node, ClosedError.
         """
-        return await self._client.request_any(cls, build, last=last)
+        return await self._client.network.request_any(cls, build, last=last)
 
 
 class Coordinators:

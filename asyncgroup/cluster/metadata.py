@@ -1,4 +1,4 @@
-"""Cluster metadata: an immutable view, and a pure function that merges a Metadata response into the next view."""
+"""Cluster metadata: an immutable view, and pure functions that merge a Metadata response or a newer leader into the next."""
 
 from __future__ import annotations
 

@@ -11,17 +11,15 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeAlias, TypeVar
 
 from asyncgroup.checks import parse_servers
-from asyncgroup.cluster.backoff import Backoff
 from asyncgroup.cluster.connection import Address, Connection
 from asyncgroup.cluster.connection_pool import CONTROL, ConnectionPool
 from asyncgroup.cluster.hedged_requests import HedgedRequests
-from asyncgroup.cluster.metadata import BrokerInfo, ClusterView, with_leader
+from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.cluster.transport import canonical_names
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import ClosedError, NoBrokersError, UnsupportedVersionError
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import BackgroundTasks
-from asyncgroup.model import TopicPartition
 from asyncgroup.wire.message import Message, Request
 
 __all__ = ["NetworkClient", "RequestBuilder"]
@@ -61,22 +59,6 @@ class NetworkClient:
     def is_open(self) -> bool:
         """Whether requests can be sent."""
         return self._tasks.is_open
-
-    @property
-    def last_response_at(self) -> float:
-        """Loop time of the last response of any broker; minus infinity before the first one."""
-        return self.pool.last_responses.last
-
-    def backoff(self) -> Backoff:
-        """Return a new Backoff with the configured delays."""
-        return Backoff(self.config.retry_backoff, self.config.retry_backoff_max, self.random)
-
-    def metadata_backoff(self) -> Backoff:
-        """Return a new Backoff for metadata lookups, which uses `metadata_retry_backoff` if it is a function."""
-        config = self.config
-        return Backoff(
-            config.retry_backoff, config.retry_backoff_max, self.random, config.metadata_retry_backoff
-        )
 
     async def resolve_bootstrap(self) -> None:
         """Replace the bootstrap hosts by canonical names if `client_dns_lookup` asks for it (KIP-235)."""
@@ -125,12 +107,6 @@ class NetworkClient:
         """Use newer metadata, and close the connections to nodes that left the cluster."""
         self.view = view
         self.pool.close_nodes_except(set(view.brokers))
-
-    def update_leader(
-        self, tp: TopicPartition, leader: int, epoch: int, brokers: Iterable[BrokerInfo] = ()
-    ) -> None:
-        """Apply a newer leader that a Fetch or Produce response named (KIP-951); ignored if it is not newer."""
-        self.view = with_leader(self.view, tp, leader, epoch, brokers)
 
     # --- requests -----------------------------------------------------------------------------------------------
 

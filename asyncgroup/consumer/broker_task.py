@@ -104,7 +104,7 @@ class BrokerTask:
         )
 
     def _received_bytes(self, lane: str) -> int:
-        return self._cluster.received_bytes(self.node_id, lane + self._lane_suffix)
+        return self._cluster.pool.received_bytes(self.node_id, lane + self._lane_suffix)
 
     def give_up_unwanted(self) -> None:
         """End the wait for responses of which no partition is wanted any more.
@@ -138,7 +138,7 @@ class BrokerTask:
                 task.result()
         finally:
             await cancel_and_wait(*tasks, ending)
-        self._cluster.retire_lanes(lanes_of(self._lane_suffix), self.node_id)
+        self._cluster.pool.retire_lanes(lanes_of(self._lane_suffix), self.node_id)
 
     async def _run_lane(self, lane: str) -> None:
         changed = self._changed[lane]
@@ -164,14 +164,14 @@ class BrokerTask:
                     self._cluster, self.broker, plan, self._config, lane=lane, timeout=timeout
                 )
         except TimeoutError:  # `give_up_unwanted`: all of its partitions have moved
-            self._cluster.abandon_lane(self.node_id, lane)
+            self._cluster.pool.abandon_lane(self.node_id, lane)
             self.broker.give_up(plan)
         except AsyncGroupError as error:
             _log.debug("fetch from node %d failed: %s", self.node_id, error)
             scheduler.fetch_failed(self.broker, plan, error, self._time())
         except asyncio.CancelledError:
             # the next fetch on this lane must not wait for the response to this one
-            self._cluster.abandon_lane(self.node_id, lane)
+            self._cluster.pool.abandon_lane(self.node_id, lane)
             self.broker.end(plan)
             raise
         else:
@@ -201,7 +201,7 @@ async def send_fetch(
     timeout: float,
 ) -> FetchOutcomes:
     """Send a planned fetch and return its outcomes. Raises BrokerError, TransportError, ProtocolError."""
-    response = await cluster.request_versioned(
+    response = await cluster.network.request_versioned(
         plan.node_id,
         m.FetchRequest,
         lambda version: broker.build_request(plan, config, version),

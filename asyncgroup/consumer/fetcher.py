@@ -126,7 +126,7 @@ class Fetcher:
 
     def retire_lanes(self) -> None:
         """Close the connections of all brokers, after their tasks have ended."""
-        self._cluster.retire_lanes(lanes_of(self._lane_suffix))
+        self._cluster.pool.retire_lanes(lanes_of(self._lane_suffix))
 
     def _report(self, partitions: Iterable[TopicPartitionState], error: Exception) -> None:
         """Report an error that the client recovers from by itself to the readers of errors, or log it without any."""
@@ -162,7 +162,7 @@ class Fetcher:
                 task.note_received()
             unresponsive = [task for task in self._tasks.values() if task.is_unresponsive(SILENT_SECONDS)]
             for task in unresponsive:
-                self._cluster.mark_slow(task.node_id)
+                self._cluster.pool.mark_slow(task.node_id)
                 is_silent = task.is_unresponsive(FOLLOWER_SECONDS)
                 if is_silent and self._scheduler.leave_unresponsive_follower(task.broker, self._time()):
                     task.give_up_unwanted()

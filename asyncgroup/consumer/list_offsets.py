@@ -311,7 +311,7 @@ async def _ask(
 ) -> None:
     """Send a request to one leader and add the results of its partitions to `found`."""
     try:
-        response = await cluster.request(node_id, request)
+        response = await cluster.network.request(node_id, request)
     except AsyncGroupError as error:
         found.problems.update(dict.fromkeys(asked, error))
         return

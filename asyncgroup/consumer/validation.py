@@ -57,7 +57,7 @@ async def send_epoch_request(
 
     Raises UnsupportedVersionError (brokers before KIP-320), TransportError, ProtocolError.
     """
-    response = await cluster.request_versioned(
+    response = await cluster.network.request_versioned(
         node_id, m.OffsetForLeaderEpochRequest, lambda version: _epoch_request(checks, version)
     )
     return {

@@ -245,7 +245,7 @@ class ClassicMembership:
                 self._group_id, request, lane=self.lane, timeout=timeout
             )
         except asyncio.CancelledError:
-            self._cluster.abort_lane(self.lane)
+            self._cluster.pool.abort_lane(self.lane)
             raise
 
     async def _count_partitions(self, members: Iterable[MemberSubscription]) -> dict[str, int]:
@@ -350,7 +350,7 @@ class ClassicMembership:
         response.
         """
         node_id = await self._cluster.coordinators.find(self._group_id)
-        is_busy = self._cluster.in_flight(node_id, GROUP_LANE) > 0
+        is_busy = self._cluster.pool.in_flight(node_id, GROUP_LANE) > 0
         response = await self._cluster.coordinators.request_versioned(
             self._group_id,
             m.LeaveGroupRequest,

@@ -55,7 +55,7 @@ class GroupEngine:
         self.cluster, self._owns_cluster = as_cluster(bootstrap_servers, self.config, hooks)
         self._client = client_of(self.cluster)
         # a long reconnect backoff could outlast the session while the coordinator is back already
-        self._client.limit_reconnect_backoff(RETRY_BACKOFF_SHARE * self.config.session_timeout)
+        self._client.pool.limit_reconnect_backoff(RETRY_BACKOFF_SHARE * self.config.session_timeout)
         self._errors = ErrorStream(self.config.error_buffer)
         self._member_health = MemberHealth(self._errors.put)
         make_membership = make_membership or partial(ClassicMembership, assignors=assignors)
@@ -81,7 +81,7 @@ class GroupEngine:
         self._check_loop()
         if self._owns_cluster:
             await self.cluster.__aenter__()
-        self._client.acquire_lane(GROUP_LANE)
+        self._client.pool.acquire_lane(GROUP_LANE)
         self._holds_lane = True
 
     async def aclose(self, *, leave: bool | None = None, at_heartbeat: bool = False) -> None:
@@ -107,10 +107,10 @@ class GroupEngine:
         if self._records is not None:
             await self._records._wait_closed()
         self._errors.close()
-        self._client.retire_lanes({*self._source.lanes, self._membership.lane})
+        self._client.pool.retire_lanes({*self._source.lanes, self._membership.lane})
         if self._holds_lane:
             self._holds_lane = False
-            self._client.release_lane(GROUP_LANE)
+            self._client.pool.release_lane(GROUP_LANE)
         if self._owns_cluster:
             await self.cluster.aclose()
         self._member_health.transition_to(MemberState.CLOSED)

@@ -184,14 +184,16 @@ class Sender:
 
         highest = max_version(ids)
         if self._acks == 0:
-            await self._cluster.send_oneway(node, m.ProduceRequest, build, lane=PRODUCE_LANE, highest=highest)
+            await self._cluster.network.send_oneway(
+                node, m.ProduceRequest, build, lane=PRODUCE_LANE, highest=highest
+            )
             return {
                 encoded.batch.tp: m.ProduceResponse.PartitionProduceResponse(
                     encoded.batch.tp.partition, base_offset=-1
                 )
                 for encoded in encoded_batches
             }
-        response = await self._cluster.request_versioned(
+        response = await self._cluster.network.request_versioned(
             node, m.ProduceRequest, build, lane=PRODUCE_LANE, highest=highest
         )
         responses = responses_by_partition(response, ids)

@@ -147,8 +147,8 @@ async def test_every_connection_authenticates_first(sasl: Sasl, check: Check) ->
             scripted[node_id].script["ListGroups"] = answer_list_groups
             SaslBroker(scripted, node_id, check)
         async with cluster_of(scripted, **with_sasl(sasl)) as cluster:
-            await cluster.request(2, LIST_GROUPS)
-            await cluster.request(2, LIST_GROUPS, lane="other")
+            await cluster.network.request(2, LIST_GROUPS)
+            await cluster.network.request(2, LIST_GROUPS, lane="other")
         exchange = [("SaslAuthenticate", 2)] * (2 if isinstance(sasl, Scram) else 1)
         expected = [("ApiVersions", 4), ("SaslHandshake", 1), *exchange, ("ListGroups", 5)]
         assert len(scripted.requests_of("ListGroups", 2)) == 2
@@ -298,12 +298,12 @@ async def test_failed_authentication_does_not_count_as_a_response() -> None:
         sasl_broker = SaslBroker(scripted, 1, plain)
         config: dict[str, Any] = {**with_sasl(Plain("alice", "secret")), "metadata_refresh_interval": 0}
         async with cluster_of(scripted, **config) as cluster:
-            await cluster.request(1, LIST_GROUPS)
+            await cluster.network.request(1, LIST_GROUPS)
             last = cluster.last_response_at
             sasl_broker.check = lambda *_: refuse()
             await asyncio.sleep(5.0)
             with pytest.raises(AuthenticationError):
-                await cluster.request(1, LIST_GROUPS, lane="new")
+                await cluster.network.request(1, LIST_GROUPS, lane="new")
             assert cluster.last_response_at == last
 
 
@@ -341,9 +341,9 @@ async def test_in_flight_requests_are_answered_on_the_old_connection() -> None:
         scripted[1].script["Heartbeat"] = held.append
         SaslBroker(scripted, 1, plain, lifetime=60.0)
         async with cluster_of(scripted, **with_sasl(Plain("alice", "secret"))) as cluster:
-            parked = asyncio.create_task(cluster.request(1, m.HeartbeatRequest(), timeout=300.0))
+            parked = asyncio.create_task(cluster.network.request(1, m.HeartbeatRequest(), timeout=300.0))
             await asyncio.sleep(55.0)
-            await cluster.request(1, LIST_GROUPS)
+            await cluster.network.request(1, LIST_GROUPS)
             (old,) = {one.connection for one in scripted.requests_of("Heartbeat")}
             (new,) = {one.connection for one in scripted.requests_of("ListGroups")}
             assert old != new
@@ -362,11 +362,11 @@ async def test_a_retired_connection_is_closed_with_the_cluster() -> None:
         scripted[1].script["Heartbeat"] = no_answer
         SaslBroker(scripted, 1, plain, lifetime=60.0)
         async with cluster_of(scripted, **with_sasl(Plain("alice", "secret"))) as cluster:
-            parked = asyncio.create_task(cluster.request(1, m.HeartbeatRequest(), timeout=300.0))
-            abandoned = asyncio.create_task(cluster.request(1, m.HeartbeatRequest(), timeout=300.0))
+            parked = asyncio.create_task(cluster.network.request(1, m.HeartbeatRequest(), timeout=300.0))
+            abandoned = asyncio.create_task(cluster.network.request(1, m.HeartbeatRequest(), timeout=300.0))
             await asyncio.sleep(55.0)
             abandoned.cancel()
-            await cluster.request(1, LIST_GROUPS)
+            await cluster.network.request(1, LIST_GROUPS)
         with pytest.raises(Exception, match="closed by this client"):
             await parked
         await asyncio.sleep(0.1)

@@ -216,7 +216,7 @@ def option(sock: Any, level: int, name: str) -> int:
 @pytest.mark.parametrize("seconds", [7.0, None])
 async def test_keepalive(seconds: float | None) -> None:
     async with listening() as scripted, cluster_of(scripted, tcp_keepalive=seconds) as cluster:
-        sock = (await cluster.connection(1)).protocol.transport.get_extra_info("socket")
+        sock = (await cluster.network.connection(1)).protocol.transport.get_extra_info("socket")
         assert bool(option(sock, socket.SOL_SOCKET, "SO_KEEPALIVE")) == (seconds is not None)
         if seconds is not None and hasattr(socket, "TCP_KEEPIDLE"):
             assert option(sock, socket.IPPROTO_TCP, "TCP_KEEPIDLE") == 7
@@ -225,7 +225,7 @@ async def test_keepalive(seconds: float | None) -> None:
 
 async def test_the_local_address() -> None:
     async with listening() as scripted, cluster_of(scripted, local_address="127.0.0.1") as cluster:
-        connection = await cluster.connection(1)
+        connection = await cluster.network.connection(1)
         assert connection.protocol.transport.get_extra_info("sockname")[0] == "127.0.0.1"
     async with listening() as scripted:
         with pytest.raises(NoBrokersError, match=r"192\.0\.2\.1|assign requested address"):
@@ -247,7 +247,7 @@ async def test_a_connector_opens_every_socket_and_resolves_the_name() -> None:
 
         place = f"kafka.behind.a.proxy.invalid:{scripted[1].port}"
         async with ClusterClient(place, ClientConfig(connector=through_a_proxy)) as cluster:
-            await cluster.connection(1)
+            await cluster.network.connection(1)
         assert asked == [
             ("kafka.behind.a.proxy.invalid", scripted[1].port),
             ("127.0.0.1", scripted[1].port),

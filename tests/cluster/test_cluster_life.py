@@ -60,7 +60,11 @@ async def test_a_malformed_server_list_is_a_config_error() -> None:
 async def test_a_cluster_is_entered_once_and_used_while_open() -> None:
     async with ScriptedCluster(*HOSTS) as scripted:
         cluster = cluster_of(scripted)
-        for call in (cluster.refresh, lambda: cluster.request(1, LIST_GROUPS), lambda: cluster.connection(1)):
+        for call in (
+            cluster.refresh,
+            lambda: cluster.network.request(1, LIST_GROUPS),
+            lambda: cluster.network.connection(1),
+        ):
             with pytest.raises(ClosedError):
                 await call()
         await cluster.aclose()
@@ -103,9 +107,9 @@ async def test_closing_during_work_leaves_no_tasks(what: str, network: Network) 
         if what == "throttled":
             answer = m.ListGroupsResponse(throttle_time_ms=60_000)
             scripted[2].script["ListGroups"] = lambda call: call.answer(answer)
-            await cluster.request(2, LIST_GROUPS)
+            await cluster.network.request(2, LIST_GROUPS)
         calls = {"refreshing": cluster.refresh, "looking up": lambda: cluster.topics(["t"])}
-        work = calls.get(what, lambda: cluster.request(2, LIST_GROUPS))
+        work = calls.get(what, lambda: cluster.network.request(2, LIST_GROUPS))
         tasks = [asyncio.create_task(work()) for _ in range(3)]
         await asyncio.sleep(0.3)
         await cluster.aclose()
@@ -122,6 +126,6 @@ async def test_closing_completes_in_a_cancelled_anyio_scope() -> None:
         cluster = cluster_of(scripted)
         with anyio.move_on_after(2):
             async with cluster:
-                await cluster.request(1, LIST_GROUPS)
+                await cluster.network.request(1, LIST_GROUPS)
         assert not cluster.is_open
         assert now() == pytest.approx(2.0)

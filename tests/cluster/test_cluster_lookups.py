@@ -58,7 +58,9 @@ async def test_a_connection_being_opened_counts_as_load(network: Network) -> Non
         network.blackhole(HOSTS[0], connect="accept")
         for node in (2, 3):
             scripted[node].script["ListGroups"] = no_answer
-        parked = [asyncio.create_task(cluster.request(node, LIST_GROUPS, lane="join")) for node in (2, 3)]
+        parked = [
+            asyncio.create_task(cluster.network.request(node, LIST_GROUPS, lane="join")) for node in (2, 3)
+        ]
         delays = []
         for _ in range(5):
             started = now()
@@ -76,7 +78,9 @@ async def test_a_node_that_refused_a_connection_is_asked_last() -> None:
         for node in (1, 3):
             scripted[node].script["ListGroups"] = no_answer
         await scripted[2].stop()
-        parked = [asyncio.create_task(cluster.request(node, LIST_GROUPS, lane="join")) for node in (1, 3)]
+        parked = [
+            asyncio.create_task(cluster.network.request(node, LIST_GROUPS, lane="join")) for node in (1, 3)
+        ]
         await asyncio.sleep(0.1)
         started = now()
         for _ in range(20):
@@ -91,14 +95,17 @@ async def test_a_node_whose_connections_were_lost_is_asked_last() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         for node in (1, 2, 3):
             scripted[node].script["ListGroups"] = no_answer
-        parked = [asyncio.create_task(cluster.request(node, LIST_GROUPS, lane="fetch")) for node in (1, 2, 3)]
+        parked = [
+            asyncio.create_task(cluster.network.request(node, LIST_GROUPS, lane="fetch"))
+            for node in (1, 2, 3)
+        ]
         await asyncio.sleep(0.1)
         await scripted[2].stop()
         await asyncio.wait(parked[1:2])
         for _ in range(20):
             await cluster.refresh()
         assert isinstance(parked[1].exception(), ConnectionLost)
-        failed = [lane for lane in cluster._network.pool._lanes.values() if lane.backoff.failures]
+        failed = [lane for lane in cluster.pool._lanes.values() if lane.backoff.failures]
         assert failed == [], "no connect was attempted"
         for task in parked:
             task.cancel()
@@ -107,16 +114,16 @@ async def test_a_node_whose_connections_were_lost_is_asked_last() -> None:
 async def test_a_slow_node_is_asked_last_until_it_answers(network: Network) -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         for node in (1, 2, 3):
-            await cluster.request(node, m.MetadataRequest())
+            await cluster.network.request(node, m.MetadataRequest())
         network.blackhole(HOSTS[0], connect="accept")
-        cluster.mark_slow(1)
+        cluster.pool.mark_slow(1)
         start = now()
         for _ in range(20):
             await cluster.refresh()
         assert now() == start
         network.heal()
         scripted.received.clear()
-        await cluster.request(1, m.MetadataRequest())
+        await cluster.network.request(1, m.MetadataRequest())
         for _ in range(20):
             await cluster.refresh()
         assert {asked.node_id for asked in scripted.requests_of("Metadata")} == {1, 2, 3}
@@ -126,7 +133,7 @@ async def test_the_least_loaded_node_is_asked() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         for node in (1, 3):
             scripted[node].script["ListGroups"] = no_answer
-        parked = [asyncio.create_task(cluster.request(node, LIST_GROUPS)) for node in (1, 3)]
+        parked = [asyncio.create_task(cluster.network.request(node, LIST_GROUPS)) for node in (1, 3)]
         await asyncio.sleep(1)
         scripted.received.clear()
         for _ in range(5):
@@ -164,7 +171,7 @@ async def test_rebootstrap_at_rebootstrap_required(network: Network) -> None:
             for node in (1, 2, 3):
                 scripted[node].script["Metadata"] = lambda call: call.answer(refused)
             scripted[1].script["Metadata"] = answer
-            await cluster.connection(1, "other")
+            await cluster.network.connection(1, "other")
             await cluster.refresh()
             assert sorted(cluster.view.brokers) == [1, 2, 3]
             scripted[1].script["Metadata"] = lambda call: call.answer(refused)

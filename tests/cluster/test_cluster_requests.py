@@ -28,13 +28,13 @@ async def test_each_lane_has_its_own_connection() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         scripted[1].script["ListGroups"] = no_answer
         scripted[1].script["Heartbeat"] = lambda call: call.answer(m.HeartbeatResponse())
-        parked = asyncio.create_task(cluster.request(1, LIST_GROUPS, lane="join", timeout=300.0))
+        parked = asyncio.create_task(cluster.network.request(1, LIST_GROUPS, lane="join", timeout=300.0))
         await asyncio.sleep(1)
-        await cluster.request(1, m.HeartbeatRequest(), lane="heartbeat")
+        await cluster.network.request(1, m.HeartbeatRequest(), lane="heartbeat")
         assert now() == pytest.approx(1.0)
         join, beat = scripted.requests_of("ListGroups")[0], scripted.requests_of("Heartbeat")[0]
         assert join.connection != beat.connection
-        assert await cluster.connection(1, "join") is await cluster.connection(1, "join")
+        assert await cluster.network.connection(1, "join") is await cluster.network.connection(1, "join")
         parked.cancel()
 
 
@@ -42,7 +42,7 @@ async def test_concurrent_callers_share_a_connection_attempt() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         before = scripted[3].accepted
         scripted[3].script["ListGroups"] = answer_list_groups
-        await asyncio.gather(*(cluster.request(3, LIST_GROUPS, lane="new") for _ in range(10)))
+        await asyncio.gather(*(cluster.network.request(3, LIST_GROUPS, lane="new") for _ in range(10)))
         assert scripted[3].accepted == before + 1
 
 
@@ -50,7 +50,7 @@ async def test_a_caller_cancelled_while_connecting_does_not_stop_the_others(netw
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         scripted[2].script["ListGroups"] = answer_list_groups
         network.set_latency(1.0, HOSTS[1])
-        tasks = [asyncio.create_task(cluster.request(2, LIST_GROUPS, lane="slow")) for _ in range(2)]
+        tasks = [asyncio.create_task(cluster.network.request(2, LIST_GROUPS, lane="slow")) for _ in range(2)]
         await asyncio.sleep(0.5)
         tasks[0].cancel()
         await tasks[1]
@@ -61,12 +61,12 @@ async def test_each_request_has_its_own_timeout() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted, request_timeout=30.0) as cluster:
         scripted[1].script["ListGroups"] = no_answer
         with pytest.raises(RequestTimedOut, match="within 5 s"):
-            await cluster.request(1, LIST_GROUPS, timeout=5.0)
+            await cluster.network.request(1, LIST_GROUPS, timeout=5.0)
         with pytest.raises(RequestTimedOut, match="within 30 s"):
-            await cluster.request(1, LIST_GROUPS)
+            await cluster.network.request(1, LIST_GROUPS)
         assert now() == pytest.approx(35.0)
         scripted[1].script["ListGroups"] = answer_list_groups
-        await cluster.request(1, LIST_GROUPS)
+        await cluster.network.request(1, LIST_GROUPS)
 
 
 async def test_a_broker_that_does_not_answer_does_not_delay_requests_to_others(network: Network) -> None:
@@ -77,10 +77,11 @@ async def test_a_broker_that_does_not_answer_does_not_delay_requests_to_others(n
             scripted[node].script["ListGroups"] = answer_list_groups
         started = now()
         stuck = [
-            asyncio.create_task(cluster.request(1, LIST_GROUPS, lane=lane)) for lane in ("a", "b", "control")
+            asyncio.create_task(cluster.network.request(1, LIST_GROUPS, lane=lane))
+            for lane in ("a", "b", "control")
         ]
         await asyncio.sleep(0)
-        await asyncio.gather(*(cluster.request(node, LIST_GROUPS, lane="new") for node in (2, 3)))
+        await asyncio.gather(*(cluster.network.request(node, LIST_GROUPS, lane="new") for node in (2, 3)))
         assert now() == started
         for task in stuck:
             with pytest.raises(TransportError):
@@ -91,7 +92,7 @@ async def test_a_broker_that_does_not_answer_does_not_delay_requests_to_others(n
 async def test_a_request_to_an_unknown_node() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         with pytest.raises(NoBrokersError, match=r"node 7 is not among the cluster's brokers \[1, 2, 3\]"):
-            await cluster.request(7, LIST_GROUPS)
+            await cluster.network.request(7, LIST_GROUPS)
 
 
 async def test_a_request_is_built_for_the_negotiated_version() -> None:
@@ -103,12 +104,12 @@ async def test_a_request_is_built_for_the_negotiated_version() -> None:
             built.append(version)
             return m.ListGroupsRequest()
 
-        await cluster.request_versioned(1, m.ListGroupsRequest, build)
-        await cluster.request_versioned(1, m.ListGroupsRequest, build, highest=3)
+        await cluster.network.request_versioned(1, m.ListGroupsRequest, build)
+        await cluster.network.request_versioned(1, m.ListGroupsRequest, build, highest=3)
         assert built == [5, 3]
         scripted[1].versions["ListGroups"] = (0, 1)
         with pytest.raises(UnsupportedVersionError):
-            await cluster.request(1, m.ListGroupsRequest(states_filter=["Empty"]), highest=2)
+            await cluster.network.request(1, m.ListGroupsRequest(states_filter=["Empty"]), highest=2)
 
 
 async def test_an_unsupported_api_makes_the_client_request_api_versions_again() -> None:
@@ -118,12 +119,12 @@ async def test_an_unsupported_api_makes_the_client_request_api_versions_again() 
         scripted[1].versions["ListGroups"] = (90, 99)
         held: list[Call] = []
         scripted[1].script["Heartbeat"] = held.append
-        beat = asyncio.create_task(cluster.request(1, m.HeartbeatRequest(), lane="new"))
+        beat = asyncio.create_task(cluster.network.request(1, m.HeartbeatRequest(), lane="new"))
         await asyncio.sleep(1)
         with pytest.raises(UnsupportedVersionError, match=r"node 1 .* offers 90-99"):
-            await cluster.request(1, LIST_GROUPS, lane="new")
+            await cluster.network.request(1, LIST_GROUPS, lane="new")
         scripted[1].versions["ListGroups"] = (0, 5)
-        await cluster.request(1, LIST_GROUPS, lane="new")
+        await cluster.network.request(1, LIST_GROUPS, lane="new")
         held[0].answer(m.HeartbeatResponse())
         assert (await beat).error_code == 0
 
@@ -137,23 +138,23 @@ async def test_failed_connects_are_retried_with_growing_delays(network: Network)
         times = []
         for _ in range(5):
             with pytest.raises(ConnectError, match=r"node 2 \(10\.0\.0\.2:9092\): Connection refused$"):
-                await cluster.request(2, LIST_GROUPS, lane="new")
+                await cluster.network.request(2, LIST_GROUPS, lane="new")
             times.append(now())
         pauses = [round(after - before, 1) for before, after in itertools.pairwise(times)]
         for pause, middle in zip(pauses, [1, 2, 4, 4], strict=True):
             assert 0.8 * middle <= pause <= 1.2 * middle
         await scripted[2].start()
         scripted[2].script["ListGroups"] = answer_list_groups
-        await cluster.request(2, LIST_GROUPS, lane="new")
+        await cluster.network.request(2, LIST_GROUPS, lane="new")
 
 
 async def test_a_lost_connection_is_reopened() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         scripted[1].script["ListGroups"] = Call.cut
         with pytest.raises(ConnectionLost):
-            await cluster.request(1, LIST_GROUPS)
+            await cluster.network.request(1, LIST_GROUPS)
         scripted[1].script["ListGroups"] = answer_list_groups
-        await cluster.request(1, LIST_GROUPS)
+        await cluster.network.request(1, LIST_GROUPS)
 
 
 async def test_a_broker_that_moved_is_reached_at_its_new_address(network: Network) -> None:
@@ -161,11 +162,11 @@ async def test_a_broker_that_moved_is_reached_at_its_new_address(network: Networ
         scripted.listed = {1, 2}
         async with cluster_of(scripted) as cluster:
             scripted[2].script["ListGroups"] = scripted[4].script["ListGroups"] = answer_list_groups
-            await cluster.request(2, LIST_GROUPS)
-            old = await cluster.connection(2)
+            await cluster.network.request(2, LIST_GROUPS)
+            old = await cluster.network.connection(2)
             scripted[2].host, scripted[4].host = "10.0.0.4", "10.0.0.2"
             await cluster.refresh()
-            await cluster.request(2, LIST_GROUPS)
+            await cluster.network.request(2, LIST_GROUPS)
             assert scripted.requests_of("ListGroups")[-1].node_id == 4
             assert not old.is_open
 
@@ -177,11 +178,11 @@ async def test_a_broker_that_moves_while_a_connection_is_opened(network: Network
         async with cluster_of(scripted) as cluster:
             scripted[4].script["ListGroups"] = answer_list_groups
             network.set_latency(1.0, HOSTS[1])
-            late = asyncio.create_task(cluster.request(2, LIST_GROUPS, lane="x"))
+            late = asyncio.create_task(cluster.network.request(2, LIST_GROUPS, lane="x"))
             await asyncio.sleep(0.5)
             scripted[2].host, scripted[4].host = "10.0.0.4", "10.0.0.2"
             await cluster.refresh()
-            await cluster.request(2, LIST_GROUPS, lane="x")
+            await cluster.network.request(2, LIST_GROUPS, lane="x")
             with pytest.raises(ConnectError, match="closed while connecting"):
                 await late
             await asyncio.sleep(5)
@@ -196,9 +197,9 @@ async def test_idle_connections_are_closed() -> None:
     ):
         scripted[1].script["ListGroups"] = answer_list_groups
         for number in range(10):
-            await cluster.request(1, LIST_GROUPS, lane="busy")
+            await cluster.network.request(1, LIST_GROUPS, lane="busy")
             if not number:
-                await cluster.request(1, LIST_GROUPS, lane="idle")
+                await cluster.network.request(1, LIST_GROUPS, lane="idle")
             await asyncio.sleep(100)
         assert len(scripted[1].open) == 1
         await asyncio.sleep(500)
@@ -212,7 +213,7 @@ async def test_a_connection_with_a_request_in_flight_is_not_idle() -> None:
     ):
         held: list[Call] = []
         scripted[1].script["ListGroups"] = held.append
-        parked = asyncio.create_task(cluster.request(1, LIST_GROUPS, timeout=1000.0))
+        parked = asyncio.create_task(cluster.network.request(1, LIST_GROUPS, timeout=1000.0))
         await asyncio.sleep(900)
         held[0].answer(m.ListGroupsResponse())
         await parked
@@ -223,12 +224,12 @@ async def test_the_reconnect_backoff_can_be_limited(network: Network) -> None:
     config = {"retry_backoff": 10.0, "retry_backoff_max": 10.0}
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted, **config) as cluster:
         scripted[2].script["ListGroups"] = answer_list_groups
-        cluster.limit_reconnect_backoff(0.5)
-        cluster.limit_reconnect_backoff(3.0)
+        cluster.pool.limit_reconnect_backoff(0.5)
+        cluster.pool.limit_reconnect_backoff(3.0)
         network.refuse(HOSTS[1])
         with pytest.raises(ConnectError):
-            await cluster.request(2, LIST_GROUPS, lane="group")
+            await cluster.network.request(2, LIST_GROUPS, lane="group")
         network.heal()
         begun = now()
-        await cluster.request(2, LIST_GROUPS, lane="group")
+        await cluster.network.request(2, LIST_GROUPS, lane="group")
         assert now() - begun == pytest.approx(0.5)

@@ -135,7 +135,8 @@ async def test_find_coordinator_goes_to_the_least_loaded_node() -> None:
         for node in (1, 2):
             scripted[node].script["JoinGroup"] = no_answer
         parked = [
-            asyncio.create_task(cluster.request(node, m.JoinGroupRequest(), lane="join")) for node in (1, 2)
+            asyncio.create_task(cluster.network.request(node, m.JoinGroupRequest(), lane="join"))
+            for node in (1, 2)
         ]
         await asyncio.sleep(1)
         for number in range(5):
@@ -203,7 +204,7 @@ async def test_the_next_request_to_that_node_does_not_wait_for_the_cancelled_one
         await cluster.coordinators.find("g")
         await asyncio.wait([commit])
         commit.exception()
-        assert cluster.in_flight(2, "group") == 0
+        assert cluster.pool.in_flight(2, "group") == 0
 
 
 async def test_lookups_are_numbered() -> None:

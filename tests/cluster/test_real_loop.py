@@ -27,7 +27,7 @@ async def test_requests_over_real_sockets() -> None:
             assert len(await asyncio.gather(*requests)) == 150
             await broker.stop_node(2)
             with pytest.raises(ConnectError, match="Connection refused"):
-                await client_of(cluster).request(2, m.ListGroupsRequest(), lane="new")
+                await client_of(cluster).network.request(2, m.ListGroupsRequest(), lane="new")
 
 
 async def test_a_large_response_over_real_sockets() -> None:

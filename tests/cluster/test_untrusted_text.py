@@ -128,10 +128,10 @@ async def test_a_throttle_time_above_a_minute_is_reduced_with_a_warning(
             m.ListGroupsResponse(throttle_time_ms=next(answers))
         )
         async with cluster_of(scripted) as cluster:
-            await cluster.request(1, m.ListGroupsRequest())
+            await cluster.network.request(1, m.ListGroupsRequest())
             assert not caplog.records
-            await cluster.request(1, m.ListGroupsRequest())
-            await cluster.request(1, m.ListGroupsRequest())
+            await cluster.network.request(1, m.ListGroupsRequest())
+            await cluster.network.request(1, m.ListGroupsRequest())
             assert now() == pytest.approx(120.0, abs=1.0)
     (warning,) = (record for record in caplog.records if record.levelno >= logging.WARNING)
     assert warning.name == "asyncgroup.cluster"
@@ -170,8 +170,8 @@ async def test_unencrypted_credentials_are_logged_once(
         cluster = cluster_of(scripted, security=security)
         if security is None or (security.tls is None and not isinstance(security.sasl, Scram)):
             async with cluster:
-                await cluster.request(1, m.ListGroupsRequest())
-                await cluster.request(1, m.ListGroupsRequest(), lane="other")
+                await cluster.network.request(1, m.ListGroupsRequest())
+                await cluster.network.request(1, m.ListGroupsRequest(), lane="other")
     warnings = [record.getMessage() for record in caplog.records if "unencrypted" in record.getMessage()]
     assert len(warnings) == warned
     assert all("use Security(tls=Tls(…))" in text and "s3cret" not in text for text in warnings)

@@ -264,14 +264,14 @@ async def test_without_a_session_each_partition_comes_first_in_turn(brokers: Emb
 
 def limit_fetch_version(reader, version: int) -> None:
     """Limit the Fetch version, as with an older broker."""
-    built = reader.cluster.request_versioned
+    built = reader.cluster.network.request_versioned
 
     async def limited(node_id, cls, build, **options):
         if cls.NAME == "FetchRequest":
             options["highest"] = min(version, options.get("highest") or version)
         return await built(node_id, cls, build, **options)
 
-    reader.cluster.request_versioned = limited
+    reader.cluster.network.request_versioned = limited
 
 
 @pytest.mark.parametrize("busy", [False, True])

@@ -335,7 +335,7 @@ async def test_a_shared_cluster_stays_open() -> None:
             (await offsets.manage("t", 0)).mark(5)
         assert shared.is_open
         assert committed(cluster) == (5, "", -1)
-        assert "t" not in client_of(shared)._metadata._topics, "its metadata is not tracked any more"
+        assert "t" not in client_of(shared)._topics, "its metadata is not tracked any more"
         with pytest.raises(ConfigError, match="hooks"):
             OffsetManager(shared, "g", hooks=[object()])
 

@@ -65,7 +65,7 @@ async def test_one_request_in_flight_per_node_independent_of_other_nodes() -> No
         beside = next(p for p in range(1, 6) if leaders[p] == slow)
         second = asyncio.create_task(producer.send(TOPIC, b"y", partition=beside))
         await asyncio.sleep(1)
-        assert (await client_of(producer.cluster).connection(slow, PRODUCE_LANE)).in_flight == 1
+        assert (await client_of(producer.cluster).network.connection(slow, PRODUCE_LANE)).in_flight == 1
         await asyncio.gather(first, second)
 
 

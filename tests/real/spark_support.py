@@ -64,7 +64,7 @@ class Kafka:
         cls = m.DeleteRecordsRequest
         part = cls.DeleteRecordsPartition(partition, before)
         request = cls(topics=[cls.DeleteRecordsTopic(topic, [part])], timeout_ms=30_000)
-        response = await self.admin.cluster.request(await self.admin.leader(tp), request)
+        response = await self.admin.cluster.network.request(await self.admin.leader(tp), request)
         assert not response.topics[0].partitions[0].error_code
 
     async def delete_topic(self, topic: str) -> None:

@@ -31,8 +31,8 @@ class FetchRecorder:
     def __init__(self, cluster: Cluster) -> None:
         self.exchanges: list[tuple[int, m.FetchRequest, m.FetchResponse | None]] = []
         client = client_of(cluster)
-        self._send = client.request_versioned
-        client.request_versioned = self._record  # type: ignore[assignment]
+        self._send = client.network.request_versioned
+        client.network.request_versioned = self._record  # type: ignore[assignment]
 
     async def _record(self, node_id: int, cls: Any, build: Any, **options: Any) -> Any:
         sent: list[Any] = []
@@ -252,7 +252,7 @@ async def produce_to_any(cluster: ClusterClient, tp: TopicPartition, nodes: set[
     while True:
         for node in sorted(nodes):
             with contextlib.suppress(TransportError):
-                response = await cluster.request(node, request, highest=TOPIC_NAME_VERSION)
+                response = await cluster.network.request(node, request, highest=TOPIC_NAME_VERSION)
                 if not response.responses[0].partition_responses[0].error_code:
                     return asyncio.get_running_loop().time()
         await asyncio.sleep(0.01)

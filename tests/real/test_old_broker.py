@@ -35,7 +35,7 @@ async def test_story(story: Callable[[Environment], Awaitable[None]], kafka_39: 
 
 async def test_each_api_uses_the_newest_version_of_both(kafka_39: ApacheKafka) -> None:
     async with ClusterClient(kafka_39.bootstrap_servers) as cluster:
-        connection = await cluster.connection(1)
+        connection = await cluster.network.connection(1)
         newest = {
             m.FetchRequest: 17,
             m.MetadataRequest: 12,
@@ -51,7 +51,7 @@ async def test_each_api_uses_the_newest_version_of_both(kafka_39: ApacheKafka) -
             UnsupportedVersionError,
             match=r"ConsumerGroupHeartbeat: node 1 \(127.* does not offer it, .* 0-1",
         ):
-            await cluster.request(1, m.ConsumerGroupHeartbeatRequest())
+            await cluster.network.request(1, m.ConsumerGroupHeartbeatRequest())
 
 
 async def test_offsets_by_time_and_a_compressed_batch(kafka_39: ApacheKafka) -> None:

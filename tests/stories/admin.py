@@ -48,7 +48,7 @@ class Admin:
             replication_factor=-1,
             configs=[m.CreateTopicsRequest.CreatableTopicConfig(name="retention.ms", value="-1")],
         )
-        response = await self.cluster.request_any(
+        response = await self.cluster.network.request_any(
             m.CreateTopicsRequest, lambda _: m.CreateTopicsRequest(topics=[topic], timeout_ms=20_000)
         )
         for answer in response.topics:
@@ -59,7 +59,7 @@ class Admin:
 
     async def delete_topic(self, name: str) -> None:
         topic = m.DeleteTopicsRequest.DeleteTopicState(name=name)
-        await self.cluster.request_any(
+        await self.cluster.network.request_any(
             m.DeleteTopicsRequest,
             lambda version: (
                 m.DeleteTopicsRequest(topics=[topic], timeout_ms=20_000)
@@ -83,7 +83,7 @@ class Admin:
     async def create_partitions(self, name: str, total: int) -> None:
         """Increase a topic's partitions to `total`, and wait until all have leaders."""
         topic = m.CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=total, assignments=None)
-        response = await self.cluster.request_any(
+        response = await self.cluster.network.request_any(
             m.CreatePartitionsRequest, lambda _: m.CreatePartitionsRequest(topics=[topic], timeout_ms=20_000)
         )
         if response.results[0].error_code:
@@ -124,7 +124,7 @@ class Admin:
         while True:
             node = await self.leader(tp)
             try:
-                response = await self.cluster.request_versioned(
+                response = await self.cluster.network.request_versioned(
                     node,
                     cls,
                     lambda _: cls(acks=-1, timeout_ms=10_000, topic_data=[topic]),

@@ -158,7 +158,7 @@ class Admin:
             return m.DeleteTopicsRequest(topic_names=[name], timeout_ms=TIMEOUT_MS)
 
         controller = await self._controller()
-        response = await self._client.request_versioned(controller, m.DeleteTopicsRequest, build)
+        response = await self._client.network.request_versioned(controller, m.DeleteTopicsRequest, build)
         for result in response.responses:
             if result.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 _check(result.error_code, f"deleting topic {name!r}", result.error_message)

@@ -96,7 +96,7 @@ class Brokers:
         while True:
             await asyncio.sleep(self._random.uniform(5, 12))
             try:
-                await self._admin.cluster.request_any(elect, lambda _: request)
+                await self._admin.cluster.network.request_any(elect, lambda _: request)
             except AsyncGroupError:
                 continue
             self.counts["elect"] = self.counts.get("elect", 0) + 1

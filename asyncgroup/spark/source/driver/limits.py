@@ -222,7 +222,7 @@ async def _fetch(
         fetch_min_bytes=1
     )  # its fetch_max_bytes limits the response for any number of partitions
     try:
-        response = await cluster.request_versioned(
+        response = await cluster.network.request_versioned(
             node_id,
             m.FetchRequest,
             lambda version: build_fetch_request(sessionless_request(wanted), config, 0.0, version),

@@ -270,7 +270,7 @@ class RangeFetcher:
     def _give_up(self, node_id: int) -> None:
         """Wait no longer for a Fetch; the next one uses a new connection, so that the late response does not delay it."""
         task = self._flights.pop(node_id).task
-        self._cluster.abandon_lane(node_id, LANE)
+        self._cluster.pool.abandon_lane(node_id, LANE)
         task.cancel()
         self._wait_for(task)
 
