@@ -6,11 +6,12 @@ import asyncio
 
 import pytest
 
+from asyncgroup.cluster import Cluster
 from asyncgroup.cluster.coordinators import TRANSACTION, CoordinatorMoved
 from asyncgroup.errors import BrokerError, ConnectionLost, ErrorCode
 from asyncgroup.wire import messages as m
 from tests.cluster.scripted import Call, ScriptedCluster, no_answer
-from tests.cluster.support import HOSTS, cluster_of
+from tests.cluster.support import HOSTS, LIST_GROUPS, answer_list_groups, cluster_of
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
@@ -63,6 +64,23 @@ async def test_the_coordinator_is_cached_until_it_is_marked_unknown() -> None:
         coordinate(scripted, 3)
         cluster.coordinators.mark_unknown("g", node_id=2)
         assert await cluster.coordinators.find("g") == 3
+
+
+async def test_lookups_and_requests_of_the_public_cluster() -> None:
+    async with ScriptedCluster(*HOSTS) as scripted, Cluster(scripted.servers) as cluster:
+        coordinate(scripted, 2)
+        scripted[2].script["ListGroups"] = answer_list_groups
+        assert await cluster.coordinators.request("g", LIST_GROUPS) == m.ListGroupsResponse()
+        assert await cluster.coordinators.find("g", TRANSACTION) == 2
+        assert [asked.request.key_type for asked in scripted.requests_of("FindCoordinator")] == [0, 1]
+        coordinate(scripted, 3)
+        cluster.coordinators.mark_unknown("g", 1)
+        assert await cluster.coordinators.find("g") == 2
+        cluster.coordinators.mark_unknown("g", 2)
+        assert await cluster.coordinators.find("g") == 3
+        assert await cluster.coordinators.find("g", TRANSACTION) == 2
+        cluster.coordinators.mark_unknown("g", kind=TRANSACTION)
+        assert await cluster.coordinators.find("g", TRANSACTION) == 3
 
 
 async def test_coordinators_are_cached_by_type_and_key() -> None:
