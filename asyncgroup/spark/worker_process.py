@@ -17,7 +17,6 @@ from typing import Final, ParamSpec, TypeVar
 from asyncgroup.errors import AsyncGroupError
 
 __all__ = [
-    "WaitingTime",
     "freeze_heap",
     "notice_closed_connections",
     "strip_batch_tracebacks",
@@ -45,37 +44,6 @@ async def notice_closed_connections() -> None:
     """
     for _ in range(LOOP_TURNS):
         await asyncio.sleep(0)
-
-
-class WaitingTime:
-    """The loop's time without the pauses between two waits.
-
-    Spark may suspend a task for minutes while a sink is slow; in that time the loop does not run, and responses wait in the
-    kernel. No timeout, backoff or lease includes it.
-    """
-
-    def __init__(self, time: Callable[[], float] = lambda: asyncio.get_running_loop().time()) -> None:
-        self._time = time
-        self._pauses = 0.0
-        self._paused_at: float | None = None
-
-    def __repr__(self) -> str:
-        return f"<WaitingTime {self():.3f}, {self._pauses:.3f} s behind>"
-
-    def __call__(self) -> float:
-        """Return the time in seconds; it stands still between `pause` and `resume`."""
-        now = self._time() if self._paused_at is None else self._paused_at
-        return now - self._pauses
-
-    def pause(self) -> None:
-        """Stop the time."""
-        self._paused_at = self._time()
-
-    def resume(self) -> None:
-        """Let the time go on, after `pause`."""
-        paused_at, self._paused_at = self._paused_at, None
-        if paused_at is not None:
-            self._pauses += self._time() - paused_at
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

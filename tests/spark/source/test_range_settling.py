@@ -146,8 +146,8 @@ def test_a_gap_is_a_loss_only_if_the_log_starts_after_it(
 def test_a_fetch_asks_for_the_rest_of_the_range() -> None:
     config = ConsumerConfig(fetch_max_bytes=1 << 20)
     unknown = RangeProgress(part(0, 100), config)
-    assert unknown.fetch_size == 100 * 2048 * 1.05
+    assert unknown.budget.fetch_size == 100 * 2048 * 1.05
     known = RangeProgress(part(0, 1000), config, Sizes(100.0, 5000))
-    assert known.fetch_size == 1000 * 100 * 1.05 + 5000
-    assert RangeProgress(part(0, 1), config, Sizes(1.0, 1)).fetch_size == LEAST_FETCH
-    assert RangeProgress(part(0, 1 << 40), config).fetch_size == 1 << 20
+    assert known.budget.fetch_size == 1000 * 100 * 1.05 + 5000
+    assert RangeProgress(part(0, 1), config, Sizes(1.0, 1)).budget.fetch_size == LEAST_FETCH
+    assert RangeProgress(part(0, 1 << 40), config).budget.fetch_size == 1 << 20

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from asyncgroup.spark.source.executor.patience import Due, Patience
-from asyncgroup.spark.worker_process import WaitingTime
+from asyncgroup.spark.source.executor.patience import Due, Patience, WaitingTime
 
 STEPS = st.lists(st.tuples(st.sampled_from(["pause", "resume", "look"]), st.integers(0, 1000)), max_size=30)
 

@@ -1,11 +1,16 @@
-"""`Patience`: how long a range has been without progress, why, and what is due about it. Pure state, no I/O."""
+"""`Patience`: how long a range has been without progress, why, and what is due about it. Pure state, no I/O.
+
+`WaitingTime` is the time by which it is measured.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final
 
-__all__ = ["Due", "Patience"]
+__all__ = ["NEVER", "Due", "Patience", "WaitingTime"]
 
 GONE_AFTER: Final = 10.0
 """Seconds for which a partition must be missing in the metadata, or belong to a recreated topic, before it counts as
@@ -16,6 +21,37 @@ SHORT_AFTER: Final = 10.0
 """Seconds without progress after which the leader of a log that seems to end before the range is asked for its end."""
 
 NEVER: Final = float("inf")
+
+
+class WaitingTime:
+    """The loop's time without the pauses between two waits.
+
+    Spark may suspend a task for minutes while a sink is slow; in that time the loop does not run, and responses wait in the
+    kernel. No timeout, backoff or lease includes it.
+    """
+
+    def __init__(self, time: Callable[[], float] = lambda: asyncio.get_running_loop().time()) -> None:
+        self._time = time
+        self._pauses = 0.0
+        self._paused_at: float | None = None
+
+    def __repr__(self) -> str:
+        return f"<WaitingTime {self():.3f}, {self._pauses:.3f} s behind>"
+
+    def __call__(self) -> float:
+        """Return the time in seconds; it stands still between `pause` and `resume`."""
+        now = self._time() if self._paused_at is None else self._paused_at
+        return now - self._pauses
+
+    def pause(self) -> None:
+        """Stop the time."""
+        self._paused_at = self._time()
+
+    def resume(self) -> None:
+        """Let the time go on, after `pause`."""
+        paused_at, self._paused_at = self._paused_at, None
+        if paused_at is not None:
+            self._pauses += self._time() - paused_at
 
 
 class Due(Enum):

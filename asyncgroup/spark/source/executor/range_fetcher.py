@@ -1,15 +1,15 @@
 """`RangeFetcher`: sends what the fetch scheduler plans for the ranges of a task, while the task waits.
 
 The decisions are those of every consumer (`FetchScheduler`); only the tasks are others than `Fetcher`'s. There are no loops in
-the background: `send` starts what is due, and the caller waits for its tasks.
+the background: `send` starts what is due, `wait` waits for its tasks, `take` applies the responses and returns what happened.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.metadata import ClusterView
@@ -26,9 +26,9 @@ from asyncgroup.consumer.validation import Validation
 from asyncgroup.errors import AsyncGroupError, RequestTimedOut
 from asyncgroup.lifecycle import cancel_and_wait
 from asyncgroup.model import TopicPartition, wall_clock
-from asyncgroup.spark.worker_process import WaitingTime
+from asyncgroup.spark.source.executor.patience import WaitingTime
 
-__all__ = ["RangeFetcher", "fetching_config"]
+__all__ = ["FetchEvent", "Fetched", "NoMetadata", "Problem", "RangeFetcher", "fetching_config"]
 
 LANE: Final = "ranges"
 """The purpose of the connections for fetching ranges; a waiting Fetch must not delay lookups."""
@@ -72,50 +72,57 @@ def fetching_config(config: ConsumerConfig, fetch_bytes: int) -> ConsumerConfig:
     )
 
 
+class Fetched(NamedTuple):
+    """The outcomes of a response, which were applied to the partitions."""
+
+    outcomes: FetchOutcomes
+    before: Mapping[TopicPartition, int]
+    """The former fetch offsets of the partitions that the response still counted for."""
+
+
+class Problem(NamedTuple):
+    """An error that a retry may heal."""
+
+    partitions: Iterable[TopicPartitionState]
+    error: Exception
+
+
+class NoMetadata(NamedTuple):
+    """A metadata refresh has failed."""
+
+    error: AsyncGroupError
+
+
+FetchEvent: TypeAlias = Fetched | Problem | NoMetadata
+"""What happened, for the ranges."""
+
+
 class _Flight(NamedTuple):
-    """A Fetch in flight."""
+    """A Fetch in flight. Its task only waits; `RangeFetcher.take` applies the result."""
 
     broker: BrokerPartitions
     plan: FetchPlan
-    task: asyncio.Task[None]
+    task: asyncio.Task[FetchOutcomes | AsyncGroupError]
     sent_at: float
     """By the `WaitingTime`."""
 
 
 class RangeFetcher:
-    """Fetches partitions up to their ends, one Fetch per broker at a time and without sessions.
+    """Fetches partitions up to their ends, one Fetch per broker at a time and without sessions."""
 
-    - `on_fetched(outcomes, before)` is called after the outcomes of a response were applied; `before` has the fetch offsets
-      of the partitions that the response still counts for.
-    - `on_problem(partitions, error)` is called with errors that a retry may heal, `on_no_metadata(error)` if a metadata
-      refresh fails.
-
-    Errors that fail the task are raised by `raise_failure`.
-    """
-
-    def __init__(
-        self,
-        cluster: ClusterClient,
-        config: ConsumerConfig,
-        time: WaitingTime,
-        *,
-        on_fetched: Callable[[FetchOutcomes, Mapping[TopicPartition, int]], None],
-        on_problem: Callable[[Iterable[TopicPartitionState], Exception], None],
-        on_no_metadata: Callable[[Exception], None],
-    ) -> None:
+    def __init__(self, cluster: ClusterClient, config: ConsumerConfig, time: WaitingTime) -> None:
         self._cluster = cluster
         self._config = config
         self._time = time
-        self._on_fetched = on_fetched
-        self._on_no_metadata = on_no_metadata
         self._view: ClusterView | None = None  # the metadata that the partitions were assigned by
         self._flights: dict[int, _Flight] = {}  # by node id
-        self._tasks: set[asyncio.Task[None]] = set()  # other requests, and fetches that were given up
+        self._tasks: set[asyncio.Task[Any]] = set()  # other requests, and fetches that were given up
         self._validating: set[int] = set()  # nodes
         self._is_refreshing = False
         self._is_looking_up = False
         self._is_woken = False
-        self._failure: Exception | None = None
+        self._events: list[FetchEvent] = []  # for `take`, in their order
+        self._failure: Exception | None = None  # the first error that fails the task
         self.log_ranges: dict[TopicPartition, LogRange] = {}
         """The logs of partitions whose offset was out of range, as of the lookup."""
         self._states = PartitionStates(
@@ -125,7 +132,7 @@ class RangeFetcher:
             cluster.random,
             wake=self._wake,
             wake_timer=lambda _state: None,  # `wait` asks for the times
-            report=on_problem,
+            report=lambda partitions, error: self._events.append(Problem(partitions, error)),
             sessions=None,
         )
         self._scheduler = FetchScheduler(
@@ -147,15 +154,6 @@ class RangeFetcher:
         """Fetch from the leader, also if a follower was preferred."""
         if partition.fetch_source.clear_preferred_replica():
             self._states.assign(partition, self._time())
-
-    def fail(self, error: Exception) -> None:
-        """Record an error that fails the task; the first one counts."""
-        self._failure = self._failure or error
-
-    def raise_failure(self) -> None:
-        """Raise the error that failed the task, if there is one."""
-        if self._failure is not None:
-            raise self._failure
 
     # --- sending ------------------------------------------------------------------------------------------------
 
@@ -198,17 +196,17 @@ class RangeFetcher:
             self.spawn(self._validate(broker, validation))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine that `wait` waits for; its error fails the task."""
+        """Run a coroutine that `wait` waits for; `take` raises its error."""
         self._wait_for(asyncio.create_task(work, name="request for ranges"))
 
-    def _wait_for(self, task: asyncio.Task[None]) -> None:
+    def _wait_for(self, task: asyncio.Task[Any]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and isinstance(error := task.exception(), Exception):
-            self.fail(error)
+            self._failure = self._failure or error
 
     async def wait(self, due: float) -> None:
         """Wait until a task ends, or until the time `due` or that of the next request; then give up silent fetches."""
@@ -219,52 +217,60 @@ class RangeFetcher:
         if not self._is_refreshing:
             times.append(self._states.next_refresh())
         timeout = max(0.0, min([due, now + limit, *times]) - now)
-        tasks = {*self._tasks, *(flight.task for flight in self._flights.values())}
+        tasks: set[asyncio.Task[Any]] = {*self._tasks, *(flight.task for flight in self._flights.values())}
         if tasks:
             await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         else:
             await asyncio.sleep(timeout)
         now = self._time()
         for node_id, flight in list(self._flights.items()):
-            if now >= flight.sent_at + limit:
+            if now >= flight.sent_at + limit and not flight.task.done():
                 self._give_up(node_id)
                 silent = f"node {node_id} has not answered a fetch for {self._config.request_timeout:g} s"
                 self._fetch_failed(flight.broker, flight.plan, RequestTimedOut(silent))
 
     # --- fetches ------------------------------------------------------------------------------------------------
 
-    async def _fetch(self, broker: BrokerPartitions, plan: FetchPlan) -> None:
+    async def _fetch(self, broker: BrokerPartitions, plan: FetchPlan) -> FetchOutcomes | AsyncGroupError:
         try:
             timeout = max(LOST_PATIENCE, self._config.request_timeout)
-            outcomes = await send_fetch(self._cluster, broker, plan, self._config, lane=LANE, timeout=timeout)
+            return await send_fetch(self._cluster, broker, plan, self._config, lane=LANE, timeout=timeout)
         except AsyncGroupError as error:
-            self._fetch_failed(broker, plan, error)
-        except Exception as error:  # noqa: BLE001  raised by `raise_failure`
-            self.fail(error)
-        else:
-            self._apply(broker, plan, outcomes)
-        finally:
-            flight = self._flights.get(plan.node_id)
-            if flight is not None and flight.task is asyncio.current_task():
-                del self._flights[plan.node_id]
+            return error
 
-    def _apply(self, broker: BrokerPartitions, plan: FetchPlan, outcomes: FetchOutcomes) -> None:
+    def take(self) -> list[FetchEvent]:
+        """Apply the responses that have come, and return what happened since the last call.
+
+        Raises errors that are not retriable: those of the fetches, and of coroutines given to `spawn`.
+        """
+        if self._failure is not None:
+            raise self._failure
+        for node_id, flight in list(self._flights.items()):
+            if flight.task.done():
+                del self._flights[node_id]
+                self._apply(flight.broker, flight.plan, flight.task.result())
+        events, self._events = self._events, []
+        return events
+
+    def _apply(
+        self, broker: BrokerPartitions, plan: FetchPlan, outcomes: FetchOutcomes | AsyncGroupError
+    ) -> None:
+        if isinstance(outcomes, AsyncGroupError):
+            self._fetch_failed(broker, plan, outcomes)
+            return
         before = {
             tp: planned.partition.fetch_offset
             for tp, planned in plan.partitions.items()
             if broker.is_current(planned.partition, planned.version)
         }
-        try:
-            self._scheduler.apply(broker, plan, outcomes, self._time())
-            self._on_fetched(outcomes, before)
-        except Exception as error:  # noqa: BLE001  raised by `raise_failure`
-            self.fail(error)
+        self._scheduler.apply(broker, plan, outcomes, self._time())
+        self._events.append(Fetched(outcomes, before))
 
     def _fetch_failed(self, broker: BrokerPartitions, plan: FetchPlan, error: AsyncGroupError) -> None:
         if not is_retriable_error(error) and fetch_action(getattr(error, "code", 0)) is not (
             FetchAction.REDISPATCH
         ):
-            self.fail(error)
+            raise error
         self._scheduler.fetch_failed(broker, plan, error, self._time())
 
     def _give_up(self, node_id: int) -> None:
@@ -324,12 +330,13 @@ class RangeFetcher:
         except AsyncGroupError as error:
             if not is_retriable_error(error):
                 raise
-            self._on_no_metadata(error)
+            self._events.append(NoMetadata(error))
 
     async def aclose(self) -> None:
         """Give up the requests in flight."""
-        for node_id in list(self._flights):
-            self._give_up(node_id)
+        for node_id, flight in list(self._flights.items()):
+            if not flight.task.done():
+                self._give_up(node_id)
         await cancel_and_wait(*self._tasks)
         for partition in list(self._states.partitions.values()):
             self._states.remove(partition)

@@ -55,25 +55,58 @@ class _RestartListener(PositionListener):
         progress.partition.fail(LogTruncatedError(progress.tp, progress.position, offset))
 
 
+class RangeBudget:
+    """How much of a range is fetched at once. It is never stalled: what has come is decoded before the next wait."""
+
+    __slots__ = ("_max_size", "_progress", "sizes")
+
+    def __init__(self, progress: RangeProgress, max_size: int, sizes: Sizes | None) -> None:
+        self._progress = progress
+        self._max_size = max_size
+        self.sizes = sizes
+
+    @property
+    def fetch_size(self) -> int:
+        """The estimated bytes of the rest and one more batch, within limits.
+
+        Brokers truncate the last batch at the requested size, and a truncated batch must be requested again.
+        """
+        sizes = self.sizes or Sizes(UNKNOWN_ROW, 0)
+        rest = max(0, self._progress.end - self._progress.fetch_offset) * sizes.row
+        return int(min(self._max_size, max(LEAST_FETCH, rest * SPARE + sizes.batch)))
+
+    def learn(self, size: int, offsets: int, batch: int) -> None:
+        """Learn from a response of `size` bytes, the last batch of which has `batch`."""
+        row = size / offsets
+        if self.sizes is not None:  # an average that gives newer responses more weight
+            row = (self.sizes.row + row) / 2
+        self.sizes = Sizes(row, batch)
+
+    def allows(self, _held: int, /) -> bool:
+        """It is fetched until its end."""
+        return True
+
+    def may_resume(self, _held: int, /) -> bool:
+        """It is never stalled."""
+        return True
+
+
 class RangeProgress:
     """One range: its partition's state with an end, and what is known about the rest of it.
 
     `topic_id` is the topic id of the plan (nil: that of the first response). `partition` is the state of a former range
     that ended where this one starts; what it has fetched beyond its end is used. It may be without progress for
     `poll_timeout` seconds. Lost records raise DataLossError with `fail_on_data_loss`, else they are logged and skipped.
-
-    A range is also its partition's budget: it asks for what it lacks. What has come is decoded before the next wait.
     """
 
     __slots__ = (
         "_fail_on_data_loss",
         "_has_topic_id",
-        "_max_size",
         "_retried_at",
+        "budget",
         "end",
         "partition",
         "patience",
-        "sizes",
         "tp",
     )
 
@@ -90,11 +123,10 @@ class RangeProgress:
     ) -> None:
         self.tp = TopicPartition(wanted.topic, wanted.partition)
         self.end = wanted.end
-        self.sizes = sizes
-        self._max_size = config.fetch_max_bytes
+        self.budget = RangeBudget(self, config.fetch_max_bytes, sizes)
         self._fail_on_data_loss = fail_on_data_loss
-        self.partition = partition or TopicPartitionState(self.tp, wanted.start, config, self, Hooks())
-        self.partition.budget = self
+        self.partition = partition or TopicPartitionState(self.tp, wanted.start, config, self.budget, Hooks())
+        self.partition.budget = self.budget
         self.partition.end_offset = self.end
         self.partition.listener = _RestartListener(self)
         self.partition.fetch_failures.clear()
@@ -129,32 +161,6 @@ class RangeProgress:
     def has_data(self) -> bool:
         """Whether records, or an error, can be read from the buffer."""
         return bool(self.partition.buffer) and not self.is_done
-
-    # --- budget -------------------------------------------------------------------------------------------------
-
-    @property
-    def fetch_size(self) -> int:
-        """The estimated bytes of the rest and one more batch, within limits.
-
-        Brokers truncate the last batch at the requested size, and a truncated batch must be requested again.
-        """
-        sizes = self.sizes or Sizes(UNKNOWN_ROW, 0)
-        rest = max(0, self.end - self.fetch_offset) * sizes.row
-        return int(min(self._max_size, max(LEAST_FETCH, rest * SPARE + sizes.batch)))
-
-    def _learn(self, size: int, offsets: int) -> None:
-        row = size / offsets
-        if self.sizes is not None:  # an average that gives newer responses more weight
-            row = (self.sizes.row + row) / 2
-        self.sizes = Sizes(row, self.partition.buffer.batch_bytes)
-
-    def allows(self, _held: int, /) -> bool:
-        """It is fetched until its end."""
-        return True
-
-    def may_resume(self, _held: int, /) -> bool:
-        """It is never stalled."""
-        return True
 
     # --- the topic ----------------------------------------------------------------------------------------------
 
@@ -199,7 +205,7 @@ class RangeProgress:
             return
         assert records.data is not None
         if brought:
-            self._learn(len(records.data), brought)
+            self.budget.learn(len(records.data), brought, buffer.batch_bytes)
             self.confirm_topic_id()
         self.patience.progressed(now)
         first = batch_at(records.data) if records.log_start_offset > before else None

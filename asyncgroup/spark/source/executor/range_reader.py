@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.columns import MalformedTimestamp
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.fetch_outcome import Diverged, FetchedRecords, FetchOutcomes, ReadReplica
+from asyncgroup.consumer.fetch_outcome import Diverged, FetchedRecords, ReadReplica
 from asyncgroup.consumer.list_offsets import is_retriable_error
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.validation import PositionCheck, send_epoch_request
@@ -31,10 +31,9 @@ from asyncgroup.errors import (
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.arrow import ArrowBatches
 from asyncgroup.spark.source.errors import SourceError
-from asyncgroup.spark.source.executor.patience import NEVER, Due
-from asyncgroup.spark.source.executor.range_fetcher import RangeFetcher
+from asyncgroup.spark.source.executor.patience import NEVER, Due, WaitingTime
+from asyncgroup.spark.source.executor.range_fetcher import Fetched, NoMetadata, Problem, RangeFetcher
 from asyncgroup.spark.source.executor.range_progress import RangeProgress
-from asyncgroup.spark.worker_process import WaitingTime
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,14 +70,7 @@ class RangeReader:
         self._has_refreshed = False
         self._begun_at = float("inf")  # loop time; only metadata since then can show that a topic is gone
         self._time = WaitingTime()
-        self._fetcher = RangeFetcher(
-            cluster,
-            config,
-            self._time,
-            on_fetched=self._on_fetched,
-            on_problem=self._on_problem,
-            on_no_metadata=self._on_no_metadata,
-        )
+        self._fetcher = RangeFetcher(cluster, config, self._time)
 
     def __repr__(self) -> str:
         return f"<RangeReader: {len(self._waiting)} ranges left, {self._fetcher!r}>"
@@ -141,10 +133,7 @@ class RangeReader:
         self._begun_at = min(self._begun_at, asyncio.get_running_loop().time())
         try:
             while True:
-                self._fetcher.raise_failure()
-                for progress in self._active.values():
-                    if progress.partition.error is not None:
-                        progress.recover(self._fetcher.log_ranges.pop(progress.tp, None))
+                self._settle()
                 self._begin_ranges()
                 self._fetcher.send()
                 self._check_topics()
@@ -198,10 +187,25 @@ class RangeReader:
 
     # --- responses ----------------------------------------------------------------------------------------------
 
-    def _on_fetched(self, outcomes: FetchOutcomes, before: Mapping[TopicPartition, int]) -> None:
+    def _settle(self) -> None:
+        """Take what the fetcher has collected; recover the partitions that are not fetched because of an error."""
+        for event in self._fetcher.take():
+            match event:
+                case Fetched():
+                    self._answered(event)
+                case Problem(partitions, error):
+                    self._failed(partitions, error)
+                case NoMetadata(error):
+                    for progress in self._active.values():
+                        progress.patience.metadata_failed(error)
+        for progress in self._active.values():
+            if progress.partition.error is not None:
+                progress.recover(self._fetcher.log_ranges.pop(progress.tp, None))
+
+    def _answered(self, fetched: Fetched) -> None:
         """Process the outcomes of a response, after the partitions' states."""
-        now, empty = self._time(), []
-        for tp, outcome in outcomes.partitions:
+        now, before, empty = self._time(), fetched.before, []
+        for tp, outcome in fetched.outcomes.partitions:
             progress = self._active.get(tp)
             if progress is None or tp not in before:
                 continue
@@ -216,17 +220,13 @@ class RangeReader:
             for progress in empty:
                 progress.patience.crowded_out(now)
 
-    def _on_problem(self, partitions: Iterable[TopicPartitionState], error: Exception) -> None:
+    def _failed(self, partitions: Iterable[TopicPartitionState], error: Exception) -> None:
         """Remember errors that a retry may heal, for the error of a range that makes no progress."""
         _log.debug("a fetch of ranges failed: %s", error)
         for partition in partitions:
             progress = self._active.get(partition.tp)
             if progress is not None:
                 progress.failed(error)
-
-    def _on_no_metadata(self, error: Exception) -> None:
-        for progress in self._active.values():
-            progress.patience.metadata_failed(error)
 
     # --- timeouts -----------------------------------------------------------------------------------------------
 
@@ -259,7 +259,7 @@ class RangeReader:
             if not is_retriable_error(error):
                 raise
             progress.patience.end_check_failed()
-            self._on_problem([progress.partition], error)
+            self._failed([progress.partition], error)
             return
         progress.patience.set_leaders_end(end)
         self._fetcher.ask_leader(progress.partition)  # a follower may be far behind

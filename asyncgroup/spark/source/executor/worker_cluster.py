@@ -194,8 +194,8 @@ class WorkerCluster:
         await reader.aclose()
         self.last_used = asyncio.get_running_loop().time()
         for progress in reader.progresses:
-            if progress.sizes is not None:
-                self._sizes[progress.tp] = progress.sizes
+            if progress.budget.sizes is not None:
+                self._sizes[progress.tp] = progress.budget.sizes
                 self._sizes.move_to_end(progress.tp)
             self._fetched_ahead.put(progress, self.last_used)
         while len(self._sizes) > MAX_SIZES:
