@@ -22,9 +22,9 @@ from collections.abc import Generator, Iterator
 import pytest
 
 from asyncgroup.java import JavaNotFound, require_java
-from asyncgroup.testing.apache.jars import OLD_KAFKA_VERSION
-from asyncgroup.testing.apache.probe import probe
 from asyncgroup.testing.apache_kafka import KAFKA_VERSION, ApacheKafka, KafkaJarsUnavailable, kafka_jars
+from asyncgroup.testing.apache_kafka.jars import OLD_KAFKA_VERSION
+from asyncgroup.testing.apache_kafka.probe import probe
 from tests.real.support import ExternalKafka, RunningKafka
 
 OWN = {"apache_kafka_3", "kafka_at_hand", "kafka_to_break"}

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import pytest
 
 from asyncgroup.java import JavaNotFound, require_java
-from asyncgroup.testing.apache.jars import KafkaJarsUnavailable
+from asyncgroup.testing.apache_kafka.jars import KafkaJarsUnavailable
 from tests.spark_archive import stopping_spark, use_archive
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ _no_kafka = pytest.StashKey[str]()
 def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """The Spark session, shared by all tests."""
     from asyncgroup.spark import local_session
-    from asyncgroup.testing.apache.jars import spark_kafka_jars
+    from asyncgroup.testing.apache_kafka.jars import spark_kafka_jars
 
     try:
         java = require_java("run Spark")

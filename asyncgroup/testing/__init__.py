@@ -20,8 +20,8 @@ network can also be used on their own:
 
 `asyncgroup.testing.apache_kafka` starts a real Apache Kafka. Each name is imported on first use.
 
-Three rooms: `virtual` (the loop and its network), `kit` (what the fixtures do), `apache` (the launcher). The files beside them
-are what users import: `pytest_plugin`, `kafka_server` with its faults and history, `apache_kafka`.
+Three rooms: `virtual` (the loop and its network), `kit` (what the fixtures do), `apache_kafka` (the launcher). The files
+beside them are what users import: `pytest_plugin`, and `kafka_server` with its faults and history.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from asyncgroup import AsyncGroupError
-from asyncgroup.testing.apache.jars import SPARK_KAFKA_VERSION, KafkaJarsUnavailable, spark_kafka_jars
 from asyncgroup.testing.apache_kafka import KAFKA_VERSION, ApacheKafka
+from asyncgroup.testing.apache_kafka.jars import SPARK_KAFKA_VERSION, KafkaJarsUnavailable, spark_kafka_jars
 from benchmarks.common import ClientFailed, choose, options_parser, positive_int, progress_on
 from benchmarks.machine import machine, versions
 from benchmarks.spark.cases import CASES, CLIENTS

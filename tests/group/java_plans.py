@@ -17,7 +17,7 @@ from asyncgroup.group.assignors import MemberSubscription
 from asyncgroup.group.assignors.sticky_user_data import MemberData, encode_member_data
 from asyncgroup.java import require_java
 from asyncgroup.model import TopicPartition
-from asyncgroup.testing.apache.jars import kafka_jars
+from asyncgroup.testing.apache_kafka.jars import kafka_jars
 
 __all__ = ["Case", "JavaOracle", "Plans", "make_case", "next_case", "stored"]
 

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Self
 import pytest
 
 from asyncgroup.java import require_java
-from asyncgroup.testing.apache.jars import kafka_jars
+from asyncgroup.testing.apache_kafka.jars import kafka_jars
 
 __all__ = ["TOOLS", "JavaTools", "Output", "java_tools"]
 

@@ -11,7 +11,7 @@ import pytest
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.java import require_java
-from asyncgroup.testing.apache.jars import kafka_jars
+from asyncgroup.testing.apache_kafka.jars import kafka_jars
 from asyncgroup.wire.records import CODECS, BatchBuilder
 from tests.broker.batches import append, sequenced
 from tests.broker.internals import log_of

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.testing.apache.jars import KAFKA_VERSION
 from asyncgroup.testing.apache_kafka import ApacheKafka
+from asyncgroup.testing.apache_kafka.jars import KAFKA_VERSION
 from tests.interop.parity.compare import Explained, differences, unexplained
 from tests.interop.parity.explained import EXPLAINED
 from tests.interop.parity.limits import KAFKA_LIMITS, OUR_LIMITS

@@ -14,7 +14,7 @@ import uuid
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.testing.apache.jars import KAFKA_VERSION
+from asyncgroup.testing.apache_kafka.jars import KAFKA_VERSION
 from tests.interop.parity.compare import differences
 from tests.interop.parity.scene import ranges_of, shared_ranges
 from tests.interop.random_programs import AnyVersions, Program

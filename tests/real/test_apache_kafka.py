@@ -16,10 +16,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from asyncgroup.errors import UsageError
-from asyncgroup.testing.apache.cluster import time_limit
-from asyncgroup.testing.apache.node import PortInUse
-from asyncgroup.testing.apache.probe import ProbeResult, probe
 from asyncgroup.testing.apache_kafka import ApacheKafka, KafkaStartError, KafkaToolError
+from asyncgroup.testing.apache_kafka.cluster import time_limit
+from asyncgroup.testing.apache_kafka.node import PortInUse
+from asyncgroup.testing.apache_kafka.probe import ProbeResult, probe
 from tests.real.support import RunningKafka
 
 pytestmark = pytest.mark.usefixtures("kafka_at_hand")

@@ -14,7 +14,7 @@ from typing import Any
 
 from asyncgroup import ConsumerConfig, ConsumerGroup
 from asyncgroup.cluster import client_of
-from asyncgroup.testing.apache.watchdog import Watchdog
+from asyncgroup.testing.apache_kafka.watchdog import Watchdog
 from tests.stories.bell import Bell
 from tests.stories.log import MemberLog, RecordedSession, RecordingHandler, ReportingHooks
 

@@ -10,9 +10,8 @@ import pytest
 
 from asyncgroup.errors import UsageError
 from asyncgroup.java import Java
-from asyncgroup.testing import apache_kafka as module
-from asyncgroup.testing.apache.node import PortInUse
-from asyncgroup.testing.apache_kafka import ApacheKafka, KafkaStartError
+from asyncgroup.testing.apache_kafka import ApacheKafka, KafkaStartError, launcher
+from asyncgroup.testing.apache_kafka.node import PortInUse
 
 
 class FakeCluster:
@@ -47,9 +46,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> type[FakeCluster]:
         starting = threading.Event()
 
     java = Java(home=Path("/jdk"), executable=Path("/jdk/bin/java"), version=17, origin="PATH")
-    monkeypatch.setattr(module, "require_java", lambda _: java)
-    monkeypatch.setattr(module, "kafka_jars", lambda _: Path("/jars"))
-    monkeypatch.setattr(module, "ApacheCluster", Fresh)
+    monkeypatch.setattr(launcher, "require_java", lambda _: java)
+    monkeypatch.setattr(launcher, "kafka_jars", lambda _: Path("/jars"))
+    monkeypatch.setattr(launcher, "ApacheCluster", Fresh)
     return Fresh
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from asyncgroup.java import Java
-from asyncgroup.testing.apache import class_archive
-from asyncgroup.testing.apache.class_archive import MAX_ARCHIVES, ClassArchive
-from asyncgroup.testing.apache_kafka import ApacheKafka
+from asyncgroup.testing.apache_kafka import ApacheKafka, class_archive
+from asyncgroup.testing.apache_kafka.class_archive import MAX_ARCHIVES, ClassArchive
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ import pytest
 
 from asyncgroup.errors import ConfigError
 from asyncgroup.java import Java
-from asyncgroup.testing.apache import ivy, jars as module
-from asyncgroup.testing.apache.jars import KafkaJarsUnavailable, kafka_jars
+from asyncgroup.testing.apache_kafka import ivy, jars as module
+from asyncgroup.testing.apache_kafka.jars import KafkaJarsUnavailable, kafka_jars
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX only")
 

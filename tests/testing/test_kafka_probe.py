@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from asyncgroup.testing.apache.probe import ProbeResult, probe
+from asyncgroup.testing.apache_kafka.probe import ProbeResult, probe
 
 API_VERSIONS_OK = struct.pack(">hi", 0, 0)
 Serve = Callable[[list[bytes]], tuple[str, int]]

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from asyncgroup.errors import ConfigError
-from asyncgroup.testing.apache.properties import property_text, server_properties
 from asyncgroup.testing.apache_kafka import ApacheKafka
+from asyncgroup.testing.apache_kafka.properties import property_text, server_properties
 
 PORTS = {1: (101, 102), 2: (201, 202), 3: (301, 302)}
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from asyncgroup.testing.apache.cluster import ReservedPorts
+from asyncgroup.testing.apache_kafka.cluster import ReservedPorts
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="ports can be reserved on Linux only")
 

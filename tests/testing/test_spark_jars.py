@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from asyncgroup.java import Java
-from asyncgroup.testing.apache import jars as module
-from asyncgroup.testing.apache.jars import SPARK_KAFKA_VERSION, KafkaJarsUnavailable, spark_kafka_jars
+from asyncgroup.testing.apache_kafka import jars as module
+from asyncgroup.testing.apache_kafka.jars import SPARK_KAFKA_VERSION, KafkaJarsUnavailable, spark_kafka_jars
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX only")
 

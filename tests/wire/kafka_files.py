@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from asyncgroup.java import user_cache
-from asyncgroup.testing.apache.jars import KAFKA_VERSION
+from asyncgroup.testing.apache_kafka.jars import KAFKA_VERSION
 
 
 def kafka_jar(artifact: str) -> Path:

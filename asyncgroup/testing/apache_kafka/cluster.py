@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from asyncgroup.testing.apache.class_archive import ClassArchive
-from asyncgroup.testing.apache.node import KafkaNode, KafkaStartError
-from asyncgroup.testing.apache.properties import HOST, Value, property_text, server_properties
-from asyncgroup.testing.apache.watchdog import Watchdog
+from asyncgroup.testing.apache_kafka.class_archive import ClassArchive
+from asyncgroup.testing.apache_kafka.node import KafkaNode, KafkaStartError
+from asyncgroup.testing.apache_kafka.properties import HOST, Value, property_text, server_properties
+from asyncgroup.testing.apache_kafka.watchdog import Watchdog
 
 __all__ = ["ApacheCluster", "ReservedPorts", "time_limit"]
 

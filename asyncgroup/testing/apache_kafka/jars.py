@@ -23,7 +23,7 @@ from rich.console import Console
 
 from asyncgroup.errors import ConfigError
 from asyncgroup.java import require_java, user_cache
-from asyncgroup.testing.apache.ivy import KafkaJarsUnavailable, download_lock, ivy_command, ivy_jar
+from asyncgroup.testing.apache_kafka.ivy import KafkaJarsUnavailable, download_lock, ivy_command, ivy_jar
 
 __all__ = [
     "KAFKA_VERSION",

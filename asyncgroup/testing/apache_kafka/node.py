@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from asyncgroup.errors import AsyncGroupError, UsageError
-from asyncgroup.testing.apache.probe import ProbeResult, probe
-from asyncgroup.testing.apache.properties import HOST
-from asyncgroup.testing.apache.watchdog import Watchdog
+from asyncgroup.testing.apache_kafka.probe import ProbeResult, probe
+from asyncgroup.testing.apache_kafka.properties import HOST
+from asyncgroup.testing.apache_kafka.watchdog import Watchdog
 
 __all__ = ["KafkaNode", "KafkaStartError", "PortInUse"]
 

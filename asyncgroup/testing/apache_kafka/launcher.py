@@ -1,12 +1,4 @@
-"""Start a real Apache Kafka for tests and benchmarks, from parts that pip can install.
-
-    with ApacheKafka() as kafka:
-        Producer({"bootstrap.servers": kafka.bootstrap_servers})
-
-It needs Java 17 or later (`asyncgroup.java`) and, for the first start, network access (`kafka_jars`). Each node is a
-KRaft broker and controller in one process. Nodes listen on 127.0.0.1 only and keep their data in a temporary
-directory. POSIX only.
-"""
+"""`ApacheKafka`: the public object of a real Apache Kafka."""
 
 from __future__ import annotations
 
@@ -21,21 +13,13 @@ from typing import Final, Self
 
 from asyncgroup.errors import AsyncGroupError, ConfigError, UsageError
 from asyncgroup.java import require_java
-from asyncgroup.testing.apache.class_archive import ClassArchive
-from asyncgroup.testing.apache.cluster import ApacheCluster
-from asyncgroup.testing.apache.jars import KAFKA_VERSION, KafkaJarsUnavailable, kafka_jars
-from asyncgroup.testing.apache.node import KafkaNode, KafkaStartError, PortInUse
-from asyncgroup.testing.apache.properties import HOST, Value, check_listeners, check_overrides
+from asyncgroup.testing.apache_kafka.class_archive import ClassArchive
+from asyncgroup.testing.apache_kafka.cluster import ApacheCluster
+from asyncgroup.testing.apache_kafka.jars import KAFKA_VERSION, kafka_jars
+from asyncgroup.testing.apache_kafka.node import KafkaNode, PortInUse
+from asyncgroup.testing.apache_kafka.properties import HOST, Value, check_listeners, check_overrides
 
-__all__ = [
-    "KAFKA_VERSION",
-    "QUICK_START",
-    "ApacheKafka",
-    "KafkaJarsUnavailable",
-    "KafkaStartError",
-    "KafkaToolError",
-    "kafka_jars",
-]
+__all__ = ["QUICK_START", "ApacheKafka", "KafkaToolError"]
 
 QUICK_START: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """Java options with which a node starts sooner and leaves the cores to the tests: one garbage collector thread, and only
@@ -141,7 +125,7 @@ class ApacheKafka:
 
         If there is no class archive yet, one node is shut down cleanly within 15 s instead: it writes an archive of
         Kafka's classes to the user's cache, with which later clusters start twice as fast
-        (`asyncgroup.testing.apache.class_archive`).
+        (`asyncgroup.testing.apache_kafka.class_archive`).
         """
         cluster, self._cluster = self._cluster, None
         if cluster is not None:

@@ -1,0 +1,23 @@
+"""Start a real Apache Kafka for tests and benchmarks, from parts that pip can install.
+
+    with ApacheKafka() as kafka:
+        Producer({"bootstrap.servers": kafka.bootstrap_servers})
+
+It needs Java 17 or later (`asyncgroup.java`) and, for the first start, network access (`kafka_jars`). Each node is a
+KRaft broker and controller in one process. Nodes listen on 127.0.0.1 only and keep their data in a temporary
+directory. POSIX only.
+"""
+
+from asyncgroup.testing.apache_kafka.jars import KAFKA_VERSION, KafkaJarsUnavailable, kafka_jars
+from asyncgroup.testing.apache_kafka.launcher import QUICK_START, ApacheKafka, KafkaToolError
+from asyncgroup.testing.apache_kafka.node import KafkaStartError
+
+__all__ = [
+    "KAFKA_VERSION",
+    "QUICK_START",
+    "ApacheKafka",
+    "KafkaJarsUnavailable",
+    "KafkaStartError",
+    "KafkaToolError",
+    "kafka_jars",
+]
