@@ -80,6 +80,8 @@ class Worker:
         self.home = WorkerCluster(self.settings)
         self.topic_ids: TopicIds = {}
         """The topic ids of the ranges, as passed by the driver."""
+        self.pause = 0.0
+        """Seconds between each wait and the reading."""
         self.steps = 0
 
     async def batches(
@@ -93,6 +95,8 @@ class Worker:
         try:
             while not reader.is_done:
                 await reader.advance()
+                if self.pause:
+                    await asyncio.sleep(self.pause)
                 for made in reader.read():
                     yield made
                 self.steps += 1

@@ -233,17 +233,19 @@ async def test_records_fetched_ahead_are_not_used_for_a_recreated_topic(brokers:
     assert now() < 5
 
 
+def jump(response: object) -> None:
+    """Change a response as if the records before offset 30 were deleted."""
+    for topic in response.responses:  # type: ignore[attr-defined]
+        for data in topic.partitions:
+            if data.records:
+                data.log_start_offset = 30
+                batches = list(iter_batches(data.records))
+                data.records = b"".join(bytes(one.data) for one in batches[3:])
+
+
 async def test_records_deleted_between_the_lookup_and_the_fetch_response(brokers: EmbeddedCluster) -> None:
     """The log start offset has increased, and the response's first record is after the fetch offset."""
     fill(brokers, 100)
-
-    def jump(response: object) -> None:
-        for topic in response.responses:  # type: ignore[attr-defined]
-            for data in topic.partitions:
-                if data.records:
-                    data.log_start_offset = 30
-                    batches = list(iter_batches(data.records))
-                    data.records = b"".join(bytes(one.data) for one in batches[3:])
 
     async def read(*, fail: bool) -> list[int]:
         brokers.faults.on("Fetch").mutate(jump)
@@ -253,6 +255,19 @@ async def test_records_deleted_between_the_lookup_and_the_fetch_response(brokers
     with pytest.raises(DataLossError, match=LOSS + r".*\[0, 30\).*starts at offset 30"):
         await read(fail=True)
     assert await read(fail=False) == list(range(30, 100))
+
+
+async def test_a_loss_is_raised_that_comes_with_the_last_records_after_a_wait(
+    brokers: EmbeddedCluster,
+) -> None:
+    """Responses that come after the wait for other partitions are applied, and checked, by the next one."""
+    for number in (0, 1):
+        fill(brokers, 100, partition=number)
+    brokers.faults.on("Fetch", node=2).delay(1).mutate(jump)
+    async with worker(brokers) as one:
+        one.pause = 2.0
+        with pytest.raises(DataLossError, match=LOSS + r".*orders-1.*\[0, 30\)"):
+            await one.rows(part(0, 100), part(0, 100, 1))
 
 
 async def test_a_topic_recreated_between_tasks_is_no_loss(brokers: EmbeddedCluster) -> None:
