@@ -14,7 +14,7 @@ It runs in a task that is never cancelled; to stop it, call `SessionState.end`.
 
 What lasts how long: the group object keeps the Membership with its identity, and the ClaimSource with the pauses, the
 known topics and the brokers' fetch sessions, from one session to the next. A session has a committer, a fetcher and
-handler calls of its own, made here and closed at its end. The classic membership makes its heartbeats anew at each join,
+handler calls of its own, created here and closed at its end. The classic membership starts new heartbeats after each join,
 and its sessions last for one generation, so all of these do. With an incremental protocol a session, and what it has,
 lasts over many generations.
 """

@@ -37,6 +37,7 @@ SERVED = [
 # -- frames ----------------------------------------------------------------------------
 
 
+@settings(suppress_health_check=[HealthCheck.data_too_large])
 @given(
     st.lists(st.binary(max_size=30) | st.binary(min_size=5000, max_size=9000), max_size=8),
     st.lists(st.integers(1, 12_000), min_size=1, max_size=30),
