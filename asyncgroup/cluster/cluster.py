@@ -46,7 +46,7 @@ class Cluster:
         self._client = ClusterClient(bootstrap_servers, config, hooks=hooks, rng=rng)
         self.config = self._client.config
         self.hooks = self._client.hooks
-        """The hooks of all clients that share this Cluster; a client of one's own may `emit` events to them."""
+        """The hooks of all clients that share this Cluster; another client may `emit` events to them."""
         self.coordinators = Coordinators(self._client.coordinators)
         """Lookups of group and transaction coordinators, and requests to them."""
 

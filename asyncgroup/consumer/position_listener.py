@@ -1,4 +1,4 @@
-"""PositionListener: what a partition tells about its position to whoever keeps marks, or a range, in step with it."""
+"""PositionListener: the object that keeps a partition's marks, or its range, and is called when the position changes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["PositionListener"]
 
 
 class PositionListener:
-    """Told what happens to a partition's position, so that marks stay in step with it. This one has no marks."""
+    """Its methods are called when a partition's position changes, so that marks follow it. This one has no marks."""
 
     def on_topic_id(self, topic_id: UUID) -> None:
         """The id of the topic that is read has become known."""
