@@ -8,32 +8,41 @@ import contextlib
 import json
 import sys
 import textwrap
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from asyncgroup import AsyncGroupError
 from asyncgroup.testing.apache_kafka import ApacheKafka
+from benchmarks.machine import NOT_INSTALLED, versions
 
 __all__ = [
     "ClientFailed",
+    "add_number",
     "choose",
     "console_for_tables",
-    "footer",
+    "installed",
     "kafka",
     "options_parser",
     "positive_int",
+    "print_report",
     "progress_on",
     "run_process",
+    "run_to_end",
+    "run_with_kafka",
     "run_worker",
+    "show_footer",
     "show_table",
     "started_process",
     "wrap",
 ]
+
+T = TypeVar("T")
 
 ROOT: Final = Path(__file__).parent.parent
 WIDTH: Final = 132
@@ -54,6 +63,12 @@ def positive_int(text: str) -> int:
     return number
 
 
+def add_number(parser: argparse.ArgumentParser, option: str, default: float, what: str) -> None:
+    """Add an option for a number: an integer, 1 or more, if `default` is one, else a float."""
+    kind = positive_int if isinstance(default, int) else float
+    parser.add_argument(option, type=kind, default=default, help=f"{what} (%(default)s)")
+
+
 def choose(parser: argparse.ArgumentParser, option: str, text: str, names: list[str]) -> list[str]:
     """Return the names listed in `text` (comma-separated), all if it is empty; exit with an error for unknown names."""
     wanted = [name.strip() for name in text.split(",") if name.strip()]
@@ -68,9 +83,7 @@ def options_parser(
     """Create a parser with the options of all benchmarks; `external` adds `--bootstrap-servers`."""
     what = (description or "").removeprefix("The command: ")  # the description is a module's docstring
     parser = argparse.ArgumentParser(f"python -m benchmarks {name}", description=what[:1].upper() + what[1:])
-    parser.add_argument(
-        "--rounds", type=positive_int, default=rounds, help="measurements of each (%(default)s)"
-    )
+    add_number(parser, "--rounds", rounds, "measurements of each")
     parser.add_argument("--only", default="", help="clients to measure, comma-separated")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON instead of a table")
     parser.add_argument(
@@ -79,6 +92,52 @@ def options_parser(
     if external:
         parser.add_argument("--bootstrap-servers", help="use a running Kafka instead of starting one")
     return parser
+
+
+def installed(clients: Mapping[str, str], console: Console) -> tuple[dict[str, str], list[str]]:
+    """Return the versions of the clients of some cases, and the cases whose client is installed; print the others."""
+    used = versions(clients.values())
+    if missing := sorted({client for client in clients.values() if used[client] == NOT_INSTALLED}):
+        console.print(f"left out, not installed: {', '.join(missing)}", style="yellow")
+    return used, [name for name, client in clients.items() if client not in missing]
+
+
+def run_to_end(work: Coroutine[Any, Any, T], console: Console) -> T:
+    """Return the result of a benchmark; if it fails, print the error and exit with 1, after Ctrl-C exit with 130."""
+    try:
+        return asyncio.run(work)
+    except (ClientFailed, AsyncGroupError) as error:
+        console.print(str(error), style="red", markup=False, highlight=False)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def run_with_kafka(
+    run: Callable[[str, argparse.Namespace, Progress], Coroutine[Any, Any, T]],
+    options: argparse.Namespace,
+    console: Console,
+) -> T:
+    """Run a benchmark that takes the addresses of one Kafka, with a progress bar; see `run_to_end`."""
+
+    async def work() -> T:
+        with progress_on(console) as progress:
+            async with kafka(options.bootstrap_servers, progress) as servers:
+                return await run(servers, options, progress)
+
+    return run_to_end(work(), console)
+
+
+def print_report(
+    name: str,
+    settings: Mapping[str, Any],
+    machine: Mapping[str, str],
+    versions: Mapping[str, str],
+    **figures: Any,
+) -> None:
+    """Print the figures of a benchmark as JSON."""
+    report = {"benchmark": name, "settings": settings, "machine": machine, "versions": versions, **figures}
+    print(json.dumps(report, indent=2))
 
 
 def progress_on(console: Console) -> Progress:
@@ -162,10 +221,19 @@ def wrap(text: str) -> str:
     return textwrap.fill(text, WRAP_WIDTH, break_on_hyphens=False)
 
 
-def footer(versions: Mapping[str, str], machine: Mapping[str, str]) -> str:
-    """Return the last lines of a report: versions of the software, and the machine."""
-    return (
-        ", ".join(f"{name} {number}" for name, number in versions.items())
-        + f"\n{machine['python']}, {machine['system']}, {machine['processor']}, {machine['cores']} cores, "
-        f"load at the start {machine['load']}"
-    )
+def show_footer(
+    versions: Mapping[str, str],
+    machine: Mapping[str, str],
+    *,
+    caption: str = "",
+    missing: Mapping[str, str] | None = None,
+) -> None:
+    """Print what was not measured and why, the caption of the last table, the versions of the software, the machine."""
+    lines = [f"{name}: not measured, {reason}" for name, reason in (missing or {}).items()]
+    lines += [caption] if caption else []
+    lines += [
+        ", ".join(f"{name} {number}" for name, number in versions.items()),
+        "{python}, {system}, {processor}, {cores} cores, load at the start {load}".format_map(machine),
+    ]
+    for line in lines:
+        console_for_tables().print(line, markup=False, highlight=False)

@@ -7,7 +7,6 @@ group, with automatic commits and the same fetch sizes.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -17,10 +16,18 @@ from typing import Any, Final
 from rich.console import Console
 from rich.progress import Progress
 
-from asyncgroup import AsyncGroupError, Cluster
+from asyncgroup import Cluster
 from asyncgroup.testing.apache_kafka import KAFKA_VERSION
 from benchmarks.clients import CASES, Settings
-from benchmarks.common import ClientFailed, kafka, positive_int, progress_on, run_process
+from benchmarks.common import (
+    ClientFailed,
+    add_number,
+    kafka,
+    print_report,
+    progress_on,
+    run_process,
+    run_to_end,
+)
 from benchmarks.figures import Measurement, summarize
 from benchmarks.machine import NOT_INSTALLED, machine, versions
 from benchmarks.table import show
@@ -35,19 +42,11 @@ START_LIMIT: Final = 60.0
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser("python -m benchmarks consume", description=__doc__)
-    parser.add_argument(
-        "--records", type=positive_int, default=1_000_000, help="records in the topic (%(default)s)"
-    )
-    parser.add_argument("--size", type=positive_int, default=200, help="bytes of each value (%(default)s)")
-    parser.add_argument(
-        "--partitions", type=positive_int, default=4, help="partitions of the topic (%(default)s)"
-    )
-    parser.add_argument(
-        "--rounds", type=positive_int, default=3, help="measurements of each client (%(default)s)"
-    )
-    parser.add_argument(
-        "--limit", type=float, default=15.0, help="seconds after which a slow client is stopped (%(default)s)"
-    )
+    add_number(parser, "--records", 1_000_000, "records in the topic")
+    add_number(parser, "--size", 200, "bytes of each value")
+    add_number(parser, "--partitions", 4, "partitions of the topic")
+    add_number(parser, "--rounds", 3, "measurements of each client")
+    add_number(parser, "--limit", 15.0, "seconds after which a slow client is stopped")
     parser.add_argument(
         "--only", default="", help=f"cases or clients to measure, comma-separated: {', '.join(CASES)}"
     )
@@ -79,13 +78,7 @@ def main(arguments: Sequence[str]) -> int:
         console.print(f"left out, not installed: {', '.join(missing)}", style="yellow")
         options.cases = [name for name in options.cases if name not in missing]
     used["Apache Kafka"] = "of --bootstrap-servers" if options.bootstrap_servers else KAFKA_VERSION
-    try:
-        measurements = asyncio.run(_measure_all(options, console)) if options.cases else []
-    except (ClientFailed, AsyncGroupError) as error:
-        console.print(str(error), style="red", markup=False, highlight=False)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    measurements = run_to_end(_measure_all(options, console), console) if options.cases else []
     (_print_json if options.json else _print_table)(options, measurements, used, started)
     for each in measurements:
         if each.committed < each.records:
@@ -100,15 +93,15 @@ def _print_json(
     used: Mapping[str, str],
     started: Mapping[str, str],
 ) -> None:
-    report = {
-        "benchmark": "consume",
-        "settings": {key: getattr(options, key) for key in ("records", "size", "partitions", "rounds")},
-        "machine": started,
-        "versions": used,
-        "measurements": [asdict(measurement) for measurement in measurements],
-        "summaries": [_as_dict(summary) for summary in summarize(measurements)],
-    }
-    print(json.dumps(report, indent=2))
+    settings = {key: getattr(options, key) for key in ("records", "size", "partitions", "rounds")}
+    print_report(
+        "consume",
+        settings,
+        started,
+        used,
+        measurements=[asdict(measurement) for measurement in measurements],
+        summaries=[_as_dict(summary) for summary in summarize(measurements)],
+    )
 
 
 def _print_table(

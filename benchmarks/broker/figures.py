@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from benchmarks.broker.clients import CLIENTS
 from benchmarks.broker.servers import SERVERS
-from benchmarks.common import console_for_tables, footer, show_table, wrap
+from benchmarks.common import console_for_tables, show_footer, show_table, wrap
 
 __all__ = [
     "COSTS",
@@ -165,10 +165,7 @@ def show(
     """Print the tables with captions, and the versions and the machine."""
     _show_rates(options, summarize_rates(rates))
     _show_costs(options, summarize_costs(costs))
-    print_line = console_for_tables().print
-    for name, reason in missing.items():
-        print_line(f"{name}: not measured, {reason}", highlight=False)
-    print_line(footer(used, started), highlight=False)
+    show_footer(used, started, missing=missing)
 
 
 def _show_rates(options: argparse.Namespace, summaries: Sequence[RateSummary]) -> None:

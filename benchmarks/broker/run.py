@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -14,13 +13,19 @@ from typing import Any, Final
 from rich.console import Console
 from rich.progress import Progress
 
-from asyncgroup import AsyncGroupError
 from benchmarks.broker.clients import CLIENTS, Settings
 from benchmarks.broker.costs import COST_CASES, measure_cost
 from benchmarks.broker.figures import Cost, Rate, show, summarize_costs, summarize_rates
 from benchmarks.broker.load import load
 from benchmarks.broker.servers import KFAKE, SERVERS, Server, is_compatible, started_server
-from benchmarks.common import ClientFailed, choose, options_parser, positive_int, progress_on, run_worker
+from benchmarks.common import (
+    add_number,
+    choose,
+    options_parser,
+    progress_on,
+    run_to_end,
+    run_worker,
+)
 from benchmarks.go_program import GoProgramUnavailable
 from benchmarks.machine import NOT_INSTALLED, machine, versions
 
@@ -40,34 +45,17 @@ START_LIMIT: Final = 30.0
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = options_parser("broker", __doc__, rounds=3)
-    parser.add_argument(
-        "--records",
-        type=positive_int,
-        default=600_000,
-        help="records that each client reads and writes (%(default)s)",
-    )
-    parser.add_argument("--size", type=positive_int, default=100, help="bytes of each value (%(default)s)")
-    parser.add_argument(
-        "--partitions", type=positive_int, default=20, help="partitions of each topic (%(default)s)"
-    )
-    parser.add_argument(
-        "--limit", type=float, default=20.0, help="seconds after which a reader stops (%(default)s)"
-    )
+    add_number(parser, "--records", 600_000, "records that each client reads and writes")
+    add_number(parser, "--size", 100, "bytes of each value")
+    add_number(parser, "--partitions", 20, "partitions of each topic")
+    add_number(parser, "--limit", 20.0, "seconds after which a reader stops")
     parser.add_argument("--servers", default="", help=f"brokers, comma-separated: {', '.join(SERVERS)}")
     parser.add_argument("--cases", default="", help=f"comma-separated: {', '.join(CASES)}")
-    parser.add_argument(
-        "--members", type=positive_int, default=1000, help="members of the large group (%(default)s)"
-    )
-    parser.add_argument("--groups", type=positive_int, default=100, help="idle groups (%(default)s)")
-    parser.add_argument(
-        "--group-members", type=positive_int, default=10, help="members of each idle group (%(default)s)"
-    )
-    parser.add_argument(
-        "--interval", type=float, default=3.0, help="seconds between heartbeats of idle groups (%(default)s)"
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=9.0, help="seconds for which idle groups are measured (%(default)s)"
-    )
+    add_number(parser, "--members", 1000, "members of the large group")
+    add_number(parser, "--groups", 100, "idle groups")
+    add_number(parser, "--group-members", 10, "members of each idle group")
+    add_number(parser, "--interval", 3.0, "seconds between heartbeats of idle groups")
+    add_number(parser, "--seconds", 9.0, "seconds for which idle groups are measured")
     options = parser.parse_args(arguments)
     if options.bootstrap_servers:
         parser.error("--bootstrap-servers: this benchmark starts its own brokers")
@@ -97,13 +85,7 @@ def main(arguments: Sequence[str]) -> int:
     if used.get("confluent-kafka") == NOT_INSTALLED and "librdkafka-mock" in options.servers:
         missing["librdkafka-mock"] = "confluent-kafka is not installed"
         options.servers.remove("librdkafka-mock")
-    try:
-        rates, costs = asyncio.run(_measure_all(options, console, missing))
-    except (ClientFailed, AsyncGroupError) as error:
-        console.print(str(error), style="red", markup=False, highlight=False)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    rates, costs = run_to_end(_measure_all(options, console, missing), console)
     if "kfake" in options.servers:
         used["kfake"] = KFAKE.version()
     if options.json:

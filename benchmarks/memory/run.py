@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,21 +11,20 @@ from typing import Any, Final, NamedTuple
 from rich.console import Console
 from rich.progress import Progress
 
-from asyncgroup import AsyncGroupError, Cluster, ConsumerConfig
+from asyncgroup import Cluster, ConsumerConfig
 from asyncgroup.testing.apache_kafka import KAFKA_VERSION
 from benchmarks.common import (
-    ClientFailed,
-    console_for_tables,
-    footer,
-    kafka,
+    add_number,
+    installed,
     options_parser,
-    positive_int,
-    progress_on,
+    print_report,
+    run_with_kafka,
     run_worker,
+    show_footer,
     show_table,
     wrap,
 )
-from benchmarks.machine import NOT_INSTALLED, machine, versions
+from benchmarks.machine import machine
 from benchmarks.memory.peak import Settings
 from benchmarks.topic import Topic
 
@@ -86,18 +83,10 @@ class Measurement:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = options_parser("memory", __doc__, rounds=2)
-    parser.add_argument(
-        "--backlog", type=positive_int, default=2000, help="megabytes in the topic (%(default)s)"
-    )
-    parser.add_argument(
-        "--partitions", type=positive_int, default=8, help="partitions of the topic (%(default)s)"
-    )
-    parser.add_argument(
-        "--batch-kib", type=positive_int, default=64, help="KiB of a record batch (%(default)s)"
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=10.0, help="seconds of each measurement (%(default)s)"
-    )
+    add_number(parser, "--backlog", 2000, "megabytes in the topic")
+    add_number(parser, "--partitions", 8, "partitions of the topic")
+    add_number(parser, "--batch-kib", 64, "KiB of a record batch")
+    add_number(parser, "--seconds", 10.0, "seconds of each measurement")
     options = parser.parse_args(arguments)
     if options.quick:
         options.backlog, options.seconds, options.rounds = 8, 0.5, 1
@@ -113,40 +102,16 @@ def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     console = Console(stderr=True)
     started = machine()
-    used = versions(CASES[name].client for name in options.cases)
-    missing = sorted({n for name in options.cases if used[n := CASES[name].client] == NOT_INSTALLED})
-    if missing:
-        console.print(f"left out, not installed: {', '.join(missing)}", style="yellow")
-        options.cases = [name for name in options.cases if CASES[name].client not in missing]
+    used, options.cases = installed({name: CASES[name].client for name in options.cases}, console)
     used["Apache Kafka"] = "of --bootstrap-servers" if options.bootstrap_servers else KAFKA_VERSION
-    try:
-        measurements = asyncio.run(_measure_all(options, console))
-    except (ClientFailed, AsyncGroupError) as error:
-        console.print(str(error), style="red", markup=False, highlight=False)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    measurements = run_with_kafka(run, options, console)
     if options.json:
-        report = {
-            "benchmark": "memory",
-            "settings": {
-                key: getattr(options, key)
-                for key in ("backlog", "partitions", "batch_kib", "seconds", "rounds")
-            },
-            "machine": started,
-            "versions": used,
-            "measurements": [asdict(each) for each in measurements],
-        }
-        print(json.dumps(report, indent=2))
+        keys = ("backlog", "partitions", "batch_kib", "seconds", "rounds")
+        settings = {key: getattr(options, key) for key in keys}
+        print_report("memory", settings, started, used, measurements=[asdict(each) for each in measurements])
     else:
         _show(options, measurements, used, started)
     return 0 if measurements else 1
-
-
-async def _measure_all(options: argparse.Namespace, console: Console) -> list[Measurement]:
-    with progress_on(console) as progress:
-        async with kafka(options.bootstrap_servers, progress) as servers:
-            return await run(servers, options, progress)
 
 
 async def run(servers: str, options: argparse.Namespace, progress: Progress) -> list[Measurement]:
@@ -211,7 +176,6 @@ def _show(
         )
     columns = ("client", "peak MiB", "worst", "over idle", "allowed", "holds MiB", "read MB")
     show_table(f"A handler stuck under {options.backlog:,} MB", columns, list(groups.values()))
-    line = console_for_tables().print
     budget = ConsumerConfig().buffer_bytes // MIB
     text = wrap(
         f"{options.partitions} partitions, values of {SMALLEST:,} to {LARGEST:,} bytes in batches of {options.batch_kib} KiB, "
@@ -220,8 +184,7 @@ def _show(
         f"the partitions is read at full speed. Allowed: asyncgroup's buffer_bytes ({budget} MiB) and "
         f"{ALLOWED_OVERHEAD // MIB} MiB over the idle member. Holds: bytes in asyncgroup's buffers at the end."
     )
-    line(text, highlight=False)
-    line(footer(used, started), highlight=False)
+    show_footer(used, started, caption=text)
 
 
 def _cells(own: Sequence[Measurement], medians: Mapping[str, Any], case: Case) -> list[str]:

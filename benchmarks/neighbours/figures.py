@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from benchmarks.common import console_for_tables, footer, show_table, wrap
+from benchmarks.common import show_footer, show_table, wrap
 from benchmarks.neighbours.cases import CASES, CLIENTS
 
 __all__ = ["Measurement", "Summary", "show", "summarize"]
@@ -101,11 +101,7 @@ def show(
             groups.append([[f"{case.title}", "", "", "", "", "", ""], *rows])
     columns = ("client", "records/s", "ratio", "lowest", "longest gap", "worst", "slow one/s")
     show_table("Two partitions on one broker", columns, groups)
-    print_line = console_for_tables().print
-    for client, reason in missing.items():
-        print_line(f"{client}: not measured, {reason}", highlight=False)
-    print_line(_caption(options), highlight=False)
-    print_line(footer(used, started), highlight=False)
+    show_footer(used, started, caption=_caption(options), missing=missing)
 
 
 def _row(summary: Summary) -> list[str]:

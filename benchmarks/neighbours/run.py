@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -14,16 +13,18 @@ from typing import Final
 from rich.console import Console
 from rich.progress import Progress
 
-from asyncgroup import AsyncGroupError, Cluster
+from asyncgroup import Cluster
 from asyncgroup.testing.apache_kafka import KAFKA_VERSION
 from benchmarks.common import (
-    ClientFailed,
+    add_number,
     choose,
     kafka,
     options_parser,
     positive_int,
+    print_report,
     progress_on,
     run_process,
+    run_to_end,
     run_worker,
 )
 from benchmarks.machine import NOT_INSTALLED, machine, versions
@@ -44,16 +45,10 @@ IDLE_PARTITIONS: Final = 8
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = options_parser("neighbours", __doc__, rounds=2)
-    parser.add_argument(
-        "--records", type=positive_int, default=800_000, help="records of each partition (%(default)s)"
-    )
-    parser.add_argument("--size", type=positive_int, default=200, help="bytes of each value (%(default)s)")
-    parser.add_argument(
-        "--batch", type=positive_int, default=50, help="records of a record batch (%(default)s)"
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=6.0, help="seconds of each measurement (%(default)s)"
-    )
+    add_number(parser, "--records", 800_000, "records of each partition")
+    add_number(parser, "--size", 200, "bytes of each value")
+    add_number(parser, "--batch", 50, "records of a record batch")
+    add_number(parser, "--seconds", 6.0, "seconds of each measurement")
     parser.add_argument("--cases", default="", help=f"comma-separated: {', '.join(CASES)}")
     parser.add_argument(
         "--fetch-bytes", type=positive_int, help="fetch limit per partition; by default the size of one batch"
@@ -83,28 +78,21 @@ def main(arguments: Sequence[str]) -> int:
         n: NOT_INSTALLED for n in options.clients if used.get(CLIENTS[n].distribution or "") == NOT_INSTALLED
     }
     options.clients = [name for name in options.clients if name not in missing]
-    try:
-        measurements = asyncio.run(_measure_all(options, console, missing))
-    except (ClientFailed, AsyncGroupError) as error:
-        console.print(str(error), style="red", markup=False, highlight=False)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    measurements = run_to_end(_measure_all(options, console, missing), console)
     if options.json:
         settings = {
             key: getattr(options, key)
             for key in ("records", "size", "batch", "fetch_bytes", "seconds", "rounds")
         }
-        report = {
-            "benchmark": "neighbours",
-            "settings": settings,
-            "machine": started,
-            "versions": used,
-            "missing": missing,
-            "measurements": [asdict(each) for each in measurements],
-            "summaries": [summary._asdict() for summary in summarize(measurements)],
-        }
-        print(json.dumps(report, indent=2))
+        print_report(
+            "neighbours",
+            settings,
+            started,
+            used,
+            missing=missing,
+            measurements=[asdict(each) for each in measurements],
+            summaries=[summary._asdict() for summary in summarize(measurements)],
+        )
     else:
         show(options, measurements, missing, used, started)
     return 0 if measurements else 1

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Final
@@ -12,19 +10,18 @@ from typing import Final
 from rich.console import Console
 from rich.progress import Progress
 
-from asyncgroup import AsyncGroupError, Cluster
+from asyncgroup import Cluster
 from asyncgroup.testing.apache_kafka import KAFKA_VERSION
 from benchmarks.common import (
-    ClientFailed,
-    console_for_tables,
-    footer,
-    kafka,
+    add_number,
+    installed,
     options_parser,
-    positive_int,
-    progress_on,
+    print_report,
+    run_with_kafka,
+    show_footer,
     show_table,
 )
-from benchmarks.machine import NOT_INSTALLED, machine, versions
+from benchmarks.machine import machine
 from benchmarks.member import Settings
 from benchmarks.rebalance.figures import CASES, MODES, Measurement, caption, rows, summarize
 from benchmarks.rebalance.scenario import Scenario, ScenarioPlan
@@ -48,11 +45,9 @@ COLUMNS: Final = (
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = options_parser("rebalance", __doc__, rounds=3)
-    parser.add_argument("--rate", type=positive_int, default=800, help="records a second (%(default)s)")
-    parser.add_argument(
-        "--partitions", type=positive_int, default=16, help="partitions of the topic (%(default)s)"
-    )
-    parser.add_argument("--heartbeat", type=float, default=1.0, help="seconds between two (%(default)s)")
+    add_number(parser, "--rate", 800, "records a second")
+    add_number(parser, "--partitions", 16, "partitions of the topic")
+    add_number(parser, "--heartbeat", 1.0, "seconds between two")
     parser.add_argument("--modes", default="", help=f"comma-separated: {', '.join(MODES)}")
     options = parser.parse_args(arguments)
     options.settle = SETTLE
@@ -75,47 +70,28 @@ def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     console = Console(stderr=True)
     started = machine()
-    used = versions(CASES[name].client for name in options.cases)
-    missing = sorted({n for name in options.cases if used[n := CASES[name].client] == NOT_INSTALLED})
-    if missing:
-        console.print(f"left out, not installed: {', '.join(missing)}", style="yellow")
-        options.cases = [name for name in options.cases if CASES[name].client not in missing]
+    used, options.cases = installed({name: CASES[name].client for name in options.cases}, console)
     used["Apache Kafka"] = "of --bootstrap-servers" if options.bootstrap_servers else KAFKA_VERSION
-    try:
-        measurements = asyncio.run(_measure_all(options, console))
-    except (ClientFailed, AsyncGroupError) as error:
-        console.print(str(error), style="red", markup=False, highlight=False)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    measurements = run_with_kafka(run, options, console)
     summaries = summarize(measurements)
     settings = {key: getattr(options, key) for key in ("rate", "partitions", "heartbeat", "rounds")}
     if options.json:
-        report = {
-            "benchmark": "rebalance",
-            "settings": settings,
-            "machine": started,
-            "versions": used,
-            "measurements": [asdict(each) for each in measurements],
-            "summaries": [summary._asdict() for summary in summaries],
-        }
-        print(json.dumps(report, indent=2))
+        print_report(
+            "rebalance",
+            settings,
+            started,
+            used,
+            measurements=[asdict(each) for each in measurements],
+            summaries=[summary._asdict() for summary in summaries],
+        )
     else:
         groups = [
             [[f"heartbeats {mode}", *[""] * (len(COLUMNS) - 1)], *rows(summaries, mode)]
             for mode in options.modes
         ]
         show_table("One member joins, one leaves", COLUMNS, groups)
-        line = console_for_tables().print
-        line(caption(settings), highlight=False)
-        line(footer(used, started), highlight=False)
+        show_footer(used, started, caption=caption(settings))
     return 0 if measurements else 1
-
-
-async def _measure_all(options: argparse.Namespace, console: Console) -> list[Measurement]:
-    with progress_on(console) as progress:
-        async with kafka(options.bootstrap_servers, progress) as servers:
-            return await run(servers, options, progress)
 
 
 async def run(servers: str, options: argparse.Namespace, progress: Progress) -> list[Measurement]:

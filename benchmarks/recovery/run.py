@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
@@ -12,16 +10,16 @@ from typing import Final
 from rich.console import Console
 from rich.progress import Progress
 
-from asyncgroup import AsyncGroupError, ClientConfig, Cluster
+from asyncgroup import ClientConfig, Cluster
 from asyncgroup.testing.apache_kafka import KAFKA_VERSION, ApacheKafka
 from benchmarks.common import (
-    ClientFailed,
+    add_number,
     choose,
-    console_for_tables,
-    footer,
     options_parser,
-    positive_int,
+    print_report,
     progress_on,
+    run_to_end,
+    show_footer,
     show_table,
 )
 from benchmarks.machine import NOT_INSTALLED, machine, versions
@@ -40,12 +38,10 @@ PROPERTIES: Final = {"min.insync.replicas": 2}
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = options_parser("recovery", __doc__, rounds=3, external=False)
-    parser.add_argument("--rate", type=positive_int, default=600, help="records a second (%(default)s)")
-    parser.add_argument(
-        "--partitions", type=positive_int, default=8, help="partitions of the topic (%(default)s)"
-    )
-    parser.add_argument("--heartbeat", type=float, default=1.0, help="seconds between two (%(default)s)")
-    parser.add_argument("--session-timeout", type=float, default=10.0, help="seconds (%(default)s)")
+    add_number(parser, "--rate", 600, "records a second")
+    add_number(parser, "--partitions", 8, "partitions of the topic")
+    add_number(parser, "--heartbeat", 1.0, "seconds between two")
+    add_number(parser, "--session-timeout", 10.0, "seconds")
     parser.add_argument("--faults", default="", help=f"comma-separated: {', '.join(FAULTS)}")
     options = parser.parse_args(arguments)
     options.settle = SETTLE
@@ -70,30 +66,21 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     options.clients = [client for client in options.clients if used[client] != NOT_INSTALLED]
     used["Apache Kafka"] = KAFKA_VERSION
-    try:
-        measurements = asyncio.run(_measure_all(options, console))
-    except (ClientFailed, AsyncGroupError) as error:
-        console.print(str(error), style="red", markup=False, highlight=False)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    measurements = run_to_end(_measure_all(options, console), console)
     summaries = summarize(measurements)
     settings = {key: getattr(options, key) for key in SETTINGS}
     if options.json:
-        report = {
-            "benchmark": "recovery",
-            "settings": settings,
-            "machine": started,
-            "versions": used,
-            "measurements": [asdict(each) for each in measurements],
-            "summaries": [asdict(each) for each in summaries],
-        }
-        print(json.dumps(report, indent=2))
+        print_report(
+            "recovery",
+            settings,
+            started,
+            used,
+            measurements=[asdict(each) for each in measurements],
+            summaries=[asdict(each) for each in summaries],
+        )
     else:
         show_table("Recovery after a fault", COLUMNS, [rows(summaries, fault) for fault in options.faults])
-        line = console_for_tables().print
-        line(caption(settings), highlight=False)
-        line(footer(used, started), highlight=False)
+        show_footer(used, started, caption=caption(settings))
     return 0 if measurements else 1
 
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from benchmarks.common import console_for_tables, footer, show_table, wrap
+from benchmarks.common import console_for_tables, show_footer, show_table, wrap
 from benchmarks.spark.cases import BRIDGES, IDLE, LATENCY, SINKS, STREAMS
 from benchmarks.spark.figures import BASELINES, Measurement, Spread, Summary, summarize
 
@@ -39,10 +39,7 @@ def show(
     _show_sinks(options, [each for each in summaries if each.case in SINKS])
     _show_latency(options, [each for each in summaries if each.case == LATENCY])
     _show_idle(options, [each for each in summaries if each.case == IDLE])
-    print_line = console_for_tables().print
-    for name, reason in missing.items():
-        print_line(f"{name}: not measured, {reason}", markup=False, highlight=False)
-    print_line(footer(used, started), markup=False, highlight=False)
+    show_footer(used, started, missing=missing)
 
 
 def _caption(text: str) -> None:

@@ -17,10 +17,9 @@ from typing import Any, Final
 from rich.console import Console
 from rich.progress import Progress
 
-from asyncgroup import AsyncGroupError
 from asyncgroup.testing.apache_kafka import KAFKA_VERSION, ApacheKafka
 from asyncgroup.testing.apache_kafka.jars import SPARK_KAFKA_VERSION, KafkaJarsUnavailable, spark_kafka_jars
-from benchmarks.common import ClientFailed, choose, options_parser, positive_int, progress_on
+from benchmarks.common import add_number, choose, options_parser, positive_int, progress_on, run_to_end
 from benchmarks.machine import machine, versions
 from benchmarks.spark.cases import CASES, CLIENTS
 from benchmarks.spark.figures import Measurement, summarize
@@ -50,18 +49,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--rows", type=positive_int, help="rows of each topic (default: 800,000 of 1 KiB, 2,000,000 of 200 B)"
     )
-    parser.add_argument(
-        "--times", type=positive_int, default=60, help="small batches that are timed (%(default)s)"
-    )
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=15.0,
-        help="seconds for which an idle query is measured (%(default)s)",
-    )
-    parser.add_argument(
-        "--limit", type=float, default=180.0, help="seconds that one measurement may take (%(default)s)"
-    )
+    add_number(parser, "--times", 60, "small batches that are timed")
+    add_number(parser, "--seconds", 15.0, "seconds for which an idle query is measured")
+    add_number(parser, "--limit", 180.0, "seconds that one measurement may take")
     options = parser.parse_args(arguments)
     options.warm_ups, options.warm_up, options.latency_rows, options.settle = 2, 20, 100, 4.0
     if options.quick:
@@ -80,13 +70,7 @@ def main(arguments: Sequence[str]) -> int:
     used = versions(["asyncgroup", "aiokafka", "pyspark", "pyarrow"])
     used["Apache Kafka"] = "of --bootstrap-servers" if options.bootstrap_servers else KAFKA_VERSION
     missing: dict[str, str] = {}
-    try:
-        measurements = asyncio.run(_measure(options, console, missing))
-    except (ClientFailed, AsyncGroupError) as error:
-        console.print(str(error), style="red", markup=False, highlight=False)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    measurements = run_to_end(_measure(options, console, missing), console)
     if any(name.startswith("kafka") for name in options.clients):
         used["spark-sql-kafka"] = SPARK_KAFKA_VERSION
     if options.json:
