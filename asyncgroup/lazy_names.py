@@ -10,12 +10,14 @@ __all__ = ["lazy_names"]
 
 
 def lazy_names(
-    package: str, homes: Mapping[str, str], modules: Collection[str] = ()
-) -> Callable[[str], object]:
-    """Return a `__getattr__` for `package`; `homes` maps each name to the submodule that defines it.
+    package: str, names: Mapping[str, Collection[str]], modules: Collection[str] = ()
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """Return a `__getattr__` and a `__dir__` for `package`; `names` are those of each submodule.
 
     `modules` are submodules that are attributes of the package without a separate import.
     """
+    module = sys.modules[package]
+    homes = {name: home for home, its_names in names.items() for name in its_names}
 
     def module_getattr(name: str) -> object:
         value: object
@@ -25,7 +27,10 @@ def lazy_names(
             value = importlib.import_module(f"{package}.{name}")
         else:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        setattr(sys.modules[package], name, value)
+        setattr(module, name, value)
         return value
 
-    return module_getattr
+    def module_dir() -> list[str]:
+        return sorted({*vars(module), *module.__all__, *modules})
+
+    return module_getattr, module_dir

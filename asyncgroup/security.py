@@ -45,6 +45,14 @@ def _hide(settings: object, key: str) -> None:
     object.__setattr__(settings, key, _hidden(getattr(settings, key)))
 
 
+def _check_credentials(settings: Plain | Scram) -> None:
+    """Raise ConfigError for texts that cannot be sent, and hide the password."""
+    _check_text("username", settings.username)
+    _check_text("password", reveal(settings.password), secret=True)
+    _check_text("authzid", settings.authzid, empty=True)
+    _hide(settings, "password")
+
+
 @dataclass(frozen=True)
 class Plain:
     """SASL/PLAIN (RFC 4616): the password itself is sent to the broker, so use it together with TLS.
@@ -57,10 +65,7 @@ class Plain:
     authzid: str = ""
 
     def __post_init__(self) -> None:
-        _check_text("username", self.username)
-        _check_text("password", reveal(self.password), secret=True)
-        _check_text("authzid", self.authzid, empty=True)
-        _hide(self, "password")
+        _check_credentials(self)
 
     @property
     def mechanism(self) -> str:
@@ -81,10 +86,7 @@ class Scram:
     authzid: str = ""
 
     def __post_init__(self) -> None:
-        _check_text("username", self.username)
-        _check_text("password", reveal(self.password), secret=True)
-        _check_text("authzid", self.authzid, empty=True)
-        _hide(self, "password")
+        _check_credentials(self)
         if self.mechanism not in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
             raise ConfigError("mechanism", self.mechanism, "SCRAM-SHA-256 or SCRAM-SHA-512")
 

@@ -232,7 +232,7 @@ def test_names_are_imported_when_they_are_first_used() -> None:
     "room", ["", ".cluster", ".consumer", ".group", ".offsets", ".producer", ".spark", ".testing"]
 )
 def test_type_checkers_see_the_same_names_at_the_same_places(room: str) -> None:
-    """The imports for type checkers, `_HOMES` and `__all__` have the same names."""
+    """The imports for type checkers, `_NAMES` and `__all__` have the same names."""
     package = f"asyncgroup{room}"
     module = importlib.import_module(package)
     seen = {}
@@ -243,9 +243,9 @@ def test_type_checkers_see_the_same_names_at_the_same_places(room: str) -> None:
     )
     for node in block.body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{package}."):
-            seen |= {alias.name: (node.module or "").removeprefix(f"{package}.") for alias in node.names}
-    assert seen == module._HOMES
-    assert sorted(seen) == sorted(module.__all__)
+            seen[(node.module or "").removeprefix(f"{package}.")] = {alias.name for alias in node.names}
+    assert seen == {home: set(names) for home, names in module._NAMES.items()}
+    assert sorted(name for names in module._NAMES.values() for name in names) == sorted(module.__all__)
 
 
 def test_importing_the_package_gives_no_warnings() -> None:

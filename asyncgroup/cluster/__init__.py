@@ -34,21 +34,15 @@ from asyncgroup.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from asyncgroup.cluster.client import ClusterClient
-    from asyncgroup.cluster.cluster import Cluster, as_cluster, client_of
+    from asyncgroup.cluster.cluster import Cluster, as_cluster, client_of, start_tasks
 
-__all__ = ["Cluster", "ClusterClient", "as_cluster", "client_of"]
+__all__ = ["Cluster", "ClusterClient", "as_cluster", "client_of", "start_tasks"]
 
-_HOMES = {
-    "Cluster": "cluster",
-    "ClusterClient": "client",
-    "as_cluster": "cluster",
-    "client_of": "cluster",
+_NAMES = {
+    "client": ["ClusterClient"],
+    "cluster": ["Cluster", "as_cluster", "client_of", "start_tasks"],
 }
-"""The module of each public name."""
+"""The public names of each module."""
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
-    __getattr__ = lazy_names(__name__, _HOMES)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = lazy_names(__name__, _NAMES)

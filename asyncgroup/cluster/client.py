@@ -10,7 +10,6 @@ import logging
 import random
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from types import TracebackType
 from typing import Final, Self
 
 from asyncgroup.checks import check_topic
@@ -111,9 +110,7 @@ class ClusterClient:
         self.network.spawn(self._maintain)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Self, TypeVar
 
 from asyncgroup.cluster.client import ClusterClient
@@ -18,10 +17,11 @@ from asyncgroup.cluster.network_client import RequestBuilder
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import ConfigError
 from asyncgroup.hooks import Hooks
+from asyncgroup.lifecycle import BackgroundTasks
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.message import Message, Request
 
-__all__ = ["Cluster", "as_cluster", "client_of"]
+__all__ = ["Cluster", "as_cluster", "client_of", "start_tasks"]
 
 R = TypeVar("R", bound=Message)
 
@@ -57,9 +57,7 @@ class Cluster:
         await self._client.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self._client.aclose()
 
     async def aclose(self) -> None:
@@ -200,3 +198,15 @@ def as_cluster(
             "hooks", hooks, "no hooks with an existing Cluster: pass them to the Cluster instead"
         )
     return bootstrap_servers, False
+
+
+async def start_tasks(tasks: BackgroundTasks, own_cluster: Cluster | None) -> None:
+    """Open the Cluster that a client owns, if it does, and start the client's tasks; if they cannot start, close it."""
+    if own_cluster is not None:
+        await own_cluster.__aenter__()
+    try:
+        await tasks.start()
+    except BaseException:
+        if own_cluster is not None:
+            await own_cluster.aclose()
+        raise

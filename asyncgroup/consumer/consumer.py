@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from asyncgroup.checks import check_group_id, check_topic
-from asyncgroup.cluster import Cluster, as_cluster, client_of
+from asyncgroup.cluster import Cluster, as_cluster, client_of, start_tasks
 from asyncgroup.cluster.connection_pool import CONTROL
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetcher import Fetcher
@@ -97,20 +96,11 @@ class Consumer:
         )
 
     async def __aenter__(self) -> Self:
-        if self._owns_cluster:
-            await self.cluster.__aenter__()
-        try:
-            await self._tasks.start()
-        except BaseException:
-            if self._owns_cluster:
-                await self.cluster.aclose()
-            raise
+        await start_tasks(self._tasks, self.cluster if self._owns_cluster else None)
         self._fetcher.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:

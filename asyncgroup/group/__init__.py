@@ -60,30 +60,25 @@ __all__ = [
     "run",
 ]
 
-_HOMES = {
-    "Assignment": "assignors",
-    "Assignor": "assignors",
-    "Claim": "claim",
-    "ClaimHealth": "health",
-    "ConsumerGroup": "consumer_group",
-    "ErrorSeen": "health",
-    "Handler": "handler",
-    "Health": "health",
-    "MemberSubscription": "assignors",
-    "RangeAssignor": "assignors",
-    "Records": "records",
-    "RoundRobinAssignor": "assignors",
-    "Session": "session",
-    "StickyAssignor": "assignors",
-    "ThreadClaim": "threads",
-    "in_thread": "threads",
-    "run": "program",
+_NAMES = {
+    "assignors": [
+        "Assignment",
+        "Assignor",
+        "MemberSubscription",
+        "RangeAssignor",
+        "RoundRobinAssignor",
+        "StickyAssignor",
+    ],
+    "claim": ["Claim"],
+    "consumer_group": ["ConsumerGroup"],
+    "handler": ["Handler"],
+    "health": ["ClaimHealth", "ErrorSeen", "Health"],
+    "program": ["run"],
+    "records": ["Records"],
+    "session": ["Session"],
+    "threads": ["ThreadClaim", "in_thread"],
 }
-"""The module of each public name."""
+"""The public names of each module."""
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
-    __getattr__ = lazy_names(__name__, _HOMES)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = lazy_names(__name__, _NAMES)

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Self
 from asyncgroup.checks import check_group_id, parse_servers
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from asyncgroup.cluster import Cluster
     from asyncgroup.config import ConsumerConfig
     from asyncgroup.consumer.error_stream import ErrorReader
@@ -109,9 +107,7 @@ class ConsumerGroup:
         await self._engine.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self._engine.aclose()
 
     async def aclose(self, *, leave: bool | None = None, at_heartbeat: bool = False) -> None:

@@ -30,20 +30,12 @@ __all__ = [
     "PartitionOffsets",
 ]
 
-_HOMES = {
-    "GROUP_LANE": "committer",
-    "CommittedOffset": "partition_offsets",
-    "Committer": "committer",
-    "MemberIdentity": "partition_offsets",
-    "OffsetManager": "manager",
-    "PartitionMarks": "partition_offsets",
-    "PartitionOffsets": "manager",
+_NAMES = {
+    "committer": ["GROUP_LANE", "Committer"],
+    "manager": ["OffsetManager", "PartitionOffsets"],
+    "partition_offsets": ["CommittedOffset", "MemberIdentity", "PartitionMarks"],
 }
-"""The module of each public name."""
+"""The public names of each module."""
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
-    __getattr__ = lazy_names(__name__, _HOMES)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = lazy_names(__name__, _NAMES)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import Self
 
 from asyncgroup.checks import check_group_id, check_topic
-from asyncgroup.cluster import Cluster, as_cluster, client_of
+from asyncgroup.cluster import Cluster, as_cluster, client_of, start_tasks
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import BrokerError, ClosedError, CommitFailedError, ConfigError, ErrorCode
 from asyncgroup.lifecycle import BackgroundTasks, wait_shielded
@@ -71,21 +70,12 @@ class OffsetManager:
     # --- life ---------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        if self._owns_cluster:
-            await self.cluster.__aenter__()
-        try:
-            await self._tasks.start()
-        except BaseException:
-            if self._owns_cluster:
-                await self.cluster.aclose()
-            raise
+        await start_tasks(self._tasks, self.cluster if self._owns_cluster else None)
         if self.config.auto_commit:
             self._tasks.spawn(self._auto_commit)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:

@@ -17,14 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Producer"]
 
-_HOMES = {
-    "Producer": "producer",
+_NAMES = {
+    "producer": ["Producer"],
 }
-"""The module of each public name."""
+"""The public names of each module."""
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
-    __getattr__ = lazy_names(__name__, _HOMES)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = lazy_names(__name__, _NAMES)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
-from asyncgroup.cluster import Cluster, client_of
+from asyncgroup.cluster import Cluster, client_of, start_tasks
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import ClosedError, DeliveryFailedError, QueueFull
 from asyncgroup.hooks import Hooks
@@ -99,14 +99,7 @@ class Producer:
     # --- life ---------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        if self._owns_cluster:
-            await self.cluster.__aenter__()
-        try:
-            await self._tasks.start()
-        except BaseException:
-            if self._owns_cluster:
-                await self.cluster.aclose()
-            raise
+        await start_tasks(self._tasks, self.cluster if self._owns_cluster else None)
         self._sender.start()
         self._tasks.spawn(self._router.forget_idle, name="forget idle topics")
         self._open = True

@@ -77,33 +77,25 @@ __all__ = [
     "require_spark",
 ]
 
-_HOMES = {
-    "BatchId": "ranges",
-    "BatchInterrupted": "bridge.batches",
-    "BridgeStatistics": "bridge.statistics",
-    "DbApiMerge": "sink",
-    "Dialect": "sink",
-    "ForeachBatch": "bridge.foreach_batch",
-    "OffsetGapError": "sink",
-    "OffsetRange": "ranges",
-    "OffsetsInSink": "sink",
-    "OffsetsMovedError": "sink",
-    "ParquetByRange": "sink",
-    "Retry": "bridge.batches",
-    "SparkUnavailable": "requirements",
-    "StorageError": "sink",
-    "Upsert": "sink",
-    "check_session": "requirements",
-    "configure": "session",
-    "local_session": "session",
-    "register": "session",
-    "require_spark": "requirements",
+_NAMES = {
+    "bridge.batches": ["BatchInterrupted", "Retry"],
+    "bridge.foreach_batch": ["ForeachBatch"],
+    "bridge.statistics": ["BridgeStatistics"],
+    "ranges": ["BatchId", "OffsetRange"],
+    "requirements": ["SparkUnavailable", "check_session", "require_spark"],
+    "session": ["configure", "local_session", "register"],
+    "sink": [
+        "DbApiMerge",
+        "Dialect",
+        "OffsetGapError",
+        "OffsetsInSink",
+        "OffsetsMovedError",
+        "ParquetByRange",
+        "StorageError",
+        "Upsert",
+    ],
 }
-"""The module of each public name."""
+"""The public names of each module."""
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
-    __getattr__ = lazy_names(__name__, _HOMES)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = lazy_names(__name__, _NAMES)

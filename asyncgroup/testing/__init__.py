@@ -61,27 +61,18 @@ __all__ = [
     "run_virtual",
 ]
 
-_HOMES = {
-    "KafkaServer": "kafka_server",
-    "Link": "virtual.connection",
-    "Network": "virtual.network",
-    "VirtualDeadlock": "virtual.errors",
-    "VirtualKafka": "kit.clusters",
-    "VirtualLivelock": "virtual.errors",
-    "VirtualServer": "virtual.server",
-    "VirtualTimeError": "virtual.errors",
-    "VirtualTimeLimit": "virtual.errors",
-    "VirtualTimeLoop": "virtual.loop",
-    "VirtualTransport": "virtual.transport",
-    "current_network": "virtual.loop",
-    "run_virtual": "virtual.loop",
+_NAMES = {
+    "kafka_server": ["KafkaServer"],
+    "kit.clusters": ["VirtualKafka"],
+    "virtual.connection": ["Link"],
+    "virtual.errors": ["VirtualDeadlock", "VirtualLivelock", "VirtualTimeError", "VirtualTimeLimit"],
+    "virtual.loop": ["VirtualTimeLoop", "current_network", "run_virtual"],
+    "virtual.network": ["Network"],
+    "virtual.server": ["VirtualServer"],
+    "virtual.transport": ["VirtualTransport"],
 }
-"""The module that defines each public name."""
+"""The public names of each module."""
 
 
 if not TYPE_CHECKING:  # type checkers would take any name for an existing one if they saw __getattr__
-    __getattr__ = lazy_names(__name__, _HOMES)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = lazy_names(__name__, _NAMES)

@@ -208,16 +208,7 @@ def parse_table(name: str, text: str) -> MessageSpec:
         stack[depth].fields.append(spec)
         if spec.element[0].isupper():
             stack.append(structs.setdefault(spec.element, StructSpec(spec.element)))
-    return MessageSpec(
-        name=name,
-        kind=head.kind,
-        api_key=head.api_key,
-        versions=head.versions,
-        flexible=head.flexible,
-        latest_unstable=head.latest_unstable,
-        top=top,
-        structs=structs,
-    )
+    return MessageSpec(name, *head, top, structs)
 
 
 @cache

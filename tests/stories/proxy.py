@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from types import TracebackType
 from typing import Self
 
 __all__ = ["TcpProxy"]
@@ -31,9 +30,7 @@ class TcpProxy:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         for listener in self._listeners.values():
             listener.close()
         for task in self._tasks:

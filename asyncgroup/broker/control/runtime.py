@@ -28,7 +28,7 @@ from asyncgroup.broker.node import ClusterState, Node
 from asyncgroup.broker.storage.data_directory import DataDirectory
 from asyncgroup.broker.storage.log_cleaner import LogCleaner
 from asyncgroup.broker.storage.restore import restore_controller, restored_transactions
-from asyncgroup.broker.storage.retention import Retention
+from asyncgroup.broker.storage.retention import ClusterLogs, Retention
 from asyncgroup.broker.transactions.completion import MarkerWriter, TransactionMarker
 from asyncgroup.broker.transactions.coordinator import TransactionCoordinator
 from asyncgroup.errors import UsageError
@@ -142,25 +142,21 @@ class ClusterRuntime:
         return TransactionCoordinator(controller, self._timers, markers)
 
     def _new_retention(self) -> Retention:
-        controller, clock = self.state.controller, self.state.clock
-        on_disk = self._data_dir is not None
-        retention = Retention(
-            controller,
+        logs = ClusterLogs(
+            self.state.controller,
             self._timers,
-            clock,
+            self.state.clock,
             self.complete_delayed_operations,
-            interval=self.options.retention_check_interval,
-            all_topics=on_disk,
+            all_topics=self._data_dir is not None,
         )
-        cleaner = LogCleaner(
-            controller, self._timers, clock, self.complete_delayed_operations, all_topics=on_disk
-        )
+        retention = Retention(logs, self.options.retention_check_interval)
+        cleaner = LogCleaner(logs)
 
         def configs_changed(topic: Topic) -> None:
             retention.configs_changed(topic)
             cleaner.configs_changed(topic)
 
-        controller.configs_changed = configs_changed
+        logs.controller.configs_changed = configs_changed
         return retention
 
     async def stop(self) -> None:

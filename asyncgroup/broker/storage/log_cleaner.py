@@ -12,15 +12,12 @@ A cluster in memory does not clean internal topics.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
-from asyncgroup.broker.clock import Timers, WallClock
 from asyncgroup.broker.errors import KafkaStorageError
 from asyncgroup.broker.log.segment_cleaner import LogToClean
-from asyncgroup.broker.metadata.controller import Controller
 from asyncgroup.broker.metadata.topics import Partition, Topic
-from asyncgroup.broker.storage.retention import delete_old_segments
+from asyncgroup.broker.storage.retention import ClusterLogs
 from asyncgroup.escaping import escaping_logger
 
 __all__ = ["BACKOFF", "LogCleaner"]
@@ -35,31 +32,15 @@ _TIMER: Final = ("log cleaner",)
 
 
 class LogCleaner:
-    """Cleans the compacted logs of a cluster. `all_topics`: also those of internal topics.
+    """Cleans the compacted logs of a cluster."""
 
-    `changed` is called with each partition whose log was shortened or rewritten, so that parked fetches are checked
-    again.
-    """
-
-    def __init__(
-        self,
-        controller: Controller,
-        timers: Timers,
-        clock: WallClock,
-        changed: Callable[[Partition], None],
-        *,
-        all_topics: bool = False,
-    ) -> None:
-        self._controller = controller
-        self._timers = timers
-        self._clock = clock
-        self._changed = changed
-        self._all_topics = all_topics
+    def __init__(self, logs: ClusterLogs) -> None:
+        self._logs = logs
         self._backoff: float | None = None
         """Seconds between two rounds, as the timer was set; None before the first log to clean exists."""
         self._uncleanable: set[Partition] = set()
         self._failed: set[Partition] = set()  # partitions with a disk error in this round
-        if all_topics:
+        if logs.all_topics:
             self._run_later()
 
     def __repr__(self) -> str:
@@ -75,34 +56,35 @@ class LogCleaner:
             self._run_later()
 
     def _may_clean(self, topic: Topic) -> bool:
-        own = self._all_topics or not topic.is_internal
+        own = self._logs.all_topics or not topic.is_internal
         return own and any(partition.config.compact for partition in topic.partitions)
 
     def _given_backoff(self) -> float:
-        given = self._controller.configs.cluster.get(_BACKOFF_KEY)
+        given = self._logs.controller.configs.cluster.get(_BACKOFF_KEY)
         # Kafka allows 0; here the timer must not keep the loop busy.
         return BACKOFF if given is None else max(int(given) / 1000, 0.001)
 
     def _run_later(self) -> None:
         self._backoff = self._given_backoff()
-        self._timers.schedule(_TIMER, self._backoff, self._run)
+        self._logs.timers.schedule(_TIMER, self._backoff, self._run)
 
     def _run(self) -> None:
         """Clean the filthiest log, then schedule the next: at once, or after the backoff if no log is dirty enough."""
         self._run_later()  # first, so that an exception below does not end the cleaning
         filthiest = self._filthiest()
         if filthiest is None:
-            self._delete_old_segments()
+            for partition in self._partitions():
+                self._logs.delete_old_segments(partition)
             self._failed.clear()
             return
         self._clean(*filthiest)
-        self._timers.schedule(_TIMER, 0.0, self._run)
+        self._logs.timers.schedule(_TIMER, 0.0, self._run)
 
     def _partitions(self) -> list[Partition]:
         self._uncleanable = {one for one in self._uncleanable if not one.deleted}
         return [
             partition
-            for topic in self._controller.topics.values()
+            for topic in self._logs.controller.topics.values()
             if self._may_clean(topic)
             for partition in topic.partitions
             if partition.config.compact and partition not in self._uncleanable
@@ -110,7 +92,7 @@ class LogCleaner:
 
     def _filthiest(self) -> tuple[Partition, LogToClean] | None:
         """Return the log with the largest dirty ratio among those dirty enough (`grabFilthiestCompactedLog`)."""
-        now_ms = self._clock()
+        now_ms = self._logs.clock()
         best: tuple[Partition, LogToClean] | None = None
         for partition in self._partitions():
             if partition in self._failed:
@@ -127,7 +109,7 @@ class LogCleaner:
     def _clean(self, partition: Partition, found: LogToClean) -> None:
         place, config, size = f"{partition.topic}-{partition.index}", partition.config, partition.log.size
         try:
-            partition.log.clean(self._clock(), found.end_offset, config.delete_retention_ms)
+            partition.log.clean(self._logs.clock(), found.end_offset, config.delete_retention_ms)
         except KafkaStorageError as error:
             log.error("cleaning %s failed and will be retried: %s", place, error)
             self._failed.add(partition)
@@ -142,8 +124,4 @@ class LogCleaner:
                 partition.log.size,
                 size,
             )
-        self._changed(partition)
-
-    def _delete_old_segments(self) -> None:
-        for partition in self._partitions():
-            delete_old_segments(partition, self._clock(), self._changed)
+        self._logs.changed(partition)

@@ -206,9 +206,7 @@ class ApacheKafka:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await asyncio.to_thread(self.stop)
 
     def _start(self, abandoned: threading.Event) -> None:
