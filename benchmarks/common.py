@@ -19,7 +19,7 @@ from rich.table import Table
 
 from asyncgroup import AsyncGroupError
 from asyncgroup.testing.apache_kafka import ApacheKafka
-from benchmarks.machine import NOT_INSTALLED, versions
+from benchmarks.machine import NOT_INSTALLED, Conditions, versions
 
 __all__ = [
     "ClientFailed",
@@ -128,16 +128,10 @@ def run_with_kafka(
     return run_to_end(work(), console)
 
 
-def print_report(
-    name: str,
-    settings: Mapping[str, Any],
-    machine: Mapping[str, str],
-    versions: Mapping[str, str],
-    **figures: Any,
-) -> None:
+def print_report(name: str, settings: Mapping[str, Any], conditions: Conditions, **figures: Any) -> None:
     """Print the figures of a benchmark as JSON."""
-    report = {"benchmark": name, "settings": settings, "machine": machine, "versions": versions, **figures}
-    print(json.dumps(report, indent=2))
+    about = {"settings": settings, "machine": conditions.machine, "versions": conditions.versions}
+    print(json.dumps({"benchmark": name, **about, **figures}, indent=2))
 
 
 def progress_on(console: Console) -> Progress:
@@ -221,19 +215,14 @@ def wrap(text: str) -> str:
     return textwrap.fill(text, WRAP_WIDTH, break_on_hyphens=False)
 
 
-def show_footer(
-    versions: Mapping[str, str],
-    machine: Mapping[str, str],
-    *,
-    caption: str = "",
-    missing: Mapping[str, str] | None = None,
-) -> None:
+def show_footer(conditions: Conditions, caption: str = "") -> None:
     """Print what was not measured and why, the caption of the last table, the versions of the software, the machine."""
-    lines = [f"{name}: not measured, {reason}" for name, reason in (missing or {}).items()]
+    machine = "{python}, {system}, {processor}, {cores} cores, load at the start {load}"
+    lines = [f"{name}: not measured, {reason}" for name, reason in conditions.missing.items()]
     lines += [caption] if caption else []
     lines += [
-        ", ".join(f"{name} {number}" for name, number in versions.items()),
-        "{python}, {system}, {processor}, {cores} cores, load at the start {load}".format_map(machine),
+        ", ".join(f"{name} {number}" for name, number in conditions.versions.items()),
+        machine.format_map(conditions.machine),
     ]
     for line in lines:
         console_for_tables().print(line, markup=False, highlight=False)

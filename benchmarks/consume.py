@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ from benchmarks.common import (
     run_to_end,
 )
 from benchmarks.figures import Measurement, summarize
-from benchmarks.machine import NOT_INSTALLED, machine, versions
+from benchmarks.machine import NOT_INSTALLED, Conditions, machine, versions
 from benchmarks.table import show
 from benchmarks.topic import Topic
 
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str]) -> int:
         options.cases = [name for name in options.cases if name not in missing]
     used["Apache Kafka"] = "of --bootstrap-servers" if options.bootstrap_servers else KAFKA_VERSION
     measurements = run_to_end(_measure_all(options, console), console) if options.cases else []
-    (_print_json if options.json else _print_table)(options, measurements, used, started)
+    (_print_json if options.json else _print_table)(options, measurements, Conditions(started, used))
     for each in measurements:
         if each.committed < each.records:
             text = f"{each.case}, round {each.round}: {each.committed:,} of {each.records:,} committed"
@@ -88,30 +88,23 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _print_json(
-    options: argparse.Namespace,
-    measurements: Sequence[Measurement],
-    used: Mapping[str, str],
-    started: Mapping[str, str],
+    options: argparse.Namespace, measurements: Sequence[Measurement], conditions: Conditions
 ) -> None:
     settings = {key: getattr(options, key) for key in ("records", "size", "partitions", "rounds")}
     print_report(
         "consume",
         settings,
-        started,
-        used,
+        conditions,
         measurements=[asdict(measurement) for measurement in measurements],
         summaries=[_as_dict(summary) for summary in summarize(measurements)],
     )
 
 
 def _print_table(
-    options: argparse.Namespace,
-    measurements: Sequence[Measurement],
-    used: Mapping[str, str],
-    started: Mapping[str, str],
+    options: argparse.Namespace, measurements: Sequence[Measurement], conditions: Conditions
 ) -> None:
     what = f"{options.records:,} records of {options.size} bytes in {options.partitions} partitions"
-    show(f"{what}, {options.rounds} rounds", summarize(measurements), used, started)
+    show(f"{what}, {options.rounds} rounds", summarize(measurements), conditions)
 
 
 def _as_dict(value: Any) -> Any:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-__all__ = ["NOT_INSTALLED", "machine", "versions"]
+__all__ = ["NOT_INSTALLED", "Conditions", "machine", "versions"]
 
 NOT_INSTALLED: Final = "not installed"
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What a report says about all its figures: the machine, the versions of the software, what is missing and why."""
+
+    machine: Mapping[str, str]
+    versions: Mapping[str, str]
+    missing: Mapping[str, str] = field(default_factory=dict)
 
 
 def machine() -> dict[str, str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from benchmarks.clients import CASES
 from benchmarks.common import show_footer, show_table
 from benchmarks.figures import Spread, Summary
+from benchmarks.machine import Conditions
 
 __all__ = ["show"]
 
@@ -18,16 +19,14 @@ within each round. The clock starts at the first delivery; start: seconds from c
 seconds of the client's process, all threads, per million records."""
 
 
-def show(
-    title: str, summaries: Sequence[Summary], versions: Mapping[str, str], machine: Mapping[str, str]
-) -> None:
+def show(title: str, summaries: Sequence[Summary], conditions: Conditions) -> None:
     """Print the batch cases, the record cases, and the machine."""
     groups: dict[str, list[list[str]]] = {}
     for summary in summaries:
         case = CASES[summary.case]
         groups.setdefault(case.kind, []).append([f"{case.distribution} {case.call}", *_cells(summary)])
     show_table(title, ("client", *COLUMNS), list(groups.values()))
-    show_footer(versions, machine, caption=LEGEND)
+    show_footer(conditions, LEGEND)
 
 
 def _cells(summary: Summary) -> list[str]:

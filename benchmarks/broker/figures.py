@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from benchmarks.broker.clients import CLIENTS
 from benchmarks.broker.servers import SERVERS
 from benchmarks.common import console_for_tables, show_footer, show_table, wrap
+from benchmarks.machine import Conditions
 
 __all__ = [
     "COSTS",
@@ -155,17 +156,12 @@ def summarize_costs(costs: Sequence[Cost]) -> list[CostSummary]:
 
 
 def show(
-    options: argparse.Namespace,
-    rates: Sequence[Rate],
-    costs: Sequence[Cost],
-    missing: Mapping[str, str],
-    used: Mapping[str, str],
-    started: Mapping[str, str],
+    options: argparse.Namespace, rates: Sequence[Rate], costs: Sequence[Cost], conditions: Conditions
 ) -> None:
     """Print the tables with captions, and the versions and the machine."""
     _show_rates(options, summarize_rates(rates))
     _show_costs(options, summarize_costs(costs))
-    show_footer(used, started, missing=missing)
+    show_footer(conditions)
 
 
 def _show_rates(options: argparse.Namespace, summaries: Sequence[RateSummary]) -> None:

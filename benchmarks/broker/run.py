@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -27,7 +27,7 @@ from benchmarks.common import (
     run_worker,
 )
 from benchmarks.go_program import GoProgramUnavailable
-from benchmarks.machine import NOT_INSTALLED, machine, versions
+from benchmarks.machine import NOT_INSTALLED, Conditions, machine, versions
 
 __all__ = ["main", "parse", "run"]
 
@@ -89,19 +89,14 @@ def main(arguments: Sequence[str]) -> int:
     if "kfake" in options.servers:
         used["kfake"] = KFAKE.version()
     if options.json:
-        print(json.dumps(_report(options, rates, costs, missing, used, started), indent=2))
+        print(json.dumps(_report(options, rates, costs, Conditions(started, used, missing)), indent=2))
     else:
-        show(options, rates, costs, missing, used, started)
+        show(options, rates, costs, Conditions(started, used, missing))
     return 0 if rates or costs else 1
 
 
 def _report(
-    options: argparse.Namespace,
-    rates: Sequence[Rate],
-    costs: Sequence[Cost],
-    missing: Mapping[str, str],
-    used: Mapping[str, str],
-    started: Mapping[str, str],
+    options: argparse.Namespace, rates: Sequence[Rate], costs: Sequence[Cost], conditions: Conditions
 ) -> dict[str, Any]:
     keys = (
         "records",
@@ -117,9 +112,9 @@ def _report(
     return {
         "benchmark": "broker",
         "settings": {key: getattr(options, key) for key in keys},
-        "machine": started,
-        "versions": used,
-        "missing": missing,
+        "machine": conditions.machine,
+        "versions": conditions.versions,
+        "missing": conditions.missing,
         "rates": [asdict(each) for each in rates],
         "costs": [asdict(each) for each in costs],
         "rate_summaries": [each._asdict() for each in summarize_rates(rates)],

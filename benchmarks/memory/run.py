@@ -24,7 +24,7 @@ from benchmarks.common import (
     show_table,
     wrap,
 )
-from benchmarks.machine import machine
+from benchmarks.machine import Conditions, machine
 from benchmarks.memory.peak import Settings
 from benchmarks.topic import Topic
 
@@ -108,9 +108,14 @@ def main(arguments: Sequence[str]) -> int:
     if options.json:
         keys = ("backlog", "partitions", "batch_kib", "seconds", "rounds")
         settings = {key: getattr(options, key) for key in keys}
-        print_report("memory", settings, started, used, measurements=[asdict(each) for each in measurements])
+        print_report(
+            "memory",
+            settings,
+            Conditions(started, used),
+            measurements=[asdict(each) for each in measurements],
+        )
     else:
-        _show(options, measurements, used, started)
+        _show(options, measurements, Conditions(started, used))
     return 0 if measurements else 1
 
 
@@ -157,12 +162,7 @@ async def run(servers: str, options: argparse.Namespace, progress: Progress) -> 
     return found
 
 
-def _show(
-    options: argparse.Namespace,
-    measurements: Sequence[Measurement],
-    used: Mapping[str, str],
-    started: Mapping[str, str],
-) -> None:
+def _show(options: argparse.Namespace, measurements: Sequence[Measurement], conditions: Conditions) -> None:
     medians = {
         name: statistics.median(each.peak for each in measurements if each.case == name)
         for name in options.cases
@@ -184,7 +184,7 @@ def _show(
         f"the partitions is read at full speed. Allowed: asyncgroup's buffer_bytes ({budget} MiB) and "
         f"{ALLOWED_OVERHEAD // MIB} MiB over the idle member. Holds: bytes in asyncgroup's buffers at the end."
     )
-    show_footer(used, started, caption=text)
+    show_footer(conditions, text)
 
 
 def _cells(own: Sequence[Measurement], medians: Mapping[str, Any], case: Case) -> list[str]:

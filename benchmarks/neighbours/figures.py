@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from benchmarks.common import show_footer, show_table, wrap
+from benchmarks.machine import Conditions
 from benchmarks.neighbours.cases import CASES, CLIENTS
 
 __all__ = ["Measurement", "Summary", "show", "summarize"]
@@ -85,13 +86,7 @@ def _summary(own: Sequence[Measurement], found: Mapping[tuple[str, str, int], Me
     )
 
 
-def show(
-    options: argparse.Namespace,
-    measurements: Sequence[Measurement],
-    missing: Mapping[str, str],
-    used: Mapping[str, str],
-    started: Mapping[str, str],
-) -> None:
+def show(options: argparse.Namespace, measurements: Sequence[Measurement], conditions: Conditions) -> None:
     """Print the table with its caption, and the versions and the machine."""
     summaries = summarize(measurements)
     groups = []
@@ -101,7 +96,7 @@ def show(
             groups.append([[f"{case.title}", "", "", "", "", "", ""], *rows])
     columns = ("client", "records/s", "ratio", "lowest", "longest gap", "worst", "slow one/s")
     show_table("Two partitions on one broker", columns, groups)
-    show_footer(used, started, caption=_caption(options), missing=missing)
+    show_footer(conditions, _caption(options))
 
 
 def _row(summary: Summary) -> list[str]:

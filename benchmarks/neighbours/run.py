@@ -27,7 +27,7 @@ from benchmarks.common import (
     run_to_end,
     run_worker,
 )
-from benchmarks.machine import NOT_INSTALLED, machine, versions
+from benchmarks.machine import NOT_INSTALLED, Conditions, machine, versions
 from benchmarks.neighbours import sarama
 from benchmarks.neighbours.cases import CASES, CLIENTS, Case
 from benchmarks.neighbours.figures import Measurement, show, summarize
@@ -87,14 +87,13 @@ def main(arguments: Sequence[str]) -> int:
         print_report(
             "neighbours",
             settings,
-            started,
-            used,
+            Conditions(started, used),
             missing=missing,
             measurements=[asdict(each) for each in measurements],
             summaries=[summary._asdict() for summary in summarize(measurements)],
         )
     else:
-        show(options, measurements, missing, used, started)
+        show(options, measurements, Conditions(started, used, missing))
     return 0 if measurements else 1
 
 

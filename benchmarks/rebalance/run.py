@@ -21,7 +21,7 @@ from benchmarks.common import (
     show_footer,
     show_table,
 )
-from benchmarks.machine import machine
+from benchmarks.machine import Conditions, machine
 from benchmarks.member import Settings
 from benchmarks.rebalance.figures import CASES, MODES, Measurement, caption, rows, summarize
 from benchmarks.rebalance.scenario import Scenario, ScenarioPlan
@@ -79,8 +79,7 @@ def main(arguments: Sequence[str]) -> int:
         print_report(
             "rebalance",
             settings,
-            started,
-            used,
+            Conditions(started, used),
             measurements=[asdict(each) for each in measurements],
             summaries=[summary._asdict() for summary in summaries],
         )
@@ -90,7 +89,7 @@ def main(arguments: Sequence[str]) -> int:
             for mode in options.modes
         ]
         show_table("One member joins, one leaves", COLUMNS, groups)
-        show_footer(used, started, caption=caption(settings))
+        show_footer(Conditions(started, used), caption(settings))
     return 0 if measurements else 1
 
 

@@ -22,7 +22,7 @@ from benchmarks.common import (
     show_footer,
     show_table,
 )
-from benchmarks.machine import NOT_INSTALLED, machine, versions
+from benchmarks.machine import NOT_INSTALLED, Conditions, machine, versions
 from benchmarks.recovery.faults import FAULTS
 from benchmarks.recovery.figures import CLIENTS, COLUMNS, Measurement, caption, rows, summarize
 from benchmarks.recovery.scenario import Load, Scenario
@@ -73,14 +73,13 @@ def main(arguments: Sequence[str]) -> int:
         print_report(
             "recovery",
             settings,
-            started,
-            used,
+            Conditions(started, used),
             measurements=[asdict(each) for each in measurements],
             summaries=[asdict(each) for each in summaries],
         )
     else:
         show_table("Recovery after a fault", COLUMNS, [rows(summaries, fault) for fault in options.faults])
-        show_footer(used, started, caption=caption(settings))
+        show_footer(Conditions(started, used), caption(settings))
     return 0 if measurements else 1
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from benchmarks.common import console_for_tables, show_footer, show_table, wrap
+from benchmarks.machine import Conditions
 from benchmarks.spark.cases import BRIDGES, IDLE, LATENCY, SINKS, STREAMS
 from benchmarks.spark.figures import BASELINES, Measurement, Spread, Summary, summarize
 
@@ -25,13 +26,7 @@ GOALS: Final[Mapping[str, tuple[str, str]]] = {
 NO_VALUE: Final = "-"
 
 
-def show(
-    options: argparse.Namespace,
-    measurements: Sequence[Measurement],
-    missing: Mapping[str, str],
-    used: Mapping[str, str],
-    started: Mapping[str, str],
-) -> None:
+def show(options: argparse.Namespace, measurements: Sequence[Measurement], conditions: Conditions) -> None:
     """Print the tables, the reasons for missing clients, and the versions and machine."""
     summaries = summarize(measurements)
     _show_streams(options, [each for each in summaries if each.case in STREAMS])
@@ -39,7 +34,7 @@ def show(
     _show_sinks(options, [each for each in summaries if each.case in SINKS])
     _show_latency(options, [each for each in summaries if each.case == LATENCY])
     _show_idle(options, [each for each in summaries if each.case == IDLE])
-    show_footer(used, started, missing=missing)
+    show_footer(conditions)
 
 
 def _caption(text: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Any, Final
@@ -20,7 +20,7 @@ from rich.progress import Progress
 from asyncgroup.testing.apache_kafka import KAFKA_VERSION, ApacheKafka
 from asyncgroup.testing.apache_kafka.jars import SPARK_KAFKA_VERSION, KafkaJarsUnavailable, spark_kafka_jars
 from benchmarks.common import add_number, choose, options_parser, positive_int, progress_on, run_to_end
-from benchmarks.machine import machine, versions
+from benchmarks.machine import Conditions, machine, versions
 from benchmarks.spark.cases import CASES, CLIENTS
 from benchmarks.spark.figures import Measurement, summarize
 from benchmarks.spark.measured_spark import measured_spark
@@ -74,25 +74,21 @@ def main(arguments: Sequence[str]) -> int:
     if any(name.startswith("kafka") for name in options.clients):
         used["spark-sql-kafka"] = SPARK_KAFKA_VERSION
     if options.json:
-        print(json.dumps(_report(options, measurements, missing, used, started), indent=2))
+        print(json.dumps(_report(options, measurements, Conditions(started, used, missing)), indent=2))
     else:
-        show(options, measurements, missing, used, started)
+        show(options, measurements, Conditions(started, used, missing))
     return 0 if measurements else 1
 
 
 def _report(
-    options: argparse.Namespace,
-    measurements: Sequence[Measurement],
-    missing: Mapping[str, str],
-    used: Mapping[str, str],
-    started: Mapping[str, str],
+    options: argparse.Namespace, measurements: Sequence[Measurement], conditions: Conditions
 ) -> dict[str, Any]:
     return {
         "benchmark": "spark",
         "settings": {key: getattr(options, key) for key in ("rows", "times", "seconds", "rounds")},
-        "machine": started,
-        "versions": used,
-        "missing": missing,
+        "machine": conditions.machine,
+        "versions": conditions.versions,
+        "missing": conditions.missing,
         "measurements": [asdict(each) for each in measurements],
         "summaries": [
             {

@@ -22,6 +22,7 @@ from rich.progress import Progress
 from asyncgroup import Cluster
 from asyncgroup.broker import EmbeddedCluster
 from benchmarks.common import ClientFailed
+from benchmarks.machine import Conditions
 from benchmarks.spark import main, run as spark_run
 from benchmarks.spark.batch_meter import BatchMeter
 from benchmarks.spark.cases import BRIDGES, CASES, CLIENTS, STREAMS
@@ -100,7 +101,7 @@ async def test_sources_and_bridges(
         for client, share in (("no query", 0.01), ("kafka", 0.25))
     ]
     about = dict.fromkeys(("python", "system", "processor", "cores", "load"), "x")
-    show(options, [*found, *idle], {"kafka": "no such jar"}, {"asyncgroup": "0"}, about)
+    show(options, [*found, *idle], Conditions(about, {"asyncgroup": "0"}, {"kafka": "no such jar"}))
     printed = capsys.readouterr().out
     assert all(client in printed for client in options.clients)
     assert "25.0" in printed
@@ -137,7 +138,7 @@ async def test_sinks(spark_with_kafka: SparkSession, capsys: pytest.CaptureFixtu
     assert [each.figures["rows"] for each in found] == [400, 400]
     assert min(each.figures["rate"] or 0 for each in found) > 0
     about = dict.fromkeys(("python", "system", "processor", "cores", "load"), "x")
-    show(options, found, {}, {"asyncgroup": "0"}, about)
+    show(options, found, Conditions(about, {"asyncgroup": "0"}))
     assert "200 B, 400 rows" in capsys.readouterr().out
 
 
