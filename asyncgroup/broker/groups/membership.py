@@ -20,8 +20,8 @@ __all__ = ["GroupMembership"]
 log = escaping_logger(__name__)
 
 _MAX_PREFIX = 1000
-"""Characters of the client id that a member id starts with. With a client id of maximum length the member id would be too
-long for a response.
+"""Characters of the client id or the instance id that a member id starts with. With an id of maximum length the member id
+would be too long for a response.
 """
 
 
@@ -68,8 +68,8 @@ class GroupMembership:
 
     def _join_new(self, group: ClassicGroup, request: JoinRequest, reply: JoinReply) -> None:
         instance_id = request.group_instance_id
-        prefix = request.client_id[:_MAX_PREFIX] if instance_id is None else instance_id
-        member_id = f"{prefix}-{uuid.UUID(int=self._rng.getrandbits(128), version=4)}"
+        prefix = request.client_id if instance_id is None else instance_id
+        member_id = f"{prefix[:_MAX_PREFIX]}-{uuid.UUID(int=self._rng.getrandbits(128), version=4)}"
         if instance_id is not None and instance_id in group.static_members:
             self._replace_static(group, request, member_id, reply)
         elif instance_id is None and request.require_known_member_id:

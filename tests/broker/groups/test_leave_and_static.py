@@ -122,6 +122,13 @@ def test_a_static_member_joins_without_an_id_of_its_own():
     assert join[0].members[0].group_instance_id == "i1"
 
 
+def test_a_member_id_fits_into_a_response_even_if_the_instance_id_has_the_maximum_length():
+    harness = Harness()
+    (member_id,) = static(harness, "x" * 32_767)
+    assert member_id.startswith("xxx")
+    assert len(member_id) < 32_767
+
+
 def test_a_returning_static_follower_does_not_start_a_rebalance():
     harness = Harness()
     one, two = static(harness, "i1", "i2")
