@@ -69,6 +69,13 @@ def test_log_append_time_is_taken_from_the_wrapper():
     assert [(r.timestamp, r.timestamp_type) for r in records_of(wrapper)] == [(TIME + 77, 1)] * 2
 
 
+def test_the_timestamp_type_of_a_compressed_message_is_that_of_its_wrapper():
+    """As in Kafka's `LegacyRecord.timestampType`: the inner attributes count only without a wrapper."""
+    wrapper = message(1, gzip_encode(message(0, attributes=8) + message(1)), attributes=1)
+    assert [(r.timestamp, r.timestamp_type) for r in records_of(wrapper)] == [(TIME, 0)] * 2
+    assert [(r.timestamp, r.timestamp_type) for r in records_of(message(0, attributes=8))] == [(TIME, 1)]
+
+
 def test_a_wrapper_without_messages():
     assert records_of(message(5, gzip_encode(b""), attributes=1)) == []
 
