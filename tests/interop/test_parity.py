@@ -55,7 +55,7 @@ async def _compare(story: Story, pick: Pick, kafka: Mapping[int, Address], **opt
     """Run a story on both brokers and compare the responses; `kafka` are the nodes of the real cluster."""
     suffix = f"-{uuid.uuid4().hex[:8]}"
     racks = [f"rack-{node_id}" for node_id in kafka]
-    # The same options as those of the real cluster, see `testing/kafka_properties.py`.
+    # The same options as those of the real cluster, see `testing/apache_kafka/properties.py`.
     async with EmbeddedCluster(
         len(kafka), racks=racks, group_min_session_timeout=0.1, default_partitions=4, **options
     ) as cluster:
