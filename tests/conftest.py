@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Generator
 from pathlib import Path
@@ -124,6 +125,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.when == "call":
         item.stash[_passed] = report.passed
+    let_pyspark_propagate()  # before pytest adds its handlers for the next phase
     return report
 
 
@@ -152,6 +154,20 @@ def _fail_on_open_network(network: Network) -> None:
     left = [*map(repr, network.connections()), *(f"listener {ip}:{port}" for ip, port in network.listeners())]
     if left:
         pytest.fail("the test left open in the network:\n  - " + "\n  - ".join(left), pytrace=False)
+
+
+# -- logs of PySpark ----------------------------------------------------------------------------------------------------
+
+
+def let_pyspark_propagate() -> None:
+    """Let PySpark's loggers propagate: pytest adds its own handlers to those that do not.
+
+    `PySparkLogger.addHandler` gives each handler a JSON formatter, which would then format the logs of all later tests,
+    and raises for an exception that has no text.
+    """
+    for logger in list(logging.root.manager.loggerDict.values()):
+        if type(logger).__name__ == "PySparkLogger":
+            logger.propagate = True  # type: ignore[union-attr]
 
 
 # -- selection of tests -------------------------------------------------------------------------------------------------

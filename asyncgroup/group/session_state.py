@@ -175,8 +175,6 @@ class SessionState:
             self.failure, self.failed_by_handler = error, by_handler
         else:
             add_note(self.failure, f"at the same time: {text}")
-        if by_handler or not is_first:
-            _log.error("group %s: %s", self.group_id, text, exc_info=error)
         if by_handler:
             self._member_health.count_error(error, text)
             if is_first:
@@ -185,6 +183,10 @@ class SessionState:
             self._member_health.count_error(error)
         kind = HandlerFailed if by_handler else SessionFailed
         self._end_because_of(error, kind(text))
+        if (
+            by_handler or not is_first
+        ):  # after the end: a program's log filter that raises must not keep the session alive
+            _log.error("group %s: %s", self.group_id, text, exc_info=error)
 
     def _end_because_of(self, error: BaseException | None, cause: SessionEnd) -> None:
         cause.__cause__ = error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass
 
 import pytest
@@ -151,6 +152,36 @@ async def test_raises_unusual_exceptions(env: VirtualEnvironment, error: Excepti
         assert task.exception() is error
         assert str(group.health())
         assert handler.calls[-1] == "cleanup"
+
+
+@pytest.mark.parametrize("method", ["consume_claim", "cleanup"])
+async def test_ends_although_a_log_filter_raises(env: VirtualEnvironment, method: str):
+    """Regression test: the claim had ended, and its session continued as if nothing had happened."""
+    refused: list[str] = []
+
+    def refuse(record: logging.LogRecord) -> bool:
+        if handler.errors[method] is (record.exc_info or [None])[1]:
+            refused.append(record.getMessage())
+            raise OSError("the disk of the log is full")
+        return True
+
+    handler = FailsIn(env, method)
+    await env.produce(5, [0])
+    log = logging.getLogger("asyncgroup.group")
+    log.addFilter(refuse)
+    try:
+        async with member(env) as group:
+            task = asyncio.create_task(group.run("orders", handler))
+            if method == "cleanup":
+                await handler.until("done 0@4")
+                env.cluster.create_partitions("orders", 5)
+            await asyncio.wait([task], timeout=60.0)
+            assert task.done()
+            assert isinstance(task.exception(), (Boom, OSError))
+            assert refused
+            assert handler.calls[-1] == "cleanup"
+    finally:
+        log.removeFilter(refuse)
 
 
 async def test_two_methods_raise(env: VirtualEnvironment):
