@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Generator
@@ -82,6 +83,13 @@ def pytest_configure(config: pytest.Config) -> None:
     choose_profile("full" if is_full else current_profile())
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_runtestloop() -> None:
+    """Let Python's garbage collector leave out the collected tests: it took an eighth of the CPU time of the tests."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 # -- event loops --------------------------------------------------------------------------------------------------------

@@ -96,8 +96,12 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     # soak tests start processes of their own, and some measure times
     if only_files or is_watched or config.getoption("soak"):
         return 0
-    count = min(os.cpu_count() or 1, WORKERS)
-    return count if count > 1 else 0
+    cpus = os.cpu_count() or 1
+    if cpus == 1:
+        return 0
+    # a worker that waits for a JVM leaves its processor to the others
+    waits = config.getoption("markexpr") != "not java"
+    return min(cpus + waits, WORKERS)
 
 
 # The nodes of a run agree on the groups by a file: xdist itself would append them to the names of tests, which pytest 9.2

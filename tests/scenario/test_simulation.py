@@ -28,7 +28,7 @@ from tests.simulate.run import Outcome, run_plan, run_seed
 from tests.simulate.shrink import shrink
 
 ROOT = Path(__file__).parents[2]
-CHUNK = 25
+CHUNK = 25 if current_profile() == "full" else 10
 SOAK_CHUNK = 1000
 
 FOUND_BUGS = {
@@ -57,7 +57,7 @@ def check(seeds: Sequence[int], jobs: int = 1) -> Summary:
     return summary
 
 
-@pytest.mark.parametrize("first", thinned(range(0, 200, CHUNK), every=8))
+@pytest.mark.parametrize("first", thinned(range(0, 200, CHUNK), every=200 // CHUNK))
 def test_seeds(first: int):
     check(range(first, first + CHUNK), jobs=free_processors())
 
@@ -139,7 +139,7 @@ its cancellation while its partition belongs to another member.
 """
 
 
-@pytest.mark.parametrize("mutation", thinned(QUICKLY_FOUND))
+@pytest.mark.parametrize("mutation", thinned(QUICKLY_FOUND, every=6))
 def test_mutations_are_detected(mutation: str):
     assert find_mutation(mutation, range(40)) is not None
 
