@@ -67,8 +67,20 @@ class Hooks:
         for listener in self._listeners[event]:
             try:
                 listener(*values)
-            except Exception:  # noqa: BLE001  an error in a hook must not disturb the client
+            except BaseException as error:
+                if not (isinstance(error, Exception) or _is_cancellation(error)):
+                    raise
                 _log.exception("hook %s raised", event)
+
+
+def _is_cancellation(error: BaseException) -> bool:
+    """Return whether a hook raised CancelledError, as of the result of a cancelled future.
+
+    It would end the task that emits the event, such as the heartbeats, without a trace.
+    """
+    from asyncio import CancelledError
+
+    return isinstance(error, CancelledError)
 
 
 def _implements(hook: object, event: str) -> bool:

@@ -53,6 +53,19 @@ def test_an_exception_in_a_hook_is_logged_and_not_raised(caplog: pytest.LogCaptu
     assert "a hook's bug" in caplog.text
 
 
+def test_a_cancellation_raised_by_a_hook_is_logged_and_not_raised(caplog: pytest.LogCaptureFixture) -> None:
+    """Regression test: it ended the heartbeats or the fetches of a broker without any sign."""
+
+    class ReadsResult(Listener):
+        def on_commit(self, *values: object) -> None:
+            raise asyncio.CancelledError("the result of a cancelled future")
+
+    listener = Listener()
+    Hooks([ReadsResult(), listener]).emit("on_commit", 1)
+    assert listener.events == [(1,)]
+    assert "the result of a cancelled future" in caplog.text
+
+
 def test_a_coroutine_method_is_refused() -> None:
     class Waits:
         async def on_heartbeat(self, group_id: str, seconds: float) -> None: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable
 from typing import Protocol
@@ -49,7 +50,8 @@ class Interceptors:
         for number, interceptor in enumerate(self._chain):
             try:
                 returned = interceptor(record)
-            except Exception as error:  # noqa: BLE001  one interceptor must not stop the chain
+            # also CancelledError, as of the result of a cancelled future: it would look like the reader's cancellation
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  one interceptor must not stop the chain
                 self._log_once(number, type(error), "raised", record, error)
                 continue
             if returned is None or returned is record:
@@ -62,7 +64,7 @@ class Interceptors:
         return record
 
     def _log_once(
-        self, number: int, kind: object, what: str, record: Record, error: Exception | None = None
+        self, number: int, kind: object, what: str, record: Record, error: BaseException | None = None
     ) -> None:
         if (number, kind) not in self._logged:
             self._logged.add((number, kind))

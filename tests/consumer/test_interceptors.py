@@ -61,6 +61,17 @@ def test_an_exception_is_logged_once_for_each_interceptor_and_type(caplog: pytes
     assert all(entry.exc_info for entry in caplog.records)
 
 
+def test_a_cancellation_is_logged_as_an_exception(caplog: pytest.LogCaptureFixture) -> None:
+    """Regression test: the reader was cancelled, and the record was lost, as it had left the buffer."""
+
+    def broken(taken: Record) -> Record:
+        raise asyncio.CancelledError("the result of a cancelled future")
+
+    chain = Interceptors([broken, lambda r: record(r.offset, b"next")])
+    assert [chain(record(offset)).value for offset in range(3)] == [b"next"] * 3
+    assert len(caplog.records) == 1
+
+
 # -- exactly once ------------------------------------------------------------------------------------------------------
 
 STEPS = st.lists(
