@@ -73,7 +73,7 @@ class Member:
                 join = await run_until(
                     self.closing.wait(), self._join(subscription), f"{self._group_id}: join"
                 )
-                if join.cancelled():
+                if join.cancelled() and self.closing.is_set():  # else an assignor raised it
                     return None
                 return await self._run_joined(*join.result(), subscription, handler)
             except asyncio.CancelledError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -206,5 +207,22 @@ class WrongAssignor(RangeAssignor):
 async def test_an_invalid_assignment(env: VirtualEnvironment, given: tuple[str, int], named: str) -> None:
     async with member(env, assignors=(WrongAssignor(("orders", 0), given),)) as group:
         with pytest.raises(AssignmentError, match=f"assignor 'wrong' made an invalid assignment: {named}"):
+            await group.run("orders", WorkHandler(env))
+    assert env.cluster.group("g").members == {}
+
+
+class CancellingAssignor(WrongAssignor):
+    """Raises what the result of a cancelled future raises."""
+
+    def assign(
+        self, members: Sequence[MemberSubscription], counts: Mapping[str, int]
+    ) -> dict[str, list[TopicPartition]]:
+        raise asyncio.CancelledError("the result of a cancelled future")
+
+
+async def test_an_assignor_raises_a_cancellation(env: VirtualEnvironment) -> None:
+    """Regression test: `run` returned without an error, as if the group had been closed."""
+    async with member(env, assignors=(CancellingAssignor(),)) as group:
+        with pytest.raises(asyncio.CancelledError):
             await group.run("orders", WorkHandler(env))
     assert env.cluster.group("g").members == {}
