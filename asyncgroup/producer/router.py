@@ -11,7 +11,7 @@ from asyncgroup.checks import check_topic
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import AsyncGroupError, RequestTimedOut, TransportError
-from asyncgroup.lifecycle import copy_error
+from asyncgroup.lifecycle import copy_error, describe_error
 from asyncgroup.model import Header, TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.route import PendingRecord, RecordFuture, Route
@@ -155,6 +155,11 @@ class Router:
             record = route.backlog.popleft()
             try:
                 route.put(*record[:-1])
+            except (StopIteration, asyncio.CancelledError) as error:
+                # a future does not accept the first one, and the second would end this task
+                failure = RuntimeError(f"the partitioner raised {describe_error(error)}")
+                failure.__cause__ = error
+                self._fail_record(route, record, failure)
             except Exception as error:  # noqa: BLE001  a partitioner is user code: only its own record fails
                 self._fail_record(route, record, error)
         self._on_batch_ready()

@@ -153,3 +153,26 @@ async def test_a_partitioner_that_raises_fails_only_its_record() -> None:
         with pytest.raises(KeyError):
             await producer.send(TOPIC, b"x", key=b"bad")
         assert stored(cluster, 1) == [b"good", b"good"]
+
+
+@pytest.mark.parametrize(
+    "error", [StopIteration("no partition left"), asyncio.CancelledError("a lookup")], ids=repr
+)
+async def test_a_partitioner_that_raises_what_ends_tasks(error: BaseException) -> None:
+    """Regression test: while the topic was looked up, the producer failed as a whole, or its records waited forever."""
+
+    def picky(key: bytes | None, partitions: int) -> int:
+        if key == b"bad":
+            raise error
+        return 1
+
+    async with writing(partitioner=picky) as (cluster, producer):
+        async with asyncio.timeout(60):
+            ends = await asyncio.gather(
+                *(producer.send(TOPIC, key, key=key) for key in (b"good", b"bad", b"good")),
+                return_exceptions=True,
+            )
+        assert [type(end) for end in ends] == [RecordMetadata, RuntimeError, RecordMetadata]
+        assert isinstance(ends[1], RuntimeError)
+        assert type(error).__name__ in str(ends[1])
+        assert stored(cluster, 1) == [b"good", b"good"]
