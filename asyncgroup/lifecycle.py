@@ -113,9 +113,10 @@ class BackgroundTasks:
         try:
             await function(*args)
         except Exception as error:
-            _log.exception("%s failed", task.get_name())
+            # first: a program's log filter that raises must not keep the object waiting for its tasks
             if self._on_failure is not None:
                 self._on_failure(error)
+            _log.exception("%s failed", task.get_name())
             raise
         finally:
             self._children.discard(task)

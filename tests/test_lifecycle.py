@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 
 import anyio
 import pytest
@@ -112,6 +113,27 @@ async def test_on_failure_is_called_at_once(caplog: pytest.LogCaptureFixture) ->
     assert [(at, str(error)) for at, error in failures] == [(1.0, "a bug")]
     assert "Test: work failed" in caplog.text
     with pytest.raises(ValueError, match="a bug"):
+        await tasks.stop()
+
+
+async def test_on_failure_is_called_although_a_log_filter_raises() -> None:
+    """Regression test: an object waited forever for its tasks, which had ended."""
+
+    def refuse(record: logging.LogRecord) -> bool:
+        raise OSError("the disk of the log is full")
+
+    failures: list[str] = []
+    tasks = BackgroundTasks("Test", lambda error: failures.append(str(error)))
+    await tasks.start()
+    log = logging.getLogger("asyncgroup")
+    log.addFilter(refuse)
+    try:
+        tasks.spawn(Work(1.0, ValueError("a bug")), name="work")
+        await asyncio.sleep(5)
+    finally:
+        log.removeFilter(refuse)
+    assert failures == ["a bug"]
+    with pytest.raises(OSError, match="disk"):
         await tasks.stop()
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from uuid import UUID
@@ -380,11 +381,13 @@ class TopicPartitionState:
 
         Buffered and in-flight records are dropped: a claim that its handler keeps must not hold memory. `position` stays.
         """
-        if self.error is not None and not self.ended:
-            _log.warning("%s: closed before an error was raised to its reader: %s", self.tp, self.error)
-        self.ended = True
+        was_ended, self.ended = self.ended, True
         self.version += 1
         self.decoder.cancel()
         self.buffer.seek(self.position)
         self.errors.close()
         self._update()
+        if self.error is not None and not was_ended:
+            # a program's log filter that raises must not keep its other partitions open
+            with contextlib.suppress(Exception):
+                _log.warning("%s: closed before an error was raised to its reader: %s", self.tp, self.error)

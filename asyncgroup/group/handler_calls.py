@@ -204,8 +204,9 @@ class HandlerCalls:
             self._on_failure(raised, f"consume_claim of {claim.tp} raised {place}")
         elif not claim.ended:
             text = f"consume_claim of {claim.tp} returned although its claim is live"
-            _log.warning("group %s: %s; the session ends for all its claims", group_id, text)
             self._state.end(ClaimReturned(text))
+            # after the end: a program's log filter that raises must not keep the session alive
+            _log.warning("group %s: %s; the session ends for all its claims", group_id, text)
 
 
 # --- time limits ------------------------------------------------------------------------------------------------------

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -182,6 +184,62 @@ async def test_ends_although_a_log_filter_raises(env: VirtualEnvironment, method
             assert handler.calls[-1] == "cleanup"
     finally:
         log.removeFilter(refuse)
+
+
+@contextlib.contextmanager
+def refusing_logs(name: str, text: str) -> Iterator[list[str]]:
+    """Add a log filter that raises for messages with `text`; yield the refused ones."""
+    refused: list[str] = []
+
+    def refuse(record: logging.LogRecord) -> bool:
+        if text in record.getMessage():
+            refused.append(record.getMessage())
+            raise OSError("the disk of the log is full")
+        return True
+
+    log = logging.getLogger(name)
+    log.addFilter(refuse)
+    try:
+        yield refused
+    finally:
+        log.removeFilter(refuse)
+
+
+async def test_a_returned_claim_ends_the_session_although_a_log_filter_raises(env: VirtualEnvironment):
+    """Regression test: the session continued, and nobody consumed the claim's partition."""
+
+    class Returns(WorkHandler):
+        async def consume_claim(self, session: Session, claim: Claim) -> None:
+            if claim.partition:
+                await claim.wait_ended()
+
+    ends = SessionEndHook()
+    with refusing_logs("asyncgroup.group", "returned although its claim is live") as refused:
+        async with member(env, hooks=(ends,)) as group, asyncio.timeout(60):
+            await group.consume("orders", Returns(env))
+    assert ends.names == ["ClaimReturned"]
+    assert len(refused) == 1
+
+
+async def test_claims_end_although_a_log_filter_raises(env: VirtualEnvironment):
+    """Regression test: an error that no iterator raised is logged at the end, and the session never ended."""
+
+    class Waits(WorkHandler):
+        async def consume_claim(self, session: Session, claim: Claim) -> None:
+            await claim.wait_ended()
+
+    refusal = env.cluster.faults.on("Fetch", topic="orders").error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    handler = Waits(env)
+    with refusing_logs("asyncgroup.consumer", "closed before an error was raised") as refused:
+        async with member(env) as group:
+            task = asyncio.create_task(group.run("orders", handler))
+            await refusal.wait_hit()
+            await asyncio.sleep(1)
+            async with asyncio.timeout(60):
+                await group.aclose()
+                await task
+    assert refused
+    assert handler.calls[-1] == "cleanup"
 
 
 async def test_two_methods_raise(env: VirtualEnvironment):
