@@ -72,8 +72,8 @@ class _Program:
         def on_signal(number: signal.Signals) -> None:
             self._signals.append(number)
             if len(self._signals) == 1 and self._is_open:
-                _log.info("group %s: %s, closing", self._group.group_id, number.name)
                 self._closing = asyncio.create_task(self._group.aclose(), name="close")
+                _log.info("group %s: %s, closing", self._group.group_id, number.name)
                 return
             # the second signal, or the first one before the group is open
             give_back()

@@ -137,6 +137,30 @@ async def test_a_signal_closes_the_group_and_sets_the_exit_code(number: signal.S
         assert committed(cluster) == {("greetings", 0): 1}
 
 
+REFUSING_LOG = """
+import logging
+
+def refuse(record):
+    raise OSError("the disk of the log is full")
+
+logging.getLogger("asyncgroup.group").setLevel(logging.INFO)
+logging.getLogger("asyncgroup.group").addFilter(lambda record: "closing" not in record.getMessage() or refuse(record))
+"""
+
+
+async def test_a_signal_closes_the_group_although_a_log_filter_raises() -> None:
+    """Regression test: the signal had no effect."""
+    async with greetings() as cluster:
+        code = REFUSING_LOG + WORK.format(body="asyncio.sleep(0.5)", servers=cluster.bootstrap_servers)
+        async with program(code) as worker:
+            assert await worker.line() == "begin"
+            worker.signal(signal.SIGTERM)
+            ended, out, err = await worker.end()
+            assert (ended, out) == (128 + signal.SIGTERM, "done\n")
+            assert "the disk of the log is full" in err
+        assert committed(cluster) == {("greetings", 0): 1}
+
+
 @pytest.mark.parametrize("prelude", ["", WITHOUT_LOOP_SIGNALS], ids=["loop", "no-loop-signals"])
 async def test_a_second_signal_cancels_the_handlers(prelude: str) -> None:
     """The member still leaves; the interrupted record is not committed."""
