@@ -364,7 +364,7 @@ class ConsumerConfig(ClientConfig):
         "check_crcs": FLAG,
         "on_corrupt_batch": one_of("error", "skip"),
         "isolation_level": one_of("read_uncommitted", "read_committed"),
-        "rack_id": ((lambda value: isinstance(value, str)), "a string"),
+        "rack_id": TEXT,
         "fetch_retry_max": ((lambda value: value is None or COUNT[0](value)), "None or a number, 0 or more"),
         "fetch_retry_backoff": BACKOFF,
         "error_buffer": SIZE,

@@ -72,7 +72,7 @@ TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
         "offset_retention": ([None, 86_400.0], [*OPTIONAL[1], float("inf"), 1e18]),
         "on_corrupt_batch": (["error", "skip"], ["ignore", None]),
         "isolation_level": (["read_uncommitted", "read_committed"], ["serializable", None]),
-        "rack_id": (["", "eu-1"], [None, 7]),
+        "rack_id": TEXT,
         "fetch_retry_max": ([None, 0, 7], [-1, 1.0, True]),
         "fetch_retry_backoff": FUNCTION,
         "error_buffer": SIZE,
