@@ -25,7 +25,7 @@ def measure_record(
     max_request_size: int,
 ) -> int:
     """Return the bytes of buffer memory that a record needs. Raises ConfigError if it is invalid or too large."""
-    plain = type(value) is bytes and not headers and partition is timestamp is None
+    plain = type(value) is bytes and not headers and headers is not None and partition is timestamp is None
     # fast path for the two most frequent forms of a record; all others are checked in full
     if plain and key is None:
         size = RECORD_OVERHEAD + len(value)  # type: ignore[arg-type]  # plain: it is bytes
@@ -58,9 +58,18 @@ def check_record(value: Any, key: Any, headers: Any, partition: Any, timestamp: 
 def _check_header(header: Any) -> None:
     if isinstance(header, (tuple, list)) and len(header) == 2:
         name, content = header
-        if isinstance(name, str) and (content is None or isinstance(content, bytes)):
+        if isinstance(name, str) and (content is None or isinstance(content, bytes)) and _is_text(name):
             return
     raise ConfigError("headers", _short(header), HEADERS_RULE)
+
+
+def _is_text(name: str) -> bool:
+    """Return whether a name can be encoded: surrogates, as of a file name that is not UTF-8, cannot."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_int_up_to(number: Any, high: int) -> bool:
