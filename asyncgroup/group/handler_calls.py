@@ -8,6 +8,7 @@ await anything.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from contextvars import ContextVar
@@ -370,7 +371,9 @@ class HandlerTasks:
             if self._expired:
                 for task in pending:
                     if not task.done():
-                        _log.warning("%s was cancelled, but is still running", task.get_name())
+                        # a program's log filter that raises must not end the wait: the partitions are still in use
+                        with contextlib.suppress(Exception):
+                            _log.warning("%s was cancelled, but is still running", task.get_name())
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

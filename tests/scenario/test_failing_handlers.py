@@ -242,6 +242,33 @@ async def test_claims_end_although_a_log_filter_raises(env: VirtualEnvironment):
     assert handler.calls[-1] == "cleanup"
 
 
+async def test_a_stubborn_handler_is_waited_for_although_a_log_filter_raises(env: VirtualEnvironment):
+    """Regression test: the member left the group while its handler still ran, and its last marks were lost."""
+
+    class Stubborn(WorkHandler):
+        async def consume_claim(self, session: Session, claim: Claim) -> None:
+            async for record in claim:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(3600)
+                await asyncio.sleep(100)  # longer than the pause between two reminders in the log
+                claim.mark(record)
+                self.note("marked")
+
+    handler = Stubborn(env)
+    await env.produce(1, [0])
+    with refusing_logs("asyncgroup.group", "is still running") as refused:
+        async with member(env, close_timeout=5.0) as group:
+            task = asyncio.create_task(group.run("orders", handler))
+            await handler.until("assigned [0, 1, 2, 3]")
+            await asyncio.sleep(1)
+            await group.aclose()
+            assert "marked" in handler.calls
+            await task
+    assert refused
+    assert handler.calls[-1] == "cleanup"
+    assert committed(env) == {0: 1}
+
+
 async def test_two_methods_raise(env: VirtualEnvironment):
     """The first exception is raised, with a note naming the other; never an ExceptionGroup."""
     handler = FailsIn(env, "consume_claim", "cleanup")
