@@ -66,9 +66,10 @@ class AsyncGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._settings = settings
         self._progress: StreamProgress | None = None
         self._terminated = False
+        self._stopping = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_settings": self._settings, "_progress": None, "_terminated": False}
+        return {"_settings": self._settings, "_progress": None, "_terminated": False, "_stopping": False}
 
     def __repr__(self) -> str:
         return f"<AsyncGroupStreamReader {self._settings.strategy}>"
@@ -115,6 +116,7 @@ class AsyncGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def stop(self) -> None:
         """Close the connections. Exit the process if Spark has sent SIGTERM."""
+        self._stopping = True
         if self._progress is not None:
             self._progress.stop()
         if self._terminated:
@@ -134,10 +136,16 @@ class AsyncGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return self._progress
 
     def _terminate(self, *_: object) -> None:
-        """Handle SIGTERM, by which Spark stops a query: interrupt the running call; then `stop` is called."""
+        """Handle SIGTERM, by which Spark stops a query: interrupt the running call; then `stop` is called.
+
+        While `stop` runs it goes on: Spark also closes the socket, so `stop` may have begun, and an exception raised
+        in its event loop could leave a task that it waits for.
+        """
         if self._terminated:
             return
         self._terminated = True
+        if self._stopping:
+            return
         if self._progress is None or not self._progress.interrupt():
             sys.exit(_SIGTERM_STATUS)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import signal
 import subprocess
@@ -136,3 +137,24 @@ def test_spark_stops_a_query(kafka_server: KafkaServer, doing: str, end: str) ->
     assert errors == ""
     assert runner.returncode == (128 + signal.SIGTERM if end == "SIGTERM" else 0)
     assert committed(kafka_server, "reports") == (offsets(5, 0) if doing == "asking" else offsets(0, 0))
+
+
+def test_sigterm_does_not_interrupt_the_stop(
+    kafka_server: KafkaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark closes the socket and sends SIGTERM, so it may come when `stop` is closing the connections."""
+    events: list[str] = []
+    reader = AsyncGroupStreamReader(settings(kafka_server))
+    reader.initialOffset()
+    progress = reader._driver_progress
+    close = progress.stop
+
+    def stop() -> None:
+        reader._terminate()
+        close()
+        events.append("closed")
+
+    monkeypatch.setattr(progress, "stop", stop)
+    monkeypatch.setattr(os, "_exit", lambda status: events.append(f"exit {status}"))
+    reader.stop()
+    assert events == ["closed", f"exit {128 + signal.SIGTERM}"]
