@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import pytest
@@ -23,6 +23,7 @@ import pytest
 from asyncgroup.java import JavaNotFound, require_java
 from asyncgroup.testing.apache_kafka.jars import KafkaJarsUnavailable
 from tests.spark_archive import stopping_spark, use_archive
+from tests.spark_python import python_of_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,9 +60,9 @@ _no_kafka = pytest.StashKey[str]()
 
 
 @pytest.fixture(scope="session")
-def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
-    """The Spark session, shared by all tests."""
-    from asyncgroup.spark import local_session
+def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The Spark session, shared by all tests; it is stopped after the last one."""
+    from asyncgroup.spark import local_session, require_spark
     from asyncgroup.testing.apache_kafka.jars import spark_kafka_jars
 
     try:
@@ -77,12 +78,29 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
         except (JavaNotFound, KafkaJarsUnavailable) as error:
             request.config.stash[_no_kafka] = str(error)
     handler = signal.getsignal(signal.SIGINT)
-    with stopping_spark(java, options) as sessions:
+    with stopping_spark(java, options) as running:
         settings["spark.driver.extraJavaOptions"] = " ".join(options)
-        session = local_session("asyncgroup tests", config=settings)
-        sessions.append(session)
+        with python_of_spark(tmp_path_factory.mktemp("python")):
+            session = running.session = local_session("asyncgroup tests", config=settings)
+        require_spark()  # which sets the Python of Spark that other tests start
         assert signal.getsignal(signal.SIGINT) is handler
+        request.config.pluginmanager.register(LastUse(request.session, running.stop))
         yield session
+
+
+class LastUse:
+    """Plugin that stops Spark after the last test with the fixture, as its JVM holds a gigabyte."""
+
+    def __init__(self, session: pytest.Session, stop: Callable[[], None]) -> None:
+        using = [item for item in session.items if "spark" in getattr(item, "fixturenames", ())]
+        self._last = using[-1].nodeid if using else ""
+        self._stop = stop
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, None, None]:
+        yield
+        if item.nodeid == self._last:
+            self._stop()
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from asyncgroup.java import JavaNotFound, find_java, require_java
 from tests.cli.programs import BackgroundCommand
 from tests.shared_spark import do_without
 from tests.spark_archive import use_archive
+from tests.spark_python import python_of_spark
 
 
 @pytest.fixture(scope="session")
@@ -20,14 +22,17 @@ def demo_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def spark_demo(demo_directory: Path) -> Iterator[BackgroundCommand]:
+def spark_demo(demo_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundCommand]:
     """The demonstration with Spark, running; the first test of this directory starts it if a selected test needs it."""
     try:
         use_archive(require_java("run Spark"))
     except JavaNotFound as error:
         do_without(f"no Spark: {error}")
     arguments = ("demo", "--json", "--rows", "20000", "--keep", str(demo_directory / "kept"))
-    with BackgroundCommand(*arguments, cwd=demo_directory) as running:
+    running = BackgroundCommand(*arguments, cwd=demo_directory)
+    with contextlib.ExitStack() as stack:
+        with python_of_spark(tmp_path_factory.mktemp("python")):
+            stack.enter_context(running)
         yield running
 
 

@@ -30,7 +30,7 @@ from typing import Final, Literal, NoReturn, TypeAlias
 __all__ = ["forked", "forking"]
 
 ROOT: Final = Path(__file__).parents[2]
-Kind: TypeAlias = Literal["commands", "pytest"]
+Kind: TypeAlias = Literal["commands", "pytest", "spark"]
 
 PACKAGES: Final[dict[Kind, tuple[str, ...]]] = {
     "commands": ("broker", "cli", "cluster", "consumer", "group", "offsets", "producer", "wire"),
@@ -38,8 +38,29 @@ PACKAGES: Final[dict[Kind, tuple[str, ...]]] = {
         "broker",
         "wire",
     ),  # none with a plugin of pytest (anyio has one), which pytest rewrites when it loads it
+    "spark": ("broker", "cluster", "consumer", "group", "offsets", "producer", "wire"),
 }
 """Packages of asyncgroup whose modules a server imports."""
+
+OF_SPARK: Final = (
+    "pandas",
+    "pyarrow.compute",
+    "pyspark.sql.pandas.serializers",
+    "pyspark.worker",
+    "pyspark.sql.worker.commit_data_source_write",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.data_source_pushdown_filters",
+    "pyspark.sql.worker.lookup_data_sources",
+    "pyspark.sql.worker.plan_data_source_read",
+    "pyspark.sql.worker.python_streaming_sink_runner",
+    "pyspark.sql.worker.write_into_data_source",
+    "pyspark.sql.streaming.python_streaming_source_runner",
+    "asyncgroup.spark.data_source",
+)
+"""Modules that Spark's Python processes import or run; pandas is not everywhere."""
+
+GRACE: Final = 10
+"""Seconds in which Spark's Python processes must have ended after Spark."""
 
 
 def forked(module: str, *arguments: str) -> list[str]:
@@ -75,6 +96,9 @@ def _server(kind: Kind) -> str:
 def _import_all(kind: Kind) -> None:
     import asyncgroup
 
+    if kind == "spark":
+        _import_modules_of_spark()
+
     for package in PACKAGES[kind]:
         for module in pkgutil.walk_packages(
             [f"{asyncgroup.__path__[0]}/{package}"], f"asyncgroup.{package}."
@@ -86,6 +110,15 @@ def _import_all(kind: Kind) -> None:
 
         for plugin in default_plugins:
             importlib.import_module(f"_pytest.{plugin}")
+
+
+def _import_modules_of_spark() -> None:
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # threads would be lost by a fork
+    readers = importlib.import_module("asyncgroup.spark.source")
+    found = pkgutil.walk_packages(readers.__path__, "asyncgroup.spark.source.")
+    for module in (*OF_SPARK, *(each.name for each in found)):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
 
 
 def serve(kind: Kind, address: str) -> str:
@@ -108,6 +141,10 @@ def serve(kind: Kind, address: str) -> str:
             return _supervise(connection)
         connection.close()
         _remove_ended(os.WNOHANG)
+    if kind == "spark":
+        # Spark has ended, and so do its processes; one that does not must not hold up the end of the tests
+        signal.signal(signal.SIGALRM, lambda *_: os.killpg(0, signal.SIGKILL))
+        signal.alarm(GRACE)
     _remove_ended(0)
     os._exit(0)
 
@@ -163,6 +200,8 @@ def _become(files: list[int], directory: str, environment: dict[str, str], argum
     for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
         del sys.modules[name]  # the program's own modules may have this name
     module, *sys.argv[1:] = arguments
+    if not hasattr(sys.modules.get(module), "__path__"):
+        sys.modules.pop(module, None)  # runpy warns of a module that is there already
     sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)))
     for number, name, errors in ((1, "stdout", "strict"), (2, "stderr", "backslashreplace")):
         text = io.TextIOWrapper(io.FileIO(number, "wb", closefd=False), errors=errors, write_through=True)
@@ -172,6 +211,7 @@ def _become(files: list[int], directory: str, environment: dict[str, str], argum
 
 
 if __name__ == "__main__":
-    program = serve("pytest" if sys.argv[1] == "pytest" else "commands", sys.argv[2])
+    kinds: dict[str, Kind] = {kind: kind for kind in PACKAGES}
+    program = serve(kinds[sys.argv[1]], sys.argv[2])
     # not within a function that catches: what the program raises ends this process as it would end the interpreter
     runpy.run_module(program, run_name="__main__", alter_sys=True)
