@@ -174,7 +174,9 @@ def _supervise(connection: socket.socket) -> str:
         os.close(file)
 
     def ended(*_: object) -> NoReturn:
-        connection.sendall(os.waitpid(program, 0)[1].to_bytes(4, "big"))
+        status = os.waitpid(program, 0)[1]
+        with contextlib.suppress(BrokenPipeError):  # the launcher may have been killed at the same time
+            connection.sendall(status.to_bytes(4, "big"))
         os._exit(0)
 
     signal.signal(signal.SIGCHLD, ended)
