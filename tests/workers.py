@@ -40,6 +40,7 @@ GROUPS: Final = {
     "spark": "spark",
     "spark_gateway": "spark",
     "spark_with_kafka": "spark",
+    "spark_demo": "spark_demo",
     "apache_kafka": "kafka",
     "kafka_to_break": "kafka",
     "kafka_39": "kafka_39",
@@ -51,7 +52,7 @@ There are several groups so that the workers are busy for about the same time. T
 groups `kafka_3` (with `interop/test_parity.py`, which needs one process) and `spark` have tests with `apache_kafka`, too.
 """
 
-NEED_JAVA: Final = GROUPS.keys() | {"java", "kafka_at_hand", "spark_demo"}
+NEED_JAVA: Final = GROUPS.keys() | {"java", "kafka_at_hand"}
 
 LONG: Final = ("interop", "benchmarks", "cli", "real", "scenario", "testing", "broker", "spark")
 """Directories whose files take longest."""
