@@ -64,6 +64,7 @@ RECEIVED: Final = {
     "cluster.metadata.PartitionInfo": "error_code isr leader leader_epoch offline_replicas partition replicas",
     "cluster.metadata.TopicInfo": "error_code is_internal name numbers partitions topic_id writable",
     "consumer.error_stream.ErrorReader": "close dropped",
+    "consumer.merged_reader.MergedRecords": "",
     "consumer.partition_consumer.Batches": "",
     "hooks.Hooks": "emit",
     "properties.reader.FromProperties": "config rest",

@@ -11,7 +11,7 @@ from asyncgroup.consumer.partition_consumer import TURN_SECONDS, PartitionConsum
 from asyncgroup.errors import UsageError
 from asyncgroup.model import Record
 
-__all__ = ["MergedReader", "ReadyQueue"]
+__all__ = ["MergedReader", "MergedRecords", "ReadyQueue"]
 
 
 class ReadyQueue:
@@ -53,7 +53,7 @@ class ReadyQueue:
 
 
 class MergedReader:
-    """An async iterator over the records of all partitions for which `serve` is running.
+    """Reads the records of all partitions for which `serve` is running; `records` is the iterator for the user's loop.
 
     A turn lasts until a record batch is used up or 10 ms have passed; then the next partition with records has its turn.
     Records are popped from a partition's own buffer, and only after all waiting is done: a canceled read loses nothing, a
@@ -75,6 +75,7 @@ class MergedReader:
         self._failure: BaseException | None = None
         self.reader: asyncio.Task[Any] | None = None
         """The task that reads, to tell it from other tasks that call `end`."""
+        self.records = MergedRecords(self)
 
     def __repr__(self) -> str:
         state = "ended" if self._ended else "a record in hand" if self.in_hand else "idle"
@@ -126,26 +127,6 @@ class MergedReader:
 
     # --- reading ------------------------------------------------------------------------------------------------
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Record:
-        # the same fast path as in PartitionConsumer.__anext__
-        while (
-            (partition := self._current) is None
-            or partition.blocked
-            or not partition.buffer.decoded
-            or self._time() >= self._turn_at
-        ):
-            await self._take_turn()
-        buffer = partition.buffer
-        decoded = buffer.decoded
-        record = decoded.pop()
-        if not decoded:
-            buffer.release()
-            partition.made_room()
-        return record if partition.intercept is None else partition.intercept(record)
-
     async def _take_turn(self) -> None:
         """Wait for a partition with a record to hand out. All waiting of the iterator is here."""
         if self._is_waiting:
@@ -177,3 +158,36 @@ class MergedReader:
             # its next batch is being decoded in a thread; `serve` queues it again when that is done
             self._ready.remove(partition)
         return False
+
+
+class MergedRecords:
+    """The async iterator of a `MergedReader`. It has nothing else, because users receive it."""
+
+    __slots__ = ("_reader",)
+
+    def __init__(self, reader: MergedReader) -> None:
+        self._reader = reader
+
+    def __repr__(self) -> str:
+        return f"<MergedRecords of {self._reader!r}>"
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Record:
+        reader = self._reader
+        # the same fast path as in PartitionConsumer.__anext__
+        while (
+            (partition := reader._current) is None
+            or partition.blocked
+            or not partition.buffer.decoded
+            or reader._time() >= reader._turn_at
+        ):
+            await reader._take_turn()
+        buffer = partition.buffer
+        decoded = buffer.decoded
+        record = decoded.pop()
+        if not decoded:
+            buffer.release()
+            partition.made_room()
+        return record if partition.intercept is None else partition.intercept(record)

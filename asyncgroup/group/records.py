@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Self
 
 from asyncgroup.checks import check_metadata
@@ -119,15 +119,15 @@ class Records:
 
     # --- reading ------------------------------------------------------------------------------------------------
 
-    def __aiter__(self) -> MergedReader:
+    def __aiter__(self) -> AsyncIterator[Record]:
         """Return the merged iterator; `anext(records)` reads from the same one, at the cost of one more call."""
         self._begin()
         self._reader.reader = asyncio.current_task()
-        return self._reader
+        return self._reader.records
 
     def __anext__(self) -> Coroutine[Any, Any, Record]:
         self._begin()
-        return self._reader.__anext__()
+        return self._reader.records.__anext__()
 
     def _begin(self) -> None:
         if self._task is None and not self._is_closed:

@@ -43,7 +43,7 @@ async def following(*consumers: PartitionConsumer) -> AsyncIterator[MergedReader
 
 
 async def take(reader: MergedReader, count: int) -> list[tuple[int, int]]:
-    return [(record.partition, record.offset) for record in [await anext(reader) for _ in range(count)]]
+    return [(record.partition, record.offset) for record in [await anext(reader.records) for _ in range(count)]]
 
 
 async def test_the_ready_queue_is_round_robin_without_empty_partitions() -> None:
@@ -141,21 +141,21 @@ async def test_errors_are_raised_in_the_partitions_turn() -> None:
     async with following(first, second) as reader:
         assert await take(reader, 2) == [(0, 0), (1, 0)]
         with pytest.raises(CorruptRecordsError, match="orders-0 at offset 1"):
-            await anext(reader)
+            await anext(reader.records)
         assert await take(reader, 1) == [(1, 1)]
         with pytest.raises(CorruptRecordsError):
-            await anext(reader)
+            await anext(reader.records)
         first.seek(4)
         partition_of(second).fail(BrokerError(29, "fetch of orders-1"))
         with pytest.raises(BrokerError, match="orders-1"):
-            await anext(reader)
+            await anext(reader.records)
         feed(second, batch(2, count=1))
         assert await take(reader, 1) == [(1, 2)]
 
 
 async def test_a_failure_is_raised_once_and_then_stop_async_iteration() -> None:
     reader = MergedReader()
-    waiting = asyncio.create_task(anext(reader))
+    waiting = asyncio.create_task(anext(reader.records))
     await asyncio.sleep(0)
     reader.end(KeyError("once"))
     with pytest.raises(KeyError, match="once"):
@@ -163,7 +163,7 @@ async def test_a_failure_is_raised_once_and_then_stop_async_iteration() -> None:
     assert reader.failure is None
     for _ in range(2):
         with pytest.raises(StopAsyncIteration):
-            await anext(reader)
+            await anext(reader.records)
     assert "ended" in repr(reader)
 
 
