@@ -56,11 +56,14 @@ def heartbeat_result(error: BrokerError) -> HeartbeatResult:
 
 
 class _HeartbeatResponse(NamedTuple):
-    """The outcome of one heartbeat. `refused`: the coordinator itself reports that the member is not in the group."""
+    """The outcome of one heartbeat."""
 
     result: HeartbeatResult
     error: AsyncGroupError | None
+    answered: bool = False
+    """Whether the coordinator responded to it; else it failed before, for example at the coordinator lookup."""
     refused: bool = False
+    """Whether the coordinator itself reports that the member is not in the group."""
 
 
 class Heartbeats:
@@ -148,15 +151,15 @@ class Heartbeats:
             check = self._check
             # a lookup by another task, sent before, may have returned the former coordinator once more
             is_in_doubt = is_early and self._cluster.coordinators.lookup_number(self._group_id) is None
-            sent, (result, error, _) = await self._confirmed_heartbeat(
-                identity, on_result, is_in_doubt=is_in_doubt
-            )
+            sent, response = await self._confirmed_heartbeat(identity, on_result, is_in_doubt=is_in_doubt)
+            result, error = response.result, response.error
             if result in (HeartbeatResult.COORDINATOR_MOVED, HeartbeatResult.RETRY):
                 if loop.time() >= self._session_expires_at:
                     result = HeartbeatResult.LOST
             else:
                 backoff.reset()
-                self._on_response(result, sent)
+                if response.answered:
+                    self._on_response(result, sent)
             if result is not HeartbeatResult.ALIVE:
                 on_result(result, error)
             if result in (HeartbeatResult.LOST, HeartbeatResult.FATAL):
@@ -294,7 +297,7 @@ class Heartbeats:
         if result is HeartbeatResult.COORDINATOR_MOVED:
             self._cluster.coordinators.mark_unknown(self._group_id)
         refused = result in (HeartbeatResult.LOST, HeartbeatResult.FATAL)
-        return _HeartbeatResponse(result, broker_error if code else None, refused)
+        return _HeartbeatResponse(result, broker_error if code else None, answered=True, refused=refused)
 
 
 class _Schedule:

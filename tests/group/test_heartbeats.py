@@ -12,6 +12,7 @@ import pytest
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.error_codes import is_retriable
 from asyncgroup.errors import (
+    AuthenticationError,
     BrokerError,
     ClosedError,
     ConnectError,
@@ -203,6 +204,31 @@ async def test_a_fatal_error_of_the_coordinator_lookup_is_fatal() -> None:
     scene.answers = [BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "coordinator of 'g'")]
     assert await scene.run(60)
     assert scene.results == [HeartbeatResult.FATAL]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "coordinator of 'g'"),
+        AuthenticationError("wrong password"),
+    ],
+)
+async def test_a_fatal_error_without_a_response_is_not_reported_as_one(error: Exception) -> None:
+    """Found by review: hooks and `health()` showed a heartbeat as answered that had failed before it was sent."""
+    scene = Scene(heartbeat_interval=3.0)
+    scene.answers = [0, error]
+    assert await scene.run(60)
+    assert scene.results == [HeartbeatResult.FATAL]
+    assert scene.heartbeats.last_response_at == 3
+    assert scene.seen == [("g", 0.0)]
+
+
+async def test_a_refusal_is_reported_as_a_response() -> None:
+    scene = Scene(heartbeat_interval=3.0)
+    scene.answers = [0, ErrorCode.FENCED_INSTANCE_ID]
+    assert await scene.run(60)
+    assert scene.heartbeats.last_response_at == 6
+    assert scene.seen == [("g", 0.0)] * 2
 
 
 async def test_the_retry_backoff_is_at_most_the_heartbeat_interval() -> None:
