@@ -1,5 +1,8 @@
 """The error tree: everything that asyncgroup raises derives from `AsyncGroupError`.
 
+Errors of a single module are beside their code: `MalformedTimestamp` (`columns`), `CoordinatorMoved`
+(`cluster.coordinators`), and those of `broker`, `testing` and `spark`.
+
 AsyncGroupError
 ├── ConfigError (also ValueError)      an invalid configuration value: key, value and what is allowed
 ├── UsageError (also RuntimeError)     a call that the object's state does not allow

@@ -33,7 +33,8 @@ def drawn() -> dict[str, tuple[str | None, str | None]]:
     """Return the parent and the additional base of each class, as drawn in the docstring."""
     tree: dict[str, tuple[str | None, str | None]] = {}
     above: list[str] = []
-    for line in inspect.getdoc(errors).splitlines()[2:]:  # type: ignore[union-attr]
+    lines = inspect.getdoc(errors).splitlines()  # type: ignore[union-attr]
+    for line in lines[lines.index("AsyncGroupError") :]:
         found = LINE.match(line)
         assert found, line
         depth = len(found["rails"]) // 4

@@ -9,7 +9,7 @@ interceptors and hand the records out.
 - A partition is in one `FetchState`. Failed fetches are retried without end, with growing pauses for each partition.
   Errors that the client recovers from are reported to `errors()` or logged, others are raised by the iterator once.
 - Decisions are synchronous and get the time; waiting is in `fetcher`, `broker_task`, `partition_consumer`, `merged_reader`,
-  and in the requests of `list_offsets` and `validation`.
+  `error_stream`, and in the requests of `list_offsets` and `validation`.
 
 The modules:
 

@@ -165,7 +165,7 @@ class Consumer:
         return consumer
 
     def high_water_marks(self) -> dict[TopicPartition, int]:
-        """Return the offset after the last readable record of each consumed partition, as of its last fetch; -1 before it.
+        """Return the high watermark of each consumed partition, as of its last fetch; -1 before it.
 
         The values are of different times, so do not compare those of several partitions (sarama's `HighWaterMarks`).
         """

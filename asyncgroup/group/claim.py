@@ -126,12 +126,12 @@ class Claim:
 
     @property
     def high_water_mark(self) -> int:
-        """The high watermark by the last fetch, with `read_committed` the last stable offset; -1 before the first."""
+        """The high watermark as of the last fetch; -1 before it."""
         return self._consumer.high_water_mark
 
     @property
     def lag(self) -> int:
-        """Offsets between the position and `high_water_mark`."""
+        """Offsets from the position to the high watermark, with `read_committed` to the last stable offset."""
         return self._consumer.lag
 
     @property

@@ -47,7 +47,7 @@ __all__ = ["JOIN_LANE", "ClassicMembership"]
 _log = logging.getLogger("asyncgroup.group")
 
 JOIN_LANE: Final = "join"
-"""The purpose of the connection for JoinGroup and SyncGroup, whose responses wait for the whole group."""
+"""Prefix of the connection purposes for JoinGroup and SyncGroup, whose responses wait for the whole group: `join-1`."""
 
 LEAVE_RETRY_BACKOFF_MAX: Final = 1.0
 """Longest backoff between attempts to leave, in seconds."""

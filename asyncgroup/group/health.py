@@ -23,7 +23,7 @@ class ClaimHealth:
     """The first offset that is not marked as done."""
     high_water_mark: int | None
     lag: int | None
-    """Offsets between `position` and `high_water_mark`."""
+    """Offsets from the position to the high watermark, with `read_committed` to the last stable offset."""
     stalled: bool
     paused: bool
 

@@ -190,7 +190,7 @@ class Heartbeats:
         """Return whether the refusal of a commit ends the membership; if in doubt, a heartbeat at once decides.
 
         `lookup` is the number of the lookup that found the coordinator to which the commit was sent
-        (`Coordinators.lookup_number`), `sent_at` the loop time of that. If the heartbeat finds that the membership is
+        (`CoordinatorClient.lookup_number`), `sent_at` the loop time of that. If the heartbeat finds that the membership is
         lost, its result has been reported when this returns.
         """
         if not self._running or self._is_authoritative(lookup, sent_at):

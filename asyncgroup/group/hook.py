@@ -74,7 +74,10 @@ class Hook(Protocol):
         return
 
     def on_heartbeat(self, group_id: str, seconds: float) -> None:
-        """A heartbeat was answered without an error, `seconds` after it was sent."""
+        """A heartbeat was answered, also with a rebalance or a refusal, `seconds` after it was sent.
+
+        Answers after which it is retried are not reported, for example while the coordinator loads.
+        """
         return
 
     def on_commit(

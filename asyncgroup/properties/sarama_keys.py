@@ -119,7 +119,9 @@ SARAMA_KEYS: Final[Mapping[str, Counterpart]] = {
     "MaxRequestSize": Counterpart(
         "ProducerConfig.max_request_size", "1 MiB, as in Java; a consumer's requests are small"
     ),
-    "MaxDecompressedBatchSize": _none("no limit, which is its default"),
+    "MaxDecompressedBatchSize": _client(
+        "max_response_size", "100 MiB, the same limit as for a response; sarama's default is no limit"
+    ),
     "PanicHandler": _none("a failed background task ends its object with the error (asyncgroup.lifecycle)"),
     "Logger": _none("the logger `asyncgroup` of Python's logging"),
 }

@@ -1,10 +1,13 @@
-"""The pytest plugin: fixtures `kafka_cluster`, `virtual_kafka` and `kafka_server`, and the marker `kafka`.
+"""The pytest plugin: four fixtures, and the marker `kafka`.
+
+`kafka_cluster`, `virtual_kafka` and `kafka_server` are for one test each, `session_kafka_server` (configured by
+`kafka_session_options`) for all tests of a session.
 
 It is registered as the entry point `pytest11`, so pytest imports it in every test suite of an environment with asyncgroup.
 Until a test uses a fixture it imports only two small modules of asyncgroup, and it does not affect other tests.
 
 The two async fixtures run on the test's own event loop, by pytest-asyncio if it is loaded, otherwise by anyio's plugin.
-`kafka_server` needs neither.
+The other two need neither.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ This is the only module that imports aiokafka; a contract test lists every symbo
 than importing all of asyncgroup, so `records.py` imports this module on first use, and clients do when they are entered
 (`loading.py`).
 
-aiokafka's CRC-32C uses lookup tables and is ten times slower than the CPU's instruction, which is used if the optional
+aiokafka's CRC-32C uses lookup tables and takes about ten times as long as the CPU's instruction, which is used if the optional
 package `crc32c` is installed (extra `spark`). The CRC of every record batch is checked: with tables that is most of the
 time of reading records of one kilobyte.
 """

@@ -94,7 +94,9 @@ def read_batch(
 def raw_records(
     batch: BatchView, limit: int = MAX_DECOMPRESSED, check_crc: bool = True
 ) -> tuple[Iterator[Any], int]:
-    """Return the records of a batch that `check_batch` has accepted, by aiokafka's compiled reader, and their uncompressed size.
+    """Return the records of a batch that `check_batch` has accepted, and their uncompressed size.
+
+    aiokafka's compiled reader reads them, and `legacy` those of magic 0 and 1.
 
     Each record is an object with `offset`, `timestamp`, `key`, `value` and `headers`. Errors of the decompressors and of
     the reader are raised as they are, possibly in the middle of the iteration: see `translate_error`.

@@ -22,7 +22,7 @@ _TWICE: Final = (ErrorCode.INVALID_REQUEST, "the request names this topic both b
 
 def handle(node: Node, context: RequestContext, request: m.DeleteTopicsRequest) -> m.DeleteTopicsResponse:
     """Delete the topics, with a result per topic."""
-    # Topic ids are compared by their bytes: see `fetch_sessions._ById`.
+    # Topic ids are compared by their bytes: see `fetch_sessions._TopicIdKey`.
     requested = [((name, topic_id.bytes), (name, topic_id)) for name, topic_id in _wanted(context, request)]
     counts = Counter(key for key, _ in requested)
     wanted = dict(requested)
