@@ -23,7 +23,6 @@ import pytest
 
 from asyncgroup.java import JavaNotFound, require_java
 from asyncgroup.testing.apache_kafka import KAFKA_VERSION, ApacheKafka, KafkaJarsUnavailable, kafka_jars
-from asyncgroup.testing.apache_kafka.jars import OLD_KAFKA_VERSION
 from asyncgroup.testing.apache_kafka.probe import probe
 from tests.real.support import ExternalKafka, RunningKafka
 
@@ -40,6 +39,8 @@ __all__ = [
 
 EXTERNAL = os.environ.get("ASYNCGROUP_KAFKA", "")
 VERSION = os.environ.get("ASYNCGROUP_KAFKA_VERSION", KAFKA_VERSION)
+OLD_KAFKA_VERSION = "3.9.1"
+"""The last release line before 4.0, which removed the protocol versions of clients older than 2.1 (KIP-896)."""
 
 _missing = pytest.StashKey[dict[str, str | None]]()
 _last_used = pytest.StashKey[defaultdict[str, list[ApacheKafka]]]()

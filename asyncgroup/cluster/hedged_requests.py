@@ -32,9 +32,6 @@ class HedgedRequests:
         self._running: dict[asyncio.Task[Any], None] = {}
         """Tasks in flight, in the order of their start; a set would make the order of cancellation random."""
 
-    def __len__(self) -> int:
-        return len(self._running)
-
     async def first_response(
         self, what: str, nodes: Iterable[Address], ask: Callable[[Address], Coroutine[Any, Any, T]]
     ) -> T:

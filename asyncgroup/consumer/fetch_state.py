@@ -18,7 +18,11 @@ NO_NODE: Final = -1
 
 
 class FetchState(Enum):
-    """What a partition waits for (`SubscriptionState.FetchState` in Java). Pauses and stalls are flags beside it."""
+    """What a partition waits for (`SubscriptionState.FetchState` in Java). Pauses and stalls are flags beside it.
+
+    FAILED and ENDED are never a partition's `fetch_state`: only `TopicPartitionState.state`, for its repr and for tests,
+    returns them.
+    """
 
     INITIALIZING = "not given to a scheduler yet"
     AWAIT_RESET = "its offset is looked up: out of range, or a seek by name or time"

@@ -29,9 +29,6 @@ class ReadyQueue:
     def __repr__(self) -> str:
         return f"<ReadyQueue: {', '.join(str(partition.tp) for partition in self._queue) or 'empty'}>"
 
-    def __len__(self) -> int:
-        return len(self._queue)
-
     def add(self, partition: TopicPartitionState) -> bool:
         """Append a partition to the queue; return False if it is queued already."""
         is_new = partition not in self._queue

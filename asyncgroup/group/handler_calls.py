@@ -308,9 +308,6 @@ class HandlerTasks:
         self.cancel_at = float("inf")
         """Loop time of the cancellation; infinity without a limit."""
 
-    def __contains__(self, task: object) -> bool:
-        return task in self._tasks
-
     @property
     def running(self) -> list[str]:
         """The names of the tasks that have not ended, oldest first."""

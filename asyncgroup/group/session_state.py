@@ -38,9 +38,6 @@ class ClaimSet:
     def __iter__(self) -> Iterator[Claim]:
         return iter(list(self._claims.values()))
 
-    def __len__(self) -> int:
-        return len(self._claims)
-
     def get(self, tp: tuple[str, int]) -> Claim | None:
         """Return the claim of a partition, or None."""
         return self._claims.get(tp)

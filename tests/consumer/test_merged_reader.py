@@ -58,8 +58,7 @@ async def test_the_ready_queue_is_round_robin_without_empty_partitions() -> None
         consumers[2],
         consumers[0],
     ]
-    assert len(turns) == 2, "the empty one was dropped from the queue"
-    assert repr(turns) == "<ReadyQueue: orders-2, orders-0>"
+    assert repr(turns) == "<ReadyQueue: orders-2, orders-0>", "the empty one was dropped from the queue"
     consumers[0].pause()
     assert [turns.next_ready(), turns.next_ready()] == [consumers[2], consumers[2]]
     turns.remove(consumers[2])
@@ -95,7 +94,7 @@ async def test_one_busy_partition_among_idle_ones() -> None:
             await asyncio.sleep(1)
             feed(busy, batch(base, count=2))
         assert await reading == [(0, offset) for offset in range(6)]
-        assert len(reader._ready) <= 1
+        assert len(reader._ready._queue) <= 1
 
 
 async def test_the_record_in_hand() -> None:

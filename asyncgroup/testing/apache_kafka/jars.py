@@ -27,7 +27,6 @@ from asyncgroup.testing.apache_kafka.ivy import KafkaJarsUnavailable, download_l
 
 __all__ = [
     "KAFKA_VERSION",
-    "OLD_KAFKA_VERSION",
     "SPARK_KAFKA_VERSION",
     "KafkaJarsUnavailable",
     "kafka_jars",
@@ -36,9 +35,6 @@ __all__ = [
 
 KAFKA_VERSION: Final = "4.3.1"
 """The release that is used by default; 4.4.0 lacks the module kafka-tools in the public repository."""
-
-OLD_KAFKA_VERSION: Final = "3.9.1"
-"""The last release line before 4.0, which removed the protocol versions of clients older than 2.1 (KIP-896)."""
 
 # Besides the broker: its command-line tools (their dependencies come with the broker, or are needed by Connect only), and
 # a logger, without which a broker logs nothing.
