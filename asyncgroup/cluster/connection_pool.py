@@ -72,7 +72,7 @@ class ConnectionPool:
         self._users: dict[str, int] = {}
         """Number of `acquire_lane` calls without `release_lane`, by purpose."""
         self._slow_nodes: dict[int, float] = {}
-        """Loop time of `mark_slow`, by node id."""
+        """Loop time of the last `mark_slow`, by node id; a later response of the node makes it void."""
         self.last_responses = LastResponses()
 
     def mark_slow(self, node_id: int) -> None:
@@ -81,10 +81,7 @@ class ConnectionPool:
 
     def _is_slow(self, node_id: int) -> bool:
         since = self._slow_nodes.get(node_id)
-        if since is not None and self.last_responses.nodes.get(node_id, float("-inf")) > since:
-            del self._slow_nodes[node_id]
-            return False
-        return since is not None
+        return since is not None and self.last_responses.nodes.get(node_id, float("-inf")) <= since
 
     def rank(self, node_id: int) -> tuple[bool, int, bool]:
         """Return the sort key of a node for a request that any node can answer; the smallest key is the best node.

@@ -23,7 +23,7 @@ from asyncgroup.wire.primitives import Buffer
 
 __all__ = [
     "FETCH_ACTIONS",
-    "Diverged",
+    "EpochEnd",
     "EpochEndOffset",
     "Fatal",
     "FetchAction",
@@ -114,8 +114,10 @@ class EpochEndOffset(NamedTuple):
         return self.epoch >= 0 and self.end_offset >= 0
 
 
-class Diverged(NamedTuple):
-    """The leader's log ends elsewhere in the epoch of the last fetched record: it may have been truncated (KIP-320)."""
+class EpochEnd(NamedTuple):
+    """The leader's end offset for the epoch of the last fetched record; the position is beyond it after a truncation
+    (KIP-320).
+    """
 
     end: EpochEndOffset
 
@@ -146,7 +148,7 @@ class TooLarge(NamedTuple):
     error: RecordTooLargeError
 
 
-FetchOutcome: TypeAlias = FetchedRecords | ReadReplica | Diverged | Retriable | OutOfRange | Fatal | TooLarge
+FetchOutcome: TypeAlias = FetchedRecords | ReadReplica | EpochEnd | Retriable | OutOfRange | Fatal | TooLarge
 """What a response says about one partition."""
 
 
@@ -236,7 +238,7 @@ def partition_outcome(
 def _delivered(data: Any, records: Buffer | None, node_id: int, *, zero_copy: bool) -> FetchOutcome:
     diverging = data.diverging_epoch
     if diverging.epoch >= 0:
-        return Diverged(EpochEndOffset(diverging.epoch, diverging.end_offset))
+        return EpochEnd(EpochEndOffset(diverging.epoch, diverging.end_offset))
     if data.preferred_read_replica not in (-1, node_id):
         return ReadReplica(data.preferred_read_replica)
     return FetchedRecords(

@@ -19,7 +19,7 @@ from asyncgroup.consumer.broker_partitions import (
     make_plan,
 )
 from asyncgroup.consumer.fetch_outcome import (
-    Diverged,
+    EpochEnd,
     EpochEndOffset,
     Fatal,
     FetchedRecords,
@@ -189,7 +189,7 @@ class FetchScheduler:
         match outcome:
             case FetchedRecords():
                 partition.fetched(outcome)
-            case Diverged(end):
+            case EpochEnd(end):
                 self._complete_validation(partition, end, now)
             case ReadReplica(replica):
                 self._move_to_replica(partition, replica, now)
@@ -301,7 +301,7 @@ class FetchScheduler:
                 continue
             code, end = ends.get(tp, (ErrorCode.UNKNOWN_SERVER_ERROR, None))
             outcome = validation_outcome(tp, code, end, broker.node_id)
-            if isinstance(outcome, Diverged):
+            if isinstance(outcome, EpochEnd):
                 check.confirm()
             self._apply(check.partition, outcome, now)
 

@@ -146,7 +146,7 @@ class LeaderWatch:
 
     def _in_doubt(self) -> Iterator[TopicPartitionState]:
         partitions = self._partitions.values()
-        return (p for p in partitions if p.fetch_failures.leader_in_doubt and _is_waiting(p))
+        return (p for p in partitions if p.fetch_failures.leader_in_doubt and _needs_leader(p))
 
     def leader_seen(self, partition: TopicPartitionState) -> None:
         """Remember the current leader while the partition waits: a change of leader ends the wait."""
@@ -227,7 +227,7 @@ class LeaderWatch:
         self._next = now + pause
 
 
-def _is_waiting(partition: TopicPartitionState) -> bool:
+def _needs_leader(partition: TopicPartitionState) -> bool:
     """Return whether a partition is leaderless, in flight or fetchable, so that its leader matters."""
     is_leaderless = partition.fetch_state is FetchState.LEADERLESS and partition.retry_at < float("inf")
     return is_leaderless or partition.reserved > 0 or partition.is_fetchable

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeAlias
 
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.consumer.fetch_outcome import Diverged, EpochEndOffset, Fatal, FetchOutcome, Retriable
+from asyncgroup.consumer.fetch_outcome import EpochEnd, EpochEndOffset, Fatal, FetchOutcome, Retriable
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.errors import BrokerError, ErrorCode, LogTruncatedError
 from asyncgroup.model import TopicPartition
@@ -88,7 +88,7 @@ def validation_outcome(
 ) -> FetchOutcome:
     """Return the outcome of a leader's answer; all but authorization errors are retried, as in Java."""
     if code == ErrorCode.NONE and end is not None:
-        return Diverged(end)
+        return EpochEnd(end)
     if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return Fatal(BrokerError(code, f"epoch of {tp} from node {node_id}"))
     return Retriable(BrokerError(code, f"leader epoch of {tp} from node {node_id}"))

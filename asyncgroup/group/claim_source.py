@@ -23,7 +23,7 @@ from asyncgroup.group.claim import Claim, ClaimState
 from asyncgroup.group.topics import KnownTopics
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import GROUP_LANE, CommittedOffset, Committer, MemberIdentity, PartitionMarks
-from asyncgroup.offsets.committer import IsFinal
+from asyncgroup.offsets.committer import ConfirmRefusal
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
 
 __all__ = ["ClaimSource", "StartOffsets", "connect_offsets"]
@@ -64,7 +64,7 @@ class ClaimSource:
         self,
         identity: Callable[[], MemberIdentity],
         on_lost: Callable[[BrokerError], None],
-        is_final: IsFinal,
+        confirm_refusal: ConfirmRefusal,
     ) -> Committer:
         """Create the committer of a session."""
         return Committer(
@@ -74,7 +74,7 @@ class ClaimSource:
             retention=self.config.offset_retention,
             identity=identity,
             on_lost=on_lost,
-            is_final=is_final,
+            confirm_refusal=confirm_refusal,
         )
 
     def make_fetcher(self, spawn: Callable[..., None], on_error: Callable[[Exception], Any]) -> Fetcher:

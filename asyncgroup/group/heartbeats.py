@@ -101,9 +101,9 @@ class Heartbeats:
         self._confirmed_at = float("-inf")
         """Loop time at which that heartbeat was sent."""
         self._running = False
-        self._wake = asyncio.Event()  # set: send a heartbeat now, for `is_final`
+        self._wake = asyncio.Event()  # set: send a heartbeat now, for `confirm_refusal`
         self._check: asyncio.Future[bool] | None = None
-        """For `is_final`: whether the member is still in the group by the next heartbeat that decides it."""
+        """For `confirm_refusal`: whether the member is still in the group by the next heartbeat that decides it."""
 
     def next_heartbeat_after(self, moment: float) -> float | None:
         """Return the loop time of the first heartbeat after `moment`, of this member and of those that synced with it;
@@ -186,8 +186,8 @@ class Heartbeats:
 
     # --- refusals -----------------------------------------------------------------------------------------------
 
-    async def is_final(self, lookup: int | None, sent_at: float) -> bool:
-        """Return whether the refusal of a commit ends the membership; if in doubt, a heartbeat at once decides.
+    async def confirm_refusal(self, lookup: int | None, sent_at: float) -> bool:
+        """Return whether the refusal of a commit ends the membership; if in doubt, send a heartbeat at once that decides.
 
         `lookup` is the number of the lookup that found the coordinator to which the commit was sent
         (`CoordinatorClient.lookup_number`), `sent_at` the loop time of that. If the heartbeat finds that the membership is

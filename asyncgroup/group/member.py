@@ -160,7 +160,11 @@ class Member:
     def _report_or_raise(self, error: BaseException, subscription: Subscription) -> None:
         """Report an error after which the next session may succeed; raise any other."""
         if isinstance(error, BrokerError) and error.code in UNKNOWN_TOPIC:
-            is_retriable = self._may_reappear(subscription)
+            now = asyncio.get_running_loop().time()
+            subscription.unknown_since = (
+                now if subscription.unknown_since is None else subscription.unknown_since
+            )
+            is_retriable = self._may_reappear(subscription, subscription.unknown_since, now)
         elif isinstance(error, BrokerError):
             # after UNKNOWN_MEMBER_ID the next join is one of a new member
             is_retriable = error.retriable or error.code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -172,16 +176,13 @@ class Member:
         self._member_health.report(ProblemSource.JOIN, error)
         self._member_health.report_error(error)
 
-    def _may_reappear(self, subscription: Subscription) -> bool:
+    def _may_reappear(self, subscription: Subscription, unknown_since: float, now: float) -> bool:
         """Whether every topic existed before, and they have not been unknown for `session_timeout`.
 
         Right after its recreation a topic is still unknown to some brokers.
         """
-        now = asyncio.get_running_loop().time()
-        if subscription.unknown_since is None:
-            subscription.unknown_since = now
         was_there = all(name in self._source.known_topics for name in subscription.names)
-        return was_there and now < subscription.unknown_since + self._config.session_timeout
+        return was_there and now < unknown_since + self._config.session_timeout
 
     async def _back_off(self, seconds: float) -> bool:
         """Wait before the next session; True if the group closes in that time. If cancelled, leave the group."""

@@ -4,7 +4,7 @@ A `Membership` talks to the coordinator. A member calls `join`, then `stay` unti
 `leave`. During `stay` the membership reports heartbeat results and further assignments to an `Assignable`, the member's
 side. With an eager protocol a rebalance ends the session (`HeartbeatResult.REBALANCE`), so that all claims are revoked
 before the next join. An incremental protocol calls `Assignable.assign` instead: the session and the claims that are in
-both assignments go on.
+both assignments go on. No protocol in this package is incremental yet; tests have a scripted one.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class HeartbeatStatus(Protocol):
         """Return the loop time of the first heartbeat after `moment`; None if it is unknown."""
         ...
 
-    async def is_final(self, lookup: int | None, sent_at: float) -> bool:
-        """Return whether the refusal of a commit, sent then to that coordinator, ends the membership."""
+    async def confirm_refusal(self, lookup: int | None, sent_at: float) -> bool:
+        """Return whether the refusal of a commit, sent then to that coordinator, ends the membership; ask again if in doubt."""
         ...
 
 

@@ -70,7 +70,7 @@ class SessionLife:
         self._resolved = resolved
         self._tasks = BackgroundTasks(f"session of group {source.group_id!r}", self._on_task_failure)
         self._offsets = source.make_committer(
-            lambda: self.state.identity, self._on_commit_refused, membership.heartbeats.is_final
+            lambda: self.state.identity, self._on_commit_refused, membership.heartbeats.confirm_refusal
         )
         self.state = SessionState(
             source.group_id,

@@ -272,7 +272,7 @@ async def watch_topics(cluster: ClusterClient, ids: Mapping[str, UUID], on_chang
     while True:
         for topic, topic_id in ids.items():
             info = cluster.view.topics.get(topic)
-            if info is None and await _is_gone(cluster, topic):
+            if info is None and await _refresh_and_check_gone(cluster, topic):
                 on_change(PartitionsChanged(f"topic {topic!r} was deleted"))
                 return
             if info is not None and info.topic_id != topic_id and m.NO_UUID not in (info.topic_id, topic_id):
@@ -281,8 +281,8 @@ async def watch_topics(cluster: ClusterClient, ids: Mapping[str, UUID], on_chang
         await cluster.wait_updated()
 
 
-async def _is_gone(cluster: ClusterClient, topic: str) -> bool:
-    """Whether the topic is missing from fresh metadata as well."""
+async def _refresh_and_check_gone(cluster: ClusterClient, topic: str) -> bool:
+    """Refresh the metadata after a backoff, and return whether the topic is missing from it as well."""
     await _refresh_again(cluster)
     return topic not in cluster.view.topics
 

@@ -38,7 +38,7 @@ from asyncgroup.offsets.commit_requests import (
 from asyncgroup.offsets.partition_offsets import CommittedOffset, MemberIdentity, PartitionMarks
 from asyncgroup.wire import messages as m
 
-__all__ = ["GROUP_LANE", "Committer", "IsFinal"]
+__all__ = ["GROUP_LANE", "Committer", "ConfirmRefusal"]
 
 _log = logging.getLogger("asyncgroup.offsets")
 
@@ -46,9 +46,9 @@ GROUP_LANE: Final = "group"
 """The lane of heartbeats and commits. Joins have another one, as a JoinGroup that waits at the broker must not delay a
 commit."""
 
-IsFinal: TypeAlias = "Callable[[int | None, float], Awaitable[bool]]"
-"""`is_final(lookup, sent_at)`: whether an error that ends the membership counts, for a request sent at that loop time to
-the coordinator found by that lookup."""
+ConfirmRefusal: TypeAlias = "Callable[[int | None, float], Awaitable[bool]]"
+"""`confirm_refusal(lookup, sent_at)`: check whether an error that ends the membership counts, for a request sent at that loop
+time to the coordinator found by that lookup."""
 
 MAX_PAUSE: Final = 1.0
 """Maximum seconds between two tries of a commit: heartbeats find the coordinator as quickly."""
@@ -78,8 +78,8 @@ class Committer:
     - `on_lost(error)` is called when a broker refuses a commit because the membership is lost; nothing is committed after
       that. Without `on_lost` there is no membership to lose (a group accepts such commits while it has no members), and the
       next call tries again.
-    - `is_final` is awaited before `on_lost`, as the refusal may come from a former coordinator; if it returns False the
-      membership continues, and the commit is retried.
+    - `confirm_refusal` is awaited before `on_lost`, as the refusal may come from a former coordinator; if it returns False
+      the membership continues, and the commit is retried.
     - `with_topic_ids` stores the topic id with each offset, in an envelope around the metadata (see `commit_requests`).
     """
 
@@ -93,7 +93,7 @@ class Committer:
         identity: Callable[[], MemberIdentity] = MemberIdentity,
         on_lost: Callable[[BrokerError], None] | None = None,
         with_topic_ids: bool = False,
-        is_final: IsFinal | None = None,
+        confirm_refusal: ConfirmRefusal | None = None,
     ) -> None:
         self._cluster = cluster
         self.group_id = group_id
@@ -101,7 +101,7 @@ class Committer:
         self._retention = retention  # seconds
         self._identity = identity
         self._on_lost = on_lost
-        self._is_final = is_final
+        self._confirm_refusal = confirm_refusal
         self._with_topic_ids = with_topic_ids
         self._partitions: dict[TopicPartition, PartitionMarks] = {}
         self._single_flight = SingleFlight(f"commits of group {group_id!r}", self._commit)
@@ -305,7 +305,7 @@ class Committer:
                 self._note_unanswered(due)
         else:
             codes = commit_codes(response, ids)
-            is_final = await self._is_membership_lost(codes, lookup, sent_at)
+            is_final = await self._confirm_loss(codes, lookup, sent_at)
             for tp in due:
                 self._handle_code(tp, codes.get(tp, ErrorCode.UNKNOWN_SERVER_ERROR), sent, is_final=is_final)
         self._cluster.hooks.emit("on_commit", self.group_id, due, sent.failed | sent.again or None)
@@ -328,14 +328,14 @@ class Committer:
             else:
                 del due[tp]  # no longer managed, or no longer dirty
 
-    async def _is_membership_lost(
+    async def _confirm_loss(
         self, codes: Mapping[TopicPartition, int], lookup: int | None, sent_at: float
     ) -> bool:
-        """Return whether one of the error codes ends the membership."""
+        """Return whether one of the error codes ends the membership; `confirm_refusal` is awaited if one of them may."""
         refused = any(commit_action(code) is CommitAction.LOST for code in codes.values())
-        if not refused or self._is_final is None or self._lost is not None:
+        if not refused or self._confirm_refusal is None or self._lost is not None:
             return refused
-        return await self._is_final(lookup, sent_at)
+        return await self._confirm_refusal(lookup, sent_at)
 
     def _handle_code(self, tp: TopicPartition, code: int, sent: _Sent, *, is_final: bool) -> None:
         """Apply the action for a partition's error code, and add its error to `sent`."""

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from asyncgroup.cluster.metadata import BrokerInfo
 from asyncgroup.consumer.fetch_outcome import (
     FETCH_ACTIONS,
-    Diverged,
+    EpochEnd,
     EpochEndOffset,
     Fatal,
     FetchAction,
@@ -152,7 +152,7 @@ def test_a_diverging_epoch_comes_before_all_else() -> None:
     """The records of such a response belong to another history of the log."""
     end = m.FetchResponse.EpochEndOffset(3, 40)
     outcome = outcome_of(data_of(records=BATCH, diverging_epoch=end, preferred_read_replica=2))
-    assert outcome == Diverged(EpochEndOffset(3, 40))
+    assert outcome == EpochEnd(EpochEndOffset(3, 40))
 
 
 @pytest.mark.parametrize(("replica", "is_advice"), [(2, True), (NODE, False), (-1, False)])

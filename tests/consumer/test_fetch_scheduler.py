@@ -13,7 +13,7 @@ from asyncgroup.cluster.metadata import BrokerInfo, ClusterView, PartitionInfo, 
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.broker_partitions import EXPRESS_LANE, MAIN_LANE, SHORT_WAIT, FetchPlan
 from asyncgroup.consumer.fetch_outcome import (
-    Diverged,
+    EpochEnd,
     EpochEndOffset,
     Fatal,
     FetchedRecords,
@@ -427,6 +427,6 @@ def test_a_new_leader_validates_the_position_before_it_is_fetched_from() -> None
 def test_a_truncated_log_is_read_from_where_it_diverges() -> None:
     story = Story(auto_offset_reset="earliest")
     partition = story.add(offset=8, epoch=5)
-    story.fetch(Diverged(EpochEndOffset(4, 6)))
+    story.fetch(EpochEnd(EpochEndOffset(4, 6)))
     assert (partition.state, partition.position) == (FetchState.FETCHING, 6)
     assert [type(error) for error in story.reported] == [LogTruncatedError]

@@ -22,7 +22,7 @@ class ScriptedHeartbeats:
     def next_heartbeat_after(self, moment: float) -> float | None:
         return None
 
-    async def is_final(self, lookup: int | None, sent_at: float) -> bool:
+    async def confirm_refusal(self, lookup: int | None, sent_at: float) -> bool:
         return self.believes_refusals
 
 

@@ -107,7 +107,7 @@ async def beating(scene: Scene, seconds: float) -> asyncio.Task[None]:
 async def test_a_commit_refused_by_the_confirmed_coordinator_is_final() -> None:
     scene = Scene(heartbeat_interval=3.0)
     task = await beating(scene, 4.0)
-    assert await scene.heartbeats.is_final(1, now())
+    assert await scene.heartbeats.confirm_refusal(1, now())
     assert scene.beats == [3]
     task.cancel()
 
@@ -121,7 +121,7 @@ async def test_a_commit_refused_by_another_broker_or_sent_before_the_last_heartb
     scene = Scene(heartbeat_interval=3.0)
     scene.answers = [0, answer]
     task = await beating(scene, 4.0)
-    both = await asyncio.gather(*(scene.heartbeats.is_final(lookup, sent_at) for _ in range(2)))
+    both = await asyncio.gather(*(scene.heartbeats.confirm_refusal(lookup, sent_at) for _ in range(2)))
     assert both == [final, final]
     assert now() == 4.0
     assert scene.cluster.coordinators.marked_stale == 1
@@ -135,7 +135,7 @@ async def test_a_refused_commit_waits_until_a_heartbeat_decides() -> None:
     scene = Scene(heartbeat_interval=3.0)
     scene.answers = [0, ConnectError("refused"), E.COORDINATOR_LOAD_IN_PROGRESS, 0]
     task = await beating(scene, 4.0)
-    assert not await scene.heartbeats.is_final(None, 4.0)
+    assert not await scene.heartbeats.confirm_refusal(None, 4.0)
     assert 4.1 < now() < 4.5
     task.cancel()
 
@@ -145,7 +145,7 @@ async def test_a_lookup_by_another_client_may_still_return_the_former_coordinato
     scene = Scene(heartbeat_interval=3.0)
     scene.answers = [0, E.UNKNOWN_MEMBER_ID, 0]
     task = await beating(scene, 4.0)
-    asking = asyncio.ensure_future(scene.heartbeats.is_final(None, 4.0))
+    asking = asyncio.ensure_future(scene.heartbeats.confirm_refusal(None, 4.0))
     while not scene.cluster.coordinators.marked_stale:
         await asyncio.sleep(0)
     scene.cluster.coordinators.known = True
@@ -157,14 +157,14 @@ async def test_a_lookup_by_another_client_may_still_return_the_former_coordinato
 
 async def test_without_heartbeats_a_refusal_is_final() -> None:
     scene = Scene()
-    assert await scene.heartbeats.is_final(None, 0.0)
+    assert await scene.heartbeats.confirm_refusal(None, 0.0)
 
 
 async def test_heartbeats_that_stop_cancel_the_check() -> None:
     scene = Scene(heartbeat_interval=3.0)
     task = await beating(scene, 4.0)
     scene.answers = [ConnectError("refused")]
-    asking = asyncio.ensure_future(scene.heartbeats.is_final(None, 4.0))
+    asking = asyncio.ensure_future(scene.heartbeats.confirm_refusal(None, 4.0))
     await asyncio.sleep(1.0)
     task.cancel()
     await asyncio.wait([task, asking])
@@ -177,7 +177,7 @@ async def test_a_loss_resolves_a_check_requested_during_its_heartbeat() -> None:
     scene.delay = 0.5
     scene.answers = [0, E.UNKNOWN_MEMBER_ID]
     task = await beating(scene, 6.2)
-    assert await scene.heartbeats.is_final(None, 6.2)
+    assert await scene.heartbeats.confirm_refusal(None, 6.2)
     assert now() == 7.0, "the heartbeat in flight was refused, but does not count; one more decided"
     assert scene.results == [HeartbeatResult.COORDINATOR_MOVED, HeartbeatResult.LOST]
     await asyncio.wait([task])

@@ -235,13 +235,13 @@ REFUSED = sorted(code for code, action in COMMIT_ACTIONS.items() if action is Co
 async def test_a_refusal_that_is_not_final_is_retried(code: int) -> None:
     asked: list[tuple[int | None, float]] = []
 
-    async def is_final(lookup: int | None, sent_at: float) -> bool:
+    async def confirm_refusal(lookup: int | None, sent_at: float) -> bool:
         asked.append((lookup, sent_at))
         await asyncio.sleep(0.5)
         scene.marks[A0].mark(16)
         return False
 
-    scene = Scene(is_final=is_final)
+    scene = Scene(confirm_refusal=confirm_refusal)
     scene.coordinator.lookups = 7
     scene.marks[A0].mark(15)
     scene.answer({A0: code}, 0)
@@ -255,10 +255,10 @@ async def test_a_refusal_that_is_not_final_is_retried(code: int) -> None:
 
 @pytest.mark.parametrize("code", REFUSED)
 async def test_a_final_refusal_ends_the_membership(code: int) -> None:
-    async def is_final(_lookup: int | None, _sent_at: float) -> bool:
+    async def confirm_refusal(_lookup: int | None, _sent_at: float) -> bool:
         return True
 
-    scene = Scene(is_final=is_final)
+    scene = Scene(confirm_refusal=confirm_refusal)
     scene.marks[A0].mark(15)
     scene.answer(code)
     with pytest.raises(CommitFailedError):
@@ -270,11 +270,11 @@ async def test_a_final_refusal_ends_the_membership(code: int) -> None:
 async def test_a_loss_found_by_is_final_is_not_reported_twice() -> None:
     """A refused heartbeat has ended the session already: nothing more is sent, and `on_lost` is not called."""
 
-    async def is_final(_lookup: int | None, _sent_at: float) -> bool:
+    async def confirm_refusal(_lookup: int | None, _sent_at: float) -> bool:
         scene.manager.mark_lost(MemberLost("a heartbeat was refused"))
         return True
 
-    scene = Scene(is_final=is_final)
+    scene = Scene(confirm_refusal=confirm_refusal)
     scene.marks[A0].mark(15)
     scene.answer(ErrorCode.UNKNOWN_MEMBER_ID)
     with pytest.raises(CommitFailedError):

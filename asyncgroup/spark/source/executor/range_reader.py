@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.columns import MalformedTimestamp
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.fetch_outcome import Diverged, FetchedRecords, ReadReplica
+from asyncgroup.consumer.fetch_outcome import EpochEnd, FetchedRecords, ReadReplica
 from asyncgroup.consumer.list_offsets import is_retriable_error
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.validation import PositionCheck, send_epoch_request
@@ -209,7 +209,7 @@ class RangeReader:
             progress = self._active.get(tp)
             if progress is None or tp not in before:
                 continue
-            if isinstance(outcome, (ReadReplica, Diverged)):
+            if isinstance(outcome, (ReadReplica, EpochEnd)):
                 progress.confirm_topic_id()
             if not isinstance(outcome, FetchedRecords):
                 continue
