@@ -160,9 +160,8 @@ async def wait_shielded(task: asyncio.Future[T]) -> T:
             except asyncio.CancelledError as error:
                 if task.cancelled():
                     break
-                cancelled = (
-                    error  # the task may have ended in the same iteration; the cancellation still counts
-                )
+                # the task may have ended in the same iteration; the cancellation still counts
+                cancelled = error
             except BaseException:  # noqa: BLE001  the task's own failure is raised below
                 break
     if cancelled is not None:

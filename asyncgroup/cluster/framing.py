@@ -47,9 +47,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
         """Bytes received so far, including those of incomplete frames."""
         self._body: bytearray | None = None  # the body of a large frame while it is being received
         self._body_filled = 0  # bytes of it received so far
-        self._error: TransportError | ProtocolError | None = (
-            None  # passed to `on_lost` once the transport is closed
-        )
+        self._error: TransportError | ProtocolError | None = None
+        """Passed to `on_lost` once the transport is closed."""
         self._writable = asyncio.Event()  # clear while the transport's write buffer is full
         self._writable.set()
 

@@ -102,11 +102,9 @@ def merge(
         if topic.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
             continue
         topics[topic.name] = topic
+    # negative ids are this client's bootstrap addresses; only a malformed response has them
     brokers = {
-        b.node_id: BrokerInfo(b.node_id, b.host, b.port, b.rack)
-        for b in response.brokers
-        if b.node_id
-        >= 0  # negative ids are this client's bootstrap addresses; only a malformed response has them
+        b.node_id: BrokerInfo(b.node_id, b.host, b.port, b.rack) for b in response.brokers if b.node_id >= 0
     }
     return ClusterView(
         response.cluster_id, response.controller_id, MappingProxyType(brokers), MappingProxyType(topics), now

@@ -253,7 +253,7 @@ class FetchScheduler:
             return  # the request was sent before that follower failed; the next one omits the rack id
         source.update_preferred_replica(replica, NEVER)
         if not self.states.redirect(partition, now):
-            self.states.wait(partition, now)
+            self.states.assign_later(partition, now)
 
     def _leave_follower(self, partition: TopicPartitionState, is_useless: bool, now: float) -> bool:
         """Go back to the leader; return False if the partition was there already. A useless follower is avoided."""

@@ -29,7 +29,8 @@ __all__ = ["Fetcher"]
 _log = logging.getLogger("asyncgroup.consumer")
 
 MAX_IDLE_CHECKS: Final = 10
-"""A broker's task ends after more than this number of checks, one a second, without partitions: some return later."""
+"""A broker's task ends after more than this number of checks without partitions: some return later. There is one check
+every `SILENT_SECONDS`, which is one second."""
 
 Spawn = Callable[..., None]
 
@@ -153,7 +154,8 @@ class Fetcher:
     async def _watch_unresponsive(self) -> None:
         """Refresh metadata while a broker is unresponsive: it may hang, and its partitions may have other leaders by now.
 
-        Partitions fetched from an unresponsive follower return to their leaders.
+        Partitions fetched from an unresponsive follower return to their leaders. The tasks of brokers without partitions
+        end here as well (`MAX_IDLE_CHECKS`).
         """
         while True:
             await asyncio.sleep(SILENT_SECONDS)

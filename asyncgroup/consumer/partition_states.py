@@ -93,7 +93,7 @@ class PartitionStates:
             return
         del self.partitions[partition.tp]
         self.budget.partition_count = len(self.partitions)
-        self._watch.discard(partition)
+        self._watch.clear_doubt(partition)
         self._leave_broker(partition)
         partition.fetch_state = FetchState.INITIALIZING
         partition.detach()
@@ -114,14 +114,15 @@ class PartitionStates:
         """Enter FETCHING, at a broker that may be new."""
         broker = self.brokers.get(node_id)
         if broker is None:
-            broker = self.brokers[node_id] = BrokerPartitions(node_id, self._session(node_id))
+            broker = self.brokers[node_id] = BrokerPartitions(node_id, self._new_session(node_id))
         partition.fetch_state = FetchState.FETCHING
         partition.retry_at = NEVER
         broker.add(partition)
         partition.wake_fetcher = partial(self._wake, node_id)
         self._wake(node_id)
 
-    def _session(self, node_id: int) -> FetchSession | None:
+    def _new_session(self, node_id: int) -> FetchSession | None:
+        """Return the node's fetch session, whose next request is a full one that starts it again; None without sessions."""
         if self._sessions is None:
             return None
         session = self._sessions.setdefault(node_id, FetchSession(node_id))
@@ -143,7 +144,7 @@ class PartitionStates:
         """
         self._leave_broker(partition)
         if partition.seek_target is not None:
-            self._watch.discard(partition)
+            self._watch.clear_doubt(partition)
             self.enter(partition, FetchState.AWAIT_RESET, now)
             return
         view = self.metadata.view
@@ -182,7 +183,7 @@ class PartitionStates:
         self.enter(partition, FetchState.LEADERLESS, now + pause)
         self._watch.failed(partition, error, now)
 
-    def wait(self, partition: TopicPartitionState, now: float) -> None:
+    def assign_later(self, partition: TopicPartitionState, now: float) -> None:
         """Assign a partition again after a pause, or earlier if its leader changes."""
         pause = self._retries.pause(partition.fetch_failures)
         self.enter(partition, FetchState.LEADERLESS, now + pause)
@@ -215,11 +216,11 @@ class PartitionStates:
         if is_first:
             self.assign(partition, now)
         else:
-            self.wait(partition, now)
+            self.assign_later(partition, now)
 
     def _look_up_seek(self, partition: TopicPartitionState) -> None:
         """Look up the target of a seek at once; the partition is not fetched until its offset is known."""
-        self._watch.discard(partition)
+        self._watch.clear_doubt(partition)
         self.enter(partition, FetchState.AWAIT_RESET, float("-inf"))
 
     # --- times and metadata -------------------------------------------------------------------------------------

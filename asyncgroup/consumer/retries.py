@@ -167,7 +167,7 @@ class LeaderWatch:
         elif isinstance(error, BrokerError) and error.code in _STALE and failures.count == 1:
             self._is_stale = True
 
-    def discard(self, partition: TopicPartitionState) -> None:
+    def clear_doubt(self, partition: TopicPartitionState) -> None:
         """Forget a partition that is no longer fetched, or is fetched from another leader."""
         partition.fetch_failures.leader_in_doubt = False
 
@@ -205,7 +205,7 @@ class LeaderWatch:
             _node_id, epoch = self._leader(partition.tp)
             if epoch > failures.leader[1]:  # this proves that the leader is newer: restart the pauses
                 failures.before_new_leader = failures.count
-            self.discard(partition)
+            self.clear_doubt(partition)
 
     def _leader(self, tp: TopicPartition) -> tuple[int, int]:
         view = self._view()

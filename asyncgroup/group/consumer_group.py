@@ -70,9 +70,8 @@ class ConsumerGroup:
         self._interceptors = tuple(interceptors)
         self._assignors = resolve_assignors(self.config.assignors)
         self._load_engine = partial(load_module, "asyncgroup.group.group")
-        self._make_membership: MembershipFactory | None = (
-            None  # None: the classic protocol; tests set another
-        )
+        self._make_membership: MembershipFactory | None = None
+        """None: the classic protocol; tests set another."""
         self._created: GroupEngine | None = None
 
     @property

@@ -45,7 +45,7 @@ from asyncgroup.wire.codec import decode_versioned, encode_versioned
 
 __all__ = [
     "JOIN_ACTIONS",
-    "MAX_LENGTH",
+    "MAX_REASON_LENGTH",
     "JoinAction",
     "JoinProtocols",
     "build_join",
@@ -58,6 +58,8 @@ __all__ = [
     "join_reason",
     "shorten",
 ]
+
+_log = logging.getLogger("asyncgroup.group")
 
 CONSUMER: Final = "consumer"
 
@@ -222,7 +224,7 @@ def decode_assignment(data: bytes) -> Assignment:
 
 # --- reasons ----------------------------------------------------------------------------------------------------------
 
-MAX_LENGTH: Final = 255
+MAX_REASON_LENGTH: Final = 255
 """Most characters of a reason, as in Java (`JoinGroupRequest.maybeTruncateReason`)."""
 
 _JOINING: Final = "joining"
@@ -252,11 +254,8 @@ def join_reason(cause: SessionEnd | None, last_topics: Iterable[str] | None, top
 
 
 def shorten(reason: str) -> str:
-    """Return the reason, truncated to MAX_LENGTH."""
-    return reason if len(reason) <= MAX_LENGTH else reason[: MAX_LENGTH - 1] + "…"
-
-
-_log = logging.getLogger("asyncgroup.group")
+    """Return the reason, truncated to MAX_REASON_LENGTH."""
+    return reason if len(reason) <= MAX_REASON_LENGTH else reason[: MAX_REASON_LENGTH - 1] + "…"
 
 
 # --- assignors --------------------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ MISSED_HEARTBEATS: Final = 2
 FETCH_GRACE: Final = 2.0
 """Seconds beyond `fetch_max_wait` after which a fetch without a response is a problem."""
 
-NEVER: Final = float("-inf")
+NOT_YET: Final = float("-inf")
 
 
 class MemberState(Enum):
@@ -91,9 +91,9 @@ class MemberHealth:
         self.state = MemberState.NOT_CONSUMING
         self.state_since = 0.0
         """0 until the group is bound to its event loop."""
-        self.last_heartbeat = NEVER
+        self.last_heartbeat = NOT_YET
         """Time of the last response to a heartbeat."""
-        self.last_fetch = NEVER
+        self.last_fetch = NOT_YET
         """Time of the last response to a fetch."""
         self.problems: dict[ProblemSource, _Occurrences] = {}
         self.errors: dict[tuple[str, str], _Occurrences] = {}
@@ -198,7 +198,7 @@ def _age(now: float, when: float) -> float:
 
 
 def _age_if_any(now: float, when: float) -> float | None:
-    return None if when == NEVER else _age(now, when)
+    return None if when == NOT_YET else _age(now, when)
 
 
 def _claim_health(claim: Claim) -> ClaimHealth:
@@ -250,7 +250,7 @@ def _problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
     for source in (ProblemSource.HANDLER, ProblemSource.LOST, ProblemSource.JOIN, ProblemSource.COMMIT):
         if source in problems:
             yield f"{source.value}: {problems[source].text}"
-    if state in _IN_SESSION and member_health.last_heartbeat > NEVER:
+    if state in _IN_SESSION and member_health.last_heartbeat > NOT_YET:
         yield from _heartbeat_problems(member_health, config, now)
     if state is MemberState.STABLE:
         yield from _fetch_problems(snapshot, now)

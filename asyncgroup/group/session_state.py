@@ -180,7 +180,7 @@ class SessionState:
             self._member_health.count_error(error)
         kind = HandlerFailed if by_handler else SessionFailed
         self._end_because_of(error, kind(text))
-        # after the end: a program's log filter that raises must not keep the session alive
+        # logged after the end: a program's log filter that raises must not keep the session alive
         if by_handler or not is_first:
             _log.error("group %s: %s", self.group_id, text, exc_info=error)
 

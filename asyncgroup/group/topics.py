@@ -185,9 +185,9 @@ async def resolve_topics(
     wanted = subscription.wanted
     if isinstance(wanted, re.Pattern):
         found = await cluster.all_topics()
-        chosen = [i for name, i in found.items() if wanted.match(name) and not i.is_internal]
-        known.update(chosen, are_new=known.mark_matched(wanted))
-        return ResolvedTopics(sorted(info.name for info in chosen), wanted)
+        matched = sorted(_matching(wanted, found))
+        known.update([found[name] for name in matched], are_new=known.mark_matched(wanted))
+        return ResolvedTopics(matched, wanted)
     absent = await _missing(cluster, [name for name in wanted if name in known])
     there = [name for name in wanted if name not in absent]
     known.update((await cluster.topics(there)).values())

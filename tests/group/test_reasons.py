@@ -16,7 +16,7 @@ from asyncgroup.errors import (
     SessionFailed,
     TopicsChanged,
 )
-from asyncgroup.group.join_requests import MAX_LENGTH, join_reason, shorten
+from asyncgroup.group.join_requests import MAX_REASON_LENGTH, join_reason, shorten
 
 
 @pytest.mark.parametrize(
@@ -51,5 +51,5 @@ def test_changed_topics_are_the_reason() -> None:
 
 
 def test_reasons_are_truncated() -> None:
-    assert shorten("x" * MAX_LENGTH) == "x" * MAX_LENGTH
-    assert len(join_reason(MemberLost("y" * 999), None, [])) == MAX_LENGTH
+    assert shorten("x" * MAX_REASON_LENGTH) == "x" * MAX_REASON_LENGTH
+    assert len(join_reason(MemberLost("y" * 999), None, [])) == MAX_REASON_LENGTH

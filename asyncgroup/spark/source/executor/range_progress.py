@@ -133,9 +133,8 @@ class RangeProgress:
         self.partition.fetch_source.forget()
         self.partition.fetch_source.clear_preferred_replica()
         self.partition.fetch_source.topic_id = topic_id
-        self._has_topic_id = (
-            topic_id != NO_UUID
-        )  # whether it is certain: that of the plan, or confirmed by a response
+        self._has_topic_id = topic_id != NO_UUID
+        """Whether it is certain: that of the plan, or confirmed by a response."""
         self.patience = Patience(poll_timeout)
         self._retried_at = -1  # the offset at which corrupt records were fetched again
 

@@ -133,7 +133,7 @@ class RangeReader:
         self._begun_at = min(self._begun_at, asyncio.get_running_loop().time())
         try:
             while True:
-                self._settle()
+                self._apply_events()
                 self._begin_ranges()
                 self._fetcher.send()
                 self._check_topics()
@@ -187,8 +187,8 @@ class RangeReader:
 
     # --- responses ----------------------------------------------------------------------------------------------
 
-    def _settle(self) -> None:
-        """Take what the fetcher has collected; recover the partitions that are not fetched because of an error."""
+    def _apply_events(self) -> None:
+        """Apply the events that the fetcher has collected; recover the partitions that are not fetched because of an error."""
         for event in self._fetcher.take():
             match event:
                 case Fetched():
