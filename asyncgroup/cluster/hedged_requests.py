@@ -27,7 +27,7 @@ class HedgedRequests:
     `on_slow(node)` is called for each node that has not answered within `HEDGE_SECONDS`.
     """
 
-    def __init__(self, on_slow: Callable[[Address], object] = lambda _node: None) -> None:
+    def __init__(self, on_slow: Callable[[Address], object]) -> None:
         self._on_slow = on_slow
         self._running: dict[asyncio.Task[Any], None] = {}
         """Tasks in flight, in the order of their start; a set would make the order of cancellation random."""

@@ -86,7 +86,7 @@ class MemberHealth:
     `on_error` is called with errors that are retried; it returns whether a reader of `errors()` receives them.
     """
 
-    def __init__(self, on_error: Callable[[Exception], bool] = lambda _error: False) -> None:
+    def __init__(self, on_error: Callable[[Exception], bool]) -> None:
         self._on_error = on_error
         self.state = MemberState.NOT_CONSUMING
         self.state_since = 0.0

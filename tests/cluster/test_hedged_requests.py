@@ -13,6 +13,11 @@ from asyncgroup.errors import BrokerError, ClosedError, ConnectError, DecodeErro
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
+
+def ignore(_node: Address) -> None:
+    """Take no note of a slow node."""
+
+
 NODES = [Address(number, f"kafka{number}", 9092) for number in range(1, 5)]
 
 
@@ -39,12 +44,12 @@ class Asking:
 
 async def test_no_other_node_is_asked_if_the_first_answers() -> None:
     ask = Asking(n1=(0.5, "yes"))
-    assert await HedgedRequests().first_response("X", NODES, ask) == "yes"
+    assert await HedgedRequests(ignore).first_response("X", NODES, ask) == "yes"
     assert ask.asked == [(1, 0.0)]
 
 
 async def test_after_a_second_without_an_answer_the_next_node_is_asked() -> None:
-    ask, lookups = Asking(n2=(0.1, "yes")), HedgedRequests()
+    ask, lookups = Asking(n2=(0.1, "yes")), HedgedRequests(ignore)
     assert await lookups.first_response("X", NODES, ask) == "yes"
     assert ask.asked == [(1, 0.0), (2, HEDGE_SECONDS)]
     assert ask.cancelled == [1]
@@ -53,13 +58,13 @@ async def test_after_a_second_without_an_answer_the_next_node_is_asked() -> None
 
 async def test_after_a_failure_the_next_node_is_asked_at_once() -> None:
     ask = Asking(n1=(0.0, ConnectError("one")), n2=(0.0, DecodeError("two")), n3=(0.0, "yes"))
-    assert await HedgedRequests().first_response("X", NODES, ask) == "yes"
+    assert await HedgedRequests(ignore).first_response("X", NODES, ask) == "yes"
     assert [at for _, at in ask.asked] == [0.0, 0.0, 0.0]
 
 
 async def test_a_slow_node_can_still_answer_first() -> None:
     ask = Asking(n1=(1.5, "slow"), n2=(5.0, "never"))
-    assert await HedgedRequests().first_response("X", NODES, ask) == "slow"
+    assert await HedgedRequests(ignore).first_response("X", NODES, ask) == "slow"
     assert ask.cancelled == [2]
 
 
@@ -70,24 +75,24 @@ async def test_the_error_lists_the_error_of_every_node() -> None:
     with pytest.raises(
         NoBrokersError, match=r"no broker answered X: node 1 is down; node 2 .*node 4 is down"
     ):
-        await HedgedRequests().first_response("X", NODES, ask)
+        await HedgedRequests(ignore).first_response("X", NODES, ask)
 
 
 async def test_any_other_error_is_raised_at_once() -> None:
     ask = Asking(n2=(0.0, BrokerError(30, "group 'g'")))
     with pytest.raises(BrokerError):
-        await HedgedRequests().first_response("X", NODES, ask)
+        await HedgedRequests(ignore).first_response("X", NODES, ask)
     assert ask.cancelled == [1]
     assert len(ask.asked) == 2
 
 
 async def test_no_nodes() -> None:
     with pytest.raises(NoBrokersError):
-        await HedgedRequests().first_response("X", [], Asking())
+        await HedgedRequests(ignore).first_response("X", [], Asking())
 
 
 async def test_a_cancelled_caller_leaves_no_task() -> None:
-    ask, lookups = Asking(), HedgedRequests()
+    ask, lookups = Asking(), HedgedRequests(ignore)
     task = asyncio.create_task(lookups.first_response("X", NODES, ask))
     await asyncio.sleep(1.5)
     task.cancel()
@@ -98,7 +103,7 @@ async def test_a_cancelled_caller_leaves_no_task() -> None:
 
 
 async def test_a_cancelled_anyio_scope_leaves_no_task() -> None:
-    ask, lookups = Asking(), HedgedRequests()
+    ask, lookups = Asking(), HedgedRequests(ignore)
     with anyio.move_on_after(1.5) as scope:
         await lookups.first_response("X", NODES, ask)
     assert scope.cancelled_caught
@@ -107,7 +112,7 @@ async def test_a_cancelled_anyio_scope_leaves_no_task() -> None:
 
 
 async def test_closing_raises_closed_error_in_callers() -> None:
-    lookups = HedgedRequests()
+    lookups = HedgedRequests(ignore)
     task = asyncio.create_task(lookups.first_response("X", NODES, Asking()))
     await asyncio.sleep(0.5)
     await lookups.aclose()

@@ -58,7 +58,11 @@ def make_session(
     assignment = {
         topic: [tp.partition for tp in tps if tp.topic == topic] for topic in {tp.topic for tp in tps}
     }
-    session = Session(SessionState("g", MemberIdentity("member-1", 7), assignment, manager, MemberHealth()))
+    session = Session(
+        SessionState(
+            "g", MemberIdentity("member-1", 7), assignment, manager, MemberHealth(lambda _error: False)
+        )
+    )
     for tp in tps:
         make_claim(session, manager, tp)
     return session, cluster

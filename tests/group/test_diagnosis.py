@@ -26,6 +26,11 @@ from tests.group.parts import consumer_of, make_session
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
 
+def unheeded(_error: Exception) -> bool:
+    """Stand for `errors()` without a reader."""
+    return False
+
+
 def now() -> float:
     return asyncio.get_running_loop().time()
 
@@ -36,7 +41,7 @@ def snapshot(member_health: MemberHealth, **more: Any) -> HealthSnapshot:
 
 @pytest.mark.parametrize("state", MemberState)
 async def test_every_state_is_shown_in_one_line(state: MemberState) -> None:
-    member_health = MemberHealth()
+    member_health = MemberHealth(unheeded)
     member_health.transition_to(state)
     await asyncio.sleep(2.5)
     health = diagnose(snapshot(member_health), now())
@@ -52,7 +57,7 @@ async def test_every_state_is_shown_in_one_line(state: MemberState) -> None:
 
 async def test_claims_before_their_first_fetch() -> None:
     session, _ = make_session()
-    member_health = MemberHealth()
+    member_health = MemberHealth(unheeded)
     member_health.transition_to(MemberState.STABLE)
     health = diagnose(snapshot(member_health, claims=session.claims), now())
     assert [(c.high_water_mark, c.lag) for c in health.claims] == [(None, None)] * 2
@@ -66,7 +71,7 @@ async def test_claims_before_their_first_fetch() -> None:
 
 
 async def test_ages_are_none_at_first_and_never_negative() -> None:
-    member_health = MemberHealth()
+    member_health = MemberHealth(unheeded)
     member_health.update_last_responses(float("-inf"), float("-inf"))
     health = diagnose(snapshot(member_health), now())
     assert (health.last_heartbeat, health.last_fetch) == (None, None)
@@ -78,7 +83,7 @@ async def test_ages_are_none_at_first_and_never_negative() -> None:
 
 
 async def test_missed_heartbeats() -> None:
-    member_health = MemberHealth()
+    member_health = MemberHealth(unheeded)
     member_health.transition_to(MemberState.STABLE)
     member_health.update_last_responses(0.0, 0.0)
     assert diagnose(snapshot(member_health), 6.0).is_healthy
@@ -89,7 +94,7 @@ async def test_missed_heartbeats() -> None:
 
 
 async def test_a_failed_heartbeat_is_a_problem_until_one_succeeds() -> None:
-    member_health = MemberHealth()
+    member_health = MemberHealth(unheeded)
     member_health.transition_to(MemberState.STABLE)
     member_health.update_last_responses(0.0, 0.0)
     await asyncio.sleep(3)
@@ -103,7 +108,7 @@ async def test_a_failed_heartbeat_is_a_problem_until_one_succeeds() -> None:
 
 
 async def test_problems_last_until_cleared() -> None:
-    member_health = MemberHealth()
+    member_health = MemberHealth(unheeded)
     member_health.transition_to(MemberState.JOINING)
     member_health.report(
         ProblemSource.JOIN, BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "coordinator of 'g'")
@@ -127,7 +132,7 @@ async def test_problems_last_until_cleared() -> None:
     ],
 )
 async def test_states_beyond_their_time_limit(state: MemberState, limit: float) -> None:
-    member_health = MemberHealth()
+    member_health = MemberHealth(unheeded)
     member_health.transition_to(state)
     assert diagnose(snapshot(member_health), limit).is_healthy
     assert diagnose(snapshot(member_health), limit + 0.5).problems == (
@@ -136,7 +141,7 @@ async def test_states_beyond_their_time_limit(state: MemberState, limit: float) 
 
 
 async def test_nodes_without_a_fetch_response_are_named() -> None:
-    member_health = MemberHealth()
+    member_health = MemberHealth(unheeded)
     member_health.transition_to(MemberState.STABLE)
     member_health.update_last_responses(10.0, 10.0)
     health = diagnose(snapshot(member_health, unanswered_fetches={1: 9.5, 2: 4.0}), 10.0)
@@ -144,7 +149,7 @@ async def test_nodes_without_a_fetch_response_are_named() -> None:
 
 
 async def test_more_than_three_handlers_are_counted() -> None:
-    member_health = MemberHealth()
+    member_health = MemberHealth(unheeded)
     member_health.transition_to(MemberState.DRAINING)
     labels = [f"handler of orders-{n}" for n in range(5)]
     health = diagnose(snapshot(member_health, running_calls=RunningCalls(labels, 0.0, 12.0)), 4.0)
@@ -157,7 +162,7 @@ async def test_more_than_three_handlers_are_counted() -> None:
 
 
 async def test_errors_are_counted_by_kind_newest_first_and_bounded() -> None:
-    member_health = MemberHealth()
+    member_health = MemberHealth(unheeded)
     for _ in range(3):
         member_health.count_error(BrokerError(ErrorCode.NOT_COORDINATOR, "heartbeat"))
         await asyncio.sleep(1)
@@ -184,7 +189,7 @@ async def test_an_unhealthy_member_has_problems(
     state: MemberState, sources: tuple[ProblemSource, ...], age: float, is_busy: bool
 ) -> None:
     """In every state, for every problem and at any age: `problems` is empty if and only if the member is healthy."""
-    member_health = MemberHealth()
+    member_health = MemberHealth(unheeded)
     member_health.transition_to(state)
     member_health.update_last_responses(0.0, 0.0)
     for source in sources:
