@@ -43,7 +43,9 @@ async def following(*consumers: PartitionConsumer) -> AsyncIterator[MergedReader
 
 
 async def take(reader: MergedReader, count: int) -> list[tuple[int, int]]:
-    return [(record.partition, record.offset) for record in [await anext(reader.records) for _ in range(count)]]
+    return [
+        (record.partition, record.offset) for record in [await anext(reader.records) for _ in range(count)]
+    ]
 
 
 async def test_the_ready_queue_is_round_robin_without_empty_partitions() -> None:
