@@ -17,6 +17,8 @@ def main(arguments: Sequence[str]) -> int:
         module = importlib.import_module(f"benchmarks.{arguments[0]}")
         code: int = module.main(arguments[1:])
         return code
+    if arguments and not arguments[0].startswith("-"):
+        print(f"no benchmark {arguments[0]!r}\n")
     print("usage: python -m benchmarks NAME [--help]\n")
     for name in BENCHMARKS:
         summary = (importlib.import_module(f"benchmarks.{name}").__doc__ or "").partition("\n")[0]

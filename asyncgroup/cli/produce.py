@@ -13,7 +13,7 @@ from asyncgroup.cli.common import add_topic, rate, size, stop_signals
 from asyncgroup.cli.connection_options import add_connection_options, connection_options
 from asyncgroup.cli.lines import LineReader
 from asyncgroup.config import ProducerConfig
-from asyncgroup.errors import AsyncGroupError
+from asyncgroup.errors import AsyncGroupError, ConfigError
 
 if TYPE_CHECKING:
     from asyncgroup.cli.common import Commands
@@ -33,7 +33,8 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         parents=[common],
         help="write lines to a topic",
         description="Writes each line of a file, or of standard input, to a topic as a record's value. "
-        "At the end, also after an error, prints the number of acknowledged records to standard error.",
+        "At the end, also after an error, prints the number of acknowledged records to standard error, once it is "
+        "connected.",
     )
     add_connection_options(parser)
     add_topic(parser)
@@ -53,6 +54,15 @@ def _separator(text: str) -> bytes:
     return text.replace("\\t", "\t").encode()
 
 
+def _open(file: Path | None) -> LineReader:
+    try:
+        return LineReader(file)
+    except OSError as error:
+        if file is None:
+            raise
+        raise ConfigError("file", str(file), f"a file that can be read: {error.strerror}") from None
+
+
 async def run(options: argparse.Namespace) -> int:
     """Write all lines. Ctrl-C and SIGTERM stop reading; lines that were read before are still written."""
     from asyncgroup.producer import Producer
@@ -60,7 +70,7 @@ async def run(options: argparse.Namespace) -> int:
     given = connection_options(options, client_id="asyncgroup-produce")
     servers = given.require_servers(options.usage)
     config = given.config(ProducerConfig)
-    source = LineReader(options.file)
+    source = _open(options.file)
     line_producer = LineProducer(options.key_separator)
     with stop_signals(source.stop) as stop:
         try:

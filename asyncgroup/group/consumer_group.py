@@ -154,6 +154,10 @@ class ConsumerGroup:
         retriable: the handler's exception, an unknown topic, a fenced instance id, missing authorization. A topic
         subscribed by name that is deleted is left out, so that the others continue, and is consumed again once it
         exists again; after `session_timeout` without it, UNKNOWN_TOPIC_OR_PARTITION is raised.
+
+        A group object has one session at a time: a concurrent second call waits until the session of the first one ends,
+        and then they take turns. Use another object for another member. Raises UsageError while an iterator of
+        `records()` is open.
         """
         await self._engine.run(topics, handler)
 
@@ -165,7 +169,8 @@ class ConsumerGroup:
                 group.mark(record)
 
         It joins and rejoins as `run()` does; see `Records` for the order of the partitions, for revocations and for the
-        end. In contrast to one task per claim, a slow record delays all partitions.
+        end. In contrast to one task per claim, a slow record delays all partitions. While `run()` or `consume()` has a
+        session, the iterator waits until that session ends.
 
         The same topics return the same iterator until it is closed, so that a second loop continues at the next record.
         Raises ConfigError for no topics or an invalid name, UsageError for other topics while an iterator is open,

@@ -91,4 +91,5 @@ def as_handler(handler: object) -> Handler:
     if callable(handler):
         allowed = "an async function (session, claim); for one that blocks, in_thread(fn)"
         raise ConfigError("handler", handler, allowed)
-    raise ConfigError("handler", handler, "a Handler, or an async function (session, claim)")
+    allowed = "an object of a subclass of Handler, or an async function (session, claim)"
+    raise ConfigError("handler", handler, allowed)

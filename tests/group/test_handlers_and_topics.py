@@ -75,8 +75,9 @@ def lambda_handler(session, claim):
         (lambda_handler, r"in_thread\(fn\)"),
         (functools.partial(plain), r"in_thread\(fn\)"),
         (Whole, "an object, not its class"),
-        (None, "a Handler, or an async function"),
-        ("orders", "a Handler, or an async function"),
+        (None, "an object of a subclass of Handler, or an async function"),
+        ("orders", "an object of a subclass of Handler, or an async function"),
+        (type("NoHandler", (), {"consume_claim": function})(), "a subclass of Handler"),
     ],
 )
 def test_invalid_handlers(handler: object, text: str) -> None:

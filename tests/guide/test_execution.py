@@ -241,10 +241,12 @@ def test_a_shared_cluster(server: KafkaServer) -> None:
 
 
 def test_a_partition_without_a_group(server: KafkaServer) -> None:
-    code = snippet("consumer", "OffsetManager").replace("127.0.0.1:9092", server.bootstrap_servers)
-    program = eval(compile(code, "consumer", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), {})
+    printed = Printed(last=RECORDS + 1)
+    code = snippet("consumer", "OffsetManager").replace("asyncio.run(main())", "")
+    names = define(code, server, print=printed)
     # the offsets are committed once a second
-    asyncio.run(until(lambda: committed(server, "reports") == RECORDS, program))
+    asyncio.run(until(lambda: committed(server, "reports") == RECORDS, names["main"]()))
+    assert printed.values == [b"0", b"1", b"2"]
 
 
 def test_a_cluster_in_a_program(server: KafkaServer) -> None:
@@ -260,8 +262,9 @@ def test_a_producer_prints_offsets(server: KafkaServer) -> None:
 
 
 def test_a_producer(server: KafkaServer) -> None:
-    names = define(snippet("producer", "producer.enqueue"), server)
-    assert names["written"].offset == RECORDS
+    printed = Printed()
+    define(snippet("producer", "producer.enqueue"), server, main=True, print=printed)
+    assert printed == [(f"partition 0, offset {RECORDS}",)]
     assert server.records("greetings", 0)[-1].offset == RECORDS + 100_000
 
 
