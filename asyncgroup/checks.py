@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 from asyncgroup.errors import ConfigError
+from asyncgroup.topic_partition import TopicPartition
 
 __all__ = [
     "BACKOFF",
@@ -26,10 +27,13 @@ __all__ = [
     "check_group_id",
     "check_metadata",
     "check_offset",
+    "check_partition",
+    "check_partitions",
     "check_topic",
     "is_legal_name",
     "one_of",
     "parse_servers",
+    "wrong_type",
 ]
 
 Rule: TypeAlias = tuple[Callable[[Any], bool], str]
@@ -40,6 +44,7 @@ _INT32_MAX: Final = 0x7FFFFFFF
 _INT64_MAX: Final = 0x7FFFFFFFFFFFFFFF
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
+_PARTITION: Final = 'as ("orders", 0)'
 
 
 def _number(value: Any) -> bool:
@@ -110,6 +115,14 @@ RETENTION: Final = (
 BACKOFF: Final = (_none_or_callable, "None or a function (failures) -> seconds")
 
 
+def wrong_type(key: str, value: object, allowed: str) -> ConfigError:
+    """Return the error for a value of a wrong type; it shows only the type, because the value may be a secret."""
+    name = type(value).__name__
+    error = ConfigError(f"{key} of type {name} is not allowed: {allowed}")
+    error.key, error.value, error.allowed = key, name, allowed
+    return error
+
+
 def is_legal_name(name: str) -> bool:
     """Return whether Kafka allows `name` for a topic or a group instance id (`Topic.java`)."""
     return _NAME.match(name) is not None and name not in (".", "..")
@@ -131,6 +144,24 @@ def check_topic(topic: object) -> str:
             "topic", topic, "1 to 249 of the characters a-z A-Z 0-9 . _ -, and neither '.' nor '..'"
         )
     return topic
+
+
+def check_partitions(partitions: object) -> list[TopicPartition]:
+    """Return the partitions, each once; raise ConfigError for values that are not partitions, and for invalid topics."""
+    if isinstance(partitions, str) or not isinstance(partitions, Iterable):
+        raise ConfigError("partitions", partitions, f"several partitions {_PARTITION}")
+    wanted = dict.fromkeys(check_partition(place) for place in partitions)
+    for topic in {tp.topic for tp in wanted}:
+        check_topic(topic)
+    return list(wanted)
+
+
+def check_partition(place: object) -> TopicPartition:
+    """Return a topic's name and a partition's number as a TopicPartition; raise ConfigError for other values."""
+    match place:
+        case (str() as topic, int() as number) if 0 <= number < 1 << 31:
+            return TopicPartition(topic, number)
+    raise ConfigError("partition", place, f"a partition {_PARTITION}")
 
 
 def check_offset(offset: Any) -> int:

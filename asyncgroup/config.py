@@ -248,6 +248,24 @@ def _is_reset(value: object) -> bool:
 _RESETS = "'earliest', 'latest', 'error' or a timedelta above 0"
 
 
+def _are_assignors(value: object) -> bool:
+    """Check the names; a ConsumerGroup checks the objects, because their protocol belongs to it."""
+    return (
+        isinstance(value, tuple)
+        and bool(value)
+        and all(each in ASSIGNOR_NAMES for each in value if isinstance(each, str))
+    )
+
+
+ASSIGNOR_NAMES = ("range", "roundrobin", "sticky")
+"""The assignors that can be given by name."""
+
+_ASSIGNORS = (
+    f'a tuple such as ("range",), of names ({", ".join(ASSIGNOR_NAMES)}) or objects with `name` and '
+    "`assign(members, counts)`; cooperative assignors are not supported yet"
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ConsumerConfig(ClientConfig):
     """Configuration of a consumer, with or without a group.
@@ -333,10 +351,7 @@ class ConsumerConfig(ClientConfig):
         "session_timeout": DURATION,
         "heartbeat_interval": DURATION,
         "rebalance_timeout": DURATION,
-        "assignors": (
-            (lambda value: isinstance(value, tuple) and bool(value)),
-            "a tuple of at least one assignor",
-        ),
+        "assignors": (_are_assignors, _ASSIGNORS),
         "group_instance_id": (
             (lambda value: value is None or (isinstance(value, str) and is_legal_name(value))),
             "None, or 1 to 249 of the characters a-z A-Z 0-9 . _ -, and neither '.' nor '..'",

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from asyncgroup import config
-from asyncgroup.checks import check_group_id, check_topic, parse_servers
+from asyncgroup.checks import check_group_id, check_partitions, check_topic, parse_servers
 from asyncgroup.config import ClientConfig, ConsumerConfig, ProducerConfig
 from asyncgroup.errors import AsyncGroupError, ConfigError
+from asyncgroup.model import TopicPartition
 from asyncgroup.secret import secrets_in_pickles
 from asyncgroup.security import Plain, Security, Tls
 
@@ -61,7 +62,10 @@ TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
         "session_timeout": ([6.0, 45, 1800.0], DURATION[1]),
         "heartbeat_interval": ([0.1, 3, 9.9], DURATION[1]),
         "rebalance_timeout": ([3.1, 60, 3600.0], DURATION[1]),
-        "assignors": ([("range",), ("roundrobin", "range"), (object(),)], [(), [], "range", None, ["range"]]),
+        "assignors": (
+            [("range",), ("roundrobin", "range"), (object(),)],
+            [(), [], "range", None, ["range"], ("cooperative-sticky",), ("range", "rang")],
+        ),
         "group_instance_id": ([None, "worker-1", "a.b_c"], ["", ".", "..", "a b", "x" * 250, 7]),
         "rejoin_backoff": PAUSE,
         "rejoin_retry_max": COUNT,
@@ -132,6 +136,37 @@ def test_a_configuration_of_another_type_is_refused(cls: type[ClientConfig]) -> 
     for wrong in ({}, {"client.id": "x"}, "x", cls, object()):
         with pytest.raises(ConfigError, match=f"config=.*a {cls.__name__} or None"):
             cls.of(wrong)
+
+
+@pytest.mark.parametrize("value", ["range", ("cooperative-sticky",)])
+def test_the_error_of_assignors_says_what_is_supported(value: Any) -> None:
+    allowed = (
+        r'a tuple such as \("range",\), of names \(range, roundrobin, sticky\).*cooperative assignors are not'
+    )
+    with pytest.raises(ConfigError, match=allowed):
+        ConsumerConfig(assignors=value)
+
+
+def test_partitions_are_returned_once() -> None:
+    given = (place for place in (("orders", 0), TopicPartition("bills", 1), ("orders", 0)))
+    assert check_partitions(given) == [TopicPartition("orders", 0), TopicPartition("bills", 1)]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "message"),
+    [
+        ("orders", r"partitions='orders' is not allowed: several partitions as \(\"orders\", 0\)"),
+        (None, "partitions=None"),
+        (("orders", 0), "partition='orders' is not allowed: a partition"),
+        (["ab"], "partition='ab'"),
+        ([("orders", "0")], "partition="),
+        ([("orders", -1)], "partition="),
+        ([("a b", 0)], "topic='a b'"),
+    ],
+)
+def test_wrong_partitions(partitions: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_partitions(partitions)
 
 
 @pytest.mark.parametrize("cls", list(TABLE))

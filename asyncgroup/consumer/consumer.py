@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Final, NamedTuple, Self
 
-from asyncgroup.checks import check_group_id, check_topic
+from asyncgroup.checks import check_group_id, check_partition, check_partitions
 from asyncgroup.cluster import Cluster, as_cluster, client_of, start_tasks
 from asyncgroup.cluster.connection_pool import CONTROL
 from asyncgroup.config import ConsumerConfig
@@ -31,7 +31,6 @@ from asyncgroup.offsets.partition_offsets import CommittedOffset
 __all__ = ["Consumer", "OffsetAndTimestamp"]
 
 _NUMBERS = count(1)
-_PARTITION: Final = 'as ("orders", 0)'
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -182,7 +181,7 @@ class Consumer:
         Raises OffsetLookupError with an error for each partition that failed (for example one that does not exist),
         ConfigError for an invalid topic name, TransportError, ClosedError.
         """
-        return await self._listed(dict.fromkeys(_partitions_of(partitions), EARLIEST))
+        return await self._listed(dict.fromkeys(check_partitions(partitions), EARLIEST))
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition | tuple[str, int]]
@@ -191,7 +190,7 @@ class Consumer:
 
         With `isolation_level="read_committed"` that is the last stable offset. Raises as `beginning_offsets`.
         """
-        return await self._listed(dict.fromkeys(_partitions_of(partitions), LATEST))
+        return await self._listed(dict.fromkeys(check_partitions(partitions), LATEST))
 
     async def offsets_for_times(
         self, times: Mapping[TopicPartition | tuple[str, int], datetime | int]
@@ -202,7 +201,7 @@ class Consumer:
         Raises ConfigError for other values, and as `beginning_offsets`.
         """
         wanted = _timestamps_of(times)
-        _partitions_of(wanted)
+        check_partitions(wanted)
         self._check_open()
         found = await look_up_offsets(self._client, wanted, self.config.isolation_level)
         return {tp: None if found[tp].offset < 0 else OffsetAndTimestamp(*found[tp]) for tp in wanted}
@@ -216,7 +215,7 @@ class Consumer:
         ConfigError for an invalid group id or topic, BrokerError naming group and partition, TransportError, ClosedError.
         """
         check_group_id(group_id)
-        wanted = None if partitions is None else _partitions_of(partitions)
+        wanted = None if partitions is None else check_partitions(partitions)
         self._check_open()
         if wanted == []:
             return {}
@@ -252,8 +251,7 @@ class Consumer:
         self.resume(list(self._partitions))
 
     def _consumed(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> list[PartitionConsumer]:
-        wanted = [TopicPartition(*tp) for tp in partitions]
-        return [self._partitions[tp] for tp in wanted if tp in self._partitions]
+        return [self._partitions[tp] for tp in check_partitions(partitions) if tp in self._partitions]
 
     def _check_free(self, tp: TopicPartition) -> None:
         self._check_open()
@@ -278,31 +276,13 @@ class Consumer:
 # --- arguments -------------------------------------------------------------------------------------------------------
 
 
-def _partitions_of(partitions: object) -> list[TopicPartition]:
-    """Return the partitions, each once; raise ConfigError for values that are not partitions, and for invalid topics."""
-    if isinstance(partitions, str) or not isinstance(partitions, Iterable):
-        raise ConfigError("partitions", partitions, f"several partitions {_PARTITION}")
-    wanted = dict.fromkeys(_partition_of(place) for place in partitions)
-    for topic in {tp.topic for tp in wanted}:
-        check_topic(topic)
-    return list(wanted)
-
-
-def _partition_of(place: object) -> TopicPartition:
-    """Return a topic's name and a partition's number as a TopicPartition; raise ConfigError for other values."""
-    match place:
-        case (str() as topic, int() as number) if 0 <= number < 1 << 31:
-            return TopicPartition(topic, number)
-    raise ConfigError("partition", place, f"a partition {_PARTITION}")
-
-
 def _timestamps_of(
     times: Mapping[TopicPartition | tuple[str, int], datetime | int],
 ) -> dict[TopicPartition, int]:
     """Return each partition's time in ms since 1970; raise ConfigError for other values and for naive datetimes."""
     found = {}
     for place, when in times.items():
-        tp = _partition_of(place)
+        tp = check_partition(place)
         if isinstance(when, datetime) and when.utcoffset() is not None:
             timestamp = parse_start(when, wall_clock).timestamp
         else:

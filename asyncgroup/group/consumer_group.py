@@ -209,7 +209,10 @@ class ConsumerGroup:
         self._engine.set_topics(topics)
 
     def pause(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Pause these partitions before their next record. One that is not assigned now is paused once it is."""
+        """Pause these partitions before their next record. One that is not assigned now is paused once it is.
+
+        Raises ConfigError for values that are not partitions, and for invalid topics, as `resume` does.
+        """
         self._engine.pause(partitions)
 
     def resume(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeAlias
 
+from asyncgroup.checks import check_partitions
 from asyncgroup.cluster import Cluster, ClusterClient, as_cluster, client_of
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.error_stream import ErrorReader, ErrorStream
@@ -225,12 +226,12 @@ class GroupEngine:
 
     def pause(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
         """See `ConsumerGroup.pause`."""
-        self._source.paused.update(TopicPartition(*tp) for tp in partitions)
+        self._source.paused.update(check_partitions(partitions))
         self._apply_pauses()
 
     def resume(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
         """See `ConsumerGroup.resume`."""
-        self._source.paused.difference_update(TopicPartition(*tp) for tp in partitions)
+        self._source.paused.difference_update(check_partitions(partitions))
         self._apply_pauses()
 
     def pause_all(self) -> None:

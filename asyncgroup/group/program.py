@@ -7,6 +7,7 @@ import logging
 import signal
 from typing import TYPE_CHECKING
 
+from asyncgroup.checks import wrong_type
 from asyncgroup.errors import UsageError
 from asyncgroup.lifecycle import wait_shielded
 from asyncgroup.signals import on_signals
@@ -38,10 +39,11 @@ def run(group: ConsumerGroup, topics: Topics, handler: HandlerLike) -> int:
     the group was closed without a signal. A program that does not pass it to `sys.exit` exits with 0 after a regular
     shutdown, as most supervisors expect. No KeyboardInterrupt is raised.
 
-    Raises what entering the group and `ConsumerGroup.run` raise, including the handler's exception itself; UsageError
-    if an event loop is already running: use `await group.run(topics, handler)` there. In a thread other than the main
+    Raises what entering the group and `ConsumerGroup.run` raise, including the handler's exception itself; ConfigError
+    if `group` is not a ConsumerGroup; UsageError if an event loop is already running: use `await group.run(topics, handler)` there. In a thread other than the main
     one, signals are not handled.
     """
+    _check_group(group)
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -52,6 +54,15 @@ def run(group: ConsumerGroup, topics: Topics, handler: HandlerLike) -> int:
             "`await group.run(topics, handler)`"
         )
     return asyncio.run(_Program(group, topics, handler).run())
+
+
+def _check_group(group: object) -> None:
+    """Raise ConfigError unless it is a ConsumerGroup, such as for its servers in place of it."""
+    from asyncgroup.group.consumer_group import ConsumerGroup
+
+    if not isinstance(group, ConsumerGroup):
+        allowed = "a ConsumerGroup: run(ConsumerGroup(servers, group_id), topics, handler)"
+        raise wrong_type("group", group, allowed)
 
 
 class _Program:

@@ -114,7 +114,7 @@ ASSIGNORS: Final[Mapping[str, str]] = {
 
 
 def _assignors(value: object) -> tuple[str, ...]:
-    """Parse Java's class names or assignor names, comma-separated or as a list; the group checks the names."""
+    """Parse Java's class names or assignor names, comma-separated or as a list; the configuration checks the names."""
     items = value if isinstance(value, (list, tuple)) else _text(value).split(",")
     names = []
     for item in items:

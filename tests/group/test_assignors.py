@@ -10,6 +10,7 @@ from itertools import accumulate
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from asyncgroup.config import ASSIGNOR_NAMES
 from asyncgroup.errors import ConfigError
 from asyncgroup.group.assignors import (
     Assignor,
@@ -306,6 +307,10 @@ def test_assignors_by_name_and_as_objects() -> None:
 def test_other_values_are_rejected(wrong: object) -> None:
     with pytest.raises(ConfigError, match=r"assignors=.*range, roundrobin, sticky, or an object"):
         resolve_assignors(["range", wrong])
+
+
+def test_the_names_are_those_of_the_configuration() -> None:
+    assert [assignor.name for assignor in resolve_assignors(ASSIGNOR_NAMES)] == list(ASSIGNOR_NAMES)
 
 
 def test_a_repeated_name_is_rejected() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from asyncgroup import ConsumerGroup
 from asyncgroup.cluster.metadata import ClusterView, PartitionInfo, TopicInfo
 from asyncgroup.errors import BrokerError, ConfigError, ErrorCode
 from asyncgroup.group.handler import Handler, as_handler
@@ -92,6 +93,14 @@ def test_a_method_that_is_not_async_is_named(name: str) -> None:
     broken = type("Broken", (Whole,), {name: plain})
     with pytest.raises(ConfigError, match=rf"Broken\.{name}.*an `async def`"):
         as_handler(broken())
+
+
+@pytest.mark.parametrize("method", ["pause", "resume"])
+@pytest.mark.parametrize("partitions", ["greetings", ("greetings", 0), ["ab"]])
+def test_pauses_of_other_values_are_refused(method: str, partitions: Any) -> None:
+    group = ConsumerGroup("127.0.0.1:9092", "g")
+    with pytest.raises(ConfigError, match=r"partitions?=.* is not allowed: .* as \("):
+        getattr(group, method)(partitions)
 
 
 @pytest.mark.parametrize("wrong", [function, Callable_(), Callable_().method, functools.partial(function), 7])

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from asyncgroup import ConsumerGroup, Producer, UsageError
+from asyncgroup import ConfigError, ConsumerGroup, Producer, UsageError
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.group.program import run
 from tests.cli.programs import LIMIT, environment
@@ -226,3 +226,12 @@ async def test_the_handlers_exception_is_raised_itself() -> None:
 async def test_it_raises_in_a_running_event_loop() -> None:
     with pytest.raises(UsageError, match=r"await group\.run\(topics, handler\)"):
         run(ConsumerGroup("127.0.0.1:9", "printers"), "greetings", lambda _session, _claim: None)
+
+
+@pytest.mark.parametrize("group", ["user:s3cret@kafka:9092", ConsumerGroup, None])
+async def test_the_group_is_checked_first(group: object) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^group of type \w+ is not allowed: a ConsumerGroup: run\("
+    ) as caught:
+        run(group, "greetings", lambda _session, _claim: None)  # type: ignore[arg-type]
+    assert "s3cret" not in str(caught.value)

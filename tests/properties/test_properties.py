@@ -80,7 +80,6 @@ EXAMPLES: dict[str, list[tuple[object, Any]]] = {
     "partition.assignment.strategy": [
         ("range", ("range",)),
         ([f"{CLIENTS}.StickyAssignor", "range"], ("sticky", "range")),
-        (f"{CLIENTS}.CooperativeStickyAssignor", ("cooperative-sticky",)),
     ],
     "group.instance.id": [("worker-1", "worker-1"), ("", None)],
     "auto.offset.reset": [
@@ -201,6 +200,11 @@ def test_each_ignored_property_is_logged_once(caplog: pytest.LogCaptureFixture) 
         (ConsumerConfig, {"auto.offset.reset": "by_duration:PT0S"}, "a timedelta above 0"),
         (ConsumerConfig, {"partition.assignment.strategy": "com.example.Mine"}, "RangeAssignor.*roundrobin"),
         (ConsumerConfig, {"partition.assignment.strategy": f"{CLIENTS}.Odd"}, "RangeAssignor"),
+        (
+            ConsumerConfig,
+            {"partition.assignment.strategy": f"{CLIENTS}.CooperativeStickyAssignor"},
+            "assignors=.*cooperative assignors are not supported yet",
+        ),
         (ConsumerConfig, {"group.protocol": "consumer"}, "'classic': the consumer protocol"),
         (ProducerConfig, {"enable.idempotence": "true"}, "'false': the producer is not idempotent"),
         (ProducerConfig, {"transactional.id": "t"}, "transactions are not supported yet"),
