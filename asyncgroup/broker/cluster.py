@@ -93,7 +93,7 @@ class EmbeddedCluster:
 
     def __init__(self, nodes: int | ClusterOptions = 1, **options: Unpack[ClusterKeywords]) -> None:
         if not isinstance(nodes, ClusterOptions):
-            nodes = ClusterOptions(nodes=nodes, **options)
+            nodes = ClusterOptions.of(nodes, options)
         elif options:
             raise UsageError(f"{', '.join(options)}: an option may not be given beside ClusterOptions")
         self._runtime = ClusterRuntime(nodes)

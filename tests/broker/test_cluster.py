@@ -403,5 +403,5 @@ def test_the_options_are_one_value_whose_fields_are_the_keyword_arguments() -> N
     assert repr(EmbeddedCluster(ClusterOptions(nodes=2))) == repr(EmbeddedCluster(2))
     with pytest.raises(UsageError, match="seed: an option may not be given beside ClusterOptions"):
         EmbeddedCluster(ClusterOptions(), seed=1)
-    with pytest.raises(TypeError, match="sede"):
+    with pytest.raises(ConfigError, match=r"sede=1 is not allowed: .*did you mean seed\?"):
         EmbeddedCluster(1, sede=1)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,7 +81,11 @@ def test_a_missing_asyncio_marker(tmp_path: Path) -> None:
             "max_virtual_time='1 h' is not allowed: a number of seconds, more than 0",
         ),
         ({"max_virtual_time": -1}, "max_virtual_time=-1 is not allowed: a number of seconds, more than 0"),
-        ({"topics": {"orders": "six"}}, "partitions='six' is not allowed: a whole number, or None"),
+        (
+            {"topics": {"orders": "six"}},
+            "partitions='six' is not allowed: a whole number, 1 or more, or None for the cluster's default (topic 'orders')",
+        ),
+        ({"topics": {"orders": 0}}, "partitions=0 is not allowed: a whole number, 1 or more, or None"),
         ({"topics": {"orders": True}}, "partitions=True is not allowed"),
         (
             {"topics": {"orders": {"configs": {"retention.ms": 3}}}},
@@ -100,6 +106,27 @@ def test_a_missing_asyncio_marker(tmp_path: Path) -> None:
 def test_option_values_of_a_wrong_type(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         MarkerOptions.parse(options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"topic": "orders"}, "has no such option; did you mean topics?"),
+        ({"node": 3}, "has no such option; did you mean nodes?"),
+        ({"nodes": "3"}, "nodes='3' is not allowed: a whole number, such as 1"),
+        ({"fsync": "no"}, "fsync='no' is not allowed: True or False"),
+        ({"topics": {"orders": 0}}, "partitions=0 is not allowed: a whole number, 1 or more, or None"),
+        ({"topics": {"orders": 0}}, "(topic 'orders')"),
+    ],
+)
+@pytest.mark.parametrize(
+    "made", [EmbeddedCluster, KafkaServer, lambda **options: MarkerOptions.parse(options)]
+)
+def test_mistakes_in_the_options_of_a_cluster(
+    made: Callable[..., Any], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        made(**options)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, Self, TypedDict
 
 from asyncgroup.broker.control.recorder import DEFAULT_HISTORY_BYTES, DEFAULT_HISTORY_LIMIT
 from asyncgroup.broker.control.seeding import topic_seeds
@@ -15,7 +16,7 @@ from asyncgroup.broker.net.security import ListenerSecurity
 from asyncgroup.broker.storage.retention import CHECK_INTERVAL
 from asyncgroup.errors import ConfigError
 
-__all__ = ["ClusterKeywords", "ClusterOptions"]
+__all__ = ["ClusterKeywords", "ClusterOptions", "check_names"]
 
 
 class ClusterKeywords(TypedDict, total=False):
@@ -85,7 +86,17 @@ class ClusterOptions:
     security: ListenerSecurity | None = None
     settings: Mapping[str, str] | None = None
 
+    @classmethod
+    def of(cls, nodes: int, options: Mapping[str, Any]) -> Self:
+        """Return the options for the arguments of `EmbeddedCluster`. Raises ConfigError for unknown or wrong ones."""
+        check_names(options, [field.name for field in fields(cls)], "an EmbeddedCluster")
+        return cls(nodes=nodes, **options)
+
     def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None or field.name != "connections_max_idle":
+                _check_kind(field.name, value, field.default)
         if self.nodes < 1:
             raise ConfigError("nodes", self.nodes, "1 or more")
         for name, values in (("ports", self.ports), ("racks", self.racks)):
@@ -106,3 +117,24 @@ class ClusterOptions:
         if self.advertised_host is None and self.host in {"0.0.0.0", "::"}:  # as Kafka
             raise ConfigError("host", self.host, "only with an advertised_host that clients can connect to")
         topic_seeds(self.topics)
+
+
+def check_names(options: Mapping[str, Any], known: Collection[str], whose: str) -> None:
+    """Raise ConfigError for an option that is not among `known`; it suggests a similar name."""
+    for name, value in options.items():
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"the options are {', '.join(sorted(known))}"
+            raise ConfigError(name, value, f"{whose} has no such option; {hint}")
+
+
+def _check_kind(name: str, value: object, default: object) -> None:
+    """Raise ConfigError for a value of another kind than the default: a flag, a whole number or a number."""
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise ConfigError(name, value, "True or False")
+    elif isinstance(default, int | float):
+        whole = isinstance(default, int)
+        if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+            what = f"a whole number, such as {default}" if whole else f"a number, such as {default:g}"
+            raise ConfigError(name, value, what)

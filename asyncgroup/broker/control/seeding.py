@@ -56,20 +56,21 @@ def topic_seeds(given: object) -> dict[str, TopicSeed]:
     if isinstance(given, str):
         return {given: TopicSeed()}
     if isinstance(given, Mapping):
-        return {name: _topic_seed(given, what) for name, what in given.items()}
+        return {name: _topic_seed(given, name, what) for name, what in given.items()}
     if not isinstance(given, Sequence) or not all(isinstance(name, str) for name in given):
         raise ConfigError("topics", given, "a name, a list of names, or partitions by name")
     return {name: TopicSeed() for name in given}
 
 
-def _topic_seed(given: object, what: object) -> TopicSeed:
+def _topic_seed(given: object, topic: object, what: object) -> TopicSeed:
     options = dict(what) if isinstance(what, Mapping) else {"partitions": what}
     if unknown := options.keys() - set(_TOPIC_OPTIONS):
         raise ConfigError("topics", given, f"a topic has {', '.join(sorted(_TOPIC_OPTIONS))}, not {unknown}")
     for name in ("partitions", "replication_factor"):
         value = options.get(name)
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-            raise ConfigError(name, value, "a whole number, or None for the cluster's default")
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            allowed = f"a whole number, 1 or more, or None for the cluster's default (topic {topic!r})"
+            raise ConfigError(name, value, allowed)
     configs = options.get("configs")
     if configs is not None and not (
         isinstance(configs, Mapping) and all(isinstance(value, str) for value in configs.values())

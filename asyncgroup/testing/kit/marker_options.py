@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, Self
 
 from asyncgroup.broker import ClusterOptions, EmbeddedCluster
+from asyncgroup.broker.control.options import check_names
 from asyncgroup.errors import ConfigError
 from asyncgroup.testing.fault_options import is_number, make_fault
 
 __all__ = ["MarkerOptions", "is_duration"]
 
-_CLUSTER_OPTIONS: Final = {each.name: each.default for each in fields(ClusterOptions)}
-"""The cluster's options with their defaults, whose types are the types that the options must have."""
+_CLUSTER_OPTIONS: Final = frozenset(each.name for each in fields(ClusterOptions))
 _OWN_OPTIONS: Final = frozenset({"faults", "slow", "max_virtual_time", "unknown_topics"})
 """Options of the marker that EmbeddedCluster does not have."""
 
@@ -33,10 +33,7 @@ class MarkerOptions:
     @classmethod
     def parse(cls, options: Mapping[str, Any]) -> Self:
         """Return the options for a marker's keyword arguments. Raises ConfigError for unknown or wrong ones."""
-        for name, value in options.items():
-            if name not in _OWN_OPTIONS and name not in _CLUSTER_OPTIONS:
-                allowed = ", ".join(sorted({*_CLUSTER_OPTIONS, *_OWN_OPTIONS}))
-                raise ConfigError(name, value, f"the options of @pytest.mark.kafka are {allowed}")
+        check_names(options, {*_CLUSTER_OPTIONS, *_OWN_OPTIONS}, "@pytest.mark.kafka")
         _check_kinds(options)
         return cls(
             cluster=ClusterOptions(**{n: value for n, value in options.items() if n in _CLUSTER_OPTIONS}),
@@ -54,14 +51,6 @@ class MarkerOptions:
 
 
 def _check_kinds(options: Mapping[str, Any]) -> None:
-    for name, value in options.items():
-        default = _CLUSTER_OPTIONS.get(name)
-        if isinstance(default, bool) and not isinstance(value, bool):
-            raise ConfigError(name, value, "True or False")
-        if is_number(default, whole=True) and not is_number(value, whole=True):
-            raise ConfigError(name, value, f"a whole number, such as {default}")
-        if is_number(default) and not is_number(value):
-            raise ConfigError(name, value, f"a number, such as {default:g}")
     if not isinstance(allowed := options.get("unknown_topics", False), bool):
         raise ConfigError("unknown_topics", allowed, "True or False")
     limit = options.get("max_virtual_time")

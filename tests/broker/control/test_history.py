@@ -144,9 +144,9 @@ async def test_an_exchange_larger_than_the_limit_is_not_kept():
         assert (len(cluster.history), cluster.history.bytes, cluster.history.dropped) == (0, 0, 2)
 
 
-@pytest.mark.parametrize("history_bytes", [-1, 1.5])
-async def test_invalid_history_limits(history_bytes):
-    with pytest.raises(ConfigError, match=f"history_bytes={history_bytes} is not allowed: 0 or more"):
+@pytest.mark.parametrize(("history_bytes", "allowed"), [(-1, "0 or more"), (1.5, "a whole number")])
+async def test_invalid_history_limits(history_bytes, allowed):
+    with pytest.raises(ConfigError, match=f"history_bytes={history_bytes} is not allowed: {allowed}"):
         EmbeddedCluster(history_bytes=history_bytes)
 
 
