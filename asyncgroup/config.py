@@ -25,6 +25,7 @@ from asyncgroup.checks import (
     Rule,
     is_legal_name,
     one_of,
+    wrong_type,
 )
 from asyncgroup.errors import ConfigError
 
@@ -166,9 +167,9 @@ class ClientConfig:
             for key, (check, allowed) in vars(cls).get("_CHECKS", {}).items():
                 value = getattr(self, key)
                 if not check(value):
-                    # a value of the wrong type may still hold a password
-                    shown = type(value).__name__ if key == "security" else value
-                    raise ConfigError(key, shown, allowed)
+                    if key == "security":  # a value of the wrong type may still hold a password
+                        raise wrong_type(key, value, allowed)
+                    raise ConfigError(key, value, allowed)
                 if (
                     check in _DURATION_CHECKS
                     and (value or 0) > MAX_SECONDS
@@ -210,7 +211,10 @@ class ClientConfig:
         if config is None:
             return cls()
         if not isinstance(config, cls):
-            raise ConfigError("config", config, f"a {cls.__name__} or None")
+            allowed = f"a {cls.__name__} or None"
+            if isinstance(config, ClientConfig):  # its repr would be long
+                raise wrong_type("config", config, allowed)
+            raise ConfigError("config", config, allowed)
         return config
 
     def client(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from asyncgroup.errors import ConfigError
 
-__all__ = ["EVENTS", "Hooks", "defines_no_listeners"]
+__all__ = ["EVENTS", "Hooks", "check_hooks", "defines_no_listeners"]
 
 _log = logging.getLogger("asyncgroup.hooks")
 
@@ -47,14 +47,30 @@ def defines_no_listeners(base: T) -> T:
     return base
 
 
+def check_hooks(hooks: object) -> tuple[object, ...]:
+    """Return the hook objects; raise ConfigError unless each has a method for at least one event."""
+    if isinstance(hooks, str) or not isinstance(hooks, Iterable):
+        raise ConfigError("hooks", hooks, "a list of hook objects: hooks=[hook]")
+    given = tuple(hooks)
+    for hook in given:
+        if isinstance(hook, type):
+            raise ConfigError("hooks", hook, "objects, not their classes")
+        if not any(hasattr(hook, event) for event in EVENTS):
+            raise ConfigError(
+                "hooks", hook, f"objects with at least one of the methods {', '.join(sorted(EVENTS))}"
+            )
+    return given
+
+
 class Hooks:
     """Dispatch events to hook objects: `hooks.emit("on_commit", …)` calls those that have the method.
 
-    Raises ConfigError if a method is a coroutine function: its coroutine would never be awaited.
+    Raises ConfigError for an object without any method for an event, and if a method is a coroutine function: its
+    coroutine would never be awaited.
     """
 
     def __init__(self, hooks: Iterable[object] = ()) -> None:
-        given = list(hooks)
+        given = check_hooks(hooks)
         self._listeners: dict[str, list[Any]] = {
             event: [getattr(hook, event) for hook in given if _implements(hook, event)] for event in EVENTS
         }

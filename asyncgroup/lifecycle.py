@@ -62,10 +62,14 @@ class BackgroundTasks:
         """Whether tasks can be spawned."""
         return self._group is not None and not self._stop.is_set()
 
+    def check_not_started(self, name: str | None = None) -> None:
+        """Raise ClosedError if `start` was called before; `name` is the object to name, default its own."""
+        if self._task is not None:
+            raise ClosedError(f"{name or self.name} was already entered; create a new one")
+
     async def start(self) -> None:
         """Start the owner task; return when tasks can be spawned. Raises ClosedError on a second call."""
-        if self._task is not None:
-            raise ClosedError(f"{self.name} was already entered; create a new one")
+        self.check_not_started()
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._run(ready), name=f"{self.name}: owner")
         try:

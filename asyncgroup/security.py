@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
+from asyncgroup.checks import wrong_type
 from asyncgroup.errors import ConfigError
 from asyncgroup.secret import HIDDEN, HiddenProvider, Secret, reveal
 
@@ -156,7 +157,7 @@ class Tls:
                 key, reveal(getattr(self, key)), str, *((os.PathLike,) if key.endswith("_file") else ())
             )
         if not isinstance(self.check_hostname, bool):
-            raise ConfigError("check_hostname", type(self.check_hostname).__name__, "True or False")
+            raise wrong_type("check_hostname", self.check_hostname, "True or False")
         given = [key for key in _TLS_KEYS if getattr(self, key) is not None]
         if self.context is not None and (given or not self.check_hostname):
             other = given[0] if given else "check_hostname"
@@ -237,4 +238,4 @@ def _check_type(key: str, value: Any, *types: type) -> None:
     """Raise ConfigError for a wrong type; it shows only the type, because the value may contain a secret."""
     if value is not None and not isinstance(value, types):
         names = ", ".join(f"{one.__module__}.{one.__name__}" for one in types)
-        raise ConfigError(key, type(value).__name__, f"None or one of {names}")
+        raise wrong_type(key, value, f"None or one of {names}")

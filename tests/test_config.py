@@ -169,6 +169,13 @@ def test_wrong_partitions(partitions: Any, message: str) -> None:
         check_partitions(partitions)
 
 
+def test_a_configuration_of_another_class_is_named_and_not_shown() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^config of type ProducerConfig is not allowed: a ConsumerConfig or None$"
+    ):
+        ConsumerConfig.of(ProducerConfig())
+
+
 @pytest.mark.parametrize("cls", list(TABLE))
 def test_the_documentation_names_every_key(cls: type[ClientConfig]) -> None:
     for key in TABLE[cls]:
@@ -276,7 +283,7 @@ def test_secrets_are_hidden() -> None:
     assert "alice" in repr(made)
     assert "s3cret" not in repr(made)
     for wrong in ({"password": "s3cret"}, "s3cret", Plain("alice", "s3cret")):
-        with pytest.raises(ConfigError, match="security=") as caught:
+        with pytest.raises(ConfigError, match="security of type") as caught:
             ClientConfig(security=wrong)  # type: ignore[arg-type]
         assert "s3cret" not in str(caught.value)
     with pytest.raises(ConfigError, match="there is no such key") as caught:

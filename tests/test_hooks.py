@@ -34,10 +34,28 @@ class Broken(Listener):
 
 def test_listeners_receive_events_that_they_have_methods_for() -> None:
     first, second = Listener(), Listener()
-    all_of_them = Hooks(iter([first, object(), second]))
+    all_of_them = Hooks(iter([first, type("Silent", (Hook,), {})(), second]))
     all_of_them.emit("on_commit", "g", {}, None)
     all_of_them.emit("on_heartbeat", "g", 0.1)
     assert first.events == second.events == [("g", {}, None)]
+
+
+@pytest.mark.parametrize(
+    ("hooks", "message"),
+    [
+        (print, "hooks=.* is not allowed: a list of hook objects"),
+        ("on_commit", "a list of hook objects"),
+        ([print], "objects with at least one of the methods on_commit, on_connect"),
+        ([type("Misspelled", (), {"on_jon": print})()], "objects with at least one of the methods"),
+        ([Listener], "objects, not their classes"),
+    ],
+)
+@pytest.mark.parametrize(
+    "made", [Hooks, lambda hooks: ConsumerGroup("127.0.0.1:9092", "g", hooks=hooks)], ids=["Hooks", "group"]
+)
+def test_values_that_are_no_hooks_are_refused(made: Any, hooks: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        made(hooks)
 
 
 def test_no_hooks_at_all() -> None:

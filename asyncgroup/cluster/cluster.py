@@ -203,6 +203,7 @@ def as_cluster(
 async def start_tasks(tasks: BackgroundTasks, own_cluster: Cluster | None) -> None:
     """Open the Cluster that a client owns, if it does, and start the client's tasks; if they cannot start, close it."""
     if own_cluster is not None:
+        client_of(own_cluster).network.check_not_started(tasks.name)
         await own_cluster.__aenter__()
     try:
         await tasks.start()

@@ -60,6 +60,10 @@ class NetworkClient:
         """Whether requests can be sent."""
         return self._tasks.is_open
 
+    def check_not_started(self, name: str) -> None:
+        """Raise ClosedError if `start` was called before; `name` is the object that owns this client."""
+        self._tasks.check_not_started(name)
+
     async def resolve_bootstrap(self) -> None:
         """Replace the bootstrap hosts by canonical names if `client_dns_lookup` asks for it (KIP-235)."""
         if self.config.client_dns_lookup != "resolve_canonical_bootstrap_servers_only":

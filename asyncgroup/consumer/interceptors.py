@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable
 from typing import Protocol
 
+from asyncgroup.checks import check_interceptors
 from asyncgroup.model import Record
 
 __all__ = ["Interceptor", "Interceptors"]
@@ -36,7 +37,7 @@ class Interceptors:
     """
 
     def __init__(self, chain: Iterable[Interceptor]) -> None:
-        self._chain = tuple(chain)
+        self._chain: tuple[Interceptor, ...] = check_interceptors(chain)
         self._logged: set[tuple[int, object]] = set()  # (number of the interceptor, kind of failure)
 
     @classmethod

@@ -59,7 +59,7 @@ class ClaimState:
     def check_mark(self, done: object, metadata: object = "") -> None:
         """Raise ConfigError where `Claim.mark` would, without a change of state. Safe to call from any thread."""
         if not isinstance(done, Record | Batch):
-            raise ConfigError("done", done, "a Record or a Batch")
+            raise ConfigError("done", done, "a Record or a Batch; session.mark_offset marks an offset")
         tp = self.consumer.tp
         if done.partition != tp.partition or done.topic != tp.topic:
             raise ConfigError("done", TopicPartition(done.topic, done.partition), f"a record of {tp}")
@@ -192,7 +192,9 @@ class Claim:
             # tested in this order because isinstance is slow for Batch, a subclass of an abstract class
             last = done.offset if isinstance(done, Record) else done.last_offset
         except AttributeError:
-            raise ConfigError("done", done, "a Record or a Batch") from None
+            raise ConfigError(
+                "done", done, "a Record or a Batch; session.mark_offset marks an offset"
+            ) from None
         self._offsets.advance(last + 1, metadata, done.leader_epoch)
 
     def seek(self, offset: StartOffset) -> None:

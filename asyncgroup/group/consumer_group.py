@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from asyncgroup.checks import check_group_id, parse_servers
+from asyncgroup.checks import check_group_id, check_interceptors, parse_servers
 
 if TYPE_CHECKING:
     from asyncgroup.cluster import Cluster
@@ -50,12 +50,12 @@ class ConsumerGroup:
     ) -> None:
         from asyncgroup.config import ConsumerConfig
         from asyncgroup.group.assignors import resolve_assignors
-        from asyncgroup.hooks import Hooks
+        from asyncgroup.hooks import Hooks, check_hooks
         from asyncgroup.wire.loading import load_module
 
         self.group_id = check_group_id(group_id)
         self.config = ConsumerConfig.of(config)
-        hooks = tuple(hooks)
+        hooks = check_hooks(hooks)
         if isinstance(bootstrap_servers, Iterable):
             if not isinstance(bootstrap_servers, str):
                 bootstrap_servers = tuple(bootstrap_servers)
@@ -67,7 +67,7 @@ class ConsumerGroup:
             as_cluster(bootstrap_servers, self.config, hooks)
         self._servers = bootstrap_servers
         self._hooks = hooks
-        self._interceptors = tuple(interceptors)
+        self._interceptors = check_interceptors(interceptors)
         self._assignors = resolve_assignors(self.config.assignors)
         self._load_engine = partial(load_module, "asyncgroup.group.group")
         self._make_membership: MembershipFactory | None = None

@@ -81,6 +81,7 @@ class GroupEngine:
         """Open the cluster if it is the group's own."""
         self._check_loop()
         if self._owns_cluster:
+            self._client.network.check_not_started(f"group {self.group_id!r}")
             await self.cluster.__aenter__()
         self._client.pool.acquire_lane(GROUP_LANE)
         self._holds_lane = True

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from asyncgroup.checks import wrong_type
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import TopicPartition
 
@@ -76,9 +77,7 @@ def as_handler(handler: object) -> Handler:
     """
     if isinstance(handler, Handler):
         if type(handler).consume_claim is Handler.consume_claim:
-            raise ConfigError(
-                "handler", type(handler).__name__, "a Handler with a consume_claim(session, claim)"
-            )
+            raise wrong_type("handler", handler, "a Handler with a consume_claim(session, claim)")
         for name in ("setup", "consume_claim", "cleanup", "on_assigned", "on_revoked", "on_lost"):
             if not inspect.iscoroutinefunction(getattr(handler, name)):
                 raise ConfigError(f"{type(handler).__name__}.{name}", "a plain function", "an `async def`")

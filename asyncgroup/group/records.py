@@ -215,7 +215,7 @@ class GroupMarks:
         elif isinstance(done, Batch):
             last = done.last_offset
         else:
-            raise ConfigError("done", done, "a Record or a Batch")
+            raise ConfigError("done", done, "a Record or a Batch; session.mark_offset marks an offset")
         claim = None if session is None else session._state.claims.get((done.topic, done.partition))
         if session is None or claim is None:
             reason = "its partition is not assigned to this member"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from asyncgroup.checks import wrong_type
 from asyncgroup.errors import ConfigError
 from asyncgroup.properties.ignored import IGNORED, IGNORED_PREFIXES
 from asyncgroup.properties.names import PROPERTIES, REST, SECURITY, UNSUPPORTED, Property
@@ -38,7 +39,7 @@ def from_properties(
 ) -> FromProperties[C]:
     """Create a `cls` from `properties`; `keys` override them. See `ClientConfig.from_properties`."""
     if not isinstance(properties, Mapping):
-        raise ConfigError("properties", type(properties).__name__, "a mapping of Kafka's names to values")
+        raise wrong_type("properties", properties, "a mapping of Kafka's names to values")
     known = _known_for(cls)
     collected = _Collected(dict(keys))
     ignored = []

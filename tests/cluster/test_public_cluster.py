@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from asyncgroup import ClientConfig, Cluster, TopicPartition
+from asyncgroup import (
+    ClientConfig,
+    Cluster,
+    Consumer,
+    ConsumerGroup,
+    OffsetManager,
+    Producer,
+    TopicPartition,
+)
 from asyncgroup.cluster import client_of
 from asyncgroup.errors import ClosedError
 from asyncgroup.wire import messages as m
@@ -65,3 +76,20 @@ async def test_entering_a_second_time_is_refused_and_leaves_it_open() -> None:
             await cluster.__aenter__()
         assert cluster.is_open
         await cluster.refresh()
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (Producer, "Producer"),
+        (Consumer, "Consumer"),
+        (lambda servers: OffsetManager(servers, "g"), "OffsetManager of group 'g'"),
+        (lambda servers: ConsumerGroup(servers, "g"), "group 'g'"),
+    ],
+)
+async def test_entering_a_client_a_second_time_names_the_client(
+    make: Callable[[str], Any], name: str
+) -> None:
+    async with ScriptedCluster(*HOSTS) as scripted, make(scripted.servers) as client:
+        with pytest.raises(ClosedError, match=f"^{name} was already entered; create a new one$"):
+            await client.__aenter__()

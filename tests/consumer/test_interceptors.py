@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from asyncgroup import ConfigError, ConsumerGroup
 from asyncgroup.consumer.interceptors import Interceptors
 from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.model import Record
@@ -144,3 +146,11 @@ def test_interceptors_are_called_once_for_each_record_handed_out(steps: list[tup
     if not any(step == "seek" for step, _ in steps):
         assert max(Counter(seen).values(), default=1) == 1
         assert got == sorted(got)
+
+
+@pytest.mark.parametrize("wrong", [print, [1], ["on_record"]])
+def test_values_that_are_no_functions_are_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"interceptors=.* is not allowed: .*function"):
+        Interceptors(wrong)
+    with pytest.raises(ConfigError, match="interceptors="):
+        ConsumerGroup("127.0.0.1:9092", "g", interceptors=wrong)
