@@ -440,7 +440,10 @@ class ProducerConfig(ClientConfig):
     partitioner: Callable[[bytes | None, int], int] | None = None
 
     _CHECKS: ClassVar[Mapping[str, Rule]] = {
-        "acks": ((lambda value: value in ("all", 0, 1) and not isinstance(value, bool)), "'all', 1 or 0"),
+        "acks": (
+            (lambda value: value in ("all", 0, 1) and not isinstance(value, bool)),
+            "'all' (Kafka's -1), 1 or 0",
+        ),
         "linger": DURATION_OR_ZERO,
         "batch_size": SIZE,
         "max_request_size": SIZE,

@@ -262,6 +262,8 @@ def test_values_are_frozen_and_by_keyword_only() -> None:
         (ConsumerConfig, "auto_offset_rest", "did you mean auto_offset_reset"),
         (ClientConfig, "bootstrap_servers", "there is no such key"),
         (ProducerConfig, "linger_ms", "did you mean linger"),
+        (ClientConfig, "sasl_mechanism", "there is no such key"),
+        (ClientConfig, "ssl_cafile", "there is no such key"),
     ],
 )
 def test_an_unknown_key_with_suggestions(cls: type[ClientConfig], key: str, message: str) -> None:

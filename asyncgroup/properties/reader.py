@@ -150,7 +150,18 @@ def _suggestion(cls: type, name: str, known: Iterable[str], all_keys: Keys) -> s
 def is_secret(name: str) -> bool:
     """Return whether a key's value must be hidden in errors: misspelled names and whole families too, to be safe."""
     lower = name.lower()
+    if lower in _PUBLIC:
+        return False
     return lower.startswith(("sasl", "ssl")) or any(word in lower for word in _SECRETS)
 
+
+_PUBLIC = frozenset(
+    {
+        *("sasl.mechanism", "sasl.mechanisms", "sasl_mechanism", "ssl_context"),
+        *(name for name in SECURITY if name.endswith((".location", ".type", ".algorithm"))),
+        *("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_check_hostname"),
+    }
+)
+"""Names of these families whose values are no secrets."""
 
 _SECRETS = ("pass", "pasw", "pwd", "secret", "jaas", "token", "pem", "key", "api", "auth", "cred")

@@ -167,9 +167,10 @@ def _as_key(cls: str, other: str, name: str, prop: Property, value: object) -> s
     if value is not None:
         with contextlib.suppress(ValueError):
             shown = f"{prop.key}={prop.read(value)!r}"
-    unit = ", in seconds" if name.endswith(".ms") else ", in bytes" if name.endswith(".kbytes") else ""
-    where = "" if other in (cls, "ClientConfig") else f" in {other}, this is a {cls}"
-    return f"did you mean {shown}{unit}{where}?"
+    unit = "seconds" if name.endswith(".ms") else "bytes" if name.endswith(".kbytes") else ""
+    if other in (cls, "ClientConfig"):
+        return f"did you mean {shown}{', in ' if unit else ''}{unit}?"
+    return f"{shown}{f' ({unit})' if unit else ''} is a key of {other}, this is a {cls}"
 
 
 def _foreign_names() -> Iterable[str]:

@@ -263,7 +263,7 @@ def test_every_name_is_known_to_from_properties(name: str) -> None:
         (ConsumerConfig, "session.timeout.ms", "did you mean session_timeout=0.25, in seconds?"),
         (ConsumerConfig, "max_poll_record", "if max.poll.records is meant: an argument of claim.batches"),
         (ConsumerConfig, "linger", "it is a key of ProducerConfig, this is a ConsumerConfig"),
-        (ConsumerConfig, "linger_ms", "did you mean linger=0.25, in seconds in ProducerConfig, this is a ConsumerConfig"),
+        (ConsumerConfig, "linger_ms", "linger=0.25 (seconds) is a key of ProducerConfig, this is a ConsumerConfig"),
         (ClientConfig, "buffer_bytes", "it is a key of ConsumerConfig and ProducerConfig, this is a ClientConfig"),
         (ProducerConfig, "session_timeot", "if session_timeout is meant: it is a key of ConsumerConfig"),
         (ProducerConfig, "aks", "did you mean acks?"),
