@@ -40,8 +40,8 @@ def run(group: ConsumerGroup, topics: Topics, handler: HandlerLike) -> int:
     shutdown, as most supervisors expect. No KeyboardInterrupt is raised.
 
     Raises what entering the group and `ConsumerGroup.run` raise, including the handler's exception itself; ConfigError
-    if `group` is not a ConsumerGroup; UsageError if an event loop is already running: use `await group.run(topics, handler)` there. In a thread other than the main
-    one, signals are not handled.
+    if `group` is not a ConsumerGroup; UsageError if an event loop is already running: use `await group.run(topics,
+    handler)` there. In a thread other than the main one, signals are not handled.
     """
     _check_group(group)
     try:
