@@ -17,7 +17,7 @@ from uuid import UUID
 
 from asyncgroup.broker.control.faults import Faults
 from asyncgroup.broker.control.history import History
-from asyncgroup.broker.control.options import ClusterKeywords, ClusterOptions
+from asyncgroup.broker.control.options import ClusterKeywords, ClusterOptions, options_of
 from asyncgroup.broker.control.runtime import ClusterRuntime
 from asyncgroup.broker.control.seeding import SeedRecord, append_records, commit_offsets, topic_seeds
 from asyncgroup.broker.control.views import (
@@ -93,7 +93,7 @@ class EmbeddedCluster:
 
     def __init__(self, nodes: int | ClusterOptions = 1, **options: Unpack[ClusterKeywords]) -> None:
         if not isinstance(nodes, ClusterOptions):
-            nodes = ClusterOptions.of(nodes, options)
+            nodes = options_of(nodes, options)
         elif options:
             raise UsageError(f"{', '.join(options)}: an option may not be given beside ClusterOptions")
         self._runtime = ClusterRuntime(nodes)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Self, TypedDict
+from typing import Any, TypedDict
 
 from asyncgroup.broker.control.recorder import DEFAULT_HISTORY_BYTES, DEFAULT_HISTORY_LIMIT
 from asyncgroup.broker.control.seeding import topic_seeds
@@ -16,7 +16,7 @@ from asyncgroup.broker.net.security import ListenerSecurity
 from asyncgroup.broker.storage.retention import CHECK_INTERVAL
 from asyncgroup.errors import ConfigError
 
-__all__ = ["ClusterKeywords", "ClusterOptions", "check_names"]
+__all__ = ["ClusterKeywords", "ClusterOptions", "check_names", "options_of"]
 
 
 class ClusterKeywords(TypedDict, total=False):
@@ -86,12 +86,6 @@ class ClusterOptions:
     security: ListenerSecurity | None = None
     settings: Mapping[str, str] | None = None
 
-    @classmethod
-    def of(cls, nodes: int, options: Mapping[str, Any]) -> Self:
-        """Return the options for the arguments of `EmbeddedCluster`. Raises ConfigError for unknown or wrong ones."""
-        check_names(options, [field.name for field in fields(cls)], "an EmbeddedCluster")
-        return cls(nodes=nodes, **options)
-
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
@@ -117,6 +111,12 @@ class ClusterOptions:
         if self.advertised_host is None and self.host in {"0.0.0.0", "::"}:  # as Kafka
             raise ConfigError("host", self.host, "only with an advertised_host that clients can connect to")
         topic_seeds(self.topics)
+
+
+def options_of(nodes: int, options: Mapping[str, Any]) -> ClusterOptions:
+    """Return the options for the arguments of `EmbeddedCluster`. Raises ConfigError for unknown or wrong ones."""
+    check_names(options, [field.name for field in fields(ClusterOptions)], "an EmbeddedCluster")
+    return ClusterOptions(nodes=nodes, **options)
 
 
 def check_names(options: Mapping[str, Any], known: Collection[str], whose: str) -> None:
