@@ -15,7 +15,6 @@ from typing import Final
 
 import pytest
 
-from tests.forked.server import forked, forking
 from tests.profiles import current_profile
 
 __all__ = ["python_of_spark"]
@@ -40,6 +39,8 @@ def python_of_spark(directory: Path) -> Iterator[None]:
 
 
 def _forked_python(directory: Path) -> Path:
+    from tests.forked.server import forked, forking
+
     program = directory / "python"
     server = forking({}, "spark")["ASYNCGROUP_TESTS_SERVER"]
     launcher = " ".join(forked("")).rstrip()

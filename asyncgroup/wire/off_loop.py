@@ -42,7 +42,7 @@ async def run_off_loop(function: Callable[[*Ts], T], *args: *Ts) -> T:
         return run_computation(function, *args)
     # Not the loop's default executor: it may be full of blocking calls that wait for the result of this computation.
     if not _executors:
-        _executors.append(ThreadPoolExecutor(_THREADS, thread_name_prefix="asyncgroup-off-loop"))
+        _executors.append(ThreadPoolExecutor(_THREADS, thread_name_prefix="asyncgroup.off_loop"))
     result: T = await loop.run_in_executor(_executors[0], function, *args)
     return result
 

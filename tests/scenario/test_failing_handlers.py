@@ -319,7 +319,9 @@ async def test_a_handler_without_consume_claim(env: VirtualEnvironment):
         pass
 
     async with member(env) as group:
-        with pytest.raises(ConfigError, match=r"'Empty' is not allowed.*consume_claim\(session, claim\)"):
+        with pytest.raises(
+            ConfigError, match=r"handler of type Empty is not allowed.*consume_claim\(session, claim\)"
+        ):
             await group.run("orders", Empty())
         assert env.cluster.history.of("JoinGroup") == []
 

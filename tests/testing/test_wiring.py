@@ -239,6 +239,7 @@ def run(tmp_path_factory: pytest.TempPathFactory):
         "profiles.py",
         "shared_spark.py",
         "spark_archive.py",
+        "spark_python.py",
         "workers.py",
         "interop/java_tools.py",
         "real/support.py",
