@@ -139,10 +139,18 @@ class Environment(ABC):
     async def all_committed(self) -> None:
         """Wait until the group has committed the end of every partition produced to."""
 
-        async def committed() -> bool:
-            return await self.committed() == dict(self.produced)
+        found: dict[TopicPartition, int] = {}
 
-        await self.bell.until_known(committed, f"offsets committed: {dict(self.produced)}", self.limit)
+        async def committed() -> bool:
+            nonlocal found
+            found = await self.committed()
+            return found == dict(self.produced)
+
+        try:
+            await self.bell.until_known(committed, f"offsets committed: {dict(self.produced)}", self.limit)
+        except AssertionError as error:
+            error.add_note(f"committed are {found}")
+            raise
 
     async def committed(self) -> dict[TopicPartition, int]:
         """Return the group's committed offsets of all partitions produced to."""
