@@ -108,16 +108,22 @@ class Admin:
         finally:
             self.cluster.untrack([tp.topic])
 
-    async def produce(self, tp: TopicPartition, values: Sequence[bytes], *, batch: int | None = None) -> None:
-        """Append values to a partition, in record batches of `batch` values (default: one batch)."""
+    async def produce(self, tp: TopicPartition, values: Sequence[bytes], *, batch: int | None = None) -> int:
+        """Append values to a partition, in record batches of `batch` values (default: one batch); return the log's end.
+
+        An unanswered request is sent again, so a batch may be in the log twice.
+        """
         size = batch or len(values)
+        end = 0
         for start in range(0, len(values), size):
             builder = BatchBuilder()
             for value in values[start : start + size]:
                 assert builder.append(0, None, value)
-            await self._append(tp, builder.build())
+            end = await self._append(tp, builder.build()) + builder.count
+        return end
 
-    async def _append(self, tp: TopicPartition, records: bytes) -> None:
+    async def _append(self, tp: TopicPartition, records: bytes) -> int:
+        """Append a batch; return the offset of its first record."""
         cls = m.ProduceRequest
         data = cls.PartitionProduceData(index=tp.partition, records=records)
         topic = cls.TopicProduceData(name=tp.topic, partition_data=[data])
@@ -133,9 +139,10 @@ class Admin:
             except TransportError:
                 pass  # the node was killed before it could append the records
             else:
-                code = response.responses[0].partition_responses[0].error_code
+                answer = response.responses[0].partition_responses[0]
+                code = answer.error_code
                 if not code:
-                    return
+                    return answer.base_offset
                 if not BrokerError(code, "").retriable:
                     raise BrokerError(code, f"producing to {tp}")
             await asyncio.sleep(0.2)

@@ -124,8 +124,7 @@ class Environment(ABC):
             tp = TopicPartition(topic or self.topic, partition)
             first = self.produced[tp]
             values = [b"%s@%d" % (str(tp).encode(), number) for number in range(first, first + count)]
-            await self.admin.produce(tp, values)
-            self.produced[tp] += count
+            self.produced[tp] = await self.admin.produce(tp, values)
 
     async def all_handled(self) -> None:
         """Wait until every produced record was handled by a member."""
