@@ -125,9 +125,8 @@ class Environment(ABC):
             first = self.produced[tp]
             values = [b"%s@%d" % (str(tp).encode(), number) for number in range(first, first + count)]
             end = await self.admin.produce(tp, values)
-            self.produced[tp] = max(
-                end, first + count
-            )  # some may be in the log twice; a recreated topic begins at 0 again
+            # some records may be in the log twice; a recreated topic begins at 0 again
+            self.produced[tp] = max(end, first + count)
 
     async def all_handled(self) -> None:
         """Wait until every produced record was handled by a member."""
