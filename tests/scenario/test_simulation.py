@@ -28,7 +28,7 @@ from tests.simulate.run import Outcome, run_plan, run_seed
 from tests.simulate.shrink import shrink
 
 ROOT = Path(__file__).parents[2]
-CHUNK = 25 if current_profile() == "full" else 10
+CHUNK = 25 if current_profile() == "full" else 5
 SOAK_CHUNK = 1000
 
 FOUND_BUGS = {
@@ -170,7 +170,9 @@ def test_the_shortest_plan_of_a_failure():
     with MUTATIONS["no commit at the end"]():
         failed = find_mutation("no commit at the end", range(40))
         assert failed is not None
-        plan, shortest = shrink(plan_of(failed.seed), failed, seconds=5.0)
+        plan, shortest = shrink(
+            plan_of(failed.seed), failed, seconds=5.0 if current_profile() == "full" else 1.0
+        )
         assert shortest.violation is not None
         text = describe_failure(shortest, plan)
     assert failed.violation is not None
