@@ -79,6 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Such a shell makes its child processes ignore SIGINT; the programs that tests start would inherit that.
     """
+    gc.disable()  # until the tests run: collecting them only adds objects
     is_full = config.getoption("--full") or config.getoption("--soak")
     choose_profile("full" if is_full else current_profile())
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -90,6 +91,7 @@ def pytest_runtestloop() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
+    gc.enable()
 
 
 # -- event loops --------------------------------------------------------------------------------------------------------

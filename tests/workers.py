@@ -100,9 +100,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     cpus = os.cpu_count() or 1
     if cpus == 1:
         return 0
-    # a worker that waits for a JVM leaves its processor to the others
-    waits = config.getoption("markexpr") != "not java"
-    return min(cpus + waits, WORKERS)
+    # a worker that waits for a process leaves its processor to the others
+    return min(cpus + 1, WORKERS)
 
 
 # The nodes of a run agree on the groups by a file: xdist itself would append them to the names of tests, which pytest 9.2
