@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from asyncgroup import Claim, ConfigError, ErrorCode, Handler, Session, in_thread
+from asyncgroup import Claim, ConfigError, ConsumerGroup, ErrorCode, Handler, Session, in_thread
 from tests.scenario.support import SessionEndHook, WorkHandler, committed, member, running
 from tests.stories.virtual import VirtualEnvironment
 
@@ -137,6 +137,19 @@ class Mute(Exception):
     __repr__ = __str__
 
 
+async def ended_run(
+    env: VirtualEnvironment, group: ConsumerGroup, handler: FailsIn, method: str
+) -> asyncio.Task[None]:
+    """Run the group until `method` of its handler has failed; return the task of `run`, which has ended."""
+    task = asyncio.create_task(group.run("orders", handler))
+    if method == "cleanup":
+        await handler.until("done 0@4")
+        env.cluster.create_partitions("orders", 5)
+    await asyncio.wait([task], timeout=60.0)
+    assert task.done()
+    return task
+
+
 @pytest.mark.parametrize("method", ["setup", "consume_claim", "cleanup"])
 @pytest.mark.parametrize("error", [Frozen("why"), Mute()], ids=["frozen", "mute"])
 async def test_raises_unusual_exceptions(env: VirtualEnvironment, error: Exception, method: str):
@@ -145,12 +158,7 @@ async def test_raises_unusual_exceptions(env: VirtualEnvironment, error: Excepti
     handler.errors[method] = error
     await env.produce(5, [0])
     async with member(env) as group:
-        task = asyncio.create_task(group.run("orders", handler))
-        if method == "cleanup":
-            await handler.until("done 0@4")
-            env.cluster.create_partitions("orders", 5)
-        await asyncio.wait([task], timeout=60.0)
-        assert task.done()
+        task = await ended_run(env, group, handler, method)
         assert task.exception() is error
         assert str(group.health())
         assert handler.calls[-1] == "cleanup"
@@ -173,12 +181,7 @@ async def test_ends_although_a_log_filter_raises(env: VirtualEnvironment, method
     log.addFilter(refuse)
     try:
         async with member(env) as group:
-            task = asyncio.create_task(group.run("orders", handler))
-            if method == "cleanup":
-                await handler.until("done 0@4")
-                env.cluster.create_partitions("orders", 5)
-            await asyncio.wait([task], timeout=60.0)
-            assert task.done()
+            task = await ended_run(env, group, handler, method)
             assert isinstance(task.exception(), (Boom, OSError))
             assert refused
             assert handler.calls[-1] == "cleanup"
