@@ -161,9 +161,8 @@ class Member:
         """Report an error after which the next session may succeed; raise any other."""
         if isinstance(error, BrokerError) and error.code in UNKNOWN_TOPIC:
             now = asyncio.get_running_loop().time()
-            subscription.unknown_since = (
-                now if subscription.unknown_since is None else subscription.unknown_since
-            )
+            if subscription.unknown_since is None:
+                subscription.unknown_since = now
             is_retriable = self._may_reappear(subscription, subscription.unknown_since, now)
         elif isinstance(error, BrokerError):
             # after UNKNOWN_MEMBER_ID the next join is one of a new member
