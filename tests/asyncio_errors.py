@@ -11,10 +11,9 @@ import pytest
 @pytest.fixture
 def no_asyncio_errors(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Fail a test during which asyncio logs anything. asyncio logs from destructors, so garbage is collected first."""
-    gc.freeze()  # so that the collection below visits only objects of the test
+    gc.freeze()  # the collection below visits only objects of the test; a full one takes longer than most tests
     yield
     gc.collect()
-    gc.unfreeze()
     messages = [
         record.getMessage()
         for when in ("setup", "call", "teardown")

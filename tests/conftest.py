@@ -86,12 +86,14 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_runtestloop() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop() -> Generator[None, object, object]:
     """Let Python's garbage collector leave out the collected tests: it took an eighth of the CPU time of the tests."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
     gc.enable()
+    return (yield)
 
 
 # -- event loops --------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ PROFILES: Final[tuple[Profile, ...]] = ("quick", "full")
 VARIABLE: Final = "ASYNCGROUP_TESTS"
 """The environment variable, so that worker processes and decorators in test modules see the same profile."""
 
-QUICK_SHARE: Final = 6
+QUICK_SHARE: Final = 12
 """The quick profile draws one of this many examples."""
 
 T = TypeVar("T")
@@ -52,6 +52,6 @@ def examples(full: int) -> int:
     return full if current_profile() == "full" else max(full // QUICK_SHARE, min(full, 2))
 
 
-def thinned(cases: Iterable[T], every: int = 4) -> list[T]:
+def thinned(cases: Iterable[T], every: int = 8) -> list[T]:
     """Return the cases of a random family or a sweep: all in the full profile, in the quick one each `every`-th."""
     return list(cases)[:: 1 if current_profile() == "full" else every]

@@ -30,6 +30,17 @@ def modules() -> list[str]:
     return ["asyncgroup", *(info.name for info in found if not info.name.endswith("__main__"))]
 
 
+def rooms() -> list[str]:
+    """Return the package and the packages and modules directly below it."""
+    return sorted({".".join(name.split(".")[:2]) for name in modules()})
+
+
+def modules_of(room: str) -> list[str]:
+    return [
+        name for name in modules() if name == room or (name.startswith(f"{room}.") and room != "asyncgroup")
+    ]
+
+
 def load(name: str) -> types.ModuleType:
     for package, needed in NEEDS.items():
         if name.startswith(package):
@@ -42,37 +53,44 @@ def order(name: str) -> tuple[int, str]:
     return (0 if name.isupper() else 1 if name[0].isupper() else 2), name
 
 
-@pytest.mark.parametrize("name", modules())
-def test_exported_names_are_there_and_in_order(name: str) -> None:
-    module = load(name)
-    exported = getattr(module, "__all__", [])
-    assert list(exported) == sorted(set(exported), key=order)
-    for each in exported:
-        assert hasattr(module, each), each
+def test_every_module_is_in_one_room() -> None:
+    assert sorted(name for room in rooms() for name in modules_of(room)) == sorted(modules())
 
 
-@pytest.mark.parametrize("name", modules())
-def test_every_module_has_a_docstring(name: str) -> None:
-    module = load(name)
-    if not (getattr(module, "__all__", None) or name == "asyncgroup.wire"):
-        return  # an `__init__.py` without exports
-    assert module.__doc__, "a module needs a docstring"
+@pytest.mark.parametrize("room", rooms())
+def test_exported_names_are_there_and_in_order(room: str) -> None:
+    for name in modules_of(room):
+        module = load(name)
+        exported = getattr(module, "__all__", [])
+        assert list(exported) == sorted(set(exported), key=order), name
+        for each in exported:
+            assert hasattr(module, each), (name, each)
 
 
-@pytest.mark.parametrize("name", modules())
-def test_every_exported_class_and_function_is_explained(name: str) -> None:
-    module = load(name)
+@pytest.mark.parametrize("room", rooms())
+def test_every_module_has_a_docstring(room: str) -> None:
+    for name in modules_of(room):
+        module = load(name)
+        if not (getattr(module, "__all__", None) or name == "asyncgroup.wire"):
+            continue  # an `__init__.py` without exports
+        assert module.__doc__, f"{name} needs a docstring"
+
+
+@pytest.mark.parametrize("room", rooms())
+def test_every_exported_class_and_function_is_explained(room: str) -> None:
     missing = []
-    for each in getattr(module, "__all__", ()):
-        thing = getattr(module, each)
-        if inspect.isclass(thing):
-            explained = bool(thing.__dict__.get("__doc__"))
-        elif inspect.isfunction(thing):
-            explained = bool(thing.__doc__)
-        else:
-            continue
-        if (thing.__module__, thing.__name__) == (name, each) and not explained:
-            missing.append(each)
+    for name in modules_of(room):
+        module = load(name)
+        for each in getattr(module, "__all__", ()):
+            thing = getattr(module, each)
+            if inspect.isclass(thing):
+                explained = bool(thing.__dict__.get("__doc__"))
+            elif inspect.isfunction(thing):
+                explained = bool(thing.__doc__)
+            else:
+                continue
+            if (thing.__module__, thing.__name__) == (name, each) and not explained:
+                missing.append(f"{name}.{each}")
     assert missing == []
 
 
@@ -98,12 +116,10 @@ def test_every_public_method_of_the_public_face_is_explained(name: str) -> None:
 PACKAGES = ("consumer", "offsets", "group")
 
 
-def exported_values() -> list[tuple[str, str]]:
-    """Return (module, name) of the constants, tables and type aliases that these packages export."""
+def exported_values(package: str) -> list[tuple[str, str]]:
+    """Return (module, name) of the constants, tables and type aliases that a package exports."""
     found = []
-    for name in modules():
-        if name.split(".")[1:2] == [] or name.split(".")[1] not in PACKAGES:
-            continue
+    for name in modules_of(f"asyncgroup.{package}"):
         module = importlib.import_module(name)
         if hasattr(module, "__path__"):
             continue
@@ -124,8 +140,15 @@ def exported_values() -> list[tuple[str, str]]:
     return found
 
 
-@pytest.mark.parametrize(("module", "name"), exported_values())
-def test_every_exported_value_is_explained_below_it(module: str, name: str) -> None:
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_exported_value_is_explained_below_it(package: str) -> None:
+    values = exported_values(package)
+    assert values
+    for module, name in values:
+        expect_docstring_below(module, name)
+
+
+def expect_docstring_below(module: str, name: str) -> None:
     body = ast.parse(inspect.getsource(importlib.import_module(module))).body
     for node, below in itertools.pairwise(body):
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from typing import Any
 
@@ -180,15 +181,16 @@ async def test_errors_are_counted_by_kind_newest_first_and_bounded() -> None:
 
 
 @pytest.mark.parametrize("state", MemberState)
-@pytest.mark.parametrize(
-    "sources", [*[(source,) for source in ProblemSource], (), tuple(ProblemSource)], ids=str
-)
-@pytest.mark.parametrize("age", [0.0, 7.0, 70.0])
-@pytest.mark.parametrize("is_busy", [False, True])
-async def test_an_unhealthy_member_has_problems(
+async def test_an_unhealthy_member_has_problems(state: MemberState) -> None:
+    """In every state, for every problem and at any age: `problems` is empty if and only if the member is healthy."""
+    for sources in [*[(source,) for source in ProblemSource], (), tuple(ProblemSource)]:
+        for age, is_busy in itertools.product([0.0, 7.0, 70.0], [False, True]):
+            expect_problems_if_unhealthy(state, sources, age, is_busy)
+
+
+def expect_problems_if_unhealthy(
     state: MemberState, sources: tuple[ProblemSource, ...], age: float, is_busy: bool
 ) -> None:
-    """In every state, for every problem and at any age: `problems` is empty if and only if the member is healthy."""
     member_health = MemberHealth(unheeded)
     member_health.transition_to(state)
     member_health.update_last_responses(0.0, 0.0)
@@ -204,7 +206,7 @@ async def test_an_unhealthy_member_has_problems(
         ),
         age,
     )
-    assert health.is_healthy is (not health.problems)
+    assert health.is_healthy is (not health.problems), (sources, age, is_busy)
     assert all(problem.strip() for problem in health.problems)
     bare = diagnose(snapshot(member_health), 0.0)
     assert bare.is_healthy is (not bare.problems)

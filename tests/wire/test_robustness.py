@@ -16,6 +16,7 @@ from asyncgroup.wire.decoder import MAX_ELEMENTS
 from asyncgroup.wire.message import Message
 from asyncgroup.wire.primitives import uvarint
 from asyncgroup.wire.schema import FieldSpec, MessageSpec, StructSpec, message_spec
+from asyncgroup.wire.tables import TABLES
 from tests.memory import memory_under
 from tests.profiles import thinned
 from tests.wire.strategies import ALL_VERSIONS, few_examples, random_messages
@@ -97,11 +98,12 @@ def test_mutated_messages(name, version):
     check()
 
 
-@pytest.mark.parametrize(("name", "version"), ALL_VERSIONS)
-def test_malicious_bytes_at_every_position(name, version):
-    """The positions include all counts, lengths, tags and sizes of the message."""
-    for data in with_something_hostile(name, version):
-        answers(name, version, data)
+@pytest.mark.parametrize("name", TABLES)
+def test_malicious_bytes_at_every_position(name):
+    """The positions include all counts, lengths, tags and sizes of the message, in every version."""
+    for version in (version for each, version in ALL_VERSIONS if each == name):
+        for data in with_something_hostile(name, version):
+            answers(name, version, data)
 
 
 def with_something_hostile(name: str, version: int) -> Iterator[bytes]:
