@@ -31,12 +31,31 @@ from benchmarks.spark.measured_spark import MeasuredSpark, TurnFailed, measured_
 from benchmarks.spark.process_tree import tree_cpu
 from benchmarks.spark.report import GOALS, show
 from benchmarks.spark.schedule import Broker, Turn, measure_all, turns
+from tests.profiles import Profile, current_profile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
 SILENT = Progress(disable=True)
+MEASURED: Mapping[Profile, list[tuple[str, str]]] = {
+    "quick": [
+        ("1k-small", "kafka-tuned"),
+        ("1k-small", "asyncgroup"),
+        ("latency", "asyncgroup"),
+    ],
+    "full": [
+        ("1k-small", "kafka-tuned"),
+        ("1k-small", "asyncgroup"),
+        ("1k-small", "asyncgroup-packed"),
+        ("bridge-200", "aiokafka"),
+        ("bridge-200", "asyncgroup"),
+        ("latency", "aiokafka"),
+        ("latency", "asyncgroup"),
+    ],
+}
+"""Cases and clients that are measured, in their order: each takes several seconds of Spark."""
+
 LITTLE = ("--quick", "--rows", "400", "--times", "2", "--seconds", "0.2", "--limit", "60")
 
 
@@ -73,22 +92,15 @@ def little(*arguments: str) -> argparse.Namespace:
 async def test_sources_and_bridges(
     spark_with_kafka: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clients = "kafka-tuned,asyncgroup,asyncgroup-packed,aiokafka"
-    options = little("--cases", "1k-small,bridge-200,latency", "--only", clients)
+    measured = MEASURED[current_profile()]
+    cases, clients = (",".join(dict.fromkeys(names)) for names in zip(*measured, strict=True))
+    options = little("--cases", cases, "--only", clients)
     async with EmbeddedCluster() as cluster:
         broker = Broker(cluster.bootstrap_servers, os.getpid())
         found = await measure_all(broker, InThisProcess(spark_with_kafka), options, SILENT, {})
         async with Cluster(cluster.bootstrap_servers) as client:
             assert [name for name in await client.all_topics() if name.startswith("benchmark-")] == []
-    assert [(each.case, each.client) for each in found] == [
-        ("1k-small", "kafka-tuned"),
-        ("1k-small", "asyncgroup"),
-        ("1k-small", "asyncgroup-packed"),
-        ("bridge-200", "aiokafka"),
-        ("bridge-200", "asyncgroup"),
-        ("latency", "aiokafka"),
-        ("latency", "asyncgroup"),
-    ]
+    assert [(each.case, each.client) for each in found] == measured
     for each in found:
         if each.case in (*STREAMS, *BRIDGES):
             assert each.figures["rows"] == 400
