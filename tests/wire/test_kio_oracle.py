@@ -56,7 +56,7 @@ def test_bytes_match_kios(name, version):
 def test_bytes_of_defaults_match_kios(name):
     """Messages with only default values, which need no conversion of values, in every version."""
     message = getattr(m, name)()
-    for version in (version for each, version in KNOWN_TO_BOTH if each == name):
+    for version in thinned([version for each, version in KNOWN_TO_BOTH if each == name], every=3):
         oracle = Oracle(name, version)
         data = encode(message, version)
         assert oracle.encode(oracle.decode(data)) == data, version

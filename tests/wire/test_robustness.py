@@ -101,7 +101,7 @@ def test_mutated_messages(name, version):
 @pytest.mark.parametrize("name", TABLES)
 def test_malicious_bytes_at_every_position(name):
     """The positions include all counts, lengths, tags and sizes of the message, in every version."""
-    for version in (version for each, version in ALL_VERSIONS if each == name):
+    for version in thinned([version for each, version in ALL_VERSIONS if each == name], every=3):
         for data in with_something_hostile(name, version):
             answers(name, version, data)
 
