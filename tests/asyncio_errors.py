@@ -11,6 +11,7 @@ import pytest
 @pytest.fixture
 def no_asyncio_errors(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Fail a test during which asyncio logs anything. asyncio logs from destructors, so garbage is collected first."""
+    gc.collect()  # what earlier tests left: objects that are frozen are never collected
     gc.freeze()  # the collection below visits only objects of the test; a full one takes longer than most tests
     yield
     gc.collect()

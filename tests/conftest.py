@@ -88,7 +88,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtestloop() -> Generator[None, object, object]:
-    """Let Python's garbage collector leave out the collected tests: it took an eighth of the CPU time of the tests."""
+    """Let Python's garbage collector leave out the collected tests: it took an eighth of the CPU time of the tests.
+
+    A wrapper, since the hook of a worker process ends the call of all others.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)

@@ -4,7 +4,8 @@
 - `full`, with `pytest --full` or `ASYNCGROUP_TESTS=full`: all of them. `.ci/run` uses it.
 
 Thinned are examples of Hypothesis, seeds, and sweeps (random bytes for every message in every version, a cancellation at
-every iteration of the loop, mutations of the simulation). Written stories and tables of cases always run.
+every iteration of the loop, mutations of the simulation), and the cases and clients with which the benchmarks are tried.
+Written stories and tables of cases always run.
 """
 
 from __future__ import annotations

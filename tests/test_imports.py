@@ -227,11 +227,7 @@ def cpu_seconds(code: str) -> float:
 
 @pytest.mark.parametrize("line", [IMPORT, IMPORT_WITH_RUN])
 def test_importing_takes_no_longer_than_importing_aiokafka(line: str) -> None:
-    """The best of three to seven runs in turn, so that other load on the machine affects both alike."""
-    runs = []
-    while True:
-        runs.append((cpu_seconds(line), cpu_seconds("import aiokafka")))
-        ours, theirs = (min(column) for column in zip(*runs, strict=True))
-        if len(runs) == 7 or (len(runs) >= 3 and ours <= theirs):
-            break
+    """The best of several runs in turn, so that other load on the machine affects both alike."""
+    runs = [(cpu_seconds(line), cpu_seconds("import aiokafka")) for _ in range(7)]
+    ours, theirs = (min(column) for column in zip(*runs, strict=True))
     assert ours <= theirs, f"{ours:.3f} s of CPU, aiokafka takes {theirs:.3f} s"

@@ -43,8 +43,8 @@ async def cluster(**options: Any):
 async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
     """Run a blocking client in a thread, without its own warnings.
 
-    kafka-python leaves a socket open now and then (`kafka.net.inet`); if it were not collected here, the warning would
-    fail a later test.
+    Now and then a socket was left open, most likely by kafka-python (`kafka.net.inet`); if it were not collected here,
+    the warning would fail a later test.
     """
 
     def quiet() -> Any:
