@@ -4,19 +4,23 @@
 - `full`, with `pytest --full` or `ASYNCGROUP_TESTS=full`: all of them. `.ci/run` uses it.
 
 Thinned are examples of Hypothesis, seeds, and sweeps (random bytes for every message in every version, a cancellation at
-every iteration of the loop, mutations of the simulation), and the cases and clients with which the benchmarks are tried.
-Written stories and tables of cases always run.
+every iteration of the loop, mutations of the simulation, a story at every combination of moments and codes), and the cases
+and clients with which the benchmarks are tried. Written stories and tables of cases always run.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
+import pytest
 from hypothesis import settings
 
-__all__ = ["Profile", "choose_profile", "current_profile", "examples", "thinned"]
+if TYPE_CHECKING:
+    from _pytest.mark.structures import ParameterSet
+
+__all__ = ["Profile", "choose_profile", "current_profile", "examples", "soak", "thinned"]
 
 Profile: TypeAlias = Literal["quick", "full"]
 
@@ -56,3 +60,9 @@ def examples(full: int) -> int:
 def thinned(cases: Iterable[T], every: int = 8) -> list[T]:
     """Return the cases of a random family or a sweep: all in the full profile, in the quick one each `every`-th."""
     return list(cases)[:: 1 if current_profile() == "full" else every]
+
+
+def soak(cases: Iterable[object]) -> list[ParameterSet]:
+    """Return the cases as parameters that are left out without `--soak`, when one is enough to be counted."""
+    chosen = list(cases)[: None if current_profile() == "full" else 1]
+    return [pytest.param(case, marks=pytest.mark.soak) for case in chosen]

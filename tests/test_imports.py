@@ -225,9 +225,8 @@ def cpu_seconds(code: str) -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-@pytest.mark.parametrize("line", [IMPORT, IMPORT_WITH_RUN])
-def test_importing_takes_no_longer_than_importing_aiokafka(line: str) -> None:
-    """The best of several runs in turn, so that other load on the machine affects both alike."""
-    runs = [(cpu_seconds(line), cpu_seconds("import aiokafka")) for _ in range(7)]
-    ours, theirs = (min(column) for column in zip(*runs, strict=True))
-    assert ours <= theirs, f"{ours:.3f} s of CPU, aiokafka takes {theirs:.3f} s"
+def test_importing_takes_no_longer_than_importing_aiokafka() -> None:
+    """The best of several runs in turn, so that other load on the machine affects all alike."""
+    runs = [[cpu_seconds(line) for line in (IMPORT, IMPORT_WITH_RUN, "import aiokafka")] for _ in range(5)]
+    some, more, theirs = (min(column) for column in zip(*runs, strict=True))
+    assert max(some, more) <= theirs, f"{some:.3f} and {more:.3f} s of CPU, aiokafka takes {theirs:.3f} s"

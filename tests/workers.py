@@ -3,13 +3,15 @@
 - Each test that needs a JVM has the marker `java`: by its fixtures, or because its module sets the marker.
 - A JVM that many tests share starts in one worker only: these tests are one group. All other tests of a file stay
   together, so that fixtures of modules are made once.
-- The longest groups come first, so that the workers end at about the same time.
+- The longest groups come first, so that the workers end at about the same time. Files that wait much are spread among
+  those that compute.
 - A run of single files or tests has no workers: they would take longer to start than they save.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import os
 import tempfile
@@ -54,8 +56,11 @@ groups `kafka_3` (with `interop/test_parity.py`, which needs one process) and `s
 
 NEED_JAVA: Final = GROUPS.keys() | {"java", "kafka_at_hand"}
 
-LONG: Final = ("interop", "benchmarks", "cli", "real", "scenario", "testing", "broker", "spark")
-"""Directories whose files take longest."""
+WAITING: Final = ("interop", "cli", "real", "testing", "guide")
+"""Directories whose files mostly wait, for processes and real time."""
+
+LONG: Final = ("benchmarks", "scenario", "broker", "spark", "consumer", "group")
+"""Directories whose files take longest, of the others."""
 
 
 _directory = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
@@ -73,19 +78,29 @@ def mark_java(item: pytest.Item) -> None:
 
 
 def sort_for_workers(items: list[pytest.Item]) -> None:
-    """Sort the tests of a worker in the order in which their groups are to start."""
+    """Sort the tests of a worker in the order in which their groups and files are to start."""
     groups = list(dict.fromkeys(GROUPS.values()))
+    waiting = itertools.count(0, 3)
+    computing = (number for number in itertools.count() if number % 3)
+    places: dict[str, int] = {}
 
-    def rank(item: pytest.Item) -> int:
+    def rank(item: pytest.Item) -> tuple[int, int]:
         marker = item.get_closest_marker("xdist_group")
         if marker is not None and marker.args[0] in groups:
-            return groups.index(marker.args[0])
+            return 0, groups.index(marker.args[0])
         if item.get_closest_marker("java") is not None:
-            return len(groups)
-        directory = item.nodeid.partition("/")[2].partition("/")[0]
-        return len(groups) + 1 + (LONG.index(directory) if directory in LONG else len(LONG))
+            return 1, 0
+        file = item.nodeid.partition("::")[0]
+        if file not in places:
+            places[file] = next(waiting if _directory_of(item) in WAITING else computing)
+        return 2, places[file]
 
+    items.sort(key=lambda item: LONG.index(each) if (each := _directory_of(item)) in LONG else len(LONG))
     items.sort(key=rank)
+
+
+def _directory_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("/")[2].partition("/")[0]
 
 
 @pytest.hookimpl(optionalhook=True)

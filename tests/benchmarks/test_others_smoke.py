@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from benchmarks.neighbours.meters import PartitionMeter, Settings as NeighboursS
 from benchmarks.rebalance import run as rebalance_run
 from benchmarks.rebalance.figures import Measurement as Rebalance, first_receipts, summarize, worst_gaps
 from benchmarks.rebalance.scenario import LEAVER, Outcome, Receipt
-from tests.profiles import current_profile
+from tests.profiles import current_profile, thinned
 
 SILENT = Progress(disable=True)
 SECOND = 1_000_000_000
@@ -30,8 +31,7 @@ async def leftovers(cluster: EmbeddedCluster) -> list[str]:
         return [name for name in await client.all_topics() if name.startswith("benchmark-")]
 
 
-@pytest.mark.asyncio
-async def test_neighbours() -> None:
+async def check_neighbours() -> None:
     clients = ("asyncgroup", "aiokafka") if current_profile() == "full" else ("asyncgroup",)
     options = neighbours_run.parse(
         ["--quick", "--records", "5000", "--only", ",".join(clients), "--cases", "2ms"]
@@ -46,8 +46,7 @@ async def test_neighbours() -> None:
     assert all(each.gap >= 0 for each in found)
 
 
-@pytest.mark.asyncio
-async def test_memory() -> None:
+async def check_memory() -> None:
     options = memory_run.parse(["--quick", "--backlog", "4", "--partitions", "4", "--only", "asyncgroup"])
     async with EmbeddedCluster() as cluster:
         found = await memory_run.run(cluster.bootstrap_servers, options, SILENT)
@@ -61,8 +60,7 @@ async def test_memory() -> None:
     assert all(each.peak > 1 << 20 for each in found)
 
 
-@pytest.mark.asyncio
-async def test_rebalance() -> None:
+async def check_rebalance() -> None:
     options = rebalance_run.parse(
         ["--quick", "--partitions", "4", "--rate", "200", "--only", "asyncgroup", "--modes", "in step"]
     )
@@ -74,6 +72,12 @@ async def test_rebalance() -> None:
     assert found.sent > 100
     assert len(found.join) == 4
     assert len(found.stay) + len(found.leave) == 4
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("check", thinned([check_neighbours, check_memory, check_rebalance]))
+async def test_every_process_starts_reads_and_is_counted(check: Callable[[], Awaitable[None]]) -> None:
+    await check()
 
 
 @pytest.mark.parametrize("module", [memory, neighbours, rebalance])

@@ -11,7 +11,6 @@ from asyncgroup.cli.demo.expected import (
     streaks,
 )
 from asyncgroup.cli.demo.flights import Flight
-from asyncgroup.spark.examples.flights import streaks as example
 
 
 def flight(row: int, scheduled: int, delay: int | None, carrier: str = "UA") -> Flight:
@@ -39,6 +38,7 @@ def test_streaks_by_carrier_in_scheduled_order() -> None:
 def test_the_thresholds_equal_those_of_the_pipeline() -> None:
     """They are defined twice on purpose: the expected results share no code with the pipeline."""
     from asyncgroup.cli.demo import expected
+    from asyncgroup.spark.examples.flights import streaks as example  # imports pandas
 
     assert (expected.LATE, expected.SHORTEST) == (example.LATE_MINUTES, example.MIN_STREAK_FLIGHTS)
 

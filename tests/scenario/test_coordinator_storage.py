@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from tests.profiles import thinned
+from tests.profiles import soak, thinned
 from tests.scenario.coordinator_checks import OFFSETS, check_acknowledged_offsets, offsets_partition_of
 from tests.scenario.support import now
 from tests.stories import failover
@@ -102,7 +102,6 @@ async def test_random_faults(seed: int):
     await run_random(seed, 6)
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", range(100, 300))
+@pytest.mark.parametrize("seed", soak(range(100, 300)))
 async def test_many_random_faults(seed: int):
     await run_random(seed, 30)

@@ -7,10 +7,12 @@ ILLEGAL_GENERATION, FENCED_INSTANCE_ID), until it learns that it is not the coor
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 
 from asyncgroup import ErrorCode as E
+from tests.profiles import thinned
 from tests.scenario.frozen_coordinator import FrozenCoordinator
 from tests.scenario.support import (
     SessionEndHook,
@@ -55,9 +57,10 @@ async def go_on(env: VirtualEnvironment, handler: WorkHandler) -> None:
     await env.bell.until(lambda: committed(env).get(0) == last, f"a commit at {last}", env.limit)
 
 
-@pytest.mark.parametrize("lookups", [False, True])
-@pytest.mark.parametrize("instance_id", [None, "desk-1"])
-@pytest.mark.parametrize("code", REFUSALS, **NAME)
+@pytest.mark.parametrize(
+    ("code", "instance_id", "lookups"),
+    thinned(itertools.product(REFUSALS, [None, "desk-1"], [False, True]), every=5),
+)
 async def test_the_late_refusal_of_a_heartbeat_does_not_end_the_session(
     env: VirtualEnvironment, code: E, instance_id: str | None, lookups: bool
 ):
@@ -83,9 +86,10 @@ async def test_the_late_refusal_of_a_heartbeat_does_not_end_the_session(
         await go_on(env, handler)
 
 
-@pytest.mark.parametrize("lookups", [False, True])
-@pytest.mark.parametrize("instance_id", [None, "desk-1"])
-@pytest.mark.parametrize("code", REFUSALS, **NAME)
+@pytest.mark.parametrize(
+    ("code", "instance_id", "lookups"),
+    thinned(itertools.product(REFUSALS, [None, "desk-1"], [False, True]), every=5),
+)
 async def test_the_late_refusal_of_a_commit_does_not_end_the_session(
     env: VirtualEnvironment, code: E, instance_id: str | None, lookups: bool
 ):

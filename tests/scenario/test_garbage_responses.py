@@ -24,7 +24,7 @@ from asyncgroup.broker.net.connection import ServerConnection
 from asyncgroup.errors import AsyncGroupError, MalformedResponse
 from asyncgroup.wire import messages as m
 from tests.memory import memory_under
-from tests.profiles import thinned
+from tests.profiles import soak, thinned
 
 pytestmark = [pytest.mark.asyncio]
 
@@ -84,7 +84,7 @@ SEEDS = [
     10,
     32,
     *thinned([1, 2, 3]),
-    *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(100, 400)),
+    *soak(range(100, 400)),
 ]
 """10 and 32 are regression tests: a broker with a negative id was taken for an unknown bootstrap address."""
 
@@ -163,8 +163,8 @@ async def write_all(cluster: EmbeddedCluster, lost: bool = False) -> None:
                 assert lost
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("corruption", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("seed", [1, *soak([2])])
+@pytest.mark.parametrize("corruption", thinned(KINDS, every=3), ids=lambda kind: kind.__name__)
 async def test_everything_is_read_although_a_third_of_the_responses_is_garbage(
     corruption: Corrupt, seed: int, install_corruptor: Callable[[ResponseCorruptor], None]
 ) -> None:
@@ -191,7 +191,7 @@ async def test_everything_is_read_although_a_third_of_the_responses_is_garbage(
         assert sum(cluster.group("g").offsets[key].offset for key in cluster.group("g").offsets) == RECORDS
 
 
-@pytest.mark.parametrize("corruption", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("corruption", thinned(KINDS, every=3), ids=lambda kind: kind.__name__)
 async def test_a_cluster_with_only_garbage_responses_is_an_error_in_time(
     corruption: Corrupt, install_corruptor: Callable[[ResponseCorruptor], None]
 ) -> None:

@@ -6,6 +6,7 @@ The new one knows the last generation whose assignment is in the log; members of
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Awaitable, Callable
 
@@ -13,7 +14,7 @@ import pytest
 
 from asyncgroup.broker import Fault
 from tests.broker.internals import log_of
-from tests.profiles import thinned
+from tests.profiles import soak, thinned
 from tests.scenario.coordinator_checks import (
     OFFSETS,
     check_acknowledged_offsets,
@@ -105,8 +106,9 @@ def check_shared(group: Group, members: int) -> None:
     assert sorted(number for part in parts for number in part) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("turn", TURNS, ids=lambda one: one.__name__)
-@pytest.mark.parametrize("moment", MOMENTS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    ("moment", "turn"), thinned(itertools.product(MOMENTS, TURNS), every=5), ids=lambda one: one.__name__
+)
 async def test_the_coordinator_changes(
     moment: Callable[[VirtualEnvironment], Awaitable[None]],
     turn: Callable[[VirtualEnvironment], Awaitable[None]],
@@ -175,7 +177,6 @@ async def test_at_random_times(seed: int):
     await weather(seed, 6)
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", range(100, 300))
+@pytest.mark.parametrize("seed", soak(range(100, 300)))
 async def test_at_random_times_many_seeds(seed: int):
     await weather(seed, 25)

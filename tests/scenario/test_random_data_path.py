@@ -29,7 +29,7 @@ from asyncgroup.offsets.commit_requests import COMMIT_ACTIONS, CommitAction
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
 from asyncgroup.testing import current_network
 from asyncgroup.wire.messages import NO_UUID
-from tests.profiles import thinned
+from tests.profiles import soak, thinned
 from tests.scenario.random_logs import RandomLogs
 from tests.scenario.random_readers import Reader, ReadHistory
 
@@ -401,7 +401,6 @@ async def test_short_random_run(seed: int) -> None:
     await run_random(seed, 30)
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", range(1000, 1300))
+@pytest.mark.parametrize("seed", soak(range(1000, 1300)))
 async def test_long_random_run(seed: int) -> None:
     await run_random(seed, 120)

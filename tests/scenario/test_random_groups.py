@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from asyncgroup.broker import Fault
+from tests.profiles import soak
 from tests.stories.members import Member
 from tests.stories.virtual import VirtualEnvironment
 
@@ -172,8 +173,7 @@ async def test_short_random_run(seed: int):
     await run_random(seed, 10)
 
 
-@pytest.mark.soak
 @pytest.mark.asyncio
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", soak(range(40)))
 async def test_long_random_run(seed: int):
     await run_random(seed, 40)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from itertools import pairwise
 
@@ -10,6 +11,7 @@ import pytest
 
 from asyncgroup import Claim, Record, Session
 from asyncgroup.group.session_life import SessionLife
+from tests.profiles import thinned
 from tests.scenario.support import Gate, SessionEndHook, WorkHandler, committed, member, now, running
 from tests.stories.log import RecordingHandler
 from tests.stories.members import LocalMember
@@ -33,9 +35,10 @@ class SlowHooks(WorkHandler):
 # -- a rebalance --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("handler_type", [WorkHandler, SlowHooks])
-@pytest.mark.parametrize("later", [0.2, 1.5, 2.9])
-@pytest.mark.parametrize("rebalance_timeout", [5.0, 20.0, 60.0])
+@pytest.mark.parametrize(
+    ("handler_type", "later", "rebalance_timeout"),
+    thinned(itertools.product([WorkHandler, SlowHooks], [0.2, 1.5, 2.9], [5.0, 20.0, 60.0]), every=5),
+)
 async def test_a_handler_that_uses_all_of_its_time_does_not_lose_the_membership(
     env: VirtualEnvironment, handler_type: type[WorkHandler], later: float, rebalance_timeout: float
 ):

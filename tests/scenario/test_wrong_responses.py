@@ -25,7 +25,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import OffsetManager
-from tests.profiles import thinned
+from tests.profiles import soak, thinned
 from tests.scenario.wrong_responses import ResponseMutator
 
 pytestmark = [pytest.mark.asyncio]
@@ -35,7 +35,7 @@ PARTITIONS = 4
 WRONG_SECONDS = 30.0
 """Seconds with wrong responses."""
 
-SEEDS = [*thinned(range(4)), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(100, 500))]
+SEEDS = [*thinned(range(4)), *soak(range(100, 500))]
 
 
 def config() -> ConsumerConfig:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.profiles import thinned
 from tests.testing.suites import run_suite
 
 ASYNC = """
@@ -165,7 +166,7 @@ def test_the_fixtures(tmp_path: Path) -> None:
     assert "test_virtual_through_a_fixture[1]" in done.stdout  # without the name of the loop
 
 
-@pytest.fixture(scope="module", params=[(), ("-n", "2")], ids=["one process", "workers"])
+@pytest.fixture(scope="module", params=thinned([("-n", "2"), ()]), ids=str)
 def wrong(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The output of a suite with every kind of mistake, also from pytest-xdist."""
     return run_suite(tmp_path_factory.mktemp("wrong"), WRONG, *request.param).stdout

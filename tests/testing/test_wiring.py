@@ -269,7 +269,7 @@ def run(tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.fixture(scope="module")
 def outcome(run) -> Outcome:
-    return run()
+    return run("-n", "0")
 
 
 def test_garbage_is_collected_while_tests_run() -> None:

@@ -23,7 +23,7 @@ from asyncgroup.wire.records import BatchBuilder
 from tests.broker.client import Client, Disconnected, connect, is_alive
 from tests.broker.internals import node_of
 from tests.memory import MEGABYTE, memory_under
-from tests.profiles import examples
+from tests.profiles import examples, thinned
 from tests.wire.batches import with_valid_crc
 from tests.wire.test_decompression import BOMBS
 from tests.wire.test_robustness import HOSTILE, full_message
@@ -126,13 +126,13 @@ async def test_requests_stay_in_the_network_while_one_is_held(network):
     network.window = 64 * 1024
     async with EmbeddedCluster(history_limit=0) as cluster, connect(cluster) as client:
         held = cluster.faults.on("ApiVersions").hold()
-        for _ in range(40_000):
+        for _ in range(16_000):
             client.send_bytes(TINY)
         await asyncio.sleep(1)
         (connection,) = node_of(cluster, 1).listener.connections
         assert connection.unread < 512 * 1024
         held.release()
-        for _ in range(40_000):
+        for _ in range(16_000):
             await client.receive_frame()
         assert connection.unread == 0
 
@@ -205,10 +205,10 @@ def header(key: int, version: int) -> bytes:
 
 @pytest.mark.parametrize("key", sorted(handlers.HANDLERS), ids=lambda key: APIS[key].name)
 def test_odd_values_do_not_cause_server_errors(key, caplog):
-    """In the lowest and highest version: with odd values in all fields, and with a hostile value in each field."""
+    """In the highest and lowest version: with odd values in all fields, and with a hostile value in each field."""
     versions = handlers.HANDLERS[key].versions
     frames = []
-    for version in {versions.low, versions.high}:
+    for version in thinned(dict.fromkeys([versions.high, versions.low])):
         body = encode(full_message(APIS[key].request.NAME, version), version)
         frames.append(header(key, version) + body)
         for place in range(len(body)):

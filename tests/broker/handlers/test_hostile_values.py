@@ -27,14 +27,14 @@ from tests.broker.batches import batch
 from tests.broker.client import Client, Disconnected, connect, is_alive
 from tests.broker.odd_requests import OddRequests
 from tests.memory import memory_under
-from tests.profiles import thinned
+from tests.profiles import soak, thinned
 from tests.wire.batches import with_valid_crc
 
 OFTEN = [0, 1, 8, 9, 10, 11, 14, 19, 22, 24, 25, 26, 28]
 """APIs of groups, transactions and records, which depend on each other's state."""
 
 KEYS = [*handlers.HANDLERS, *OFTEN * 2]
-SEEDS = [*thinned(range(12)), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(100, 1500))]
+SEEDS = [*thinned(range(12)), *soak(range(100, 1500))]
 
 
 async def ask_oddly(client: Client, odd: OddRequests) -> bool:

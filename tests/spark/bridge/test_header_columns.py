@@ -16,7 +16,7 @@ from asyncgroup.model import Batch, Record
 from asyncgroup.spark import BatchId, ForeachBatch
 from asyncgroup.spark.arrow import frame_schema
 from asyncgroup.spark.bridge.frames import create_frame, resize_batches
-from tests.profiles import examples
+from tests.profiles import examples, thinned
 from tests.spark.bridge.fakes import TOPIC
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def check(chunks: list[Any], cores: int) -> None:
 
 
 @pytest.mark.parametrize("name", MIXES)
-@pytest.mark.parametrize("cores", [1, 2, 7])
+@pytest.mark.parametrize("cores", thinned([7, 1, 2]))
 def test_sparks_conversion_accepts_every_mix_of_headers(name: str, cores: int) -> None:
     check([batch(0, 6_001, MIXES[name])], cores)
 

@@ -19,7 +19,7 @@ from asyncgroup.spark.bridge.commits import from_metadata
 from asyncgroup.spark.bridge.jobs import CallResult
 from asyncgroup.testing import VirtualKafka
 from tests.group.parts import end_session
-from tests.profiles import thinned
+from tests.profiles import soak, thinned
 from tests.scenario.test_read_committed import Transactions
 from tests.spark.bridge.fakes import LoopJobs
 from tests.spark.bridge.virtual import Sink, committed, member, metadata
@@ -107,9 +107,7 @@ class RandomFailures:
 
 
 @pytest.mark.virtual(max_virtual_time=10 * 86_400)
-@pytest.mark.parametrize(
-    "seed", [*thinned(range(4)), *(pytest.param(n, marks=pytest.mark.soak) for n in range(4, 200))]
-)
+@pytest.mark.parametrize("seed", [*thinned(range(4)), *soak(range(4, 200))])
 async def test_every_record_is_stored_once(
     virtual_kafka: VirtualKafka, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
