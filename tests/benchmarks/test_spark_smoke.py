@@ -40,7 +40,6 @@ ROOT = Path(__file__).parents[2]
 SILENT = Progress(disable=True)
 MEASURED: Mapping[Profile, list[tuple[str, str]]] = {
     "quick": [
-        ("1k-small", "kafka-tuned"),
         ("1k-small", "asyncgroup"),
         ("latency", "asyncgroup"),
     ],
