@@ -63,6 +63,6 @@ def thinned(cases: Iterable[T], every: int = 8) -> list[T]:
 
 
 def soak(cases: Iterable[object]) -> list[ParameterSet]:
-    """Return the cases as parameters that are left out without `--soak`, when one is enough to be counted."""
+    """Return the cases as parameters that only `--soak` runs. The quick profile has one of them: it would collect them in vain."""
     chosen = list(cases)[: None if current_profile() == "full" else 1]
     return [pytest.param(case, marks=pytest.mark.soak) for case in chosen]
