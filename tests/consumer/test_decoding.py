@@ -25,7 +25,7 @@ pytestmark = pytest.mark.asyncio
 COMPRESSED = [codec for codec in CODECS if codec != "none"]
 
 LARGE = bytes(LARGE_BYTES + 1)
-HUGE = 45 << 20
+HUGE = 90 << 20
 
 
 def virtually(function):

@@ -28,7 +28,6 @@ from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
 
-NAME = {"ids": lambda code: code.name}
 REFUSALS = [E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION, E.FENCED_INSTANCE_ID]
 
 

@@ -171,7 +171,7 @@ async def test_new_records_arrive_in_time_next_to_a_slow_partition(pace: Pace):
             while not handler.began:
                 await asyncio.sleep(0.01)
             await asyncio.sleep(1)
-            for count in range(200):
+            for count in range(500):
                 fill(env.cluster, "orders", FAST, 1, 1, 100)
                 sent = now()
                 while len(handler.offsets[FAST]) <= count:

@@ -97,7 +97,7 @@ def digests(hash_seed: str, seeds: str) -> list[str]:
 def test_runs_are_reproducible():
     """In other processes, with other hash seeds and memory addresses, and after other runs."""
     is_full = current_profile() == "full"
-    seeds = range(14 if is_full else 19, 20)
+    seeds = range(14 if is_full else 18, 20)
     some = f"{seeds.start}:{seeds.stop}"
     assert any(action.kind == "power_cut" for action in plan_of(19).actions)  # with files and file names
     with ThreadPoolExecutor(free_processors()) as pool:

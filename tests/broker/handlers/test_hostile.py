@@ -126,13 +126,13 @@ async def test_requests_stay_in_the_network_while_one_is_held(network):
     network.window = 64 * 1024
     async with EmbeddedCluster(history_limit=0) as cluster, connect(cluster) as client:
         held = cluster.faults.on("ApiVersions").hold()
-        for _ in range(16_000):
+        for _ in range(40_000):
             client.send_bytes(TINY)
         await asyncio.sleep(1)
         (connection,) = node_of(cluster, 1).listener.connections
         assert connection.unread < 512 * 1024
         held.release()
-        for _ in range(16_000):
+        for _ in range(40_000):
             await client.receive_frame()
         assert connection.unread == 0
 
