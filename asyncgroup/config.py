@@ -252,21 +252,29 @@ def _is_reset(value: object) -> bool:
 _RESETS = "'earliest', 'latest', 'error' or a timedelta above 0"
 
 
+_OWNED_BY_COORDINATOR = {
+    "session_timeout": "the group's consumer.session.timeout.ms at the brokers",
+    "heartbeat_interval": "the group's consumer.heartbeat.interval.ms at the brokers",
+    "assignors": "the coordinator that assigns, see remote_assignor",
+}
+"""The keys of the classic protocol, each with what has that setting by KIP-848."""
+
+
 def _are_assignors(value: object) -> bool:
     """Check the names; a ConsumerGroup checks the objects, because their protocol belongs to it."""
-    return (
+    return value is None or (
         isinstance(value, tuple)
         and bool(value)
         and all(each in ASSIGNOR_NAMES for each in value if isinstance(each, str))
     )
 
 
-ASSIGNOR_NAMES = ("range", "roundrobin", "sticky")
+ASSIGNOR_NAMES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 """The assignors that can be given by name."""
 
 _ASSIGNORS = (
-    f'a tuple such as ("range",), of names ({", ".join(ASSIGNOR_NAMES)}) or objects with `name` and '
-    "`assign(members, counts)`; cooperative assignors are not supported yet"
+    f'None, or a tuple such as ("range",), of names ({", ".join(ASSIGNOR_NAMES)}) or objects with `name` and '
+    "`assign(members, counts)`"
 )
 
 
@@ -276,11 +284,20 @@ class ConsumerConfig(ClientConfig):
 
     Group membership:
 
+    - `group_protocol`: `classic`; `consumer` (KIP-848: the coordinator assigns, Kafka 4.0 or newer); or `auto`, which is
+      `consumer` if the cluster supports it (level 1 or more of its finalized feature group.version).
     - `session_timeout`, `heartbeat_interval`: the coordinator expels a member that is silent for `session_timeout`
-      seconds; it must be larger than `heartbeat_interval`. `rebalance_timeout`: seconds that the group waits for a
-      member to rejoin; the handler of a revoked claim has that time less a fifth (at most 5 s), counted from the last
-      heartbeat before the rebalance.
-    - `assignors`: names or assignor objects in order of preference (`range`, `roundrobin`, `sticky`).
+      seconds; it must be larger than `heartbeat_interval`. None means 10 s and 3 s. With `group_protocol="consumer"` they
+      are settings of the group at the brokers and must be None; with `auto` they count only if `classic` is chosen.
+      `rebalance_timeout`: seconds that the group waits for a member to rejoin; the handler of a revoked claim has that
+      time less a fifth (at most 5 s), counted from the last heartbeat before the rebalance.
+    - `assignors`: names or assignor objects in order of preference (`range`, `roundrobin`, `sticky`,
+      `cooperative-sticky`); None means `range`. As for `session_timeout`, `consumer` requires None.
+    - `balance_by_rack`: whether the leader prefers members in whose rack (`rack_id`) there is a replica, without making the
+      loads less even (KIP-881): with `range`, `sticky`, `cooperative-sticky` and assignors that have `assign_by_rack`. Set
+      it for all members, as any can be the leader. It has no effect with `consumer`.
+    - `remote_assignor`: with `consumer`, the name of the coordinator's assignor (`uniform`, `range`); None means that the
+      coordinator chooses. It has no effect with `classic`, as in Java.
     - `group_instance_id`: makes the member static (KIP-345).
     - `rejoin_backoff`, `rejoin_retry_max`: the longest pause in seconds before a failed join is retried, and how often
       it is retried.
@@ -320,10 +337,13 @@ class ConsumerConfig(ClientConfig):
     - `error_buffer`: how many errors are kept for a reader of `errors()` before the oldest are dropped.
     """
 
-    session_timeout: float = 10.0
-    heartbeat_interval: float = 3.0
+    group_protocol: Literal["classic", "consumer", "auto"] = "classic"
+    session_timeout: float | None = None
+    heartbeat_interval: float | None = None
     rebalance_timeout: float = 60.0
-    assignors: tuple[Any, ...] = ("range",)
+    assignors: tuple[Any, ...] | None = None
+    balance_by_rack: bool = False
+    remote_assignor: str | None = None
     group_instance_id: str | None = None
     rejoin_backoff: float = 2.0
     rejoin_retry_max: int = 4
@@ -352,9 +372,15 @@ class ConsumerConfig(ClientConfig):
     error_buffer: int = 256
 
     _CHECKS: ClassVar[Mapping[str, Rule]] = {
-        "session_timeout": DURATION,
-        "heartbeat_interval": DURATION,
+        "group_protocol": one_of("classic", "consumer", "auto"),
+        "session_timeout": OPTIONAL_DURATION,
+        "heartbeat_interval": OPTIONAL_DURATION,
         "rebalance_timeout": DURATION,
+        "balance_by_rack": FLAG,
+        "remote_assignor": (
+            (lambda value: value is None or (TEXT[0](value) and bool(value))),
+            "None, or the name of an assignor of the coordinator: 'uniform', 'range'",
+        ),
         "assignors": (_are_assignors, _ASSIGNORS),
         "group_instance_id": (
             (lambda value: value is None or (isinstance(value, str) and is_legal_name(value))),
@@ -389,24 +415,47 @@ class ConsumerConfig(ClientConfig):
         "error_buffer": SIZE,
     }
 
+    @property
+    def effective_session_timeout(self) -> float:
+        """`session_timeout`, or the default for None: 10 s, with `group_protocol="consumer"` the brokers' 45 s."""
+        default = 45.0 if self.group_protocol == "consumer" else 10.0
+        return default if self.session_timeout is None else self.session_timeout
+
+    @property
+    def effective_heartbeat_interval(self) -> float:
+        """`heartbeat_interval`, or the default for None: 3 s, with `group_protocol="consumer"` the brokers' 5 s."""
+        default = 5.0 if self.group_protocol == "consumer" else 3.0
+        return default if self.heartbeat_interval is None else self.heartbeat_interval
+
+    @property
+    def effective_assignors(self) -> tuple[Any, ...]:
+        """`assignors`, or the default for None: `("range",)`. For the classic protocol."""
+        return ("range",) if self.assignors is None else self.assignors
+
     def _check_together(self) -> None:
         super()._check_together()
-        if self.heartbeat_interval >= self.session_timeout:
-            limit = f"below session_timeout={self.session_timeout!r}"
-            raise ConfigError(
-                "heartbeat_interval",
-                self.heartbeat_interval,
-                limit + _milliseconds_hint(self.heartbeat_interval),
-            )
-        if self.rebalance_timeout <= self.heartbeat_interval:
+        self._check_protocol()
+        interval, session = self.effective_heartbeat_interval, self.effective_session_timeout
+        if interval >= session:
+            limit = f"below session_timeout={session!r}"
+            raise ConfigError("heartbeat_interval", interval, limit + _milliseconds_hint(interval))
+        if self.rebalance_timeout <= interval and self.group_protocol != "consumer":
             # a member learns of a rebalance from its next heartbeat, so it would always rejoin too late
-            limit = f"above heartbeat_interval={self.heartbeat_interval!r}"
+            limit = f"above heartbeat_interval={interval!r}"
             raise ConfigError("rebalance_timeout", self.rebalance_timeout, limit)
         if self.fetch_max_wait >= self.request_timeout:
             limit = f"below request_timeout={self.request_timeout!r}"
             raise ConfigError(
                 "fetch_max_wait", self.fetch_max_wait, limit + _milliseconds_hint(self.fetch_max_wait)
             )
+
+    def _check_protocol(self) -> None:
+        """Check that no key of the other group protocol is given."""
+        if self.group_protocol == "consumer":
+            for key, owner in _OWNED_BY_COORDINATOR.items():
+                if getattr(self, key) is not None:
+                    allowed = f"None with group_protocol='consumer': it is {owner}"
+                    raise ConfigError(key, getattr(self, key), allowed)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,7 @@ AsyncGroupError
 ├── RetriesExhausted                   fetching a partition failed more often than fetch_retry_max allows
 ├── RecordTooLargeError                a record batch exceeds the fetch limit, and the broker truncated it
 ├── CommitFailedError                  offsets that could not be committed, per partition
+├── RevokeTimeout                      a handler that still ran when its partition had to be given up
 ├── MarkDropped                        a record was marked through its group after its claim had ended
 ├── DeliveryFailedError                records that could not be delivered, per partition
 ├── AssignmentError                    the group leader sent an assignment that does not match the subscription
@@ -83,6 +84,7 @@ __all__ = [
     "RecordTooLargeError",
     "RequestTimedOut",
     "RetriesExhausted",
+    "RevokeTimeout",
     "SessionEnd",
     "SessionFailed",
     "TopicRecreatedError",
@@ -309,6 +311,23 @@ class CommitFailedError(AsyncGroupError):
             rows[self._MAX_NAMED :] = [f"and {more} more"]
         super().__init__(
             f"group {group_id!r}: offsets of {len(self.errors)} partition(s) not committed: {'; '.join(rows)}"
+        )
+
+
+class RevokeTimeout(AsyncGroupError):
+    """The handler of a revoked partition still ran at its limit, although it was cancelled: `limit` in seconds.
+
+    The member gave the partition up nevertheless, so that the group does not remove it. The marks since the last commit
+    are dropped: their records are delivered again, to the new owner, while the handler may still run.
+    """
+
+    def __init__(self, group_id: str, tp: TopicPartition, limit: float) -> None:
+        self.group_id = group_id
+        self.topic, self.partition = tp
+        self.limit = limit
+        super().__init__(
+            f"group {group_id!r}: the handler of {tp} was cancelled, and still runs {limit:.1f} s after the revocation: "
+            "the member gives the partition up, and drops its marks since the last commit"
         )
 
 

@@ -18,8 +18,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from asyncgroup import AsyncGroupError
-from asyncgroup.testing.apache_kafka import ApacheKafka
-from benchmarks.machine import NOT_INSTALLED, Conditions, versions
+from asyncgroup.testing.apache_kafka import KAFKA_VERSION, ApacheKafka
+from benchmarks.machine import NOT_INSTALLED, Conditions, machine, versions
 
 __all__ = [
     "ClientFailed",
@@ -28,6 +28,7 @@ __all__ = [
     "console_for_tables",
     "installed",
     "kafka",
+    "measure_cases",
     "options_parser",
     "positive_int",
     "print_report",
@@ -126,6 +127,23 @@ def run_with_kafka(
                 return await run(servers, options, progress)
 
     return run_to_end(work(), console)
+
+
+def measure_cases(
+    run: Callable[[str, argparse.Namespace, Progress], Coroutine[Any, Any, T]],
+    options: argparse.Namespace,
+    clients: Mapping[str, str],
+) -> tuple[Conditions, T]:
+    """Measure `options.cases`, without those whose client is not installed, on one Kafka; see `run_with_kafka`.
+
+    `clients` has the client of each case.
+    """
+    console = Console(stderr=True)
+    started = machine()
+    used, options.cases = installed({name: clients[name] for name in options.cases}, console)
+    used["Apache Kafka"] = "of --bootstrap-servers" if options.bootstrap_servers else KAFKA_VERSION
+    measurements = run_with_kafka(run, options, console)
+    return Conditions(started, used), measurements
 
 
 def print_report(name: str, settings: Mapping[str, Any], conditions: Conditions, **figures: Any) -> None:

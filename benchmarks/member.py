@@ -14,6 +14,7 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -72,11 +73,14 @@ class MemberLog:
 
 
 async def _asyncgroup(settings: Settings, log: MemberLog) -> None:
-    from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Handler, Session
+    from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Handler, Session, TopicPartition
 
     class Logged(Handler):
-        async def setup(self, session: Session) -> None:
+        async def on_assigned(self, session: Session, partitions: Sequence[TopicPartition]) -> None:  # noqa: ARG002
             log.assigned(len(session.claims))
+
+        async def on_revoked(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
+            log.assigned(len(session.claims) - len(partitions))
 
         async def consume_claim(self, session: Session, claim: Claim) -> None:  # noqa: ARG002
             async for record in claim:

@@ -121,15 +121,15 @@ class Topic:
 
     async def _retried(self, attempt: Callable[[], Awaitable[object]]) -> None:
         """Retry retriable errors: a new topic has no leaders and coordinators at first."""
-        backoff = client_of(self._cluster).backoff()
+        retry = client_of(self._cluster).retry(retries=RETRIES)
         while True:
             try:
                 await attempt()
                 return
             except BrokerError as error:
-                if not error.retriable or backoff.failures >= RETRIES:
+                if not error.retriable or not retry.failed():
                     raise
-            await asyncio.sleep(backoff.next())
+            await retry.wait()
             await self._cluster.refresh()
 
     async def committed(self, group_id: str) -> int:

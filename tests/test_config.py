@@ -59,13 +59,16 @@ TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
         "security": ([None, Security(), Security(tls=Tls(), sasl=Plain("u", "p"))], []),
     },
     ConsumerConfig: {
-        "session_timeout": ([6.0, 45, 1800.0], DURATION[1]),
-        "heartbeat_interval": ([0.1, 3, 9.9], DURATION[1]),
+        "group_protocol": (["classic", "consumer", "auto"], ["Consumer", "eager", "", None]),
+        "session_timeout": ([None, 6.0, 45, 1800.0], OPTIONAL[1]),
+        "heartbeat_interval": ([None, 0.1, 3, 9.9], OPTIONAL[1]),
+        "remote_assignor": ([None, "uniform", "range"], ["", 7, ("range",)]),
         "rebalance_timeout": ([3.1, 60, 3600.0], DURATION[1]),
         "assignors": (
-            [("range",), ("roundrobin", "range"), (object(),)],
-            [(), [], "range", None, ["range"], ("cooperative-sticky",), ("range", "rang")],
+            [None, ("range",), ("roundrobin", "range"), ("cooperative-sticky", "range"), (object(),)],
+            [(), [], "range", ["range"], ("cooperative",), ("range", "rang")],
         ),
+        "balance_by_rack": FLAG,
         "group_instance_id": ([None, "worker-1", "a.b_c"], ["", ".", "..", "a b", "x" * 250, 7]),
         "rejoin_backoff": PAUSE,
         "rejoin_retry_max": COUNT,
@@ -138,10 +141,10 @@ def test_a_configuration_of_another_type_is_refused(cls: type[ClientConfig]) -> 
             cls.of(wrong)
 
 
-@pytest.mark.parametrize("value", ["range", ("cooperative-sticky",)])
+@pytest.mark.parametrize("value", ["range", ("cooperative",)])
 def test_the_error_of_assignors_says_what_is_supported(value: Any) -> None:
     allowed = (
-        r'a tuple such as \("range",\), of names \(range, roundrobin, sticky\).*cooperative assignors are not'
+        r'a tuple such as \("range",\), of names \(range, roundrobin, sticky, cooperative-sticky\) or objects'
     )
     with pytest.raises(ConfigError, match=allowed):
         ConsumerConfig(assignors=value)
@@ -235,6 +238,36 @@ def test_the_error_asks_if_a_long_duration_is_in_milliseconds(made: Any, message
 def test_keys_that_contradict_each_other(made: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         made()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "owner"),
+    [
+        ("session_timeout", 10.0, "consumer.session.timeout.ms"),
+        ("heartbeat_interval", 3.0, "consumer.heartbeat.interval.ms"),
+        ("assignors", ("range",), "remote_assignor"),
+    ],
+)
+def test_keys_of_the_classic_protocol(key: str, value: Any, owner: str) -> None:
+    """With the consumer protocol they belong to the brokers; with `auto` they wait for the choice."""
+    with pytest.raises(ConfigError, match=rf"^{key}=.* None with group_protocol='consumer': .*{owner}"):
+        ConsumerConfig(group_protocol="consumer", **{key: value})
+    assert getattr(ConsumerConfig(group_protocol="auto", **{key: value}), f"effective_{key}") == value
+
+
+def test_effective_values() -> None:
+    def effective(config: ConsumerConfig) -> tuple[float, float, tuple[Any, ...]]:
+        return (
+            config.effective_session_timeout,
+            config.effective_heartbeat_interval,
+            config.effective_assignors,
+        )
+
+    assert effective(ConsumerConfig()) == (10.0, 3.0, ("range",))
+    assert effective(ConsumerConfig(session_timeout=7.0, heartbeat_interval=1.0)) == (7.0, 1.0, ("range",))
+    assert effective(ConsumerConfig(group_protocol="auto")) == (10.0, 3.0, ("range",))
+    assert effective(ConsumerConfig(group_protocol="consumer"))[:2] == (45.0, 5.0)
+    ConsumerConfig(group_protocol="consumer", rebalance_timeout=3.0)
 
 
 def test_the_rules_of_the_base_hold_in_every_subclass() -> None:

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from asyncgroup.config import ClientConfig
+from asyncgroup.config import ClientConfig, ConsumerConfig
 from asyncgroup.errors import AsyncGroupError
 from tests.public_members import public_members
 
@@ -78,6 +78,7 @@ ERROR_MEMBERS: Final = {
     "ConfigError": "allowed key value",
     "DeliveryFailedError": "count failed",
     "LogTruncatedError": "divergent_offset partition position topic",
+    "RevokeTimeout": "group_id limit partition topic",
     "MarkDropped": "offset partition topic",
     "OffsetLookupError": "errors",
     "RecordTooLargeError": "limit offset size tp",
@@ -88,6 +89,9 @@ ERROR_MEMBERS: Final = {
 
 CONFIG_MEMBERS: Final = {"client", "from_properties", "of"}
 """What configurations have besides their fields."""
+
+EFFECTIVE: Final = {"effective_assignors", "effective_heartbeat_interval", "effective_session_timeout"}
+"""What a ConsumerConfig has besides those."""
 
 INTERNAL = {"ClusterClient"}
 """Classes that rooms export for other rooms only: no user receives one."""
@@ -115,6 +119,7 @@ def wanted(name: str, kind: type) -> set[str]:
         return set(kind.__members__)
     if dataclasses.is_dataclass(kind) and name not in MEMBERS:
         fields = {field.name for field in dataclasses.fields(kind)}
+        fields |= EFFECTIVE if kind is ConsumerConfig else set()
         return fields | (CONFIG_MEMBERS if issubclass(kind, ClientConfig) else set())
     return set(MEMBERS[name].split())
 

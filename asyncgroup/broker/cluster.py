@@ -26,6 +26,7 @@ from asyncgroup.broker.control.views import (
     PartitionView,
     TopicView,
     TransactionView,
+    view_consumer_group,
     view_group,
     view_node,
     view_partition,
@@ -82,7 +83,12 @@ class EmbeddedCluster:
 
     `initial_rebalance_delay`, `group_min_session_timeout`, `group_max_session_timeout`, `group_max_size`,
     `offsets_retention`, `offsets_retention_check_interval`: Kafka's broker settings of the same names; the defaults
-    suit tests. `offsets_append_delay`: time until an append to `__consumer_offsets` is replicated and acknowledged
+    suit tests. `group_consumer_assignment_interval`, `group_consumer_heartbeat_interval`,
+    `group_consumer_max_size`, `group_consumer_session_timeout`: those of groups with the consumer protocol (KIP-848),
+    with Kafka's defaults; the configs of a group override them. `group_consumer_migration_policy`: whether a live group may
+    become a consumer group (`upgrade`) or a classic one again (`downgrade`); `bidirectional`, the default, allows both,
+    `disabled` neither.
+    `offsets_append_delay`: time until an append to `__consumer_offsets` is replicated and acknowledged
     (default 0). `offsets_load_delay`: time to load one of its partitions, during which COORDINATOR_LOAD_IN_PROGRESS
     is returned (default 0).
 
@@ -361,10 +367,13 @@ class EmbeddedCluster:
         """Return a snapshot of a group."""
         node_id = self.coordinator(group_id)
         node = self._state.nodes.get(node_id)
-        group = None if node is None else node.coordinator.groups.get(group_id)
-        return view_group(
-            group_id, node_id, group, {} if node is None else node.coordinator.offsets.committed(group_id)
-        )
+        if node is None:
+            return view_group(group_id, node_id, None, {})
+        offsets = node.coordinator.offsets.committed(group_id)
+        consumer_groups = node.coordinator.consumer_groups
+        if (consumer_group := consumer_groups.get(group_id)) is not None:
+            return view_consumer_group(consumer_group, node_id, consumer_groups.topics, offsets)
+        return view_group(group_id, node_id, node.coordinator.groups.get(group_id), offsets)
 
     @property
     def transactions(self) -> dict[str, TransactionView]:
@@ -374,7 +383,10 @@ class EmbeddedCluster:
     @property
     def groups(self) -> list[str]:
         """The ids of all groups that some node coordinates."""
-        return sorted(g for node in self._state.nodes.values() for g in node.coordinator.groups)
+        coordinators = [node.coordinator for node in self._state.nodes.values()]
+        classic = (group_id for each in coordinators for group_id in each.groups)
+        consumer = (group.group_id for each in coordinators for group in each.consumer_groups.all())
+        return sorted([*classic, *consumer])
 
     # -- history and faults ----------------------------------------------------------------------------------
 

@@ -7,18 +7,19 @@ import logging
 import random
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from asyncgroup.broker.clock import LoopTimers, WallClock
 from asyncgroup.broker.errors import PartitionError
 from asyncgroup.broker.groups.coordinator import GroupCoordinator
 from asyncgroup.broker.groups.interfaces import CoordinatorConfig
 from asyncgroup.broker.groups.offset_store import OffsetStore
-from asyncgroup.broker.groups.offsets_topic import OffsetsTopic
+from asyncgroup.broker.groups.offsets_topic import ClusterTopics, OffsetsTopic
 from asyncgroup.broker.log.fetch_sessions import FetchSessions
+from asyncgroup.broker.metadata.config_repository import GROUP
 from asyncgroup.broker.metadata.controller import Controller
 from asyncgroup.broker.metadata.topics import OFFSETS_TOPIC, Partition, Topic
-from asyncgroup.broker.net.listener import ClientConnection, Listener, ListenerOptions
+from asyncgroup.broker.net.listener import ClientConnection, Endpoint, Listener, ListenerOptions
 from asyncgroup.broker.net.service import RequestContext, RequestService
 from asyncgroup.broker.purgatory import Purgatory
 from asyncgroup.broker.transactions.coordinator import TransactionCoordinator
@@ -31,6 +32,8 @@ __all__ = ["ClusterState", "Node"]
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_ASSIGNMENT_INTERVAL: Final = "consumer.assignment.interval.ms"
 
 
 Halted: TypeAlias = tuple[asyncio.Server, list[ClientConnection], list["asyncio.Task[object]"]]
@@ -66,14 +69,7 @@ class Node:
     """
 
     def __init__(
-        self,
-        node_id: int,
-        shared: ClusterState,
-        *,
-        host: str,
-        advertised_host: str,
-        port: int,
-        rack: str | None = None,
+        self, node_id: int, shared: ClusterState, endpoint: Endpoint, *, rack: str | None = None
     ) -> None:
         self.id = node_id
         self.rack = rack
@@ -84,14 +80,7 @@ class Node:
         self.log_dir = shared.log_dir
         self.delay = 0.0
         """Delay of every request in seconds (`EmbeddedCluster.slow_node`)."""
-        self.listener = Listener(
-            node_id,
-            shared.listeners,
-            shared.new_service(self),
-            host=host,
-            advertised_host=advertised_host,
-            port=port,
-        )
+        self.listener = Listener(node_id, shared.listeners, shared.new_service(self), endpoint)
         self._tasks: dict[asyncio.Task[object], None] = {}
         """Tasks of requests that continue when their connections close, in the order in which they were started."""
         self._shared = shared
@@ -168,7 +157,16 @@ class Node:
             self.controller.coordinators.offsets_partition,
             rng=random.Random(shared.rng.getrandbits(64)),
             clock=self.clock,
+            topics=ClusterTopics(self.controller),
+            group_configs=self._group_configs,
         )
+
+    def _group_configs(self, group_id: str) -> dict[str, str]:
+        """Return the dynamic configs of a group, and of all groups where this node has one."""
+        configs = self.controller.configs
+        given = {**configs.cluster, **configs.nodes.get(self.id, {})}
+        interval = given.get(f"group.{_ASSIGNMENT_INTERVAL}")
+        return {**({_ASSIGNMENT_INTERVAL: interval} if interval else {}), **configs.of(GROUP, group_id)}
 
     async def start(self) -> None:
         """Join the cluster and listen, on the node's previous port if it had one."""

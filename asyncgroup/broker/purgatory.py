@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
 from typing import TypeVar
 
 __all__ = ["DelayedOperation", "Purgatory", "complete_future", "new_future"]
@@ -32,6 +33,7 @@ def complete_future(future: asyncio.Future[T], make: Callable[[], T]) -> None:
         future.set_result(answer)
 
 
+@dataclass(slots=True, eq=False)
 class DelayedOperation:
     """A parked request (Kafka's `DelayedOperation`): `finish` makes its response at the deadline or once `is_ready()`.
 
@@ -39,26 +41,17 @@ class DelayedOperation:
     check. Canceling the future, as a closed connection does, removes the request from the purgatory.
     """
 
-    __slots__ = ("_finish", "_is_ready", "future", "keys", "timer")
-
-    def __init__(
-        self,
-        keys: tuple[Hashable, ...],
-        future: asyncio.Future[object],
-        is_ready: Callable[[], bool],
-        finish: Callable[[], object],
-    ) -> None:
-        self.keys = keys
-        self.future = future
-        self._is_ready = is_ready
-        self._finish = finish
-        self.timer: asyncio.TimerHandle | None = None
+    keys: tuple[Hashable, ...]
+    future: asyncio.Future[object]
+    is_ready: Callable[[], bool]
+    finish: Callable[[], object]
+    timer: asyncio.TimerHandle | None = None
 
     def try_complete(self) -> bool:
         """Complete the request if it is ready; return whether it is done."""
         if not self.future.done():
             try:
-                ready = self._is_ready()
+                ready = self.is_ready()
             except Exception as error:  # noqa: BLE001  as in `complete_future`
                 self.future.set_exception(error)
                 return True
@@ -68,7 +61,7 @@ class DelayedOperation:
 
     def complete(self) -> None:
         """Complete the request now."""
-        complete_future(self.future, self._finish)
+        complete_future(self.future, self.finish)
 
     def drop(self) -> None:
         """Cancel the request; it gets no response."""

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from asyncgroup.checks import check_topic
 from asyncgroup.cli.broker_settings import add_set_option, cluster_options
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from asyncgroup.cli.common import Commands
 
 __all__ = ["add_parser", "exposure_warning"]
+
+_DESCRIPTION: Final = (
+    "Runs a Kafka cluster that any Kafka client can use: node n listens on port + n - 1. Prints its "
+    "bootstrap servers when it is ready. Ctrl-C stops it and discards its records, unless --data-dir keeps them. "
+    "With -v it logs which members join and leave groups, why groups rebalance, what they commit, and which leaders "
+    "move."
+)
 
 
 class NewTopic(NamedTuple):
@@ -40,13 +47,7 @@ class NewTopic(NamedTuple):
 def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     """Add the command `broker`."""
     parser = commands.add_parser(
-        "broker",
-        parents=[common],
-        help="run an embedded Kafka cluster",
-        description="Runs a Kafka cluster that any Kafka client can use: node n listens on port + n - 1. Prints its "
-        "bootstrap servers when it is ready. Ctrl-C stops it and discards its records, unless --data-dir keeps them. "
-        "With -v it logs which members join and leave groups, why groups rebalance, what they commit, and which leaders "
-        "move.",
+        "broker", parents=[common], help="run an embedded Kafka cluster", description=_DESCRIPTION
     )
     parser.add_argument(
         "--port", type=port, default=9092, help="the first node's port (default: %(default)s)"

@@ -7,7 +7,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from asyncgroup.cli.common import add_topic, group_id, positive, seconds, stop_signals
 from asyncgroup.cli.connection_options import add_connection_options, connection_options
@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser"]
 
+_DESCRIPTION: Final = (
+    "Prints records, one per line, until Ctrl-C. With --group it joins that group and commits the records "
+    "that it has printed; without, it reads all partitions and commits nothing. On a terminal control characters are "
+    "escaped; to a pipe the bytes are written unchanged. A null value is printed as null."
+)
+
 BATCH_RECORDS = 500
 """The maximum of records that are printed and marked together."""
 
@@ -31,12 +37,7 @@ BATCH_RECORDS = 500
 def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     """Add the command `consume`."""
     parser = commands.add_parser(
-        "consume",
-        parents=[common],
-        help="print a topic's records",
-        description="Prints records, one per line, until Ctrl-C. With --group it joins that group and commits the records "
-        "that it has printed; without, it reads all partitions and commits nothing. On a terminal control characters are "
-        "escaped; to a pipe the bytes are written unchanged. A null value is printed as null.",
+        "consume", parents=[common], help="print a topic's records", description=_DESCRIPTION
     )
     add_connection_options(parser)
     add_topic(parser)

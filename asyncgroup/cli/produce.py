@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from asyncgroup.cli.common import add_topic, rate, size, stop_signals
 from asyncgroup.cli.connection_options import add_connection_options, connection_options
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser"]
 
+_DESCRIPTION: Final = (
+    "Writes each line of a file, or of standard input, to a topic as a record's value. "
+    "At the end, also after an error, prints the number of acknowledged records to standard error, once it is "
+    "connected."
+)
+
 
 class BadLine(AsyncGroupError):
     """A line that cannot be split into key and value; the message has its number."""
@@ -29,12 +35,7 @@ class BadLine(AsyncGroupError):
 def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     """Add the command `produce`."""
     parser = commands.add_parser(
-        "produce",
-        parents=[common],
-        help="write lines to a topic",
-        description="Writes each line of a file, or of standard input, to a topic as a record's value. "
-        "At the end, also after an error, prints the number of acknowledged records to standard error, once it is "
-        "connected.",
+        "produce", parents=[common], help="write lines to a topic", description=_DESCRIPTION
     )
     add_connection_options(parser)
     add_topic(parser)

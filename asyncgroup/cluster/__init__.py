@@ -7,7 +7,7 @@
 - `coordinators`: looks up, caches and sends requests to group and transaction coordinators.
 - `connection_pool`: one connection per (broker, purpose). `connecting` makes one: `transport` opens the socket and TLS,
   `authentication` does SASL. `connection` matches responses to requests, `framing` splits the byte stream.
-- `backoff`, `throttling` (KIP-219), `tls_errors`: retry delays, throttle times, readable TLS errors.
+- `backoff`: retry delays, and the loops that retry. `throttling` (KIP-219), `tls_errors`: throttle times, readable TLS errors.
 
 Where to find what sarama's Client (`client.go`) offers:
 

@@ -11,9 +11,10 @@ import random
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final, Self
+from uuid import UUID
 
 from asyncgroup.checks import check_topic
-from asyncgroup.cluster.backoff import Backoff
+from asyncgroup.cluster.backoff import Backoff, RetryLoop
 from asyncgroup.cluster.coordinators import CoordinatorClient
 from asyncgroup.cluster.metadata import BrokerInfo, ClusterView, TopicInfo, merge, with_leader
 from asyncgroup.cluster.network_client import NetworkClient
@@ -87,14 +88,26 @@ class ClusterClient:
 
     def backoff(self) -> Backoff:
         """Return a new Backoff with the configured delays."""
-        return Backoff(self.config.retry_backoff, self.config.retry_backoff_max, self.random)
+        return Backoff.configured(self.config, self.random)
 
-    def _metadata_backoff(self) -> Backoff:
-        """Return a new Backoff for metadata lookups, which uses `metadata_retry_backoff` if it is a function."""
-        config = self.config
-        return Backoff(
-            config.retry_backoff, config.retry_backoff_max, self.random, config.metadata_retry_backoff
+    def retry(
+        self,
+        *,
+        retries: float = float("inf"),
+        timeout: float | None = None,
+        longest: float = float("inf"),
+        cuts_pause: bool = False,
+    ) -> RetryLoop:
+        """Return the state of a new loop that retries with the configured delays; the arguments are those of RetryLoop."""
+        return RetryLoop(
+            self.backoff(), retries=retries, timeout=timeout, longest=longest, cuts_pause=cuts_pause
         )
+
+    def _metadata_retry(self) -> RetryLoop:
+        """Return the state of a new metadata lookup, which uses `metadata_retry_backoff` if it is a function."""
+        config = self.config
+        backoff = Backoff.configured(config, self.random, config.metadata_retry_backoff)
+        return RetryLoop(backoff, retries=config.metadata_retry_max)
 
     # --- open and close ----------------------------------------------------------------------------------------
 
@@ -247,6 +260,18 @@ class ClusterClient:
         response = await self._fetch_metadata(None)
         return dict(merge(ClusterView(), response, None, asyncio.get_running_loop().time()).topics)
 
+    async def topic_names(self, topic_ids: Iterable[UUID]) -> list[str]:
+        """Request the names of topics by id (KIP-516, Kafka 3.1); those that do not exist are left out. `view` is not changed."""
+        topics = [
+            m.MetadataRequest.MetadataRequestTopic(topic_id=topic_id, name=None)
+            for topic_id in sorted(topic_ids)
+        ]
+        async with self._metadata_limit("names of topics"):
+            response = await self.network.request_any(
+                m.MetadataRequest, lambda _: m.MetadataRequest(topics, allow_auto_topic_creation=False)
+            )
+        return sorted(topic.name for topic in response.topics if topic.name and not topic.error_code)
+
     async def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         """Return these topics from `view`, or look them up; single partitions may still be without a leader.
 
@@ -260,13 +285,13 @@ class ClusterClient:
             return {name: self.view.topics[name] for name in wanted}
 
     async def _find_topics(self, wanted: list[str]) -> None:
-        backoff = self._metadata_backoff()
+        retry = self._metadata_retry()
         if self._first_error(wanted) is not None:
             await self.refresh()
         while (problem := self._first_error(wanted)) is not None:
-            if backoff.failures >= self.config.metadata_retry_max or not problem.retriable:
+            if not problem.retriable:
                 raise problem
-            await asyncio.sleep(backoff.next())
+            await retry.pause(problem)
             await self.refresh()
 
     def _first_error(self, names: Iterable[str]) -> BrokerError | None:
@@ -298,15 +323,13 @@ class ClusterClient:
                 return await self._find_leader(tp)
 
     async def _find_leader(self, tp: TopicPartition) -> int:
-        backoff = self._metadata_backoff()
+        retry = self._metadata_retry()
         while (leader := self.view.leader(tp)) < 0:
             topic = (await self.topics([tp.topic]))[tp.topic]
             if (leader := self.view.leader(tp)) >= 0:
                 break
             known = tp.partition in topic.partitions
-            if backoff.failures >= self.config.metadata_retry_max:
-                code = ErrorCode.LEADER_NOT_AVAILABLE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                raise BrokerError(code, f"partition {tp}", None if known else "it does not exist")
-            await asyncio.sleep(backoff.next())
+            code = ErrorCode.LEADER_NOT_AVAILABLE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            await retry.pause(BrokerError(code, f"partition {tp}", None if known else "it does not exist"))
             await self.refresh()
         return leader

@@ -122,6 +122,8 @@ class Connection:
         self._protocol = FrameProtocol(self._on_frame, self._on_lost, config.max_response_size)
         self.versions: dict[int, VersionRange] = {}
         """The broker's version ranges by API key; empty until ApiVersions was answered."""
+        self.features: dict[str, int] = {}
+        """The cluster's finalized features, each with its highest level (KIP-584)."""
         self.last_used = self._loop.time()
         """Loop time of the last request sent."""
 

@@ -174,7 +174,7 @@ class ConnectionPool:
         if lane is None or lane.address != address:
             if lane is not None:
                 self._close_lane(lane)
-            backoff = Backoff(self._config.retry_backoff, self._config.retry_backoff_max, self._random)
+            backoff = Backoff.configured(self._config, self._random)
             lane = self._lanes[address.node_id, purpose] = _Lane(address, purpose, backoff)
         return lane
 

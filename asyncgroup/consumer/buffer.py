@@ -12,17 +12,19 @@ from typing import TypeAlias
 
 from asyncgroup.columns import RecordColumns
 from asyncgroup.consumer.decoding import (
+    LARGE_BYTES,
+    MAX_EXPANSION,
     AbortedTransactions,
     LazyRecords,
     ListedTransaction,
-    is_slow,
+    plain_form,
     read_columns,
 )
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.model import Record, TopicPartition, add_records
-from asyncgroup.wire.batch_view import PREFIX_BYTES, BatchView, complete_bytes, iter_batches
+from asyncgroup.wire.batch_view import HEADER_SIZE, PREFIX_BYTES, BatchView, complete_bytes, iter_batches
 from asyncgroup.wire.primitives import Buffer
-from asyncgroup.wire.records import MAX_DECOMPRESSED, check_batch, decode_batch, is_large_compressed
+from asyncgroup.wire.records import MAX_DECOMPRESSED, check_batch, decode_batch, read_batch
 
 __all__ = ["OnSkip", "RecordBuffer"]
 
@@ -49,6 +51,7 @@ class RecordBuffer:
         "_floor",
         "_limit",
         "_on_skip",
+        "_plain",
         "_ready",
         "_size",
         "_tp",
@@ -97,6 +100,8 @@ class RecordBuffer:
         self._batches.clear()
         self._ready: tuple[BatchView, list[Record] | BaseException] | None = None
         """The front batch's records, or the error of decoding it, if a thread has decoded it."""
+        self._plain: tuple[BatchView, BatchView | None] | None = None
+        """The front batch and its `plain_form`, once `large_front` has found that."""
         self.framing_error: CorruptRecordsError | None = None
         self.fetched_epoch = epoch
         """The leader epoch of the record before `fetch_offset`, -1 if unknown (KIP-320)."""
@@ -187,7 +192,10 @@ class RecordBuffer:
         if self.decoded or not self._batches or (self._ready and self._ready[0] is self._batches[0]):
             return None
         batch = self._batches[0]
-        return batch if is_slow(batch) else None
+        if self._plain is None or self._plain[0] is not batch:
+            # decompressed once, for all calls until it has left the buffer: this is what `pop_records` and `advance` read
+            self._plain = (batch, plain_form(batch))
+        return batch if self._plain[1] is None else None
 
     def decode_call(self, batch: BatchView) -> Callable[[], list[Record]]:
         """Return a function that decodes a batch; it may run in any thread, its result is for `set_decoded`."""
@@ -202,10 +210,17 @@ class RecordBuffer:
         """Return the front batch's records. An error stored by `set_decoded` is raised once; the next read decodes again."""
         batch, ready, self._ready = self._batches[0], self._ready, None
         if ready is None or ready[0] is not batch:
-            return self.decode_call(batch)()
+            check_batch(*self._tp, batch, self._check_crcs)
+            return list(read_batch(*self._tp, self._plain_front(), self._limit, check_crc=self._check_crcs))
         if isinstance(ready[1], BaseException):
             raise ready[1]
         return ready[1]
+
+    def _plain_front(self) -> BatchView:
+        """Return the front batch, decompressed if `large_front` has done that and the limit allows it."""
+        batch = self._batches[0]
+        plain = self._plain[1] if self._plain is not None and self._plain[0] is batch else None
+        return batch if plain is None or plain.size - HEADER_SIZE > self._limit else plain
 
     # --- decoding -----------------------------------------------------------------------------------------------
 
@@ -225,6 +240,7 @@ class RecordBuffer:
             self._skip(batch, error)
             return True
         self._batches.popleft()
+        self._plain = None
         self._undecoded -= batch.record_count
         self._size = batch.size
         self.batches_read += 1
@@ -310,6 +326,7 @@ class RecordBuffer:
     def _drop_front(self, batch: BatchView) -> None:
         """Remove the front batch as a whole: it was skipped, or is handed out undecoded."""
         self._batches.popleft()
+        self._plain = None
         self._undecoded -= batch.record_count
         self.bytes -= batch.size
         self.batches_read += 1
@@ -317,21 +334,24 @@ class RecordBuffer:
     def pop_records(self, max_records: int, max_bytes: int) -> LazyRecords:
         """Remove and return up to `max_records` records of up to `max_bytes` wire bytes; at least one if any is buffered.
 
-        Bytes are counted by whole record batches: a batch that would exceed the limit stays for the next call. A large
-        batch that no thread has decoded stays too, so the caller makes sure that `large_front` is None. Raises as
+        Bytes are counted by whole record batches: a batch that would exceed the limit stays for the next call, and so do
+        further ones once the records taken have `MAX_EXPANSION * max_bytes` and at least `LARGE_BYTES` decompressed bytes. A
+        large batch that no thread has decoded stays too, so the caller makes sure that `large_front` is None. Raises as
         `advance`, unless there are records before the corrupt batch: then they are returned, and the next call raises.
         """
-        taken = LazyRecords(self._tp, self._limit)
-        used = self._size
+        taken = LazyRecords(self._tp)
+        used, decompressed, most_decompressed = self._size, 0, max(LARGE_BYTES, MAX_EXPANSION * max_bytes)
         while (room := max_records - len(taken)) > 0:
             if not self.decoded:
                 if not self._batches or (taken and used + self._batches[0].size > max_bytes):
                     break
-                if self.large_front is not None:
-                    break  # a thread has to decode it before the next call
+                if decompressed >= most_decompressed or self.large_front is not None:
+                    break  # before the next call a thread has to decode the large batch
+                plain = self._plain_front()
                 used += self._batches[0].size
+                decompressed += plain.size
                 try:
-                    self._next_within(room, taken)
+                    self._next_within(room, taken, plain)
                 except Exception:
                     if taken:
                         break  # hand out the good records first; the next call raises
@@ -342,26 +362,22 @@ class RecordBuffer:
             self._raise_broken()
         return taken
 
-    def _next_within(self, room: int, taken: LazyRecords) -> None:
-        """Hand the front batch out undecoded if all of its records are wanted, else decode it."""
+    def _next_within(self, room: int, taken: LazyRecords, plain: BatchView) -> None:
+        """Hand the front batch out undecoded if it has a record for every offset, all of them wanted; else decode it."""
         batch = self._batches[0]
         # corruption may show only in decoding; after the batch has left the buffer it cannot be skipped any more
         must_decode = self.decode_eagerly or self._on_skip is not None or self._ready is not None
-        if must_decode or batch.record_count > room or not self._is_ours_alone(batch):
+        is_wanted = batch.base_offset >= self._floor and batch.record_count <= room
+        if must_decode or not (is_wanted and batch.is_dense):
             self.advance()
             return
         check_batch(*self._tp, batch, self._check_crcs)
-        # a batch that may exceed the limit is decoded here, so that the error is raised by this call and not to the reader
-        if is_large_compressed(batch, self._limit):
+        if plain.codec:  # malformed, or above the limit: this call raises the error, instead of the reader's
             self.advance()
             return
-        taken.add_batch(batch)
+        taken.add_batch(plain)
         self._drop_front(batch)
         self._floor = batch.next_offset
-
-    def _is_ours_alone(self, batch: BatchView) -> bool:
-        """Return whether every offset of a batch has a record, and none lies before the position."""
-        return batch.is_dense and batch.base_offset >= self._floor
 
     def _take_decoded(self, room: int, taken: LazyRecords) -> None:
         part = self.decoded[-room:]

@@ -8,20 +8,29 @@ from itertools import chain, islice
 from typing import Any, Final, Protocol, overload
 
 from asyncgroup.columns import RecordColumns
+from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import Record, TopicPartition, add_records
 from asyncgroup.wire.batch_view import BatchView
-from asyncgroup.wire.decompression import CODECS, MAX_DECOMPRESSED, size_hint
+from asyncgroup.wire.decompression import MAX_DECOMPRESSED, decompress_within
 from asyncgroup.wire.off_loop import run_off_loop
-from asyncgroup.wire.records import ControlType, raw_records, read_batch, read_control_type, translate_error
+from asyncgroup.wire.records import (
+    ControlType,
+    raw_records,
+    read_batch,
+    read_control_type,
+    translate_error,
+    uncompressed,
+)
 
 __all__ = [
     "LARGE_BYTES",
     "LARGE_COUNT",
+    "MAX_EXPANSION",
     "AbortedTransactions",
     "BatchDecoder",
     "LazyRecords",
     "ListedTransaction",
-    "is_slow",
+    "plain_form",
     "read_columns",
 ]
 
@@ -33,6 +42,11 @@ reader may hold the event loop; in larger ones the hop to a thread and back (abo
 LARGE_COUNT: Final = 50_000
 """Records from which a batch is large: many small records take longer to decode than their bytes suggest."""
 
+MAX_EXPANSION: Final = 16
+"""Decompressed bytes that a reader gets at once for each wire byte it allows. Common data stays below; bombs, of which each
+alone is not large, together would fill the memory and hold the event loop.
+"""
+
 _LARGE_LEGACY: Final = 1 << 17
 """The same as `LARGE_BYTES` for magic 0 and 1, which no compiled code decodes."""
 
@@ -42,13 +56,23 @@ _LAST: Final = 2**63 - 1
 # --- large batches ---------------------------------------------------------------------------------------------------
 
 
-def is_slow(batch: BatchView) -> bool:
-    """Return whether a batch takes so long to decode that a thread should do it."""
+def plain_form(batch: BatchView) -> BatchView | None:
+    """Return the form of a batch that the event loop should decode; None if that takes so long that a thread should do it.
+
+    A compressed batch of magic 2 is decompressed for that, up to `LARGE_BYTES`, which takes some milliseconds at most; the
+    result is kept, so that no batch is decompressed twice. A malformed one is returned as it is: reading it will raise.
+    One of magic 0 or 1 is returned as it is too, as its decompression is a small part of the time to decode it.
+    """
     if batch.record_count > LARGE_COUNT or batch.size > LARGE_BYTES:
-        return True
-    if batch.codec == CODECS["none"]:
-        return False
-    return size_hint(batch.codec, batch.payload) > (LARGE_BYTES if batch.magic >= 2 else _LARGE_LEGACY)
+        return None
+    if not batch.codec:
+        return batch
+    try:
+        if batch.magic >= 2:
+            return uncompressed(batch, LARGE_BYTES)
+        return batch if decompress_within(batch.codec, batch.payload, _LARGE_LEGACY) is not None else None
+    except AsyncGroupError:
+        return batch
 
 
 class BatchDecoder:
@@ -103,17 +127,16 @@ class LazyRecords(Sequence[Record]):
 
     Iteration decodes one record after another, and does so again for every further iteration: thousands of Record objects
     at once exceed the processor's cache and keep the garbage collector busy, which took longer than decoding them. Access by
-    index decodes all records and keeps them. A compressed batch may hold at most `limit` decompressed bytes.
+    index decodes all records and keeps them. Batches are held decompressed, so that no iteration has to decompress them.
 
     `on_unreadable` is called, in the reading thread, when a batch turns out to be unreadable although its checksum is
     right: its records have left the buffer, but the reader never sees them.
     """
 
-    __slots__ = ("_count", "_limit", "_parts", "_tp", "on_unreadable")
+    __slots__ = ("_count", "_parts", "_tp", "on_unreadable")
 
-    def __init__(self, tp: TopicPartition, limit: int = MAX_DECOMPRESSED) -> None:
+    def __init__(self, tp: TopicPartition) -> None:
         self._tp = tp
-        self._limit = limit
         self._parts: list[BatchView | list[Record]] = []
         self._count = 0
         self.on_unreadable: Callable[[], None] | None = None
@@ -122,7 +145,7 @@ class LazyRecords(Sequence[Record]):
         return f"<LazyRecords {self._tp}: {self._count} records>"
 
     def add_batch(self, batch: BatchView) -> None:
-        """Append a record batch without gaps in its offsets that `check_batch` has accepted."""
+        """Append an uncompressed record batch without gaps in its offsets that `check_batch` has accepted."""
         self._parts.append(batch)
         self._count += batch.record_count
 
@@ -163,7 +186,7 @@ class LazyRecords(Sequence[Record]):
                 add_records(part, columns)
             else:
                 try:
-                    read_columns(*self._tp, part, columns, limit=self._limit)
+                    read_columns(*self._tp, part, columns)
                 except Exception:
                     if self.on_unreadable is not None:
                         self.on_unreadable()
@@ -172,7 +195,7 @@ class LazyRecords(Sequence[Record]):
     def _open(self, part: BatchView | list[Record]) -> Iterator[Record] | list[Record]:
         if isinstance(part, list):
             return part
-        return read_batch(*self._tp, part, self._limit, self.on_unreadable)
+        return read_batch(*self._tp, part, on_error=self.on_unreadable)
 
     @overload
     def __getitem__(self, index: int) -> Record: ...

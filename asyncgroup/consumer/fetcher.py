@@ -13,7 +13,7 @@ from asyncgroup.consumer.broker_partitions import lanes_of
 from asyncgroup.consumer.broker_task import BrokerTask
 from asyncgroup.consumer.fetch_scheduler import FetchScheduler
 from asyncgroup.consumer.fetch_session import FetchSession
-from asyncgroup.consumer.fetch_state import Budget, FetchState
+from asyncgroup.consumer.fetch_state import FetchState
 from asyncgroup.consumer.list_offsets import list_offsets_once
 from asyncgroup.consumer.offset_resets import OffsetLookup
 from asyncgroup.consumer.partition import TopicPartitionState
@@ -85,15 +85,12 @@ class Fetcher:
             sessions={} if sessions is None else sessions,
         )
         self._scheduler = FetchScheduler(self._states, config, clock)
+        self.budget = self._states.budget
+        """The budget of buffered bytes that the partitions share."""
 
     def __repr__(self) -> str:
         states = self._states
         return f"<Fetcher: {len(states.partitions)} partitions at {len(states.brokers)} brokers>"
-
-    @property
-    def budget(self) -> Budget:
-        """The budget of buffered bytes that the partitions share."""
-        return self._states.budget
 
     @property
     def last_fetch(self) -> float:

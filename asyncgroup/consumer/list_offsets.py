@@ -190,7 +190,7 @@ async def list_offsets(
     errors are retried `metadata_retry_max` times. Raises BrokerError, TransportError.
     """
     found: dict[TopicPartition, int] = {}
-    backoff = cluster.backoff()
+    retry = cluster.retry(retries=cluster.config.metadata_retry_max)
     left = dict(wanted)
     while left:
         for tp in left:
@@ -203,11 +203,10 @@ async def list_offsets(
             break
         # raise an error that is not retriable first: it says more
         problem = min(answer.problems.values(), key=is_retriable_error)
-        if is_retriable_error(problem) and backoff.failures < cluster.config.metadata_retry_max:
-            await asyncio.sleep(backoff.next())
-            await cluster.refresh()
-        else:
+        if not is_retriable_error(problem):
             raise problem
+        await retry.pause(problem)
+        await cluster.refresh()
     return found
 
 
@@ -221,7 +220,7 @@ async def look_up_offsets(
     """
     found: dict[TopicPartition, ListedOffset] = {}
     final: dict[TopicPartition, AsyncGroupError] = {}  # errors that are not retriable
-    left, backoff = dict(wanted), cluster.backoff()
+    left, retry = dict(wanted), cluster.retry(retries=cluster.config.metadata_retry_max)
     topics = sorted({tp.topic for tp in wanted})
     with cluster.tracking(topics):
         if any(cluster.view.leader(tp) < 0 for tp in left):
@@ -232,10 +231,8 @@ async def look_up_offsets(
             problems = {tp: _problem(cluster, tp, error) for tp, error in answer.problems.items()}
             final |= {tp: error for tp, error in problems.items() if not is_retriable_error(error)}
             left = {tp: wanted[tp] for tp in problems if tp not in final}
-            if left and backoff.failures >= cluster.config.metadata_retry_max:
-                raise OffsetLookupError(final | problems)
             if left:
-                await asyncio.sleep(backoff.next())
+                await retry.pause(OffsetLookupError(final | problems))
                 await _refresh(cluster)
     if final:
         raise OffsetLookupError(final)

@@ -195,6 +195,8 @@ class PartitionConsumer:
     ) -> Batches:
         """Return an async iterator of batches of up to `max_records` records and `max_bytes` wire bytes.
 
+        Records that decompress to more than sixteen times `max_bytes` are returned in several batches.
+
         A batch is returned as soon as there is a record; with `max_wait`, when a limit is reached or `max_wait` seconds
         have passed since the first record. Raises ConfigError for limits below 1.
         """

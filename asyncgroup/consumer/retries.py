@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from asyncgroup.checks import DURATION_OR_ZERO
-from asyncgroup.cluster.backoff import JITTER, Backoff
+from asyncgroup.cluster.backoff import Backoff
 from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_state import FetchFailures, FetchState
@@ -102,9 +102,7 @@ class Retries:
             except Exception as error:  # noqa: BLE001  a user's function must not stop the fetching
                 problem = error
             self._log_bad_backoff(problem)
-        backoff = self._backoff()
-        backoff.failures = max(0, earlier - failures.before_new_leader)
-        return backoff.next()
+        return self._backoff().after(max(0, earlier - failures.before_new_leader))
 
     def _log_bad_backoff(self, problem: object) -> None:
         """Log once per client: the function may be wrong at every failure of every partition."""
@@ -134,7 +132,6 @@ class LeaderWatch:
     ) -> None:
         self._view = view
         self._partitions = partitions
-        self._random = rng
         self._interval = max(_SHORTEST, config.retry_backoff)  # seconds, during EAGER_SECONDS
         self._backoff = Backoff(self._interval, max(self._interval, config.retry_backoff_max), rng)
         """Of refreshes after EAGER_SECONDS."""
@@ -221,7 +218,7 @@ class LeaderWatch:
         self._is_stale = False
         if any(now - partition.fetch_failures.since <= EAGER_SECONDS for partition in self._in_doubt()):
             self._backoff.reset()
-            pause = self._interval * self._random.uniform(1 - JITTER, 1 + JITTER)
+            pause = self._backoff.after(0)
         else:
             pause = self._backoff.next()
         self._next = now + pause

@@ -4,8 +4,8 @@ Where to look, starting at the user's call:
 
 - User-facing: `consumer_group` (ConsumerGroup, a thin object over the engine in `group`), `program` (`asyncgroup.run`),
   `handler`, `session`, `claim`, `threads` (blocking handlers), `records` (reading and marking without a handler),
-  `health`, `hook`, and `assignors/`. Session and Claim show what a handler may call; their private `_state` is for the
-  files of this room.
+  `subscription_pattern`, `health`, `hook`, and `assignors/`. Session and Claim show what a handler may call; their
+  private `_state` is for the files of this room.
 - Member: `member` runs one session after another: `topics` resolves the subscription, a `membership` joins the group,
   then `session_life` runs the session. The ClaimSource in `claim_source` makes the claims and is kept across sessions.
 - Session: `session_life` from top to bottom. `session_state` says why a session ends, its ClaimSet what an assignment
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from asyncgroup.group.program import run
     from asyncgroup.group.records import Records
     from asyncgroup.group.session import Session
+    from asyncgroup.group.subscription_pattern import SubscriptionPattern
     from asyncgroup.group.threads import ThreadClaim, in_thread
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "RoundRobinAssignor",
     "Session",
     "StickyAssignor",
+    "SubscriptionPattern",
     "ThreadClaim",
     "in_thread",
     "run",
@@ -76,6 +78,7 @@ _NAMES = {
     "program": ["run"],
     "records": ["Records"],
     "session": ["Session"],
+    "subscription_pattern": ["SubscriptionPattern"],
     "threads": ["ThreadClaim", "in_thread"],
 }
 """The public names of each module."""

@@ -170,6 +170,9 @@ class Claim:
     ) -> Batches:
         """Iterate over batches of buffered records and those that arrive within `max_wait` seconds, up to the limits.
 
+        `max_bytes` are wire bytes; records that decompress to more than sixteen times as many are returned in several
+        batches.
+
         If a batch raises CorruptRecordsError while its records are read (invalid content with a valid checksum),
         reading goes back to its start: the next read raises again, and marks do not advance past it until a seek
         does. Raises ConfigError for limits below 1.

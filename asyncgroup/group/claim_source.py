@@ -20,10 +20,10 @@ from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_
 from asyncgroup.consumer.position_listener import PositionListener
 from asyncgroup.errors import BrokerError
 from asyncgroup.group.claim import Claim, ClaimState
+from asyncgroup.group.membership import HeartbeatStatus
 from asyncgroup.group.topics import KnownTopics
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import GROUP_LANE, CommittedOffset, Committer, MemberIdentity, PartitionMarks
-from asyncgroup.offsets.committer import ConfirmRefusal
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
 
 __all__ = ["ClaimSource", "StartOffsets", "connect_offsets"]
@@ -42,7 +42,12 @@ class ClaimSource:
     """
 
     def __init__(
-        self, cluster: ClusterClient, group_id: str, config: ConsumerConfig, interceptors: Interceptors
+        self,
+        cluster: ClusterClient,
+        group_id: str,
+        config: ConsumerConfig,
+        interceptors: Interceptors,
+        member: Callable[[], MemberIdentity | None] | None = None,
     ) -> None:
         self.cluster = cluster
         self.group_id = group_id
@@ -51,6 +56,7 @@ class ClaimSource:
         """The partitions that the user paused, assigned or not."""
         self.known_topics = KnownTopics()
         self._interceptors = interceptors
+        self._member = member  # that fetches offsets, with its epoch; None by the classic protocol
         self._fetch_sessions: dict[int, FetchSession] = {}  # by node id
         # connections of its own, also among members that share a Cluster
         self._lane_suffix = f"-group-{next(_MEMBER_NUMBERS)}"
@@ -64,7 +70,7 @@ class ClaimSource:
         self,
         identity: Callable[[], MemberIdentity],
         on_lost: Callable[[BrokerError], None],
-        confirm_refusal: ConfirmRefusal,
+        heartbeats: HeartbeatStatus,
     ) -> Committer:
         """Create the committer of a session."""
         return Committer(
@@ -74,7 +80,8 @@ class ClaimSource:
             retention=self.config.offset_retention,
             identity=identity,
             on_lost=on_lost,
-            confirm_refusal=confirm_refusal,
+            confirm_refusal=heartbeats.confirm_refusal,
+            wait_joined=heartbeats.wait_joined,
         )
 
     def make_fetcher(self, spawn: Callable[..., None], on_error: Callable[[Exception], Any]) -> Fetcher:
@@ -99,7 +106,7 @@ class ClaimSource:
             return {}
         # waits for open transactions that commit offsets of the group (KIP-447), as Kafka's consumers do
         committed = await fetch_offsets(
-            self.cluster, self.group_id, partitions, lane=GROUP_LANE, require_stable=True
+            self.cluster, self.group_id, partitions, lane=GROUP_LANE, require_stable=True, member=self._member
         )
         starts = await resolve_start_offsets(
             self.cluster,

@@ -1,4 +1,8 @@
-"""Membership by the classic group protocol, eager: join, sync, heartbeats, leave. One object per group object."""
+"""Membership by the classic group protocol: join, sync, heartbeats, leave. One object per group object.
+
+If all assignors are cooperative, the member keeps its claims while it joins again (`cooperative_stay`), else a rebalance
+ends the session.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,8 @@ from asyncgroup.errors import (
     TransportError,
 )
 from asyncgroup.group.assignors import Assignment, Assignor, MemberSubscription
+from asyncgroup.group.assignors.racks import PartitionRacks, replica_racks
+from asyncgroup.group.cooperative_stay import CooperativeStay
 from asyncgroup.group.heartbeats import HEARTBEAT_RESULTS, Heartbeats
 from asyncgroup.group.join_requests import (
     JOIN_ACTIONS,
@@ -36,8 +42,9 @@ from asyncgroup.group.join_requests import (
 )
 from asyncgroup.group.member_health import MemberHealth, MemberState, ProblemSource
 from asyncgroup.group.membership import JOIN_GRACE, Assignable, HeartbeatResult, JoinedGroup
+from asyncgroup.group.subscription_pattern import SubscriptionPattern, check_classic
 from asyncgroup.lifecycle import cancel_and_wait
-from asyncgroup.model import by_topic
+from asyncgroup.model import TopicPartition, by_topic
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.message import Message, Request
@@ -84,6 +91,7 @@ class ClassicMembership:
         """The member id whose refusal is believed: it was refused once before, or was just accepted by JoinGroup."""
         self._last_end: SessionEnd | None = None  # cause of the last session's end, until the next join
         self._last_topics: list[str] | None = None  # of the last join
+        self._stay: CooperativeStay | None = None  # between two joins, if the protocol is cooperative
 
     def __repr__(self) -> str:
         member = self.identity.member_id or "no member"
@@ -108,45 +116,68 @@ class ClassicMembership:
         if isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_MEMBER_ID:
             self.forget_member()
 
-    async def join(self, topics: Iterable[str]) -> JoinedGroup:
+    async def join(self, topics: Iterable[str] | SubscriptionPattern) -> JoinedGroup:
         """Join and sync until the member has an assignment.
 
         Attempts are separated by a backoff of at most `rejoin_backoff`; after `rejoin_retry_max` retries the error is
         raised. Errors of a regular rebalance (it restarted, the coordinator is loading) are not counted. Raises
-        BrokerError, TransportError, AssignmentError.
+        BrokerError, TransportError, AssignmentError, ConfigError for a pattern that brokers match.
         """
-        backoff = self._cluster.backoff()
-        wanted = sorted(topics)
-        reason = join_reason(self._last_end, self._last_topics, wanted)
-        failures = 0
+        wanted = check_classic(topics)
+        joined = await self._join(wanted, join_reason(self._last_end, self._last_topics, wanted), None)
+        self._last_end = None
+        self.heartbeats = Heartbeats(self._cluster, self._group_id, self._config)
+        return joined
+
+    async def join_again(self, topics: list[str], reason: str, owned: list[TopicPartition]) -> JoinedGroup:
+        """Join while these partitions are kept. Raises the error also if the member's id or generation is refused."""
+        return await self._join(topics, reason, owned)
+
+    async def _join(self, topics: list[str], reason: str, owned: list[TopicPartition] | None) -> JoinedGroup:
+        retry = self._cluster.retry(
+            retries=self._config.rejoin_retry_max, longest=self._config.rejoin_backoff
+        )
         while True:
             is_new = not self.identity.member_id
             try:
-                joined = await self._join_and_sync(wanted, reason)
+                joined = await self._join_and_sync(topics, reason, owned or [])
             except (BrokerError, TransportError) as error:
                 action = self._handle_error(error)
-                if action is JoinAction.FAIL:
+                if action is JoinAction.FAIL or (owned is not None and _ends_membership(error, action)):
                     raise
                 # without backoff only for the first id, in case a coordinator demands another one each time
                 if action is JoinAction.REJOIN_WITH_GIVEN_ID and is_new and self.identity.member_id:
                     continue
-                failures += action is not JoinAction.REJOIN
+                is_failure = action is not JoinAction.REJOIN
                 self._member_health.count_error(error)
-                if action is not JoinAction.REJOIN:
+                if is_failure:
                     self._member_health.report(ProblemSource.JOIN, error)
-                if failures > self._config.rejoin_retry_max:
+                if not retry.failed(counted=is_failure):
                     raise
                 _log.info("group %s: join failed, retrying: %s", self._group_id, error)
                 reason = shorten(f"retry after: {error}")
-                await asyncio.sleep(min(backoff.next(), self._config.rejoin_backoff))
+                await retry.wait()
             else:
-                self._last_end, self._last_topics, self._confirmed_id = None, wanted, ""
-                self.heartbeats = Heartbeats(self._cluster, self._group_id, self._config)
+                self._last_topics, self._confirmed_id = topics, ""
                 return joined
 
     async def stay(self, joined: JoinedGroup, member: Assignable) -> None:
-        """Send heartbeats. A rebalance is reported as such: it ends the session, which revokes all claims."""
-        await self.heartbeats.run(joined.identity, member.on_heartbeat, joined.synced_at)
+        """Send heartbeats. If a rebalance is reported as such it ends the session, which revokes all claims."""
+        if self._protocols.are_cooperative:
+            self._stay = CooperativeStay(self, member)
+            try:
+                await self._stay.run(joined)
+            finally:
+                self._stay = None
+        else:
+            await self.heartbeats.run(joined.identity, member.on_heartbeat, joined.synced_at)
+
+    def rejoin(self, cause: SessionEnd) -> bool:
+        """Join again if the protocol is cooperative and the member stays in its group."""
+        if self._stay is None:
+            return False
+        self._stay.rejoin(join_reason(cause, None, []))
+        return True
 
     def _handle_error(self, error: BrokerError | TransportError) -> JoinAction:
         """Update the state after a failed attempt, and return the action."""
@@ -172,11 +203,13 @@ class ClassicMembership:
         """
         return self.identity.generation_id >= 0 and self._confirmed_id != self.identity.member_id
 
-    async def _join_and_sync(self, topics: list[str], reason: str) -> JoinedGroup:
+    async def _join_and_sync(
+        self, topics: list[str], reason: str, owned: list[TopicPartition]
+    ) -> JoinedGroup:
         self._member_health.transition_to(MemberState.LOOKING_UP_COORDINATOR)
         await self._cluster.coordinators.find(self._group_id)
         self._member_health.transition_to(MemberState.JOINING)
-        joined = await self._join_group(topics, reason)
+        joined = await self._join_group(topics, reason, owned)
         self._member_health.transition_to(MemberState.SYNCING)
         # the session timeout runs from here on, and the assignment or the SyncGroup may take longer than that
         heartbeats = asyncio.create_task(
@@ -197,13 +230,15 @@ class ClassicMembership:
         assignments: dict[str, Assignment] = {}
         is_leader = joined.leader == joined.member_id
         partition_counts: Mapping[str, int] = {}
+        racks: PartitionRacks | None = None
         protocol = joined.protocol_name or ""
         if is_leader:
             members = decode_members(joined)
             partition_counts = await self._count_partitions(members)
+            racks = self._replica_racks(partition_counts)
             # a static leader that rejoins keeps the current assignment, but still has to watch its topics (KIP-814)
             if not joined.skip_assignment:
-                assignments = self._protocols.assign(protocol, members, partition_counts)
+                assignments = self._protocols.assign(protocol, members, partition_counts, racks)
         request = build_sync(self._group_id, self.identity, protocol, assignments)
         response = await self._request_parked(request)
         if response.error_code:
@@ -218,12 +253,14 @@ class ClassicMembership:
             partition_counts = await self._counts_of_current_assignment(partition_counts)
         claims = by_topic(assignment.partitions)
         return JoinedGroup(
-            self.identity, claims, is_leader, partition_counts, assignment.user_data, synced_at
+            self.identity, claims, is_leader, partition_counts, assignment.user_data, synced_at, racks
         )
 
-    async def _join_group(self, topics: list[str], reason: str) -> m.JoinGroupResponse:
+    async def _join_group(
+        self, topics: list[str], reason: str, owned: list[TopicPartition]
+    ) -> m.JoinGroupResponse:
         user_data = self._protocols.subscription_user_data(topics)
-        request = build_join(self._group_id, self.identity, self._config, user_data, topics, reason)
+        request = build_join(self._group_id, self.identity, self._config, user_data, topics, reason, owned)
         response = await self._request_parked(request)
         if response.member_id:
             # also with MEMBER_ID_REQUIRED, which assigns the id to this member
@@ -259,13 +296,17 @@ class ClassicMembership:
             await self._cluster.refresh()
             partition_counts = self._cluster.view.partition_counts(topics)
             if any(not partition_counts.get(topic) for topic in topics):
-                await asyncio.sleep(self._cluster.backoff().next())
+                await self._cluster.retry().wait()
                 await self._cluster.refresh()
                 again = self._cluster.view.partition_counts(topics)
                 partition_counts = {
                     topic: partition_counts.get(topic) or again.get(topic, 0) for topic in topics
                 }
         return dict.fromkeys(topics, 0) | partition_counts
+
+    def _replica_racks(self, topics: Iterable[str]) -> PartitionRacks | None:
+        """Return the racks of all replicas; None if the group does not balance by rack."""
+        return replica_racks(self._cluster.view, topics) if self._config.balance_by_rack else None
 
     async def _counts_of_current_assignment(self, partition_counts: Mapping[str, int]) -> Mapping[str, int]:
         """Return the number of partitions per topic in the current assignment, by DescribeGroups.
@@ -302,12 +343,10 @@ class ClassicMembership:
         if not identity.member_id or not should_leave:
             return
         self.forget_member()
-        time, backoff = asyncio.get_running_loop().time, self._cluster.backoff()
-        deadline = time() + timeout
+        retry = self._cluster.retry(timeout=timeout, longest=LEAVE_RETRY_BACKOFF_MAX)
         last: AsyncGroupError | None = None
-        while (error := await self._try_to_leave(identity, reason, deadline)) is not None:
-            pause = min(backoff.next(), LEAVE_RETRY_BACKOFF_MAX)
-            if not error.retriable or time() + pause >= deadline:
+        while (error := await self._try_to_leave(identity, reason, retry.left)) is not None:
+            if not retry.failed() or not error.retriable:
                 # the timeout of the last attempt, cut short by the deadline, says less than the error before it
                 text = last if isinstance(error, RequestTimedOut) and last is not None else error
                 _log.warning(
@@ -318,17 +357,18 @@ class ClassicMembership:
                 return
             last = error
             _log.info("group %s: could not leave, retrying: %s", self._group_id, error)
-            await asyncio.sleep(pause)
+            await retry.wait()
 
     async def _try_to_leave(
-        self, identity: MemberIdentity, reason: str, deadline: float
+        self, identity: MemberIdentity, reason: str, left: float
     ) -> AsyncGroupError | None:
         """Make one attempt; return its error, or None.
 
         It has a timeout of its own, as a heartbeat has: no other request detects a silent coordinator now.
         """
-        left = deadline - asyncio.get_running_loop().time()
-        limit = min(left, max(self._config.heartbeat_interval, self._config.session_timeout / 3))
+        limit = min(
+            left, max(self._config.effective_heartbeat_interval, self._config.effective_session_timeout / 3)
+        )
         try:
             async with asyncio.timeout(limit):
                 code = await self._leave(identity, reason, limit)
@@ -360,6 +400,12 @@ class ClassicMembership:
         )
         codes = [response.error_code, *(member.error_code for member in response.members)]
         return max(codes, key=bool)
+
+
+def _ends_membership(error: BrokerError | TransportError, action: JoinAction) -> bool:
+    """Whether a member that joins again has lost its partitions, as the coordinator refuses its id or generation."""
+    is_former = isinstance(error, BrokerError) and error.code == ErrorCode.ILLEGAL_GENERATION
+    return is_former or action is JoinAction.REJOIN_AS_NEW_MEMBER
 
 
 _LEFT_CODES: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)

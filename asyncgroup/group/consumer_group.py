@@ -68,7 +68,7 @@ class ConsumerGroup:
         self._servers = bootstrap_servers
         self._hooks = hooks
         self._interceptors = check_interceptors(interceptors)
-        self._assignors = resolve_assignors(self.config.assignors)
+        self._assignors = resolve_assignors(self.config.effective_assignors)
         self._load_engine = partial(load_module, "asyncgroup.group.group")
         self._make_membership: MembershipFactory | None = None
         """None: the classic protocol; tests set another."""
@@ -138,12 +138,13 @@ class ConsumerGroup:
         return self._engine.session
 
     async def consume(self, topics: Topics, handler: HandlerLike) -> None:
-        """Run one session: join, consume, and return when it ends, for example in a rebalance, as sarama's `Consume`.
+        """Run one session: join, consume, and return when it ends, for example in an eager rebalance, as sarama's `Consume`.
 
-        The next call may have other topics. A concurrent second call waits for the first; `aclose()` makes both return.
-        Raises the handler's exception itself; ConfigError for no topics, an invalid name or handler; BrokerError for an
-        unknown topic or if the group rejects the member; TransportError when no broker responds; ClosedError if the
-        group is already closed.
+        `topics` is a name, several names, a compiled pattern, or a SubscriptionPattern, which the broker matches and only the
+        consumer protocol has. The next call may have other topics. A concurrent second call waits for the first; `aclose()`
+        makes both return. Raises the handler's exception itself; ConfigError for no topics, an invalid name or handler, and
+        for a SubscriptionPattern in a group of the classic protocol; BrokerError for an unknown topic or if the group
+        rejects the member; TransportError when no broker responds; ClosedError if the group is already closed.
         """
         await self._engine.consume(topics, handler)
 
@@ -200,7 +201,8 @@ class ConsumerGroup:
         """Change the topics of a running `run()`, or of `consume()`, which then returns.
 
         The session ends with the cause TopicsChanged, as in a rebalance: handlers end, their marks are committed, and
-        the member rejoins at once with the same member id. A join in progress is completed first. The same topics
+        the member rejoins at once with the same member id. With cooperative assignors and with the consumer protocol the
+        session goes on, and only claims of topics that are left out end. A join in progress is completed first. The same topics
         change nothing. If several calls of `run()` or `consume()` wait, the newest one is changed. `run()` raises the
         error of an unknown topic.
 

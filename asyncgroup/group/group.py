@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from functools import partial
-from typing import TypeAlias
+from collections.abc import Iterable
 
 from asyncgroup.checks import check_partitions
-from asyncgroup.cluster import Cluster, ClusterClient, as_cluster, client_of
+from asyncgroup.cluster import Cluster, as_cluster, client_of
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.error_stream import ErrorReader, ErrorStream
 from asyncgroup.consumer.interceptors import Interceptor, Interceptors
 from asyncgroup.errors import ClosedError, TopicsChanged, UsageError
 from asyncgroup.group.assignors import Assignor
 from asyncgroup.group.claim_source import ClaimSource
-from asyncgroup.group.classic_membership import ClassicMembership
+from asyncgroup.group.group_protocol import MembershipFactory, epoch_identity, membership_factory
 from asyncgroup.group.handler import Handler, HandlerLike, as_handler
 from asyncgroup.group.health import Health
 from asyncgroup.group.heartbeats import RETRY_BACKOFF_SHARE
 from asyncgroup.group.member import Member
 from asyncgroup.group.member_health import MemberHealth, MemberState
-from asyncgroup.group.membership import CLOSED, Membership
+from asyncgroup.group.membership import CLOSED
 from asyncgroup.group.records import GroupMarks, Records
 from asyncgroup.group.session import Session
 from asyncgroup.group.topics import Subscription, Topics, check_topics
@@ -31,14 +29,11 @@ from asyncgroup.offsets import GROUP_LANE
 
 __all__ = ["GroupEngine", "MembershipFactory"]
 
-MembershipFactory: TypeAlias = Callable[[ClusterClient, str, ConsumerConfig, MemberHealth], Membership]
-"""A group protocol: creates the membership of a group object, from its cluster, group id, configuration and health."""
-
 
 class GroupEngine:
     """One member of a group: its life, its subscription, and access to its session; see `ConsumerGroup`.
 
-    `make_membership` is the group protocol, by default the classic one with these assignors.
+    `make_membership` is the group protocol, by default that of the configuration.
     """
 
     def __init__(
@@ -56,12 +51,19 @@ class GroupEngine:
         self.cluster, self._owns_cluster = as_cluster(bootstrap_servers, self.config, hooks)
         self._client = client_of(self.cluster)
         # a long reconnect backoff could outlast the session while the coordinator is back already
-        self._client.pool.limit_reconnect_backoff(RETRY_BACKOFF_SHARE * self.config.session_timeout)
+        self._client.pool.limit_reconnect_backoff(RETRY_BACKOFF_SHARE * self.config.effective_session_timeout)
         self._errors = ErrorStream(self.config.error_buffer)
         self._member_health = MemberHealth(self._errors.put)
-        make_membership = make_membership or partial(ClassicMembership, assignors=assignors)
-        self._membership = make_membership(self._client, self.group_id, self.config, self._member_health)
-        self._source = ClaimSource(self._client, self.group_id, self.config, Interceptors(interceptors))
+        make_membership = make_membership or membership_factory(self.config, assignors)
+        membership = make_membership(self._client, self.group_id, self.config, self._member_health)
+        self._membership = membership
+        self._source = ClaimSource(
+            self._client,
+            self.group_id,
+            self.config,
+            Interceptors(interceptors),
+            lambda: epoch_identity(membership),
+        )
         self._member = Member(self._source, self._membership, self._member_health)
         self._marks = GroupMarks(self.group_id, self._member_health)
         self._records: Records | None = None
@@ -152,7 +154,7 @@ class GroupEngine:
 
     async def consume(self, topics: Topics, handler: HandlerLike) -> None:
         """See `ConsumerGroup.consume`."""
-        subscription, handling = Subscription(topics), as_handler(handler)
+        subscription, handling = self._subscribe(topics), as_handler(handler)
         self._check_caller()
         self._check_no_records()
         self._subscriptions.append(subscription)
@@ -166,7 +168,7 @@ class GroupEngine:
 
     async def run(self, topics: Topics, handler: HandlerLike) -> None:
         """See `ConsumerGroup.run`."""
-        subscription, handling = Subscription(topics), as_handler(handler)
+        subscription, handling = self._subscribe(topics), as_handler(handler)
         self._check_caller()
         self._check_no_records()
         await self._run(subscription, handling)
@@ -178,6 +180,9 @@ class GroupEngine:
         finally:
             self._subscriptions.remove(subscription)
 
+    def _subscribe(self, topics: Topics) -> Subscription:
+        return Subscription(topics, self.config.group_protocol)
+
     def _check_no_records(self) -> None:
         if self._records is not None and not self._records.closed:
             raise UsageError(
@@ -186,7 +191,7 @@ class GroupEngine:
 
     def records(self, topics: Topics) -> Records:
         """See `ConsumerGroup.records`."""
-        subscription = Subscription(topics)
+        subscription = self._subscribe(topics)
         self._check_caller()
         self._check_open()
         if self._records is None or self._records.closed:
@@ -214,14 +219,14 @@ class GroupEngine:
 
     def set_topics(self, topics: Topics) -> None:
         """See `ConsumerGroup.set_topics`."""
-        check_topics(topics)
+        check_topics(topics, self.config.group_protocol)
         self._check_open()
         if self._subscription is None:
             raise UsageError(
                 f"group {self.group_id!r} consumes nothing: pass the topics to run() or consume()"
             )
-        if self._subscription.change(topics) and self.session is not None:
-            self.session._state.end(TopicsChanged("set_topics() was called"))
+        if self._subscription.change(topics) and self._member.life is not None:
+            self._member.life.on_topics_changed(TopicsChanged("set_topics() was called"))
 
     # --- pauses, errors, health ---------------------------------------------------------------------------------
 

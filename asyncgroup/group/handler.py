@@ -35,6 +35,10 @@ class Handler:
        are revoked. If the membership was lost, so that commits are impossible, `on_lost` instead.
     5. `cleanup`; with `auto_commit` the last commit follows and includes all marks made until then.
 
+    In a cooperative group and by the consumer protocol a session lasts over rebalances. At each of them the claims that are
+    revoked end and their marks are committed, then `on_revoked` is called with their partitions; those that are added
+    get `on_assigned` and `consume_claim`, as at the start. The other claims go on.
+
     Calls are paired: `on_revoked` or `on_lost` is called if `on_assigned` was called with partitions (as in Java),
     `cleanup` if `setup` was called, even if that failed (as in sarama). A session that ends before its start offsets
     are known calls none of them.
@@ -51,7 +55,7 @@ class Handler:
         """Called when all claims have ended, before the last commit of their marks."""
 
     async def on_assigned(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
-        """Called with the assigned partitions, possibly none, before their claims start."""
+        """Called with the partitions that are assigned or added, possibly none at the start, before their claims start."""
 
     async def on_revoked(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
         """Called with the revoked partitions after their claims have ended; marks and commits are still possible."""

@@ -127,11 +127,23 @@ class HandlerCalls:
         call = partial(self._handler.consume_claim, self._session, claim)
         self._claims.start(self._begin(call, what), what, partial(self._on_claim_done, claim))
 
-    async def drain_claims(self, claims: Iterable[Claim], limits: EndLimits) -> None:
-        """Wait until the `consume_claim` of revoked claims has ended, while the session goes on with the others."""
-        tasks = self._claims.split_off([f"{CLAIM}{claim.tp}" for claim in claims])
+    async def drain_claims(self, claims: Iterable[Claim], limits: EndLimits) -> list[TopicPartition]:
+        """Wait until the `consume_claim` of revoked claims has ended, while the session goes on with the others.
+
+        Returns the partitions whose handlers still run when the time for the hooks begins to run out, although they
+        were cancelled. The end of the session waits for them.
+        """
+        by_name = {f"{CLAIM}{claim.tp}": claim.tp for claim in claims}
+        tasks = self._claims.split_off(by_name)
         tasks.limit(limits.handler_seconds)
-        await self._wait(tasks)
+        self._waited_for.append(tasks)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limits.hook_seconds):
+                await tasks.wait()
+        stuck = [by_name[name] for name in tasks.running]
+        if not stuck:
+            self._waited_for.remove(tasks)
+        return stuck
 
     async def revoked(self, partitions: list[TopicPartition], limits: EndLimits) -> None:
         """Call `on_revoked` or `on_lost` with those partitions that `on_assigned` was called with."""

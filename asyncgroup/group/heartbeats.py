@@ -88,8 +88,12 @@ class Heartbeats:
         self._cluster = cluster
         self._group_id = group_id
         self._config = config
+        self.session_timeout = config.effective_session_timeout
+        """See `HeartbeatStatus`."""
+        self.heartbeat_interval = config.effective_heartbeat_interval
+        """See `HeartbeatStatus`."""
         # a response later than this may leave no time for a second attempt within the session
-        self._timeout = max(config.heartbeat_interval, config.session_timeout / 3)
+        self._timeout = max(self.heartbeat_interval, self.session_timeout / 3)
         self._started_at = float("-inf")
         self.last_response_at = float("-inf")
         """Loop time of the last response other than COORDINATOR_MOVED and RETRY."""
@@ -104,6 +108,10 @@ class Heartbeats:
         self._wake = asyncio.Event()  # set: send a heartbeat now, for `confirm_refusal`
         self._check: asyncio.Future[bool] | None = None
         """For `confirm_refusal`: whether the member is still in the group by the next heartbeat that decides it."""
+        self._joining: asyncio.Future[bool] | None = None
+        """While the member joins again (`suspend`): whether it is a member afterwards."""
+        self._rejoined_at = float("-inf")
+        """Loop time at which the member had joined again: commits sent until then are under a former generation."""
 
     def next_heartbeat_after(self, moment: float) -> float | None:
         """Return the loop time of the first heartbeat after `moment`, of this member and of those that synced with it;
@@ -125,7 +133,7 @@ class Heartbeats:
         self._started_at = self._confirmed_at = started_at
         self.last_response_at = self.last_stable_sent_at = started_at
         self._confirmed_lookup = self._cluster.coordinators.lookup_number(self._group_id)
-        self._schedule = _Schedule(started_at, self._config.heartbeat_interval)
+        self._schedule = _Schedule(started_at, self._config.effective_heartbeat_interval)
         self._running = True
         try:
             await self._run(identity, on_result, self._schedule)
@@ -141,7 +149,7 @@ class Heartbeats:
         schedule: _Schedule,
     ) -> None:
         loop = asyncio.get_running_loop()
-        backoff = self._cluster.backoff()
+        retry = self._cluster.retry(longest=RETRY_BACKOFF_SHARE * self._config.effective_session_timeout)
         # loop time of the next heartbeat: by the schedule, or earlier for a retry; `_wake` sends one before that
         due = schedule.next
         while True:
@@ -157,7 +165,7 @@ class Heartbeats:
                 if loop.time() >= self._session_expires_at:
                     result = HeartbeatResult.LOST
             else:
-                backoff.reset()
+                retry.reset()
                 if response.answered:
                     self._on_response(result, sent)
             if result is not HeartbeatResult.ALIVE:
@@ -169,8 +177,7 @@ class Heartbeats:
             schedule.advance(loop.time() if is_early else max(due, loop.time()))
             due = schedule.next
             if result in (HeartbeatResult.COORDINATOR_MOVED, HeartbeatResult.RETRY):
-                pause = min(backoff.next(), RETRY_BACKOFF_SHARE * self._config.session_timeout)
-                due = min(due, loop.time() + pause, self._session_expires_at)
+                due = min(due, loop.time() + retry.next(), self._session_expires_at)
 
     def _on_response(self, result: HeartbeatResult, sent: float) -> None:
         """Record a response that is neither COORDINATOR_MOVED nor RETRY to the heartbeat sent at `sent`."""
@@ -186,6 +193,22 @@ class Heartbeats:
 
     # --- refusals -----------------------------------------------------------------------------------------------
 
+    def suspend(self) -> None:
+        """The member joins again: refusals of requests under its former generation are confirmed by the outcome."""
+        self._joining = asyncio.get_running_loop().create_future()
+
+    def resume(self, *, is_member: bool) -> None:
+        """The member has joined again, or is lost."""
+        if self._joining is not None:
+            self._joining.set_result(is_member)
+            self._joining = None
+        if is_member:
+            self._rejoined_at = asyncio.get_running_loop().time()
+
+    async def wait_joined(self) -> bool:
+        """Wait until the member has joined again; return whether it has. False at once if it is not joining."""
+        return False if self._joining is None else await asyncio.shield(self._joining)
+
     async def confirm_refusal(self, lookup: int | None, sent_at: float) -> bool:
         """Return whether the refusal of a commit ends the membership; if in doubt, send a heartbeat at once that decides.
 
@@ -193,6 +216,10 @@ class Heartbeats:
         (`CoordinatorClient.lookup_number`), `sent_at` the loop time of that. If the heartbeat finds that the membership is
         lost, its result has been reported when this returns.
         """
+        if self._joining is not None:
+            return not await self.wait_joined()
+        if sent_at <= self._rejoined_at:
+            return False  # it was sent under a former generation
         if not self._running or self._is_authoritative(lookup, sent_at):
             return True
         if self._check is None:
@@ -212,7 +239,7 @@ class Heartbeats:
         present = self._cluster.coordinators.lookup_number(self._group_id)
         is_coordinator = lookup is not None and lookup == present == self._confirmed_lookup
         # after this it may have been suspended, and have expired our session when it resumed
-        expires_at = self._confirmed_at + self._config.session_timeout
+        expires_at = self._confirmed_at + self._config.effective_session_timeout
         is_in_time = asyncio.get_running_loop().time() < expires_at
         return is_coordinator and is_in_time and sent_at >= self._confirmed_at
 
@@ -249,7 +276,7 @@ class Heartbeats:
     @property
     def _session_expires_at(self) -> float:
         """Loop time at which no broker has responded for `session_timeout`."""
-        return max(self._started_at, self._cluster.last_response_at) + self._config.session_timeout
+        return max(self._started_at, self._cluster.last_response_at) + self._config.effective_session_timeout
 
     async def _heartbeat_within_limit(self, identity: MemberIdentity) -> _HeartbeatResponse:
         """Send a heartbeat with one limit for all its steps: lookup and connecting have longer timeouts of their own.
@@ -266,7 +293,7 @@ class Heartbeats:
             self._cluster.coordinators.mark_unknown(self._group_id)
             text = f"no response to the heartbeat of group {self._group_id!r} within {limit:g} s"
             if limit == left:  # the last one before the session expires
-                text += f", nor to any other request for session_timeout={self._config.session_timeout:g} s"
+                text += f", nor to any other request for session_timeout={self._config.effective_session_timeout:g} s"
             return _HeartbeatResponse(HeartbeatResult.COORDINATOR_MOVED, RequestTimedOut(text))
 
     async def _send_heartbeat(self, identity: MemberIdentity) -> _HeartbeatResponse:

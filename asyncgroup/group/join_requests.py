@@ -33,11 +33,15 @@ from asyncgroup.errors import (
 from asyncgroup.group.assignors import (
     Assignment,
     Assignor,
-    GroupAssignment,
+    CooperativeStickyAssignor,
     MemberSubscription,
     ProvidesUserData,
+    RackAware,
     SeesAssignment,
+    are_cooperative,
 )
+from asyncgroup.group.assignors.racks import PartitionRacks
+from asyncgroup.group.assignors.validation import check_assignment, check_cooperative
 from asyncgroup.model import TopicPartition, by_topic
 from asyncgroup.offsets import MemberIdentity
 from asyncgroup.wire import messages as m
@@ -50,7 +54,6 @@ __all__ = [
     "JoinProtocols",
     "build_join",
     "build_sync",
-    "check_assignment",
     "decode_assignment",
     "decode_members",
     "encode_assignment",
@@ -68,7 +71,7 @@ SUBSCRIPTION_VERSION: Final = 1
 ignore fields that newer versions append; sarama before 1.41 rejects them, and with them the whole rebalance."""
 
 GENERATION_VERSION: Final = 2
-"""Used with user data: Java's sticky leader compares owned partitions by the generation in this field (KIP-792)."""
+"""Used with user data or owned partitions: leaders compare the latter by the generation in this field (KIP-792)."""
 
 RACK_VERSION: Final = 3
 """Used with a rack id (KIP-881)."""
@@ -122,19 +125,23 @@ def build_join(
     user_data: Mapping[str, bytes | None],
     topics: Iterable[str],
     reason: str,
+    owned: Iterable[TopicPartition] = (),
 ) -> m.JoinGroupRequest:
-    """Build a JoinGroup request that offers the assignors in `user_data`, by name, in order of preference."""
-    wanted = sorted(topics)
+    """Build a JoinGroup request that offers the assignors in `user_data`, by name, in order of preference.
+
+    `owned` are the partitions that the member keeps while it joins, by the cooperative protocol.
+    """
+    wanted, owned = sorted(topics), sorted(owned)
     return m.JoinGroupRequest(
         group_id=group_id,
-        session_timeout_ms=int(config.session_timeout * 1000),
+        session_timeout_ms=int(config.effective_session_timeout * 1000),
         rebalance_timeout_ms=int(config.rebalance_timeout * 1000),
         member_id=identity.member_id,
         group_instance_id=identity.group_instance_id,
         protocol_type=CONSUMER,
         protocols=[
             m.JoinGroupRequest.JoinGroupRequestProtocol(
-                name=name, metadata=_subscription(wanted, data, identity.generation_id, config.rack_id)
+                name=name, metadata=_subscription(wanted, owned, data, identity.generation_id, config.rack_id)
             )
             for name, data in user_data.items()
         ],
@@ -142,12 +149,22 @@ def build_join(
     )
 
 
-def _subscription(topics: list[str], user_data: bytes | None, generation_id: int, rack_id: str) -> bytes:
+def _subscription(
+    topics: list[str], owned: list[TopicPartition], user_data: bytes | None, generation_id: int, rack_id: str
+) -> bytes:
     """Encode a member's subscription; the rack is for rack-aware assignors (KIP-881)."""
+    entry = m.ConsumerProtocolSubscription.TopicPartition
     subscription = m.ConsumerProtocolSubscription(
-        topics=topics, user_data=user_data, generation_id=generation_id, rack_id=rack_id or None
+        topics=topics,
+        user_data=user_data,
+        owned_partitions=[
+            entry(topic=topic, partitions=numbers) for topic, numbers in by_topic(owned).items()
+        ],
+        generation_id=generation_id,
+        rack_id=rack_id or None,
     )
-    version = GENERATION_VERSION if user_data is not None else SUBSCRIPTION_VERSION
+    has_generation = user_data is not None or bool(owned)
+    version = GENERATION_VERSION if has_generation else SUBSCRIPTION_VERSION
     return encode_versioned(subscription, RACK_VERSION if rack_id else version)
 
 
@@ -279,6 +296,11 @@ class JoinProtocols:
         """The names of the assignors, the preferred one first."""
         return list(self._assignors)
 
+    @property
+    def are_cooperative(self) -> bool:
+        """Whether claims are kept while the member joins again."""
+        return are_cooperative(self._assignors.values())
+
     def subscription_user_data(self, topics: Sequence[str]) -> dict[str, bytes | None]:
         """Return the user data of each assignor for a join with these topics, by name, the preferred one first."""
         return {name: self._user_data_of(assignor, topics) for name, assignor in self._assignors.items()}
@@ -297,16 +319,27 @@ class JoinProtocols:
             return self._configured
 
     def assign(
-        self, protocol: str, members: Sequence[MemberSubscription], counts: Mapping[str, int]
+        self,
+        protocol: str,
+        members: Sequence[MemberSubscription],
+        counts: Mapping[str, int],
+        racks: PartitionRacks | None = None,
     ) -> dict[str, Assignment]:
-        """As the leader: assign with the assignor that the group chose. Raises AssignmentError."""
+        """As the leader: assign with the assignor that the group chose, by `racks` if it can. Raises AssignmentError."""
         assignor = self._assignors.get(protocol)
         if assignor is None:
             raise AssignmentError(
                 f"group {self._group_id!r} chose the protocol {protocol!r}; this member offered {self.names}"
             )
         existing = {topic: count for topic, count in counts.items() if count}
-        return check_assignment(protocol, assignor.assign(members, existing), members, existing)
+        if racks is not None and isinstance(assignor, RackAware):
+            given = assignor.assign_by_rack(members, existing, racks)
+        else:
+            given = assignor.assign(members, existing)
+        plan = check_assignment(protocol, given, members, existing)
+        if self.are_cooperative and not isinstance(assignor, CooperativeStickyAssignor):
+            check_cooperative(protocol, plan, members)
+        return plan
 
     def on_assignment(self, protocol: str, assignment: Assignment, generation_id: int) -> None:
         """Keep the user data of an assignment, and pass the assignment to the chosen assignor."""
@@ -325,58 +358,3 @@ class JoinProtocols:
                 self._group_id,
                 assignor.name,
             )
-
-
-def check_assignment(
-    name: str,
-    group_assignment: GroupAssignment,
-    members: Iterable[MemberSubscription],
-    counts: Mapping[str, int],
-) -> dict[str, Assignment]:
-    """Return an Assignment for every member, with sorted partitions without repeats.
-
-    A partition may be assigned to several members. Raises AssignmentError for unknown members, topics and partitions.
-    """
-    whole = {member.member_id: Assignment() for member in members}
-    problems: list[str] = []
-    if not isinstance(group_assignment, Mapping):
-        raise AssignmentError(
-            f"assignor {name!r} returned {group_assignment!r}; allowed is a mapping by member id"
-        )
-    for member_id, given in group_assignment.items():
-        user_data = given.user_data if isinstance(given, Assignment) else None
-        partitions = _partitions(name, member_id, given)
-        if member_id not in whole:
-            problems.append(f"{member_id!r} is not a member")
-        problems += [
-            f"topic {topic!r} does not exist, or no member subscribes to it"
-            for topic in sorted({tp.topic for tp in partitions} - set(counts))
-        ]
-        problems += [
-            f"{tp} does not exist: the topic has {counts[tp.topic]} partitions"
-            for tp in partitions
-            if tp.topic in counts and not 0 <= tp.partition < counts[tp.topic]
-        ]
-        whole[member_id] = Assignment(tuple(partitions), user_data)
-    if problems:
-        raise AssignmentError(
-            f"assignor {name!r} made an invalid assignment: {'; '.join(dict.fromkeys(problems))}"
-        )
-    return whole
-
-
-def _partitions(
-    name: str, member_id: str, given: Iterable[TopicPartition] | Assignment
-) -> list[TopicPartition]:
-    """Return one member's partitions, sorted without repeats. Raises AssignmentError for other types."""
-    wanted = given.partitions if isinstance(given, Assignment) else given
-    try:
-        found = {TopicPartition(*tp) for tp in wanted}
-        if all(type(tp.topic) is str and type(tp.partition) is int for tp in found):
-            return sorted(found)
-    except TypeError:
-        pass
-    raise AssignmentError(
-        f"assignor {name!r} returned {given!r} for member {member_id!r}; allowed is an iterable of TopicPartition "
-        "or an Assignment"
-    )

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from asyncgroup.cluster.backoff import RetryLoop
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
@@ -30,7 +31,7 @@ from asyncgroup.group.member_health import HealthSnapshot, MemberHealth, MemberS
 from asyncgroup.group.membership import CANCELLED, JoinedGroup, Membership
 from asyncgroup.group.session_life import SessionLife
 from asyncgroup.group.topics import ResolvedTopics, Subscription, resolve_topics
-from asyncgroup.lifecycle import run_until, wait_shielded, wait_within
+from asyncgroup.lifecycle import run_until, wait_shielded
 
 __all__ = ["Member"]
 
@@ -90,7 +91,7 @@ class Member:
 
         `check` raises if the group can no longer consume.
         """
-        backoff = self._cluster.backoff()
+        retry = self._cluster.retry()
         while True:
             check()
             rejoins_at_once = await self._run_next(subscription, handler)
@@ -98,8 +99,8 @@ class Member:
             if rejoins_at_once is None or self.closing.is_set():
                 return
             if rejoins_at_once:
-                backoff.reset()
-            elif await self._back_off(backoff.next()):
+                retry.reset()
+            elif await self._back_off(retry):
                 return
 
     async def _join(self, subscription: Subscription) -> tuple[JoinedGroup, ResolvedTopics]:
@@ -108,18 +109,18 @@ class Member:
         with cluster.tracking(subscription.names):
             resolved = await resolve_topics(cluster, subscription, self._source.known_topics)
             with cluster.tracking(resolved.existing):
-                return await self._membership.join(resolved.existing), resolved
+                return await self._membership.join(resolved.subscribed), resolved
 
     async def _run_joined(
         self, joined: JoinedGroup, resolved: ResolvedTopics, subscription: Subscription, handler: Handler
     ) -> SessionLife:
         life = self.life = SessionLife(
-            self._source, self._membership, self._member_health, joined, resolved, handler
+            self._source, self._membership, self._member_health, joined, subscription, resolved, handler
         )
         task = asyncio.create_task(life.run(), name=f"session of {self._group_id}")
         if self.closing.is_set():
             life.state.end(GroupClosed(f"group {self._group_id!r} was closed"))
-        elif subscription.wanted != resolved.wanted:  # changes from here on end the session themselves
+        elif subscription.wanted != resolved.wanted:  # from here on the session is called at a change
             life.state.end(TopicsChanged("the subscription changed while the member joined"))
         try:
             await asyncio.shield(task)
@@ -176,18 +177,18 @@ class Member:
         self._member_health.report_error(error)
 
     def _may_reappear(self, subscription: Subscription, unknown_since: float, now: float) -> bool:
-        """Whether every topic existed before, and they have not been unknown for `session_timeout`.
+        """Whether every topic existed before, and they have not been unknown for the session timeout.
 
         Right after its recreation a topic is still unknown to some brokers.
         """
         was_there = all(name in self._source.known_topics for name in subscription.names)
-        return was_there and now < unknown_since + self._config.session_timeout
+        return was_there and now < unknown_since + self._membership.heartbeats.session_timeout
 
-    async def _back_off(self, seconds: float) -> bool:
+    async def _back_off(self, retry: RetryLoop) -> bool:
         """Wait before the next session; True if the group closes in that time. If cancelled, leave the group."""
         self._member_health.transition_to(MemberState.WAITING_TO_REJOIN)
         try:
-            return await wait_within(self.closing, seconds)
+            return await retry.wait(self.closing)
         except asyncio.CancelledError:
             if not self._session_lock.locked():  # else another call uses the membership, or closes it
                 self._start_close_timeout()
@@ -207,6 +208,8 @@ class Member:
             self._config,
             self._membership.identity,
             self._member_health,
+            self._membership.heartbeats.session_timeout,
+            self._membership.heartbeats.heartbeat_interval,
             missing_topics={topic: missing[topic] for topic in names if topic in missing},
         )
         if self.life is not None:
@@ -225,7 +228,7 @@ class Member:
         if (life := self.life) is None or self.closing.is_set():
             return
         now = asyncio.get_running_loop().time()
-        lead = min(HEARTBEAT_LEAD, self._config.heartbeat_interval / 4)
+        lead = min(HEARTBEAT_LEAD, self._config.effective_heartbeat_interval / 4)
         if (heartbeat_at := self._membership.heartbeats.next_heartbeat_after(now + lead)) is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(heartbeat_at - lead):

@@ -161,6 +161,10 @@ class HealthSnapshot(NamedTuple):
     config: ConsumerConfig
     identity: MemberIdentity
     member_health: MemberHealth
+    session_timeout: float
+    """Seconds; by the consumer protocol the group's, as for the interval."""
+    heartbeat_interval: float
+    """Seconds."""
     claims: Sequence[Claim] = ()
     running_calls: RunningCalls = RunningCalls()
     unanswered_fetches: Mapping[int, float] = MappingProxyType({})
@@ -231,35 +235,35 @@ _WAITS_FOR: Final = {
     MemberState.SYNCING: "the group leader to send the assignment",
     MemberState.COMMITTING: "the response to its last commit",
     MemberState.WAITING_TO_REJOIN: "the backoff before it joins again",
-    MemberState.LEAVING: "the response to its LeaveGroup",
+    MemberState.LEAVING: "the response to its request to leave",
 }
 
 
-def _time_limit(state: MemberState, config: ConsumerConfig) -> float:
+def _time_limit(state: MemberState, snapshot: HealthSnapshot) -> float:
     """Return the seconds in a state beyond which it is a problem."""
     if state in (MemberState.JOINING, MemberState.SYNCING):
-        return config.rebalance_timeout + JOIN_GRACE
+        return snapshot.config.rebalance_timeout + JOIN_GRACE
     if state in (MemberState.LOOKING_UP_COORDINATOR, MemberState.LOOKING_UP_TOPICS, MemberState.COMMITTING):
-        return config.session_timeout
+        return snapshot.session_timeout
     return float("inf")
 
 
 def _problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
-    member_health, config = snapshot.member_health, snapshot.config
+    member_health = snapshot.member_health
     state, problems, calls = member_health.state, member_health.problems, snapshot.running_calls
     for source in (ProblemSource.HANDLER, ProblemSource.LOST, ProblemSource.JOIN, ProblemSource.COMMIT):
         if source in problems:
             yield f"{source.value}: {problems[source].text}"
     if state in _IN_SESSION and member_health.last_heartbeat > NOT_YET:
-        yield from _heartbeat_problems(member_health, config, now)
+        yield from _heartbeat_problems(member_health, snapshot.heartbeat_interval, now)
     if state is MemberState.STABLE:
         yield from _fetch_problems(snapshot, now)
     for topic, since in sorted(snapshot.missing_topics.items()):
         yield (
             f"topic {topic!r} no longer exists, missing for {_age(now, since):.1f} s; "
-            f"after {config.session_timeout:g} s an error is raised"
+            f"after {snapshot.session_timeout:g} s an error is raised"
         )
-    if (age := _age(now, member_health.state_since)) > _time_limit(state, config):
+    if (age := _age(now, member_health.state_since)) > _time_limit(state, snapshot):
         yield f"{state.value} for {age:.1f} s"
     if state is MemberState.DRAINING and calls.labels and now > calls.deadline:
         yield f"{_names(calls.labels)} still running {now - calls.deadline:.1f} s after cancellation"
@@ -267,12 +271,12 @@ def _problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
         yield _IDLE[state]
 
 
-def _heartbeat_problems(member_health: MemberHealth, config: ConsumerConfig, now: float) -> Iterable[str]:
+def _heartbeat_problems(member_health: MemberHealth, interval: float, now: float) -> Iterable[str]:
     problem = member_health.problems.get(ProblemSource.HEARTBEAT)
     age = _age(now, member_health.last_heartbeat)
     if problem is not None and problem.last_at >= member_health.last_heartbeat:
         yield f"heartbeats fail, the last successful one was {age:.1f} s ago: {problem.text}"
-    elif age > MISSED_HEARTBEATS * config.heartbeat_interval:
+    elif age > MISSED_HEARTBEATS * interval:
         yield f"no response to heartbeats for {age:.1f} s"
 
 
@@ -303,7 +307,7 @@ def _waits_for(snapshot: HealthSnapshot, now: float, problems: Sequence[str]) ->
     if state is MemberState.STABLE and problems:
         return (
             "brokers to respond without errors; it retries, and the session ends after "
-            f"{snapshot.config.session_timeout:g} s without a heartbeat response"
+            f"{snapshot.session_timeout:g} s without a heartbeat response"
         )
     return snapshot.idle_reason if state is MemberState.STABLE and not snapshot.claims else None
 

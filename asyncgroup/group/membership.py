@@ -4,7 +4,7 @@ A `Membership` talks to the coordinator. A member calls `join`, then `stay` unti
 `leave`. During `stay` the membership reports heartbeat results and further assignments to an `Assignable`, the member's
 side. With an eager protocol a rebalance ends the session (`HeartbeatResult.REBALANCE`), so that all claims are revoked
 before the next join. An incremental protocol calls `Assignable.assign` instead: the session and the claims that are in
-both assignments go on. No protocol in this package is incremental yet; tests have a scripted one.
+both assignments go on.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
 from asyncgroup.errors import AsyncGroupError, SessionEnd
+from asyncgroup.group.assignors.racks import PartitionRacks
+from asyncgroup.group.subscription_pattern import SubscriptionPattern
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import MemberIdentity
 
@@ -63,6 +65,8 @@ class JoinedGroup(NamedTuple):
     """The user data in this member's assignment."""
     synced_at: float | None = None
     """Loop time of the response with the assignment; the classic coordinator sends it to all members at once."""
+    racks: PartitionRacks | None = None
+    """For a leader that balances by rack: the racks of the replicas that the assignment is for."""
 
 
 class ClaimChanges(NamedTuple):
@@ -82,8 +86,29 @@ class Assignable(Protocol):
         """The partitions that the member owns now, sorted. A revoked one is owned until its revocation is complete."""
         ...
 
+    @property
+    def ended(self) -> bool:
+        """Whether the session ends: a member whose session ends does not join again during it."""
+        ...
+
     def on_heartbeat(self, result: HeartbeatResult, error: AsyncGroupError | None) -> None:
         """Handle the result of a heartbeat, any but ALIVE. REBALANCE, LOST and FATAL end the session."""
+        ...
+
+    def on_epoch(self, identity: MemberIdentity) -> None:
+        """Commit under this newer epoch from now on, also while the session ends (KIP-848).
+
+        The member still has all of its partitions: the coordinator gives none away before it is reported as revoked.
+        Coordinators before Kafka 4.3 accept no other epoch.
+        """
+        ...
+
+    async def prepare_join(self) -> list[str] | SubscriptionPattern | None:
+        """Look up the topics of the subscription, and return them for the next join of a session that goes on.
+
+        Partitions of topics that are not in it any more are revoked first, as by `assign` (`onJoinPrepare` in Java's
+        `ConsumerCoordinator`). None if the session ends.
+        """
         ...
 
     async def assign(self, joined: JoinedGroup) -> ClaimChanges:
@@ -99,6 +124,16 @@ class Assignable(Protocol):
 class HeartbeatStatus(Protocol):
     """What the member has to know of the heartbeats that `stay` sends."""
 
+    @property
+    def session_timeout(self) -> float:
+        """Seconds without a heartbeat after which the coordinator removes the member: its own, or the group's (KIP-848)."""
+        ...
+
+    @property
+    def heartbeat_interval(self) -> float:
+        """Longest time between two heartbeats, in seconds: the member's own, or the group's (KIP-848)."""
+        ...
+
     last_response_at: float
     """Loop time of the last response of the coordinator; minus infinity before the first."""
     last_stable_sent_at: float
@@ -110,6 +145,10 @@ class HeartbeatStatus(Protocol):
 
     async def confirm_refusal(self, lookup: int | None, sent_at: float) -> bool:
         """Return whether the refusal of a commit, sent then to that coordinator, ends the membership; ask again if in doubt."""
+        ...
+
+    async def wait_joined(self) -> bool:
+        """Wait until the member has joined again; return whether it has. False at once if it is not joining."""
         ...
 
 
@@ -131,12 +170,19 @@ class Membership(Protocol):
         """The heartbeats since the last join."""
         ...
 
-    async def join(self, topics: Iterable[str]) -> JoinedGroup:
-        """Join until the member has an assignment. Raises BrokerError, TransportError, AssignmentError."""
+    async def join(self, topics: Iterable[str] | SubscriptionPattern) -> JoinedGroup:
+        """Join until the member has an assignment.
+
+        Raises BrokerError, TransportError, AssignmentError, and ConfigError for a pattern that the coordinator cannot match.
+        """
         ...
 
     async def stay(self, joined: JoinedGroup, member: Assignable) -> None:
         """Send heartbeats after `join`, and report their results and further assignments, until cancelled or lost."""
+        ...
+
+    def rejoin(self, cause: SessionEnd) -> bool:
+        """Join again during `stay`, with the topics of `Assignable.prepare_join`; False if this protocol cannot."""
         ...
 
     def is_fatal(self, code: int) -> bool:

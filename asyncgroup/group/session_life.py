@@ -24,29 +24,37 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
-from asyncgroup.errors import AsyncGroupError, BrokerError, CommitFailedError, Rebalanced, SessionEnd
-from asyncgroup.group.claim_source import ClaimSource, StartOffsets
+from asyncgroup.errors import (
+    AsyncGroupError,
+    BrokerError,
+    CommitFailedError,
+    Rebalanced,
+    RevokeTimeout,
+    SessionEnd,
+    TopicsChanged,
+    TransportError,
+)
+from asyncgroup.group.claim_source import ClaimSource
 from asyncgroup.group.handler import Handler
 from asyncgroup.group.handler_calls import EndLimits, HandlerCalls
 from asyncgroup.group.member_health import HealthSnapshot, MemberHealth, MemberState, ProblemSource
 from asyncgroup.group.membership import ClaimChanges, HeartbeatResult, JoinedGroup, Membership
 from asyncgroup.group.session import Session
 from asyncgroup.group.session_state import SessionState
-from asyncgroup.group.topics import (
-    ResolvedTopics,
-    watch_missing,
-    watch_partitions,
-    watch_pattern,
-    watch_topics,
-)
+from asyncgroup.group.subscription_pattern import SubscriptionPattern
+from asyncgroup.group.topic_watch import TopicWatch
+from asyncgroup.group.topics import ResolvedTopics, Subscription, resolve_topics
 from asyncgroup.lifecycle import BackgroundTasks, run_until
 from asyncgroup.model import TopicPartition
+from asyncgroup.offsets import MemberIdentity
 
 __all__ = ["SessionLife"]
 
 _log = logging.getLogger("asyncgroup.group")
+
+T = TypeVar("T")
 
 
 class SessionLife:
@@ -58,6 +66,7 @@ class SessionLife:
         membership: Membership,
         member_health: MemberHealth,
         joined: JoinedGroup,
+        subscription: Subscription,
         resolved: ResolvedTopics,
         handler: Handler,
     ) -> None:
@@ -67,10 +76,18 @@ class SessionLife:
         self._membership = membership
         self._member_health = member_health
         self._joined = joined
+        self._subscription = subscription
         self._resolved = resolved
         self._tasks = BackgroundTasks(f"session of group {source.group_id!r}", self._on_task_failure)
+        self._topic_watch = TopicWatch(
+            source.cluster,
+            self._tasks,
+            lambda: membership.heartbeats.session_timeout,
+            self.on_topics_changed,
+            self._on_topic_gone,
+        )
         self._offsets = source.make_committer(
-            lambda: self.state.identity, self._on_commit_refused, membership.heartbeats.confirm_refusal
+            lambda: self.state.identity, self._on_commit_refused, membership.heartbeats
         )
         self.state = SessionState(
             source.group_id,
@@ -89,6 +106,7 @@ class SessionLife:
         self._hooks = asyncio.Lock()
         self._revoking = asyncio.Lock()  # held by `assign`: one revocation at a time
         self._revoke_timeout: asyncio.Timeout | None = None  # of the commit of a revocation
+        self._is_watching = False  # from the start of the first claims on
         self.has_started = False
         """Whether the first start offsets were found, so that the handler is called."""
 
@@ -101,9 +119,9 @@ class SessionLife:
 
     async def run(self) -> None:
         """Run the session to its end. Raises only on bugs."""
-        topics = {*self._joined.assignment, *self._joined.partition_counts, *self._resolved.names}
-        with self._cluster.tracking(topics):
-            self._member_health.transition_to(MemberState.STARTING)
+        self._topic_watch.track(self._joined, self._resolved)
+        self._member_health.transition_to(MemberState.STARTING)
+        try:
             await self._tasks.start()
             try:
                 self._tasks.spawn(self._membership.stay, self._joined, self)
@@ -111,6 +129,8 @@ class SessionLife:
                 await self._shut_down()
             finally:
                 await self._close()
+        finally:
+            self._topic_watch.close()
 
     async def _close(self) -> None:
         self.state.close()
@@ -124,19 +144,30 @@ class SessionLife:
 
     async def _consume(self) -> None:
         """Start the first claims, then consume until the session ends."""
-        topics = self._cluster.view.topics
-        # of the metadata at the start of the session: a topic may have been recreated since it was resolved
-        self._source.known_topics.update(topics[name] for name in self._resolved.existing if name in topics)
+        self._note_topics()
         added = self.state.claims.apply(self._joined.assignment).added
         if not await self._start_claims(added):
             return
         self._fetcher.start()
         if self._config.auto_commit:
             self._tasks.spawn(self._auto_commit)
-        self._watch()
+        self._topic_watch.start(self._joined, self._resolved)
+        self._is_watching = True
         self._member_health.transition_to(MemberState.STABLE)
         self._member_health.clear(ProblemSource.LOST, ProblemSource.JOIN, ProblemSource.HANDLER)
         await self.state.wait_ended()
+
+    def _note_topics(self) -> None:
+        """Record the topics of the metadata at an assignment: one may have been recreated since it was resolved.
+
+        By a pattern that the broker matches, assigned topics that were not seen before have been created since.
+        """
+        topics = self._cluster.view.topics
+        by_broker = self._resolved.broker_pattern is not None
+        names = self._joined.assignment if by_broker else self._resolved.existing
+        self._source.known_topics.update(
+            (topics[name] for name in names if name in topics), are_new=by_broker
+        )
 
     async def _auto_commit(self) -> None:
         while True:
@@ -148,7 +179,7 @@ class SessionLife:
     async def _start_claims(self, partitions: list[TopicPartition]) -> bool:
         """Start the claims of newly assigned partitions; False if that failed or the session has ended."""
         version = self.state.claims.version
-        starts = await self._run_until_ended(self._source.find_start_offsets(partitions))
+        starts = await self._run_until_ended(self._source.find_start_offsets(partitions), "start offsets")
         if starts is None:
             return False
         async with self._hooks:
@@ -176,10 +207,9 @@ class SessionLife:
                     self._calls.start_claim(claim)
             return True
 
-    async def _run_until_ended(self, work: Coroutine[Any, Any, StartOffsets]) -> StartOffsets | None:
+    async def _run_until_ended(self, work: Coroutine[Any, Any, T], what: str) -> T | None:
         """Return the result of `work`; None if it failed or the session ended first, which cancels it."""
-        name = f"{self._source.group_id}: start offsets"
-        task = await run_until(self.state.wait_ended(), work, name)
+        task = await run_until(self.state.wait_ended(), work, f"{self._source.group_id}: {what}")
         if task.cancelled():
             return None
         error = task.exception()
@@ -187,42 +217,109 @@ class SessionLife:
             return None if self.state.ended else task.result()
         if not isinstance(error, AsyncGroupError):
             raise error
-        self.state.fail(error, "the session could not start", by_handler=False)
+        self.state.fail(error, f"the session could not find its {what}", by_handler=False)
         return None
 
     # --- 3. a further assignment, by incremental protocols ----------------------------------------------------------
+
+    @property
+    def ended(self) -> bool:
+        """Whether the session ends: it does not join again."""
+        return self.state.ended
 
     @property
     def owned(self) -> list[TopicPartition]:
         """The partitions that are claimed or about to be, sorted."""
         return self.state.claims.owned
 
+    def on_epoch(self, identity: MemberIdentity) -> None:
+        """Commit under a newer epoch, as described in `Assignable`."""
+        self.state.identity = identity
+
     async def assign(self, joined: JoinedGroup) -> ClaimChanges:
         """Replace the assignment while the session goes on, as described in `Assignable`."""
+        # marks of retained claims, and the last commit, go out under it
+        self.state.identity = joined.identity
         async with self._revoking:
             if self.state.ended:
                 return ClaimChanges([], [])
-            self.state.identity = joined.identity  # marks of retained claims go out under it
+            self._member_health.transition_to(MemberState.STABLE)
+            self._member_health.clear(ProblemSource.JOIN)
+            self._joined = joined
+            self._topic_watch.track(joined, self._resolved)
+            self._note_topics()
             changes = self.state.claims.apply(joined.assignment)
-            await self._revoke(changes.revoked)
+            group = f"group {self._source.group_id!r}"
+            await self._revoke(changes.revoked, Rebalanced(f"{group} rebalances: the partition was revoked"))
             self.state.assignment, self.state.user_data = joined.assignment, joined.user_data
-            if changes.added and not self.state.ended:
-                self._tasks.spawn(self._start_claims, changes.added)
+            self._go_on_with(changes.added)
             return changes
 
-    async def _revoke(self, partitions: list[TopicPartition]) -> None:
+    def _go_on_with(self, added: list[TopicPartition]) -> None:
+        """After a revocation: start the added claims, and watch the topics of the new assignment."""
+        if self.state.ended:
+            return
+        if added:
+            self._tasks.spawn(self._start_claims, added)
+        if self._is_watching:
+            self._topic_watch.start(self._joined, self._resolved)
+        if self._subscription.wanted != self._resolved.wanted:
+            self.on_topics_changed(TopicsChanged("the subscription changed while the member joined"))
+
+    async def prepare_join(self) -> list[str] | SubscriptionPattern | None:
+        """Resolve the subscription again and revoke what it no longer has, as described in `Assignable`."""
+        resolved = await self._run_until_ended(self._resolve(), "topics")
+        if resolved is None:
+            return None
+        async with self._revoking:
+            assigned = kept = self.state.assignment
+            if resolved.broker_pattern is None:  # else the coordinator decides what remains
+                kept = {topic: numbers for topic, numbers in assigned.items() if topic in resolved.existing}
+            if self.state.ended:
+                return None
+            self._resolved = resolved
+            if kept != assigned:
+                gone = ", ".join(sorted(assigned.keys() - kept.keys()))
+                changes = self.state.claims.apply(kept)
+                await self._revoke(
+                    changes.revoked, TopicsChanged(f"the member no longer subscribes to {gone}")
+                )
+                self.state.assignment = kept
+            self._topic_watch.track(self._joined, resolved)
+            if self._is_watching:  # the assignment may stay the same
+                self._topic_watch.start(self._joined, resolved)
+        return None if self.state.ended else resolved.subscribed
+
+    async def _resolve(self) -> ResolvedTopics:
+        """Return the topics of the subscription now; while no broker answers, try again."""
+        cluster, subscription, retry = self._cluster, self._subscription, self._cluster.retry()
+        while True:
+            try:
+                with cluster.tracking(subscription.names):
+                    return await resolve_topics(cluster, subscription, self._source.known_topics)
+            except TransportError as error:
+                self._member_health.report(ProblemSource.JOIN, error)
+                await retry.wait()
+
+    async def _revoke(self, partitions: list[TopicPartition], cause: SessionEnd) -> None:
         """End some claims: drain their handlers, commit their marks, call `on_revoked`. The others are not touched."""
         claims = [claim for claim in self.state.claims if claim.tp in partitions]
         if not claims:
             return
-        cause = Rebalanced(f"group {self._source.group_id!r} rebalances: the partition was revoked")
         for claim in claims:
             claim._state.end(cause)
         limits = self._make_limits(self._limits)
         limits.add_cause(cause)
-        await self._calls.drain_claims(claims, limits)
+        began = asyncio.get_running_loop().time()
+        stuck = await self._calls.drain_claims(claims, limits)
         for claim in claims:
             self._fetcher.remove(claim._state.consumer)
+        for tp in stuck:
+            self._offsets.drop(tp)
+            taken = asyncio.get_running_loop().time() - began
+            error = RevokeTimeout(self._source.group_id, tp, taken)
+            self._member_health.report_error(error)
+            _log.warning("%s", error)
         await self._commit_last(limits.commit_seconds, partitions)
         async with self._hooks:
             await self._calls.revoked(partitions, limits)
@@ -257,6 +354,11 @@ class SessionLife:
     def _on_task_failure(self, error: Exception) -> None:
         self.state.fail(error, "a task of the session failed", by_handler=False)
 
+    def on_topics_changed(self, cause: SessionEnd) -> None:
+        """Join again with the present topics: during the session if the protocol can, else it ends for this cause."""
+        if self.state.ended or not self._membership.rejoin(cause):
+            self.state.end(cause)
+
     def _on_topic_gone(self, error: BrokerError) -> None:
         # a later subscription to it then fails at once as unknown
         self._source.known_topics.forget_missing(self._resolved.missing)
@@ -269,25 +371,11 @@ class SessionLife:
             # the session ends while the commit of a revocation is in flight
             at = asyncio.get_running_loop().time() + self._limits.commit_seconds
             timeout.reschedule(min(at, timeout.when() or at))
-        if self._member_health.state in (MemberState.STARTING, MemberState.STABLE):
+        if self._member_health.state not in (MemberState.DRAINING, MemberState.COMMITTING):
             self._member_health.transition_to(MemberState.DRAINING)
 
     def _make_limits(self, within: EndLimits | None = None) -> EndLimits:
         return EndLimits(self._config, lambda: self._membership.heartbeats.last_stable_sent_at, within)
-
-    def _watch(self) -> None:
-        """Start the tasks that watch for changes of the assigned or subscribed topics."""
-        cluster, resolved, end = self._cluster, self._resolved, self.state.end
-        topics = cluster.view.topics
-        if self._joined.is_leader:
-            self._tasks.spawn(watch_partitions, cluster, self._joined.partition_counts, end)
-        ids = {name: topics[name].topic_id for name in resolved.existing if name in topics}
-        self._tasks.spawn(watch_topics, cluster, ids, end)
-        if resolved.pattern is not None:
-            self._tasks.spawn(watch_pattern, cluster, resolved.pattern, resolved.existing, end)
-        if resolved.missing:
-            timeout = self._config.session_timeout
-            self._tasks.spawn(watch_missing, cluster, resolved.missing, timeout, end, self._on_topic_gone)
 
     # --- 5. shutdown ------------------------------------------------------------------------------------------------
 
@@ -351,6 +439,9 @@ class SessionLife:
         )
         if self._resolved.pattern is not None and not self._resolved.existing:
             snapshot = snapshot._replace(idle_reason="a topic that its pattern matches")
+        elif self._resolved.broker_pattern is not None:
+            reason = "a partition: other members own all of them, or the pattern matches no topic"
+            snapshot = snapshot._replace(idle_reason=reason)
         return snapshot
 
     def _update_last_responses(self) -> None:

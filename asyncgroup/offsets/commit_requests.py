@@ -30,6 +30,7 @@ __all__ = [
     "COMMIT_ACTIONS",
     "LAST_NAME_VERSION",
     "MAX_METADATA",
+    "NEWER_GENERATION_CODES",
     "REJECTED_CODES",
     "RETENTION_VERSIONS",
     "CommitAction",
@@ -97,6 +98,9 @@ REJECTED_CODES: Final = frozenset(
 )
 """Errors that only another mark can change: automatic commits report them once per mark, not once per interval."""
 
+
+NEWER_GENERATION_CODES: Final = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.STALE_MEMBER_EPOCH})
+"""Errors after which a commit may succeed under the member's next generation or epoch."""
 
 COORDINATOR_ERRORS: Final = frozenset(
     {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 from uuid import UUID
 from weakref import WeakSet
 
@@ -35,20 +35,17 @@ from asyncgroup.offsets.commit_requests import (
     commit_codes,
     is_coordinator_error,
 )
+from asyncgroup.offsets.committing_member import CommittingMember, ConfirmRefusal, broker_codes
 from asyncgroup.offsets.partition_offsets import CommittedOffset, MemberIdentity, PartitionMarks
 from asyncgroup.wire import messages as m
 
-__all__ = ["GROUP_LANE", "Committer", "ConfirmRefusal"]
+__all__ = ["GROUP_LANE", "Committer"]
 
 _log = logging.getLogger("asyncgroup.offsets")
 
 GROUP_LANE: Final = "group"
 """The lane of heartbeats and commits. Joins have another one, as a JoinGroup that waits at the broker must not delay a
 commit."""
-
-ConfirmRefusal: TypeAlias = "Callable[[int | None, float], Awaitable[bool]]"
-"""`confirm_refusal(lookup, sent_at)`: check whether an error that ends the membership counts, for a request sent at that loop
-time to the coordinator found by that lookup."""
 
 MAX_PAUSE: Final = 1.0
 """Maximum seconds between two tries of a commit: heartbeats find the coordinator as quickly."""
@@ -69,6 +66,8 @@ class _Sent(NamedTuple):
     """Errors that a retry does not change."""
     again: Failures
     """Errors after which the commit may be retried."""
+    identity: MemberIdentity = MemberIdentity()
+    """Under which it was sent."""
 
 
 class Committer:
@@ -80,6 +79,9 @@ class Committer:
       next call tries again.
     - `confirm_refusal` is awaited before `on_lost`, as the refusal may come from a former coordinator; if it returns False
       the membership continues, and the commit is retried.
+    - `wait_joined` is awaited when the group rebalances: it returns whether the member, which joins again while it keeps
+      its claims, has joined, or has a newer epoch (KIP-848). The commit is then retried under the new generation for what
+      is still managed, which counts as no retry.
     - `with_topic_ids` stores the topic id with each offset, in an envelope around the metadata (see `commit_requests`).
     """
 
@@ -94,14 +96,13 @@ class Committer:
         on_lost: Callable[[BrokerError], None] | None = None,
         with_topic_ids: bool = False,
         confirm_refusal: ConfirmRefusal | None = None,
+        wait_joined: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         self._cluster = cluster
         self.group_id = group_id
         self._retry_max = retry_max
         self._retention = retention  # seconds
-        self._identity = identity
-        self._on_lost = on_lost
-        self._confirm_refusal = confirm_refusal
+        self._member = CommittingMember(identity, on_lost, confirm_refusal, wait_joined)
         self._with_topic_ids = with_topic_ids
         self._partitions: dict[TopicPartition, PartitionMarks] = {}
         self._single_flight = SingleFlight(f"commits of group {group_id!r}", self._commit)
@@ -110,7 +111,6 @@ class Committer:
         """The error after which a commit was last retried."""
         self._coordinator_deadline = float("-inf")
         """Loop time until which the last commit waits for an unavailable coordinator."""
-        self._lost: AsyncGroupError | None = None  # why the membership was lost
 
     def __repr__(self) -> str:
         dirty = sum(offsets.dirty for offsets in self._partitions.values())
@@ -192,6 +192,10 @@ class Committer:
         """Wait until no request is in flight."""
         await self._single_flight.wait_idle()
 
+    def mark_lost(self, error: AsyncGroupError) -> None:
+        """Commit nothing more, as the membership is lost."""
+        self._member.mark_lost(error)
+
     async def aclose(self) -> None:
         """Cancel the request in flight, whose outcome stays unknown; safe to call twice."""
         await self._single_flight.aclose()
@@ -210,28 +214,34 @@ class Committer:
         Return the errors of the partitions that failed.
         """
         retry_rejected, self._includes_rejected = self._includes_rejected, False
-        backoff, tries = self._cluster.backoff(), 0
+        retry = self._cluster.retry(longest=MAX_PAUSE)
         failed: Failures = {}
         due = self._due(retry_rejected=retry_rejected)
         while due:
-            if self._lost is not None:
-                return failed | dict.fromkeys(due, self._lost)
+            if self._member.lost is not None:
+                return failed | dict.fromkeys(due, self._member.lost)
             failed |= self._drop_recreated(due)
             sent = await self._send_all({tp: due[tp] for tp in due if tp not in failed})
             failed |= sent.failed
             again = sent.again
-            if any(isinstance(error, CoordinatorMoved) for error in again.values()):
-                backoff.reset()  # sent to the new coordinator next; this does not count as a try
-            else:
-                tries += 1
-            pause = min(backoff.next(), MAX_PAUSE) if again else 0.0
-            is_over = tries > self._retry_max and not self._may_wait_for_coordinator(again, pause)
-            if not again or self._lost is not None or is_over:
+            is_moved = any(isinstance(error, CoordinatorMoved) for error in again.values())
+            refusals = broker_codes(again.values())
+            is_outdated = self._member.is_outdated(sent.identity, refusals)
+            # sent to the new coordinator, or under the new generation next; this does not count as a try
+            is_try = not (is_moved or is_outdated or await self._member.has_joined_again(refusals))
+            if not is_try:
+                retry.reset()
+            if again:
+                retry.failed(counted=is_try)
+            is_over = retry.tries > self._retry_max and not self._may_wait_for_coordinator(
+                again, retry.seconds
+            )
+            if not again or self._member.lost is not None or is_over:
                 self._reject(sent.offsets, again)
                 return failed | again
             self.last_error = next(iter(again.values()))
             await self._refresh_unknown_topics(again)
-            await asyncio.sleep(pause)
+            await retry.wait()
             # during the pause marks may have moved, and partitions may have been dropped
             due = {tp: committed for tp, committed in self._due(retry_rejected=True).items() if tp in again}
         return failed
@@ -257,7 +267,7 @@ class Committer:
 
     async def _refresh_unknown_topics(self, again: Failures) -> None:
         """Refresh the metadata if a topic was unknown: it may have been deleted or recreated."""
-        codes = {error.code for error in again.values() if isinstance(error, BrokerError)}
+        codes = broker_codes(again.values())
         if any(commit_action(code) is CommitAction.REFRESH_METADATA for code in codes):
             try:
                 await self._cluster.refresh()
@@ -273,22 +283,24 @@ class Committer:
         for by_name in (False, True):
             if part := {tp: due[tp] for tp in due if (ids[tp] == m.NO_UUID) is by_name}:
                 one = await self._send(part, ids)
-                sent = _Sent(sent.offsets | one.offsets, sent.failed | one.failed, sent.again | one.again)
+                sent = _Sent(
+                    sent.offsets | one.offsets, sent.failed | one.failed, sent.again | one.again, one.identity
+                )
         return sent
 
     async def _send(self, due: Offsets, ids: Mapping[TopicPartition, UUID]) -> _Sent:
         """Send one request; `due` is updated until it is sent."""
         sent = _Sent(due, {}, {})
         time, lookup_of = asyncio.get_running_loop().time, self._cluster.coordinators.lookup_number
-        lookup, sent_at = None, time()
+        lookup, sent_at, identity = None, time(), MemberIdentity()
 
         def build(version: int) -> m.OffsetCommitRequest:
-            nonlocal lookup, sent_at
-            lookup, sent_at = lookup_of(self.group_id), time()
+            nonlocal lookup, sent_at, identity
+            lookup, sent_at, identity = lookup_of(self.group_id), time(), self._member.identity
             self._refresh_due(due)
             self._warn_retention_ignored(version)
             return build_commit(
-                version, self.group_id, self._identity(), due, ids, self._retention, self._with_topic_ids
+                version, self.group_id, identity, due, ids, self._retention, self._with_topic_ids
             )
 
         try:
@@ -305,11 +317,11 @@ class Committer:
                 self._note_unanswered(due)
         else:
             codes = commit_codes(response, ids)
-            is_final = await self._confirm_loss(codes, lookup, sent_at)
+            is_final = await self._member.confirm_loss(codes.values(), identity, lookup, sent_at)
             for tp in due:
                 self._handle_code(tp, codes.get(tp, ErrorCode.UNKNOWN_SERVER_ERROR), sent, is_final=is_final)
         self._cluster.hooks.emit("on_commit", self.group_id, due, sent.failed | sent.again or None)
-        return sent
+        return sent._replace(identity=identity)
 
     def _note_unanswered(self, sent: Offsets) -> None:
         """Remember that a request was given up and may still be processed (see `commit_last`)."""
@@ -319,23 +331,14 @@ class Committer:
 
     def _refresh_due(self, due: Offsets) -> None:
         """Update `due` with what has changed while the coordinator was looked up and the connection was opened."""
-        if self._lost is not None:
-            raise self._lost
+        if self._member.lost is not None:
+            raise self._member.lost
         for tp in list(due):
             offsets = self._partitions.get(tp)
             if offsets is not None and offsets.dirty:
                 due[tp] = offsets.value
             else:
                 del due[tp]  # no longer managed, or no longer dirty
-
-    async def _confirm_loss(
-        self, codes: Mapping[TopicPartition, int], lookup: int | None, sent_at: float
-    ) -> bool:
-        """Return whether one of the error codes ends the membership; `confirm_refusal` is awaited if one of them may."""
-        refused = any(commit_action(code) is CommitAction.LOST for code in codes.values())
-        if not refused or self._confirm_refusal is None or self._lost is not None:
-            return refused
-        return await self._confirm_refusal(lookup, sent_at)
 
     def _handle_code(self, tp: TopicPartition, code: int, sent: _Sent, *, is_final: bool) -> None:
         """Apply the action for a partition's error code, and add its error to `sent`."""
@@ -351,7 +354,7 @@ class Committer:
             sent.failed[tp] = error
             self._reject(sent.offsets, {tp: error})
             if action is CommitAction.LOST:
-                self._lose(error)
+                self._member.lose(error)
         else:
             sent.again[tp] = error
             if action is CommitAction.FIND_COORDINATOR:
@@ -382,14 +385,3 @@ class Committer:
             RETENTION_VERSIONS.stop - 1,
             version,
         )
-
-    # --- losses -------------------------------------------------------------------------------------------------
-
-    def _lose(self, error: BrokerError) -> None:
-        if self._lost is None and self._on_lost is not None:
-            self._lost = error
-            self._on_lost(error)
-
-    def mark_lost(self, error: AsyncGroupError) -> None:
-        """Commit nothing more, as the membership is lost."""
-        self._lost = self._lost or error

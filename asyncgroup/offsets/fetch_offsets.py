@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
@@ -13,7 +13,7 @@ from asyncgroup.cluster.coordinators import CoordinatorMoved
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, MalformedResponse, TransportError
 from asyncgroup.model import TopicPartition, by_topic
 from asyncgroup.offsets.commit_requests import LAST_NAME_VERSION, decode_metadata
-from asyncgroup.offsets.partition_offsets import CommittedOffset
+from asyncgroup.offsets.partition_offsets import CommittedOffset, MemberIdentity
 from asyncgroup.wire import messages as m
 
 __all__ = ["STABLE_TIMEOUT", "fetch_offsets", "fetch_offsets_and_ids"]
@@ -26,9 +26,13 @@ GROUPS_VERSION: Final = 8
 REQUIRE_STABLE_VERSION: Final = 7
 """The first OffsetFetch version that can require stable offsets (KIP-447)."""
 
+MEMBER_VERSION: Final = 9
+"""The first OffsetFetch version with a member id and epoch (KIP-848)."""
+
 STABLE_TIMEOUT: Final = 60.0
 """Seconds to wait for the end of open transactions; as Java's `default.api.timeout.ms`."""
 
+_UNTIL_TIMEOUT = (ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.STALE_MEMBER_EPOCH)
 _MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
@@ -39,13 +43,14 @@ async def fetch_offsets(
     *,
     lane: str,
     require_stable: bool = False,
+    member: Callable[[], MemberIdentity | None] | None = None,
 ) -> dict[TopicPartition, CommittedOffset]:
     """Return the committed offsets of `partitions` (None: of all), with the user's text as metadata.
 
     Partitions without a committed offset are left out. Raises as `fetch_offsets_and_ids`.
     """
     found = await fetch_offsets_and_ids(
-        cluster, group_id, partitions, lane=lane, require_stable=require_stable
+        cluster, group_id, partitions, lane=lane, require_stable=require_stable, member=member
     )
     return {tp: committed for tp, (committed, _) in found.items()}
 
@@ -57,6 +62,7 @@ async def fetch_offsets_and_ids(
     *,
     lane: str,
     require_stable: bool = False,
+    member: Callable[[], MemberIdentity | None] | None = None,
 ) -> dict[TopicPartition, tuple[CommittedOffset, UUID]]:
     """Return the committed offsets of `partitions` (None: of all), each with the topic id in its metadata.
 
@@ -64,31 +70,32 @@ async def fetch_offsets_and_ids(
     errors are retried `metadata_retry_max` times. With `require_stable` offsets that an open transaction may still change
     are requested again until they are stable, for at most `STABLE_TIMEOUT`; brokers before 2.5 do not support this.
     Topics are requested by id if `cluster` knows it, so that offsets of a deleted topic of the same name are not returned.
+    `member` returns the member that asks, with its epoch (KIP-848), or None. If the epoch is stale the request is repeated
+    with the newest one, also for at most `STABLE_TIMEOUT`: the offsets exist, so a reset would skip or repeat records.
     Raises BrokerError, TransportError.
     """
     wanted = None if partitions is None else sorted(partitions)
-    backoff = cluster.backoff()
+    retry = cluster.retry(retries=cluster.config.metadata_retry_max)
     time = asyncio.get_running_loop().time
-    deadline, tries = time() + STABLE_TIMEOUT, 0
+    deadline = time() + STABLE_TIMEOUT
     while True:
         try:
-            return await _ask(cluster, group_id, wanted, lane, require_stable)
+            return await _ask(
+                cluster, group_id, wanted, lane, require_stable, None if member is None else member()
+            )
         except CoordinatorMoved:
             continue
         except (BrokerError, TransportError) as error:
             code = error.code if isinstance(error, BrokerError) else None
-            if code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
-                over = time() >= deadline
-            else:
-                over = not error.retriable or tries >= cluster.config.metadata_retry_max
-                tries += 1
-            if over:
+            is_counted = code not in _UNTIL_TIMEOUT
+            is_over = (retry.is_used_up or not error.retriable) if is_counted else time() >= deadline
+            if is_over:
                 raise
             if code in _MOVED:
                 cluster.coordinators.mark_unknown(group_id)
             if code == ErrorCode.UNKNOWN_TOPIC_ID:
                 await _refresh(cluster)
-            await asyncio.sleep(backoff.next())
+            await retry.pause(error, counted=is_counted)
 
 
 async def _refresh(cluster: ClusterClient) -> None:
@@ -105,6 +112,7 @@ async def _ask(
     wanted: list[TopicPartition] | None,
     lane: str,
     require_stable: bool,
+    member: MemberIdentity | None,
 ) -> dict[TopicPartition, tuple[CommittedOffset, UUID]]:
     topics = None if wanted is None else by_topic(wanted)
     known = cluster.view.topics
@@ -114,7 +122,7 @@ async def _ask(
     def build(version: int) -> m.OffsetFetchRequest:
         nonlocal asked_in
         asked_in = version
-        return _request(group_id, topics, ids, version, require_stable)
+        return _request(group_id, topics, ids, version, require_stable, member)
 
     response = await cluster.coordinators.request_versioned(
         group_id,
@@ -156,6 +164,7 @@ def _request(
     ids: Mapping[str, UUID],
     version: int,
     require_stable: bool,
+    member: MemberIdentity | None,
 ) -> m.OffsetFetchRequest:
     request = m.OffsetFetchRequest
     stable = require_stable and version >= REQUIRE_STABLE_VERSION
@@ -166,4 +175,6 @@ def _request(
     with_id = request.OffsetFetchRequestTopics
     grouped = None if topics is None else [with_id(name, ids[name], n) for name, n in topics.items()]
     group = request.OffsetFetchRequestGroup(group_id=group_id, topics=grouped)
+    if member is not None and member.member_id and version >= MEMBER_VERSION:
+        group.member_id, group.member_epoch = member.member_id, member.generation_id
     return request(groups=[group], require_stable=stable)

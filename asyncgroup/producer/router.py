@@ -134,7 +134,7 @@ class Router:
 
     async def _wait_for_metadata(self, route: Route) -> None:
         """Return when the topic is known, or when every record has failed at its own delivery timeout."""
-        backoff = self._cluster.backoff()
+        retry = self._cluster.retry()
         reason: Exception | None = None
         while route.backlog:
             try:
@@ -145,7 +145,7 @@ class Router:
                         return
                     except TransportError as error:
                         reason = error
-                        await asyncio.sleep(backoff.next())
+                        await retry.wait()
             except TimeoutError:
                 self._expire(route, reason)
 

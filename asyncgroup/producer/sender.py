@@ -120,7 +120,7 @@ class Sender:
 
     async def _refresh_leaders(self) -> None:
         """Refresh the metadata when a leader is unknown or wrong, with a backoff between refreshes."""
-        backoff = self._cluster.backoff()
+        retry = self._cluster.retry()
         while True:
             await self._metadata_stale.wait()
             self._metadata_stale.clear()
@@ -131,9 +131,9 @@ class Sender:
             except AsyncGroupError as error:
                 _log.info("metadata refresh failed: %s", error)
             self.wake()
-            await asyncio.sleep(backoff.next())
+            await retry.wait()
             if not self._has_leaderless:
-                backoff.reset()
+                retry.reset()
 
     # --- one request --------------------------------------------------------------------------------------------
 

@@ -30,7 +30,6 @@ IGNORED: Final[Mapping[str, str]] = {
     "socket.connection.setup.timeout.max.ms": "connect_timeout is the limit of each attempt and does not grow",
     **_all("hooks (hooks=…) report what metrics count", "metric.reporters", "auto.include.jmx.reporter"),
     "enable.metrics.push": "no metrics are pushed to brokers (KIP-714)",
-    "group.remote.assignor": "the consumer protocol (KIP-848) is not supported yet",
     "config.providers": "resolve the values before passing them",
     "retries": "a record is retried until delivery_timeout",
     "max.block.ms": "use asyncio.timeout around send, or send_nowait",

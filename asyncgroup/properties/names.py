@@ -180,6 +180,8 @@ _CONSUMER: Final[Mapping[str, Property]] = {
     # what Java's consumer sends as its rebalance timeout (KIP-62)
     "max.poll.interval.ms": Property("rebalance_timeout", _milliseconds),
     "partition.assignment.strategy": Property("assignors", _assignors),
+    "group.protocol": Property("group_protocol", lambda value: _text(value).lower()),
+    "group.remote.assignor": Property("remote_assignor", lambda value: _text(value) or None),
     "group.instance.id": Property("group_instance_id", lambda value: _text(value) or None),
     "auto.offset.reset": Property("auto_offset_reset", _reset),
     "enable.auto.commit": Property("auto_commit", _flag),
@@ -245,7 +247,6 @@ SECURITY: Final[Mapping[str, str]] = {
 """Properties that together make the `security` value (`security.py`), each with its field there."""
 
 UNSUPPORTED: Final[Mapping[str, AllowedValues]] = {
-    "group.protocol": AllowedValues("classic", because="the consumer protocol (KIP-848) is not supported yet"),
     "transactional.id": AllowedValues("", because="transactions are not supported yet"),
     "enable.idempotence": AllowedValues("false", because="the producer is not idempotent yet"),
     "enable.gapless.guarantee": AllowedValues("false", because="the producer is not idempotent yet"),

@@ -85,10 +85,10 @@ def _init_lines(struct: StructSpec, path: str, indent: str) -> Iterator[str]:
         if default == "_EMPTY":
             value = f"[] if {name} is _EMPTY else {name}"
         elif default.endswith("()"):
-            # the parameter's default None means "not given", so the field cannot be nullable too
             if spec.is_nullable:
-                raise ValueError(f"{path}.{spec.name}: a nullable struct must have the default null")
-            value, kind, default = f"{name} or {default}", f"{kind} | None", "None"
+                value, default = f"{default} if {name} is _EMPTY else {name}", "_EMPTY"
+            else:
+                value, kind, default = f"{name} or {default}", f"{kind} | None", "None"
         yield f"{indent}    {name}: {kind} = {default},"
         body.append(f"{indent}    self.{name} = {value}")
     yield f"{indent}) -> None:"
@@ -141,7 +141,7 @@ def classes_source(title: str, messages: Iterable[MessageSpec]) -> str:
     head = _MODULE_HEAD.replace("TITLE", title).replace("EXPORTED", exported)
     head = head.replace("IMPORTS\n", "".join(f"{line}\n" for line in _import_lines(text)))
     if "_EMPTY" in text:
-        head += "\n\n_EMPTY: Final[list[Any]] = []"
+        head += "\n\n_EMPTY: Final[Any] = []"
     return f"{head}\n\n\n{text}\n"
 
 

@@ -195,7 +195,9 @@ class _Decoder:
         self.read_fixed("b", marker)
         self.flush()
         self.out.add(f"{target} = None")
-        with self.out.block(f"if {marker} >= 0:"):
+        # a tagged struct has an unsigned varint there: 0 for null (Kafka's `MessageDataGenerator`)
+        lowest = 1 if self.version in field.tagged else 0
+        with self.out.block(f"if {marker} >= {lowest}:"):
             self.struct(self.spec.structs[field.element], inner)
             self.flush()
             self.out.add(f"{target} = {inner}")

@@ -1,8 +1,10 @@
 """Decompression with a limit, because a thousand compressed bytes may expand to gigabytes.
 
-The decompressed size is known or bounded beforehand: snappy stores it, LZ4 and zstd block headers give a bound
-(`compressed_sizes.py`), and gzip is stopped at the limit. At most `limit` bytes are allocated, for any size that
-the compressed data claims.
+Snappy data stores its decompressed size, and gzip is stopped at the limit. LZ4 and zstd data is decompressed into a
+buffer of a guessed size, and if it does not fit, again into one four times as large, up to the limit: the attempts that
+fail write at most four thirds of the data. At most `limit` bytes are allocated, and no size that the compressed data only
+claims: a buffer is never larger than 64 KiB, 54 times the compressed size or four times what was decompressed. gzip data
+may take twice the limit, for the output and its last piece.
 
 Snappy data has two forms: a single block, or the framing of Java's library (`SnappyOutputStream` of xerial).
 """
@@ -17,7 +19,6 @@ from typing import Any, Final
 from cramjam import DecompressionError, lz4, snappy, zstd
 
 from asyncgroup.errors import CorruptRecordsError, UnsupportedVersionError
-from asyncgroup.wire.compressed_sizes import lz4_bound, zstd_bound
 from asyncgroup.wire.primitives import Buffer
 
 __all__ = [
@@ -27,8 +28,8 @@ __all__ = [
     "XERIAL_BLOCK_SIZE",
     "XERIAL_HEADER",
     "decompress",
-    "may_exceed",
-    "size_hint",
+    "decompress_within",
+    "too_large",
 ]
 
 CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -44,9 +45,6 @@ _MAX_BATCH_SIZE: Final = 2**31 - 128
 GZIP_WINDOW: Final = 31
 """zlib's `wbits` for the gzip format with the largest window."""
 
-_GZIP_MAX_RATIO: Final = 1032
-"""Maximum decompressed bytes per byte of gzip data."""
-
 _GZIP_STEP: Final = 1 << 14
 """Bytes passed to zlib at once; zlib copies back what belongs to the next member, so a step should be small."""
 
@@ -59,6 +57,21 @@ XERIAL_HEADER: Final = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
 XERIAL_BLOCK_SIZE: Final = struct.Struct(">i")
 """The size field before each block of that framing."""
 
+_SMALLEST_SIZE: Final = 1 << 14
+_MARGIN: Final = 1.125
+"""LZ4 and zstd data first gets a buffer of 16 KiB, or an eighth more than by the ratio of the data before."""
+
+_LARGEST_CLAIM: Final = 1 << 16
+_LARGEST_RATIO: Final = 48
+"""The size in a zstd header is believed up to 64 KiB, or this many times the compressed size; so is the ratio before."""
+
+_GROWTH: Final = 4
+"""How many times as large each further buffer is."""
+
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+_ZSTD_HEADER_SIZE: Final = 18
+"""Maximum size of a frame header: magic, flags, window, dictionary id and content size."""
+
 
 def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED, headroom: int = 0) -> bytearray:
     """Return the decompressed data, after `headroom` zero bytes that the caller can fill.
@@ -66,40 +79,30 @@ def decompress(codec: int, data: Buffer, limit: int = MAX_DECOMPRESSED, headroom
     Raises CorruptRecordsError if it is larger than `limit` bytes or malformed, UnsupportedVersionError for an unknown
     codec.
     """
+    out = decompress_within(codec, data, limit, headroom)
+    if out is None:
+        raise too_large(codec, data, limit)
+    return out
+
+
+def too_large(codec: int, data: Buffer, limit: int) -> CorruptRecordsError:
+    """Return the error for data for which `decompress_within` returned None."""
+    sizes = f"{len(data)} bytes of {_NAMES[codec]} data decompress to more than the limit of {limit} bytes"
+    return CorruptRecordsError(sizes)
+
+
+def decompress_within(codec: int, data: Buffer, limit: int, headroom: int = 0) -> bytearray | None:
+    """Like `decompress`, but return None if the decompressed data is larger than `limit` bytes.
+
+    Malformed data that fills `limit` bytes before the error counts as larger.
+    """
     decompress_one = _DECOMPRESSORS.get(codec)
     if decompress_one is None:
         raise UnsupportedVersionError(f"unknown compression codec {codec:#04x}")
     try:
-        out = decompress_one(data, min(limit, _MAX_BATCH_SIZE), headroom)
+        return decompress_one(data, min(limit, _MAX_BATCH_SIZE), headroom)
     except (zlib.error, DecompressionError, struct.error) as error:
         raise CorruptRecordsError(f"{_NAMES[codec]}: {error}") from error
-    if out is None:
-        raise CorruptRecordsError(
-            f"{len(data)} bytes of {_NAMES[codec]} data decompress to more than the limit of {limit} bytes"
-        )
-    return out
-
-
-def may_exceed(codec: int, data: Buffer, limit: int) -> bool:
-    """Whether `data` may decompress to more than `limit` bytes, judged without decompressing it; True if malformed."""
-    try:
-        return bool(_BOUNDS[codec](data) > limit)
-    except (KeyError, CorruptRecordsError, DecompressionError, struct.error):
-        return True
-
-
-def size_hint(codec: int, data: Buffer) -> int:
-    """Return the approximate decompressed size of `data`, without decompressing it; meaningless for malformed data.
-
-    For gzip it is the size of the last member; common compressors write only one (RFC 1952). For the other codecs it is
-    the size stored in the data, or the upper bound.
-    """
-    if codec == CODECS["gzip"]:
-        return min(int.from_bytes(data[-4:], "little"), len(data) * _GZIP_MAX_RATIO)
-    try:
-        return int(_BOUNDS[codec](data))
-    except (KeyError, CorruptRecordsError, DecompressionError, struct.error):
-        return len(data)
 
 
 def _gzip(data: Buffer, limit: int, headroom: int) -> bytearray | None:
@@ -153,38 +156,79 @@ def _xerial_blocks(data: Buffer) -> Iterator[Buffer]:
         position += size
 
 
-def _framed(
-    bound_of: Callable[[Buffer], int], decompress_into: Callable[[Any, Any], int]
-) -> Callable[[Buffer, int, int], bytearray | None]:
-    """Return the decompressor of a codec whose frames give an upper bound of their decompressed size."""
+# --- LZ4 and zstd: into a buffer that grows --------------------------------------------------------------------------
 
-    def decompress_one(data: Buffer, limit: int, headroom: int) -> bytearray | None:
-        bound = bound_of(data)
-        out = bytearray(headroom + min(bound, limit))
-        try:
-            with memoryview(out) as view, view[headroom:] as target:
-                size = decompress_into(data, target)
-        except DecompressionError:
-            if bound > limit:
+
+class _GrowingBuffer:
+    """The decompressor of a codec, a module of cramjam, that only knows buffers of a given size.
+
+    It remembers the ratio of the data before: the batches of a topic compress alike.
+    """
+
+    def __init__(self, codec: Any, claimed_size: Callable[[Buffer], int | None]) -> None:
+        self._decompress_into: Callable[[Buffer, memoryview], int] = codec.decompress_into
+        self._claimed_size = claimed_size
+        self._does_not_fit = _error_without_room(codec)
+        self._ratio = 4.0
+
+    def __call__(self, data: Buffer, limit: int, headroom: int) -> bytearray | None:
+        size = min(self._first_size(data), limit)
+        while True:
+            out = bytearray(headroom + size)
+            try:
+                with memoryview(out) as view, view[headroom:] as target:
+                    written = self._decompress_into(data, target)
+            except DecompressionError as error:
+                if str(error) != self._does_not_fit:
+                    raise
+            else:
+                self._ratio = min(_LARGEST_RATIO, written / max(1, len(data)))
+                if 2 * written < size:
+                    # a copy: it may be kept, and the large buffer be used again
+                    return out[: headroom + written]
+                del out[headroom + written :]
+                return out
+            if size == limit:
                 return None
-            raise
-        del out[headroom + size :]
-        return out
+            del out  # before the next one is allocated
+            size = min(max(size, _SMALLEST_SIZE) * _GROWTH, limit)
 
-    return decompress_one
+    def _first_size(self, data: Buffer) -> int:
+        claimed = self._claimed_size(data)
+        if claimed is None:
+            return max(_SMALLEST_SIZE, int(len(data) * self._ratio * _MARGIN))
+        return min(claimed, max(_LARGEST_CLAIM, len(data) * _LARGEST_RATIO))
+
+
+def _error_without_room(codec: Any) -> str:
+    """Return the text of the error for a buffer that is too small; only by it that error differs from those of malformed data.
+
+    The library is asked for it, so that a version with another text does no harm.
+    """
+    try:
+        codec.decompress_into(bytes(codec.compress(b"x")), bytearray())
+    except DecompressionError as error:
+        return str(error)
+    raise AssertionError(f"{codec.__name__} wrote into an empty buffer")
+
+
+def _zstd_size(data: Buffer) -> int | None:
+    """Return the content size in the header of the first frame, None without one (RFC 8878, 3.1.1.1)."""
+    head = bytes(data[:_ZSTD_HEADER_SIZE])
+    if len(head) < _ZSTD_HEADER_SIZE or not head.startswith(_ZSTD_MAGIC):
+        return None
+    flags = head[4]
+    is_single = flags >> 5 & 1
+    width = (is_single, 2, 4, 8)[flags >> 6]
+    if width == 0:
+        return None
+    at = 6 - is_single + (0, 1, 2, 4)[flags & 3]
+    return int.from_bytes(head[at : at + width], "little") + (256 if width == 2 else 0)
 
 
 _DECOMPRESSORS: Final[dict[int, Callable[[Buffer, int, int], bytearray | None]]] = {
     CODECS["gzip"]: _gzip,
     CODECS["snappy"]: _snappy,
-    CODECS["lz4"]: _framed(lz4_bound, lz4.decompress_into),
-    CODECS["zstd"]: _framed(zstd_bound, zstd.decompress_into),
-}
-
-_BOUNDS: Final[dict[int, Callable[[Buffer], int]]] = {
-    CODECS["none"]: len,
-    CODECS["gzip"]: lambda data: len(data) * _GZIP_MAX_RATIO,
-    CODECS["snappy"]: lambda data: sum(size for _, size in _snappy_blocks(data)),
-    CODECS["lz4"]: lz4_bound,
-    CODECS["zstd"]: zstd_bound,
+    CODECS["lz4"]: _GrowingBuffer(lz4, lambda _data: None),
+    CODECS["zstd"]: _GrowingBuffer(zstd, _zstd_size),
 }

@@ -74,9 +74,8 @@ class _Encoder:
         if default == "_EMPTY":
             return f"{name} is None or {name}" if field.is_nullable else name
         if default.endswith("()"):
-            return " or ".join(
-                self.is_not_default(part, name) for part in self.spec.structs[field.element].fields
-            )
+            parts = [self.is_not_default(part, name) for part in self.spec.structs[field.element].fields]
+            return " or ".join([f"{name} is None"] * field.is_nullable + parts)
         return f"{name} != {default}"
 
     def write_fixed(self, letters: str, expression: str = "") -> None:
@@ -196,7 +195,8 @@ class _Encoder:
     def inner_struct(self, field: FieldSpec, source: str) -> None:
         value = self.out.name("v")
         self.out.add(f"{value} = {source}")
-        with self.write_null_or(field, value, ("b", "-1")):
+        # the marker of a tagged struct is an unsigned varint: 0 for null (`MessageDataGenerator.generateStructReader`)
+        with self.write_null_or(field, value, ("b", "0" if self.version in field.tagged else "-1")):
             if self.version in field.nullable:
                 self.write_fixed("b", "1")
             self.struct(self.spec.structs[field.element], value)

@@ -89,6 +89,18 @@ DATA: Final = {
         "LegacyOffsetCommitValue",
         "GroupMetadataKey",
         "GroupMetadataValue",
+        "ConsumerGroupMetadataKey",
+        "ConsumerGroupMetadataValue",
+        "ConsumerGroupMemberMetadataKey",
+        "ConsumerGroupMemberMetadataValue",
+        "ConsumerGroupTargetAssignmentMetadataKey",
+        "ConsumerGroupTargetAssignmentMetadataValue",
+        "ConsumerGroupTargetAssignmentMemberKey",
+        "ConsumerGroupTargetAssignmentMemberValue",
+        "ConsumerGroupCurrentMemberAssignmentKey",
+        "ConsumerGroupCurrentMemberAssignmentValue",
+        "ConsumerGroupRegularExpressionKey",
+        "ConsumerGroupRegularExpressionValue",
     ),
 }
 """Messages that are neither requests nor responses, by the module that they are generated into.
@@ -124,7 +136,8 @@ def _field_lines(fields: Iterable[dict[str, Any]], depth: int = 0) -> Iterator[s
             words += ["tag", str(spec["tag"]), spec["taggedVersions"]]
         if "flexibleVersions" in spec:
             words += ["flexible", spec["flexibleVersions"]]
-        if "default" in spec and spec["default"] != "":
+        # a JSON null is no default; the null of most nullable fields is the string "null"
+        if spec.get("default") not in (None, ""):
             words += ["default", str(spec["default"])]
         if spec.get("ignorable") in (True, "true"):
             words.append("ignorable")

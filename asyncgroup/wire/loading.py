@@ -21,7 +21,9 @@ Ts = TypeVarTuple("Ts")
 
 CLIENT_MODULES: Final = (
     "api_versions",
+    "consumer_group_heartbeat",
     "consumer_protocol",
+    "describe_configs",
     "describe_groups",
     "fetch",
     "find_coordinator",

@@ -32,7 +32,7 @@ _SMALL: Final = [_encode_uvarint(value) for value in range(1024)]  # small value
 
 
 def uvarint(value: int) -> bytes:
-    """Encode a number from 0 to 2**32 - 1."""
+    """Encode a number from 0 to 2**64 - 1."""
     return _SMALL[value] if value < 1024 else _encode_uvarint(value)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from asyncgroup.errors import AsyncGroupError, ConfigError, CorruptRecordsError, UnsupportedVersionError
 from asyncgroup.model import Header, Record
 from asyncgroup.wire.batch_view import HEADER_SIZE, MIN_RECORD_SIZE, BatchView, put_plain_header
-from asyncgroup.wire.decompression import CODECS, MAX_DECOMPRESSED, decompress, may_exceed
+from asyncgroup.wire.decompression import CODECS, MAX_DECOMPRESSED, decompress_within, too_large
 from asyncgroup.wire.legacy import read_messages
 
 __all__ = [
@@ -25,11 +25,11 @@ __all__ = [
     "ControlType",
     "check_batch",
     "decode_batch",
-    "is_large_compressed",
     "raw_records",
     "read_batch",
     "read_control_type",
     "translate_error",
+    "uncompressed",
 ]
 
 
@@ -47,14 +47,6 @@ def check_batch(topic: str, partition: int, batch: BatchView, check_crc: bool = 
     if batch.codec >= len(CODECS):
         text = f"unknown compression codec {batch.codec:#04x}"
         raise UnsupportedVersionError(f"{_location(topic, partition, batch)}: {text}")
-
-
-def is_large_compressed(batch: BatchView, limit: int) -> bool:
-    """Whether a batch is compressed and may decompress to more than `limit` bytes.
-
-    Such a batch should be decoded before it is passed to the application.
-    """
-    return batch.codec != 0 and may_exceed(batch.codec, batch.payload, limit)
 
 
 def read_batch(
@@ -106,13 +98,28 @@ def raw_records(
         return iter(messages), size
     from asyncgroup.wire.compiled import DefaultRecordBatch
 
-    plain = _uncompressed(batch, limit) if batch.codec else batch.data
+    plain = _plain_bytes(batch, limit) if batch.codec else batch.data
+    if plain is None:
+        raise too_large(batch.codec, batch.payload, limit)
     return iter(DefaultRecordBatch(plain)), len(plain)
 
 
-def _uncompressed(batch: BatchView, limit: int) -> bytearray:
-    """Return the batch with its records decompressed; the CRC is not updated, because it is checked before."""
-    out = decompress(batch.codec, batch.payload, limit, HEADER_SIZE)
+def uncompressed(batch: BatchView, limit: int) -> BatchView | None:
+    """Return a batch of magic 2 with its records decompressed; None if they are larger than `limit` bytes.
+
+    A batch that is not compressed is returned as it is. The CRC is not updated, so it has to be checked before. Raises as
+    `decompress`, and CorruptRecordsError if the batch claims more records than fit into the decompressed bytes.
+    """
+    if not batch.codec:
+        return batch
+    plain = _plain_bytes(batch, limit)
+    return None if plain is None else BatchView(plain)
+
+
+def _plain_bytes(batch: BatchView, limit: int) -> bytearray | None:
+    out = decompress_within(batch.codec, batch.payload, limit, HEADER_SIZE)
+    if out is None:
+        return None
     if batch.record_count > (len(out) - HEADER_SIZE) // MIN_RECORD_SIZE:
         text = f"{len(out) - HEADER_SIZE} bytes cannot contain {batch.record_count} records"
         raise CorruptRecordsError(text)

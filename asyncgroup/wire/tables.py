@@ -1325,4 +1325,82 @@ sessionTimeout int32 0+
 subscription bytes 0+
 assignment bytes 0+
 """,
+    "ConsumerGroupMetadataKey": """
+coordinator-key 3 0 flexible none
+GroupId string 0
+""",
+    "ConsumerGroupMetadataValue": """
+coordinator-value 3 0 flexible 0+
+Epoch int32 0+
+MetadataHash int64 0+ tag 0 0+ default 0
+""",
+    "ConsumerGroupMemberMetadataKey": """
+coordinator-key 5 0 flexible none
+GroupId string 0
+MemberId string 0
+""",
+    "ConsumerGroupMemberMetadataValue": """
+coordinator-value 5 0 flexible 0+
+InstanceId string 0+ null 0+
+RackId string 0+ null 0+
+ClientId string 0+
+ClientHost string 0+
+SubscribedTopicNames []string 0+
+SubscribedTopicRegex string 0+ null 0+
+RebalanceTimeoutMs int32 0+ default -1
+ServerAssignor string 0+ null 0+
+ClassicMemberMetadata ClassicMemberMetadata 0+ null 0+ tag 0 0+
+  SessionTimeoutMs int32 0+
+  SupportedProtocols []ClassicProtocol 0+
+    Name string 0+
+    Metadata bytes 0+
+""",
+    "ConsumerGroupTargetAssignmentMetadataKey": """
+coordinator-key 6 0 flexible none
+GroupId string 0
+""",
+    "ConsumerGroupTargetAssignmentMetadataValue": """
+coordinator-value 6 0 flexible 0+
+AssignmentEpoch int32 0+
+AssignmentTimestamp int64 0+ tag 0 0+ default 0 ignorable
+""",
+    "ConsumerGroupTargetAssignmentMemberKey": """
+coordinator-key 7 0 flexible none
+GroupId string 0
+MemberId string 0
+""",
+    "ConsumerGroupTargetAssignmentMemberValue": """
+coordinator-value 7 0 flexible 0+
+TopicPartitions []TopicPartition 0+
+  TopicId uuid 0+
+  Partitions []int32 0+
+""",
+    "ConsumerGroupCurrentMemberAssignmentKey": """
+coordinator-key 8 0 flexible none
+GroupId string 0
+MemberId string 0
+""",
+    "ConsumerGroupCurrentMemberAssignmentValue": """
+coordinator-value 8 0 flexible 0+
+MemberEpoch int32 0+
+PreviousMemberEpoch int32 0+
+State int8 0+
+AssignedPartitions []TopicPartitions 0+
+PartitionsPendingRevocation []TopicPartitions 0+
+= TopicPartitions
+TopicId uuid 0+
+Partitions []int32 0+
+AssignmentEpochs []int32 0+ null 0+ tag 0 0+
+""",
+    "ConsumerGroupRegularExpressionKey": """
+coordinator-key 16 0 flexible none
+GroupId string 0
+RegularExpression string 0
+""",
+    "ConsumerGroupRegularExpressionValue": """
+coordinator-value 16 0 flexible 0+
+Topics []string 0+
+Version int64 0+
+Timestamp int64 0+
+""",
 }

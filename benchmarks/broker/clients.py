@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
 
+from benchmarks.run_group import run_until
+
 __all__ = [
     "CLIENTS",
     "Settings",
@@ -226,12 +228,7 @@ async def asyncgroup_read(given: dict[str, Any]) -> dict[str, float]:
     config = ConsumerConfig(auto_offset_reset="earliest", max_partition_fetch_bytes=GROUP_FETCH_BYTES)
     watch = _Stopwatch(settings)
     async with ConsumerGroup(settings.bootstrap_servers, f"reader-{uuid4().hex[:8]}", config) as group:
-        running = asyncio.create_task(group.run(settings.topic, read))
-        waiting = asyncio.create_task(finished.wait())
-        await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
-        await group.aclose()
-        waiting.cancel()
-        await running
+        await run_until(finished, group, settings.topic, read)
     return watch.figures()
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "PARTITION_MAX_BYTES",
     "Case",
     "Settings",
+    "consumer_options",
 ]
 
 AUTO_COMMIT_SECONDS: Final = 1.0
@@ -45,6 +46,20 @@ class Settings:
     partitions: int
     records: int
     limit: float
+
+
+def consumer_options(settings: Settings) -> dict[str, Any]:
+    """Return the arguments that the consumers of aiokafka and kafka-python have in common."""
+    return {
+        "bootstrap_servers": settings.bootstrap_servers,
+        "group_id": settings.group_id,
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": True,
+        "auto_commit_interval_ms": int(AUTO_COMMIT_SECONDS * 1000),
+        "fetch_max_bytes": FETCH_MAX_BYTES,
+        "max_partition_fetch_bytes": PARTITION_MAX_BYTES,
+        "fetch_max_wait_ms": int(FETCH_MAX_WAIT * 1000),
+    }
 
 
 class Case(NamedTuple):

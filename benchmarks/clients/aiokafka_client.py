@@ -4,31 +4,14 @@ from __future__ import annotations
 
 from aiokafka import AIOKafkaConsumer
 
-from benchmarks.clients import (
-    AUTO_COMMIT_SECONDS,
-    BATCH_RECORDS,
-    FETCH_MAX_BYTES,
-    FETCH_MAX_WAIT,
-    PARTITION_MAX_BYTES,
-    Settings,
-)
+from benchmarks.clients import BATCH_RECORDS, Settings, consumer_options
 from benchmarks.meter import Laps, Meter
 
 __all__ = ["getmany", "getmany_limited", "iterate"]
 
 
 def _consumer(settings: Settings) -> AIOKafkaConsumer:
-    return AIOKafkaConsumer(
-        settings.topic,
-        bootstrap_servers=settings.bootstrap_servers,
-        group_id=settings.group_id,
-        auto_offset_reset="earliest",
-        enable_auto_commit=True,
-        auto_commit_interval_ms=int(AUTO_COMMIT_SECONDS * 1000),
-        fetch_max_bytes=FETCH_MAX_BYTES,
-        max_partition_fetch_bytes=PARTITION_MAX_BYTES,
-        fetch_max_wait_ms=int(FETCH_MAX_WAIT * 1000),
-    )
+    return AIOKafkaConsumer(settings.topic, **consumer_options(settings))
 
 
 async def getmany(settings: Settings, meter: Meter) -> None:

@@ -4,32 +4,14 @@ from __future__ import annotations
 
 from kafka import KafkaConsumer
 
-from benchmarks.clients import (
-    AUTO_COMMIT_SECONDS,
-    BATCH_RECORDS,
-    FETCH_MAX_BYTES,
-    FETCH_MAX_WAIT,
-    PARTITION_MAX_BYTES,
-    Settings,
-)
+from benchmarks.clients import BATCH_RECORDS, Settings, consumer_options
 from benchmarks.meter import Laps, Meter
 
 __all__ = ["iterate", "poll"]
 
 
 def _consumer(settings: Settings) -> KafkaConsumer:
-    return KafkaConsumer(
-        settings.topic,
-        bootstrap_servers=settings.bootstrap_servers,
-        group_id=settings.group_id,
-        auto_offset_reset="earliest",
-        enable_auto_commit=True,
-        auto_commit_interval_ms=int(AUTO_COMMIT_SECONDS * 1000),
-        fetch_max_bytes=FETCH_MAX_BYTES,
-        max_partition_fetch_bytes=PARTITION_MAX_BYTES,
-        fetch_max_wait_ms=int(FETCH_MAX_WAIT * 1000),
-        max_poll_records=BATCH_RECORDS,
-    )
+    return KafkaConsumer(settings.topic, **consumer_options(settings), max_poll_records=BATCH_RECORDS)
 
 
 def poll(settings: Settings, meter: Meter) -> None:

@@ -8,23 +8,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
-from rich.console import Console
 from rich.progress import Progress
 
 from asyncgroup import Cluster, ConsumerConfig
-from asyncgroup.testing.apache_kafka import KAFKA_VERSION
 from benchmarks.common import (
     add_number,
-    installed,
+    measure_cases,
     options_parser,
     print_report,
-    run_with_kafka,
     run_worker,
     show_footer,
     show_table,
     wrap,
 )
-from benchmarks.machine import Conditions, machine
+from benchmarks.machine import Conditions
 from benchmarks.memory.peak import Settings
 from benchmarks.topic import Topic
 
@@ -100,22 +97,18 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> int:
     """Run the benchmark and print its figures."""
     options = parse(arguments)
-    console = Console(stderr=True)
-    started = machine()
-    used, options.cases = installed({name: CASES[name].client for name in options.cases}, console)
-    used["Apache Kafka"] = "of --bootstrap-servers" if options.bootstrap_servers else KAFKA_VERSION
-    measurements = run_with_kafka(run, options, console)
+    conditions, measurements = measure_cases(run, options, {name: CASES[name].client for name in CASES})
     if options.json:
         keys = ("backlog", "partitions", "batch_kib", "seconds", "rounds")
         settings = {key: getattr(options, key) for key in keys}
         print_report(
             "memory",
             settings,
-            Conditions(started, used),
+            conditions,
             measurements=[asdict(each) for each in measurements],
         )
     else:
-        _show(options, measurements, Conditions(started, used))
+        _show(options, measurements, conditions)
     return 0 if measurements else 1
 
 

@@ -32,6 +32,7 @@ CASES: Final = {
     for case in (
         Case("asyncgroup", "asyncgroup", "range"),
         Case("asyncgroup-at-heartbeat", "asyncgroup", "range", at_heartbeat=True),
+        Case("asyncgroup-cooperative", "asyncgroup", "cooperative-sticky"),
         Case("aiokafka", "aiokafka", "range"),
         Case("confluent", "confluent-kafka", "range"),
         Case("confluent-cooperative", "confluent-kafka", "cooperative-sticky"),

@@ -7,21 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Final
 
-from rich.console import Console
 from rich.progress import Progress
 
 from asyncgroup import Cluster
-from asyncgroup.testing.apache_kafka import KAFKA_VERSION
 from benchmarks.common import (
     add_number,
-    installed,
+    measure_cases,
     options_parser,
     print_report,
-    run_with_kafka,
     show_footer,
     show_table,
 )
-from benchmarks.machine import Conditions, machine
 from benchmarks.member import Settings
 from benchmarks.rebalance.figures import CASES, MODES, Measurement, caption, rows, summarize
 from benchmarks.rebalance.scenario import Scenario, ScenarioPlan
@@ -68,18 +64,14 @@ def _chosen(text: str, names: Sequence[str] | Mapping[str, object]) -> list[str]
 def main(arguments: Sequence[str]) -> int:
     """Run the benchmark and print its figures."""
     options = parse(arguments)
-    console = Console(stderr=True)
-    started = machine()
-    used, options.cases = installed({name: CASES[name].client for name in options.cases}, console)
-    used["Apache Kafka"] = "of --bootstrap-servers" if options.bootstrap_servers else KAFKA_VERSION
-    measurements = run_with_kafka(run, options, console)
+    conditions, measurements = measure_cases(run, options, {name: CASES[name].client for name in CASES})
     summaries = summarize(measurements)
     settings = {key: getattr(options, key) for key in ("rate", "partitions", "heartbeat", "rounds")}
     if options.json:
         print_report(
             "rebalance",
             settings,
-            Conditions(started, used),
+            conditions,
             measurements=[asdict(each) for each in measurements],
             summaries=[summary._asdict() for summary in summaries],
         )
@@ -89,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
             for mode in options.modes
         ]
         show_table("One member joins, one leaves", COLUMNS, groups)
-        show_footer(Conditions(started, used), caption(settings))
+        show_footer(conditions, caption(settings))
     return 0 if measurements else 1
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from benchmarks.run_group import run_until
 from benchmarks.spark.batch_meter import BatchMeter
 from benchmarks.spark.cases import BridgeSettings, LatencySettings
 from benchmarks.spark.latency import BatchTimer, Commits, single_batches
@@ -49,12 +50,7 @@ async def _rate(spark: SparkSession, settings: BridgeSettings) -> dict[str, floa
     handler = ForeachBatch(spark, store, max_rows=settings.batch, max_bytes=MAX_BYTES, max_wait=MAX_WAIT)
     async with asyncio.timeout(settings.limit):
         async with ConsumerGroup(settings.bootstrap_servers, settings.group_id, _config()) as group:
-            running = asyncio.create_task(group.run(settings.topic, handler))
-            waiting = asyncio.create_task(finished.wait())
-            await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
-            await group.aclose()
-            waiting.cancel()
-            await running
+            await run_until(finished, group, settings.topic, handler)
     return meter.figures()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from benchmarks.figures import Spread
 from benchmarks.spark.cases import BRIDGES, CASES, IDLE, LATENCY, SINKS, STREAMS
 
 __all__ = ["BASELINES", "Measurement", "Spread", "Summary", "summarize"]
@@ -36,14 +37,6 @@ class Measurement:
     client: str
     round: int
     figures: dict[str, float | None]
-
-
-class Spread(NamedTuple):
-    """Median, minimum and maximum of a figure over all rounds."""
-
-    median: float
-    low: float
-    high: float
 
 
 class Summary(NamedTuple):

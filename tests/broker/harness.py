@@ -9,13 +9,18 @@ from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.groups.coordinator import GroupCoordinator
 from asyncgroup.broker.groups.group import ClassicGroup
 from asyncgroup.broker.groups.interfaces import CoordinatorConfig
+from asyncgroup.broker.groups.modern.requests import MemberHeartbeat, MemberHeartbeatResult
+from asyncgroup.broker.groups.modern.topics import NO_TOPICS, TopicsImage
 from asyncgroup.broker.groups.offset_store import OffsetStore
 from asyncgroup.broker.groups.requests import (
+    ClientDetails,
     CommitRequest,
     JoinRequest,
     JoinResult,
     LeavingMember,
+    MemberTimeouts,
     OffsetAndMetadata,
+    RequestMember,
     SyncRequest,
     SyncResult,
 )
@@ -105,7 +110,8 @@ class OneLog:
 class Harness:
     """A coordinator that leads the only partition of `__consumer_offsets`; its clock starts at 1,000,000 ms."""
 
-    def __init__(self, **config) -> None:
+    def __init__(self, *, topics: TopicsImage = NO_TOPICS, **config) -> None:
+        self.topics = topics
         self.timers = FakeTimers()
         self.rng = random.Random(7)
         self.log = OneLog()
@@ -121,7 +127,13 @@ class Harness:
         delay = self.config.offsets_append_delay
         self.store = OffsetStore(self.log, timers, lambda _group: 0, self.clock, append_delay=delay)
         return GroupCoordinator(
-            self.config, timers, self.store, lambda _group: 0, rng=self.rng, clock=self.clock
+            self.config,
+            timers,
+            self.store,
+            lambda _group: 0,
+            rng=self.rng,
+            clock=self.clock,
+            topics=self.topics,
         )
 
     def move(self) -> None:
@@ -146,7 +158,9 @@ class Harness:
     def join(self, member_id: str = "", **fields) -> list[JoinResult]:
         """Send JoinGroup; the response is appended to the returned list."""
         answers: list[JoinResult] = []
-        fields = {"client_id": "c", "protocols": RANGE, **fields}
+        timeouts = MemberTimeouts(fields.pop("rebalance_timeout", 60.0), fields.pop("session_timeout", 10.0))
+        client = ClientDetails(fields.pop("client_id", "c"))
+        fields = {"client": client, "timeouts": timeouts, "protocols": RANGE, **fields}
         self.coordinator.join(JoinRequest(group_id=GROUP, member_id=member_id, **fields), answers.append)
         return answers
 
@@ -157,13 +171,20 @@ class Harness:
         return answer.member_id
 
     def sync(
-        self, member_id: str, assignments=None, *, generation: int | None = None, **fields
+        self,
+        member_id: str,
+        assignments=None,
+        *,
+        generation: int | None = None,
+        group_instance_id: str | None = None,
+        **fields,
     ) -> list[SyncResult]:
         answers: list[SyncResult] = []
         request = SyncRequest(
             group_id=GROUP,
-            member_id=member_id,
-            generation_id=self.group.generation_id if generation is None else generation,
+            member=RequestMember(
+                member_id, self.group.generation_id if generation is None else generation, group_instance_id
+            ),
             assignments=assignments or {},
             **fields,
         )
@@ -174,7 +195,17 @@ class Harness:
         self, member_id: str, *, generation: int | None = None, instance: str | None = None
     ) -> ErrorCode:
         generation = self.group.generation_id if generation is None else generation
-        return self.coordinator.heartbeat(GROUP, member_id, generation, instance)
+        return self.coordinator.heartbeat(GROUP, RequestMember(member_id, generation, instance))
+
+    def beat(self, member_id: str, epoch: int, **fields) -> list[MemberHeartbeatResult]:
+        """Send ConsumerGroupHeartbeat; the response is appended to the returned list. Epoch 0 joins topic `a`."""
+        answers: list[MemberHeartbeatResult] = []
+        if epoch == 0:
+            given = {"topics": frozenset("a"), "rebalance_timeout": 30.0, "owned": frozenset()}
+            fields = {**given, **fields}
+        request = MemberHeartbeat(group_id=GROUP, member_id=member_id, member_epoch=epoch, **fields)
+        self.coordinator.consumer_heartbeat(request, 1, answers.append)
+        return answers
 
     def leave(self, *members: str | LeavingMember) -> list[ErrorCode]:
         leaving = [LeavingMember(m) if isinstance(m, str) else m for m in members]
@@ -187,18 +218,42 @@ class Harness:
         return answer
 
     def send_commit(
-        self, offset: int = 1, *, topic: str = "t", partition: int = 0, metadata: str = "", **fields
+        self,
+        offset: int = 1,
+        *,
+        topic: str = "t",
+        partition: int = 0,
+        metadata: str = "",
+        member_id: str = "",
+        generation_id: int = -1,
+        group_instance_id: str | None = None,
+        **fields,
     ) -> list[ErrorCode]:
         """Send OffsetCommit, or TxnOffsetCommit with a `producer_id`; the error is appended to the returned list."""
         answers: list[ErrorCode] = []
         key = TopicPartition(topic, partition)
         request = CommitRequest(
-            group_id=GROUP, offsets={key: OffsetAndMetadata(offset, metadata=metadata)}, **fields
+            group_id=GROUP,
+            member=RequestMember(member_id, generation_id, group_instance_id),
+            offsets={key: OffsetAndMetadata(offset, metadata=metadata)},
+            **fields,
         )
         offsets = self.coordinator.offsets
         commit = offsets.commit_transactional if "producer_id" in fields else offsets.commit
         commit(request, lambda result: answers.append(result[key] if isinstance(result, dict) else result))
         return answers
+
+    def committed(self) -> dict[TopicPartition, int]:
+        """Return the group's committed offsets."""
+        return {tp: kept.offset for tp, kept in self.coordinator.offsets.committed(GROUP).items()}
+
+    def hold_followers(self) -> None:
+        """Stop the followers: later writes are not replicated."""
+        self.log.log.follower_end_offset = self.log.log.end_offset
+
+    def release_followers(self) -> None:
+        self.log.log.follower_end_offset = None
+        self.coordinator.on_high_watermark_updated(0)
 
     def delete(self, group: str = GROUP) -> list[ErrorCode]:
         """Send DeleteGroups for one group; the error is appended to the returned list."""

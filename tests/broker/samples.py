@@ -92,6 +92,10 @@ def sample(cluster: EmbeddedCluster, api: str, version: int) -> Any:
         "DescribeConfigs": lambda: m.DescribeConfigsRequest(
             [m.DescribeConfigsRequest.DescribeConfigsResource(2, "t")]
         ),
+        "ConsumerGroupDescribe": lambda: m.ConsumerGroupDescribeRequest(["g"]),
+        "ConsumerGroupHeartbeat": lambda: m.ConsumerGroupHeartbeatRequest(
+            "g", "one", 0, rebalance_timeout_ms=1000, subscribed_topic_names=["t"], topic_partitions=[]
+        ),
         "DescribeGroups": lambda: m.DescribeGroupsRequest(["g"]),
         "Fetch": lambda: fetch(cluster, 0, version=version),
         "FindCoordinator": lambda: m.FindCoordinatorRequest(

@@ -36,6 +36,7 @@ def options(*texts: str, nodes: int = 1) -> dict[str, Any]:
         ("group.min.session.timeout.ms=6000", "group_min_session_timeout", 6.0),
         ("group.max.session.timeout.ms=6000", "group_max_session_timeout", 6.0),
         ("group.max.size=2", "group_max_size", 2),
+        ("group.consumer.migration.policy=Upgrade", "group_consumer_migration_policy", "upgrade"),
         ("offsets.retention.minutes=2", "offsets_retention", 120.0),
         ("offsets.retention.check.interval.ms=500", "offsets_retention_check_interval", 0.5),
         ("log.retention.check.interval.ms=500", "retention_check_interval", 0.5),

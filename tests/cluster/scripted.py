@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
+from uuid import UUID
 
 from asyncgroup.broker.net.frames import decode_request_body, decode_request_header, encode_response
 from asyncgroup.wire import messages as m
@@ -155,6 +156,8 @@ class ScriptedCluster:
         self.brokers = {number: ScriptedBroker(self, number, host) for number, host in enumerate(hosts, 1)}
         self.listed = set(self.brokers)
         self.topics: dict[str, dict[int, tuple[int, int]]] = {}
+        self.topic_ids: dict[str, UUID] = {}
+        """Topics without an entry have the nil id, as with brokers before 2.8."""
 
     async def __aenter__(self) -> Self:
         for broker in self.brokers.values():
@@ -191,6 +194,7 @@ class ScriptedCluster:
             topics=[
                 Topic(
                     name=name,
+                    topic_id=self.topic_ids.get(name, m.NO_UUID),
                     error_code=0 if name in self.topics else 3,
                     partitions=[
                         Partition(0, number, leader, epoch, [leader], [leader])

@@ -9,13 +9,8 @@ import random
 import anyio
 import pytest
 
+from asyncgroup import errors
 from asyncgroup.cluster import Cluster
-from asyncgroup.errors import (
-    ClosedError,
-    ConfigError,
-    ConnectionLost,
-    NoBrokersError,
-)
 from asyncgroup.testing import Network
 from asyncgroup.wire import messages as m
 from tests.cluster.scripted import ScriptedCluster, no_answer
@@ -45,7 +40,7 @@ async def test_one_reachable_server_of_many_is_enough() -> None:
 
 async def test_the_error_lists_all_unreachable_servers() -> None:
     with pytest.raises(
-        NoBrokersError,
+        errors.NoBrokersError,
         match=r": 10\.9\.9\.\d:9092: Connection refused; 10\.9\.9\.\d:9092: Connection refused",
     ):
         async with Cluster("10.9.9.1:9092,10.9.9.2:9092"):
@@ -53,7 +48,7 @@ async def test_the_error_lists_all_unreachable_servers() -> None:
 
 
 async def test_a_malformed_server_list_is_a_config_error() -> None:
-    with pytest.raises(ConfigError, match="bootstrap_servers"):
+    with pytest.raises(errors.ConfigError, match="bootstrap_servers"):
         Cluster("kafka")
 
 
@@ -65,16 +60,16 @@ async def test_a_cluster_is_entered_once_and_used_while_open() -> None:
             lambda: cluster.network.request(1, LIST_GROUPS),
             lambda: cluster.network.connection(1),
         ):
-            with pytest.raises(ClosedError):
+            with pytest.raises(errors.ClosedError):
                 await call()
         await cluster.aclose()
         async with cluster_of(scripted) as cluster:
             pass
-        with pytest.raises(ClosedError):
+        with pytest.raises(errors.ClosedError):
             await cluster.refresh()
-        with pytest.raises(ClosedError):
+        with pytest.raises(errors.ClosedError):
             await cluster.all_topics()
-        with pytest.raises(ClosedError, match="create a new one"):
+        with pytest.raises(errors.ClosedError, match="create a new one"):
             await cluster.__aenter__()
         await cluster.aclose()
 
@@ -114,7 +109,7 @@ async def test_closing_during_work_leaves_no_tasks(what: str, network: Network) 
         await asyncio.sleep(0.3)
         await cluster.aclose()
         for end in await asyncio.gather(*tasks, return_exceptions=True):
-            assert isinstance(end, (ClosedError, ConnectionLost)), end
+            assert isinstance(end, (errors.ClosedError, errors.ConnectionLost)), end
         assert now() == pytest.approx(0.3)
         network.heal()
     gc.collect()  # a pending future or task would warn now, and warnings are errors

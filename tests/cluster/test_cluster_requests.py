@@ -7,14 +7,7 @@ import itertools
 
 import pytest
 
-from asyncgroup.errors import (
-    ConnectError,
-    ConnectionLost,
-    NoBrokersError,
-    RequestTimedOut,
-    TransportError,
-    UnsupportedVersionError,
-)
+from asyncgroup import errors
 from asyncgroup.testing import Network
 from asyncgroup.wire import messages as m
 from tests.cluster.scripted import Call, ScriptedCluster, no_answer
@@ -60,9 +53,9 @@ async def test_a_caller_cancelled_while_connecting_does_not_stop_the_others(netw
 async def test_each_request_has_its_own_timeout() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted, request_timeout=30.0) as cluster:
         scripted[1].script["ListGroups"] = no_answer
-        with pytest.raises(RequestTimedOut, match="within 5 s"):
+        with pytest.raises(errors.RequestTimedOut, match="within 5 s"):
             await cluster.network.request(1, LIST_GROUPS, timeout=5.0)
-        with pytest.raises(RequestTimedOut, match="within 30 s"):
+        with pytest.raises(errors.RequestTimedOut, match="within 30 s"):
             await cluster.network.request(1, LIST_GROUPS)
         assert now() == pytest.approx(35.0)
         scripted[1].script["ListGroups"] = answer_list_groups
@@ -84,14 +77,16 @@ async def test_a_broker_that_does_not_answer_does_not_delay_requests_to_others(n
         await asyncio.gather(*(cluster.network.request(node, LIST_GROUPS, lane="new") for node in (2, 3)))
         assert now() == started
         for task in stuck:
-            with pytest.raises(TransportError):
+            with pytest.raises(errors.TransportError):
                 await task
         network.heal()
 
 
 async def test_a_request_to_an_unknown_node() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
-        with pytest.raises(NoBrokersError, match=r"node 7 is not among the cluster's brokers \[1, 2, 3\]"):
+        with pytest.raises(
+            errors.NoBrokersError, match=r"node 7 is not among the cluster's brokers \[1, 2, 3\]"
+        ):
             await cluster.network.request(7, LIST_GROUPS)
 
 
@@ -108,7 +103,7 @@ async def test_a_request_is_built_for_the_negotiated_version() -> None:
         await cluster.network.request_versioned(1, m.ListGroupsRequest, build, highest=3)
         assert built == [5, 3]
         scripted[1].versions["ListGroups"] = (0, 1)
-        with pytest.raises(UnsupportedVersionError):
+        with pytest.raises(errors.UnsupportedVersionError):
             await cluster.network.request(1, m.ListGroupsRequest(states_filter=["Empty"]), highest=2)
 
 
@@ -121,7 +116,7 @@ async def test_an_unsupported_api_makes_the_client_request_api_versions_again() 
         scripted[1].script["Heartbeat"] = held.append
         beat = asyncio.create_task(cluster.network.request(1, m.HeartbeatRequest(), lane="new"))
         await asyncio.sleep(1)
-        with pytest.raises(UnsupportedVersionError, match=r"node 1 .* offers 90-99"):
+        with pytest.raises(errors.UnsupportedVersionError, match=r"node 1 .* offers 90-99"):
             await cluster.network.request(1, LIST_GROUPS, lane="new")
         scripted[1].versions["ListGroups"] = (0, 5)
         await cluster.network.request(1, LIST_GROUPS, lane="new")
@@ -137,7 +132,9 @@ async def test_failed_connects_are_retried_with_growing_delays(network: Network)
         await scripted[2].stop()
         times = []
         for _ in range(5):
-            with pytest.raises(ConnectError, match=r"node 2 \(10\.0\.0\.2:9092\): Connection refused$"):
+            with pytest.raises(
+                errors.ConnectError, match=r"node 2 \(10\.0\.0\.2:9092\): Connection refused$"
+            ):
                 await cluster.network.request(2, LIST_GROUPS, lane="new")
             times.append(now())
         pauses = [round(after - before, 1) for before, after in itertools.pairwise(times)]
@@ -151,7 +148,7 @@ async def test_failed_connects_are_retried_with_growing_delays(network: Network)
 async def test_a_lost_connection_is_reopened() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         scripted[1].script["ListGroups"] = Call.cut
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(errors.ConnectionLost):
             await cluster.network.request(1, LIST_GROUPS)
         scripted[1].script["ListGroups"] = answer_list_groups
         await cluster.network.request(1, LIST_GROUPS)
@@ -183,7 +180,7 @@ async def test_a_broker_that_moves_while_a_connection_is_opened(network: Network
             scripted[2].host, scripted[4].host = "10.0.0.4", "10.0.0.2"
             await cluster.refresh()
             await cluster.network.request(2, LIST_GROUPS, lane="x")
-            with pytest.raises(ConnectError, match="closed while connecting"):
+            with pytest.raises(errors.ConnectError, match="closed while connecting"):
                 await late
             await asyncio.sleep(5)
             assert not scripted[2].open
@@ -227,7 +224,7 @@ async def test_the_reconnect_backoff_can_be_limited(network: Network) -> None:
         cluster.pool.limit_reconnect_backoff(0.5)
         cluster.pool.limit_reconnect_backoff(3.0)
         network.refuse(HOSTS[1])
-        with pytest.raises(ConnectError):
+        with pytest.raises(errors.ConnectError):
             await cluster.network.request(2, LIST_GROUPS, lane="group")
         network.heal()
         begun = now()

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from asyncgroup.cluster.connecting import connect
-from asyncgroup.cluster.connection import Address
+from asyncgroup.cluster.connection import Address, Connection
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import (
     ConnectError,
@@ -76,15 +76,20 @@ async def test_a_cancelled_caller_leaves_the_connection_open() -> None:
             assert connection.is_open
 
 
+async def cancel_a_request(connection: Connection) -> None:
+    """Send a request, and cancel its caller after a second."""
+    caller = asyncio.create_task(connection.request(HEARTBEAT, 4, 60.0))
+    await asyncio.sleep(1)
+    caller.cancel()
+    await asyncio.wait([caller])
+
+
 async def test_a_malformed_response_to_a_cancelled_request_closes_the_connection() -> None:
     async with ScriptedCluster("10.0.0.1") as scripted:
         held: list[Call] = []
         scripted[1].script["Heartbeat"] = held.append
         async with connected(scripted) as connection:
-            impatient = asyncio.create_task(connection.request(HEARTBEAT, 4, 60.0))
-            await asyncio.sleep(1)
-            impatient.cancel()
-            await asyncio.wait([impatient])
+            await cancel_a_request(connection)
             held[0].write(b"\x00\x00\x00\x05" + held[0].header.correlation_id.to_bytes(4, "big") + b"\x00")
             await asyncio.sleep(1)
             assert not connection.is_open
@@ -270,10 +275,7 @@ async def test_a_throttle_time_applies_although_the_caller_was_cancelled() -> No
         held: list[Call] = []
         scripted[1].script["Heartbeat"] = held.append
         async with connected(scripted) as connection:
-            gone = asyncio.create_task(connection.request(HEARTBEAT, 4, 60.0))
-            await asyncio.sleep(1)
-            gone.cancel()
-            await asyncio.wait([gone])
+            await cancel_a_request(connection)
             held[0].answer(m.HeartbeatResponse(throttle_time_ms=2000))
             await asyncio.sleep(0.5)
             scripted[1].script["Heartbeat"] = lambda call: call.answer(m.HeartbeatResponse())

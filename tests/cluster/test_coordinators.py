@@ -7,9 +7,11 @@ import asyncio
 import pytest
 
 from asyncgroup.cluster import Cluster
+from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.coordinators import TRANSACTION, CoordinatorMoved
 from asyncgroup.errors import BrokerError, ConnectionLost, ErrorCode
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.message import Message
 from tests.cluster.scripted import Call, ScriptedCluster, no_answer
 from tests.cluster.support import HOSTS, LIST_GROUPS, answer_list_groups, cluster_of
 
@@ -198,15 +200,21 @@ async def test_requests_at_a_former_coordinator_are_cancelled_when_another_is_fo
         other.cancel()
 
 
+async def commit_before_a_move(scripted: ScriptedCluster, cluster: ClusterClient) -> asyncio.Task[Message]:
+    """Send a commit to the coordinator, and find the new one after a second."""
+    commit = asyncio.create_task(cluster.coordinators.request("g", m.OffsetCommitRequest(), lane="group"))
+    await asyncio.sleep(1)
+    coordinate(scripted, 3)
+    cluster.coordinators.mark_unknown("g")
+    await cluster.coordinators.find("g")
+    return commit
+
+
 async def test_requests_waiting_to_connect_to_a_former_coordinator_are_cancelled() -> None:
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         coordinate(scripted, 2)
         scripted[2].script["ApiVersions"] = no_answer
-        commit = asyncio.create_task(cluster.coordinators.request("g", m.OffsetCommitRequest(), lane="group"))
-        await asyncio.sleep(1)
-        coordinate(scripted, 3)
-        cluster.coordinators.mark_unknown("g")
-        await cluster.coordinators.find("g")
+        commit = await commit_before_a_move(scripted, cluster)
         with pytest.raises(CoordinatorMoved, match="OffsetCommit was cancelled before a response arrived"):
             await commit
 
@@ -215,11 +223,7 @@ async def test_the_next_request_to_that_node_does_not_wait_for_the_cancelled_one
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
         coordinate(scripted, 2)
         scripted[2].script["OffsetCommit"] = no_answer
-        commit = asyncio.create_task(cluster.coordinators.request("g", m.OffsetCommitRequest(), lane="group"))
-        await asyncio.sleep(1)
-        coordinate(scripted, 3)
-        cluster.coordinators.mark_unknown("g")
-        await cluster.coordinators.find("g")
+        commit = await commit_before_a_move(scripted, cluster)
         await asyncio.wait([commit])
         commit.exception()
         assert cluster.pool.in_flight(2, "group") == 0

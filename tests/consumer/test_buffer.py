@@ -6,13 +6,18 @@ import struct
 from typing import NamedTuple
 
 import pytest
+from aiokafka.record.util import calc_crc32c
 from hypothesis import HealthCheck, given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from asyncgroup.consumer.buffer import RecordBuffer
+from asyncgroup.consumer.decoding import LARGE_BYTES, MAX_EXPANSION
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.model import Record
+from asyncgroup.wire import records
+from asyncgroup.wire.decompression import decompress_within
 from tests.consumer.support import TP, batch, corrupt, legacy, pop
+from tests.memory import memory_under
 from tests.profiles import examples
 
 
@@ -293,6 +298,61 @@ def test_pop_records_stops_at_max_bytes_by_whole_batches(sizes: list[int], limit
     while fitting < len(sizes) and sum(lengths[: fitting + 1]) <= limit:
         fitting += 1
     assert len(buffer.pop_records(10_000, limit)) == sum(sizes[:fitting])
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_records_that_decompress_to_much_are_handed_out_in_parts(codec: str) -> None:
+    """A few wire bytes neither fill the memory nor keep the event loop busy for long; nothing is lost."""
+    buffer, count = RecordBuffer(TP, 0, check_crcs=True), 40
+    buffer.add(
+        b"".join(batch(n, codec=codec, value=bytes(LARGE_BYTES - 100)) for n in range(count)), zero_copy=True
+    )
+    max_bytes, found = 1 << 20, []
+    while buffer:
+        # The ninth batch reaches 16 MiB. gzip data takes twice its decompressed size while it is decompressed, and an eighth
+        # more after that, as a bytearray that was appended to.
+        with memory_under((MAX_EXPANSION * max_bytes + 2 * LARGE_BYTES) * 9 / 8):
+            taken = buffer.pop_records(10_000, max_bytes)
+        found.append([record.offset for record in taken])
+    assert [offset for part in found for offset in part] == list(range(count))
+    assert [len(part) for part in found] == [9, 9, 9, 9, 4]
+
+
+def test_no_batch_is_decompressed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def counted(codec: int, data: memoryview, *rest: int) -> bytearray | None:
+        calls.append(len(data))
+        return decompress_within(codec, data, *rest)
+
+    monkeypatch.setattr(records, "decompress_within", counted)
+    buffer = RecordBuffer(TP, 0, check_crcs=True)
+    buffer.add(b"".join(batch(10 * n, count=10, codec="zstd") for n in range(5)), zero_copy=True)
+    assert buffer.large_front is None
+    assert buffer.large_front is None
+    assert buffer.advance()
+    buffer.decoded.clear()
+    buffer.release()
+    taken = buffer.pop_records(25, 1 << 20)  # two batches undecoded, a part of the next one
+    for _ in range(2):
+        assert [record.offset for record in taken] == list(range(10, 35))
+    assert [record.offset for record in buffer.pop_records(100, 1 << 20)] == list(range(35, 50))
+    assert len(calls) == 5
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_bytes_that_are_malformed_stay_in_the_buffer(codec: str) -> None:
+    """With a right checksum, too: the error is raised at every read, and the records before them come first."""
+    data = bytearray(batch(2, count=3, codec=codec))
+    data[61:] = b"\xff" * (len(data) - 61)
+    struct.pack_into(">I", data, 17, calc_crc32c(memoryview(data)[21:]))
+    buffer = RecordBuffer(TP, 0, check_crcs=True)
+    buffer.add(batch(0, count=2, codec=codec) + bytes(data), zero_copy=True)
+    assert [record.offset for record in buffer.pop_records(100, 1 << 20)] == [0, 1]
+    for _ in range(2):
+        with pytest.raises(CorruptRecordsError, match="orders-3 at offset 2"):
+            buffer.pop_records(100, 1 << 20)
+    assert buffer.position == 2
 
 
 def test_repr_shows_the_position() -> None:

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.consumer.partition_consumer import partition_of
+from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
 from asyncgroup.errors import ErrorCode
 from asyncgroup.testing import current_network
 from tests.consumer.brokers import Client, caught_up, client, fetches, fill, now, read
@@ -80,14 +80,20 @@ async def test_a_hung_leader_is_left_once_there_is_a_new_one(three: EmbeddedClus
         assert await delay_after(three, reader, hung, 9.0, after=after) <= 1.25
 
 
+async def move_from_hung_leader(three: EmbeddedCluster, reader: Client, after: float) -> PartitionConsumer:
+    """Read to the end of a partition, let its leader hang, and move the partition after some seconds."""
+    (consumer,) = reader.read("orders", 0)
+    await caught_up(consumer)
+    hung(three.nodes[1].port)
+    await asyncio.sleep(after)
+    three.move_leader("orders", 0, 2)
+    return consumer
+
+
 async def test_any_metadata_refresh_ends_a_fetch_that_hangs(three: EmbeddedCluster) -> None:
     """Whatever caused the refresh, no further request is needed."""
     async with client(three) as reader:
-        (consumer,) = reader.read("orders", 0)
-        await caught_up(consumer)
-        hung(three.nodes[1].port)
-        await asyncio.sleep(0.1)
-        three.move_leader("orders", 0, 2)
+        consumer = await move_from_hung_leader(three, reader, 0.1)
         fill(three, "orders", 0, batches=1)
         await reader.cluster.refresh()
         start = now()
@@ -197,11 +203,7 @@ async def test_a_paused_partition_of_a_dead_leader_causes_no_requests(three: Emb
 
 async def test_a_moved_partition_is_fetched_only_from_its_leader(three: EmbeddedCluster) -> None:
     async with client(three) as reader:
-        (consumer,) = reader.read("orders", 0)
-        await caught_up(consumer)
-        hung(three.nodes[1].port)
-        await asyncio.sleep(3)
-        three.move_leader("orders", 0, 2)
+        consumer = await move_from_hung_leader(three, reader, 3)
         await asyncio.sleep(3)
         current_network().heal()
         mark = now()

@@ -151,7 +151,7 @@ async def test_a_restarted_broker_gets_a_new_session(brokers: EmbeddedCluster) -
 
 
 async def test_a_full_session_cache_means_full_fetches(brokers: EmbeddedCluster) -> None:
-    node_of(brokers, 1).fetch_sessions._slots = 0
+    node_of(brokers, 1).fetch_sessions.slots = 0
     on_one_node(brokers, "orders", (0, 1))
     async with client(brokers) as reader:
         consumers = reader.read("orders", 0, 1)

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from asyncgroup.group.assignors import MemberSubscription
 from asyncgroup.group.assignors.sticky_user_data import MemberData, encode_member_data
-from asyncgroup.java import require_java
 from asyncgroup.model import TopicPartition
 from asyncgroup.testing.apache_kafka.jars import kafka_jars
+from tests.group.java_program import JavaProgram
 
 __all__ = ["Case", "JavaOracle", "Plans", "make_case", "next_case", "stored"]
 
@@ -58,7 +56,7 @@ class Case(NamedTuple):
             f"{self.claims.get(member, MemberData()).generation} {(self._user_data(member) or b'').hex() or '-'}"
             for member, instance, names in self.members
         ]
-        return [*topics, *members, "end"]
+        return [*topics, *members]
 
 
 def make_case(rng: random.Random) -> Case:
@@ -111,30 +109,13 @@ def next_case(rng: random.Random, case: Case, plan: Plan, generation: int) -> Ca
     return Case(members, counts, {m: claims[m] for m, _, _ in members if m in claims})
 
 
-class JavaOracle:
+class JavaOracle(JavaProgram):
     """Kafka's assignors in a Java process that runs for the `with` block."""
 
     def __init__(self, jars: Iterable[Path]) -> None:
-        java = require_java("run Kafka's assignors")
-        self._command = [
-            *(str(java.executable), "-cp", ":".join(map(str, jars))),
-            "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
-            str(HERE / "PlanOracle.java"),
-        ]
+        super().__init__(HERE / "PlanOracle.java", jars)
         self.user_data: dict[str, bytes] = {}
         """User data of Java's sticky assignor by member, for its assignment of the last case in generation 7."""
-
-    def __enter__(self) -> Self:
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, text=True)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self._process.kill()
-        self._process.communicate(timeout=30)
 
     def plans(self, case: Case) -> Plans:
         """Return the assignments of this case by Kafka's classes.
@@ -142,17 +123,10 @@ class JavaOracle:
         The sticky assignor's is left out where it is wrong: it throws NullPointerException for a few groups with
         unequal subscriptions, and it may assign partitions to a member without a subscription.
         """
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write("\n".join(case.lines()) + "\n")
-        self._process.stdin.flush()
         plans: Plans = {}
         self.user_data = {}
-        for line in self._process.stdout:
-            name, *words = line.split()
-            if name == "end":
-                return plans if _is_sound(case, plans.get("sticky")) else _without_sticky(plans)
-            member, *partitions = words
+        for line in self.ask(case.lines()):
+            name, member, *partitions = line.split()
             if name == "failed":
                 continue
             if name == "userdata":
@@ -161,7 +135,7 @@ class JavaOracle:
             pairs = (partition.split(":") for partition in partitions)
             # the order of a member's partitions comes from Java's hash maps and has no meaning
             plans.setdefault(name, {})[member] = sorted(TopicPartition(topic, int(p)) for topic, p in pairs)
-        raise AssertionError(f"Java ended with {self._process.wait(30)} at {case}")
+        return plans if _is_sound(case, plans.get("sticky")) else _without_sticky(plans)
 
 
 def _is_sound(case: Case, plan: Plan | None) -> bool:

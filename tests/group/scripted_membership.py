@@ -18,12 +18,17 @@ class ScriptedHeartbeats:
     def __init__(self) -> None:
         self.last_response_at = self.last_stable_sent_at = asyncio.get_running_loop().time()
         self.believes_refusals = False
+        self.session_timeout = 10.0
+        self.heartbeat_interval = 3.0
 
     def next_heartbeat_after(self, moment: float) -> float | None:
         return None
 
     async def confirm_refusal(self, lookup: int | None, sent_at: float) -> bool:
         return self.believes_refusals
+
+    async def wait_joined(self) -> bool:
+        return False
 
 
 class ScriptedMembership:
@@ -63,6 +68,9 @@ class ScriptedMembership:
         done: asyncio.Future[ClaimChanges] = asyncio.get_running_loop().create_future()
         self._proposals.put_nowait((self._joined(partitions), done))
         return done
+
+    def rejoin(self, cause: SessionEnd) -> bool:
+        return False
 
     def is_fatal(self, code: int) -> bool:
         return code in self.fatal_codes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
@@ -14,6 +13,7 @@ from asyncgroup.config import ASSIGNOR_NAMES
 from asyncgroup.errors import ConfigError
 from asyncgroup.group.assignors import (
     Assignor,
+    CooperativeStickyAssignor,
     MemberSubscription,
     RangeAssignor,
     RoundRobinAssignor,
@@ -21,17 +21,17 @@ from asyncgroup.group.assignors import (
     resolve_assignors,
 )
 from asyncgroup.group.assignors.sticky_user_data import decode_member_data
-from asyncgroup.java import JavaNotFound, require_java
 from asyncgroup.model import TopicPartition
 from tests.group.java_plans import Case, JavaOracle, Plans, make_case, next_case, stored
+from tests.group.java_program import jars_of_clients
 from tests.group.stickiness import loads, moved
 from tests.profiles import examples
-from tests.wire.kafka_files import kafka_jar
 
 PLAIN: list[RangeAssignor | RoundRobinAssignor] = [RangeAssignor(), RoundRobinAssignor()]
 STICKY = StickyAssignor()
+COOPERATIVE = CooperativeStickyAssignor()
 BOTH = pytest.mark.parametrize("assignor", PLAIN, ids=lambda assignor: assignor.name)
-ALL = pytest.mark.parametrize("assignor", [*PLAIN, STICKY], ids=lambda assignor: assignor.name)
+ALL = pytest.mark.parametrize("assignor", [*PLAIN, STICKY, COOPERATIVE], ids=lambda assignor: assignor.name)
 
 
 def check_plain(case: Case, plans: Plans) -> None:
@@ -83,18 +83,7 @@ def test_stored_assignments_of_java() -> None:
 @pytest.fixture(scope="module")
 def java() -> Iterable[JavaOracle]:
     """Kafka's assignors, if Java and Kafka's jars are available."""
-    try:
-        java = require_java("run Kafka's assignors")
-    except JavaNotFound as error:
-        pytest.skip(str(error))
-    modules = subprocess.run(
-        [str(java.executable), "--list-modules"], capture_output=True, text=True, timeout=60, check=True
-    )
-    if "jdk.compiler@" not in modules.stdout:
-        pytest.skip(f"{java.executable} cannot run a source file: it has no module jdk.compiler")
-    clients = kafka_jar("kafka-clients")
-    jars = [clients, *sorted(clients.parent.glob("slf4j-*.jar"))]
-    with JavaOracle(jars) as oracle:
+    with JavaOracle(jars_of_clients()) as oracle:
         yield oracle
 
 
@@ -305,7 +294,9 @@ def test_assignors_by_name_and_as_objects() -> None:
 
 @pytest.mark.parametrize("wrong", ["cooperative", 7, None, RangeAssignor, object()])
 def test_other_values_are_rejected(wrong: object) -> None:
-    with pytest.raises(ConfigError, match=r"assignors=.*range, roundrobin, sticky, or an object"):
+    with pytest.raises(
+        ConfigError, match=r"assignors=.*range, roundrobin, sticky, cooperative-sticky, or an object"
+    ):
         resolve_assignors(["range", wrong])
 
 

@@ -37,7 +37,10 @@ def now() -> float:
 
 
 def snapshot(member_health: MemberHealth, **more: Any) -> HealthSnapshot:
-    return HealthSnapshot("g", ConsumerConfig(), MemberIdentity("member-1", 7), member_health, **more)
+    times = {"session_timeout": 10.0, "heartbeat_interval": 3.0}
+    return HealthSnapshot(
+        "g", ConsumerConfig(), MemberIdentity("member-1", 7), member_health, **times, **more
+    )
 
 
 @pytest.mark.parametrize("state", MemberState)

@@ -7,23 +7,20 @@ import asyncio
 import pytest
 from hypothesis import given, strategies as st
 
+from asyncgroup import errors
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.errors import (
-    CallerCancelled,
-    ClaimReturned,
-    GroupClosed,
-    HandlerFailed,
-    MemberLost,
-    PartitionsChanged,
-    Rebalanced,
-    SessionEnd,
-    TopicsChanged,
-)
+from asyncgroup.errors import Rebalanced, SessionEnd
 from asyncgroup.group.handler_calls import EndLimits, reserve_for
 from asyncgroup.testing import run_virtual
 
-OTHERS = [ClaimReturned, HandlerFailed, MemberLost, PartitionsChanged, TopicsChanged]
-CLOSING = [GroupClosed, CallerCancelled]
+OTHERS = [
+    errors.ClaimReturned,
+    errors.HandlerFailed,
+    errors.MemberLost,
+    errors.PartitionsChanged,
+    errors.TopicsChanged,
+]
+CLOSING = [errors.GroupClosed, errors.CallerCancelled]
 
 
 def limits_of(last_stable_sent_at: float = 0.0, rebalance: float = 60.0, close: float = 30.0) -> EndLimits:
@@ -90,10 +87,10 @@ async def test_the_most_urgent_cause_counts_and_a_repeated_one_changes_nothing()
     await asyncio.sleep(5)
     limits.add_cause(Rebalanced("again"))
     assert (limits.deadline, limits.ending_since) == (60.0, 0.0)
-    limits.add_cause(GroupClosed("x"))
+    limits.add_cause(errors.GroupClosed("x"))
     assert limits.deadline == 15.0
     await asyncio.sleep(5)
-    limits.add_cause(CallerCancelled("x"))
+    limits.add_cause(errors.CallerCancelled("x"))
     assert limits.deadline == 15.0
 
 
@@ -105,7 +102,7 @@ async def test_a_revocation_has_no_more_time_than_the_end_of_its_session() -> No
     revocation.add_cause(Rebalanced("x"))
     parts = ("handler_seconds", "hook_seconds", "commit_seconds")
     assert [getattr(revocation, part) for part in parts] == [55.0, 57.5, 58.75], "while the session goes on"
-    session.add_cause(GroupClosed("x"))
+    session.add_cause(errors.GroupClosed("x"))
     assert [getattr(revocation, part) for part in parts] == [8.0, 9.0, 9.5]
     assert revocation.deadline == 60.0
     assert session.handler_seconds == 8.0

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from asyncgroup import ConsumerGroup
+from asyncgroup import ConsumerGroup, SubscriptionPattern
 from asyncgroup.cluster.metadata import ClusterView, PartitionInfo, TopicInfo
 from asyncgroup.errors import BrokerError, ConfigError, ErrorCode
 from asyncgroup.group.handler import Handler, as_handler
@@ -153,6 +153,27 @@ def test_a_pattern_is_returned_unchanged() -> None:
 def test_invalid_topics_are_named(wrong: Any, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         check_topics(wrong)
+
+
+def test_a_pattern_for_the_broker_is_a_value() -> None:
+    pattern = SubscriptionPattern("eu-.*")
+    assert pattern == SubscriptionPattern("eu-.*") != SubscriptionPattern("us-.*")
+    assert repr(pattern) == "SubscriptionPattern('eu-.*')"
+    assert {pattern: 1}[SubscriptionPattern("eu-.*")] == 1
+
+
+@pytest.mark.parametrize("wrong", ["", None, b"eu", 7, ["eu"]])
+def test_patterns_for_the_broker_that_are_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="pattern="):
+        SubscriptionPattern(wrong)
+
+
+def test_a_pattern_for_the_broker_needs_the_consumer_protocol() -> None:
+    pattern = SubscriptionPattern("eu-.*")
+    for protocol in ("consumer", "auto"):
+        assert check_topics(pattern, protocol) is pattern
+    with pytest.raises(ConfigError, match=r"topics=SubscriptionPattern\('eu-\.\*'\) .* compiled pattern"):
+        check_topics(pattern, "classic")
 
 
 class Topics:

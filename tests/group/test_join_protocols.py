@@ -17,8 +17,10 @@ from asyncgroup.group.assignors import (
     RangeAssignor,
     SeesAssignment,
     StickyAssignor,
+    resolve_assignors,
 )
-from asyncgroup.group.join_requests import JoinProtocols, check_assignment
+from asyncgroup.group.assignors.validation import check_assignment
+from asyncgroup.group.join_requests import JoinProtocols
 from asyncgroup.model import TopicPartition as TP
 
 MEMBERS = [MemberSubscription("a", ("t",)), MemberSubscription("b", ("t", "u"))]
@@ -52,6 +54,39 @@ def test_optional_protocols_of_assignors() -> None:
     assert isinstance(Own(), SeesAssignment)
     assert isinstance(StickyAssignor(), ProvidesUserData)
     assert not isinstance(RangeAssignor(), ProvidesUserData)
+
+
+class OwnCooperative(RangeAssignor):
+    """Says whether it is cooperative, as an assignor by a user may."""
+
+    name = "own-cooperative"
+
+    def __init__(self, *, is_cooperative: bool = True) -> None:
+        self.is_cooperative = is_cooperative
+
+
+@pytest.mark.parametrize(
+    ("assignors", "expected"),
+    [
+        (["range"], False),
+        (["roundrobin"], False),
+        (["sticky"], False),
+        (["cooperative-sticky"], True),
+        (["cooperative-sticky", "range"], False),
+        (["range", "cooperative-sticky"], False),
+        (["cooperative-sticky", "sticky"], False),
+        (["cooperative-sticky", Own()], False),
+        (["cooperative-sticky", OwnCooperative()], True),
+        ([OwnCooperative()], True),
+        (["cooperative-sticky", OwnCooperative(is_cooperative=False)], False),
+    ],
+)
+def test_a_list_is_cooperative_if_all_its_assignors_are(assignors: list[object], expected: bool) -> None:
+    """The constructor of Java's `ConsumerCoordinator`: the highest protocol that all assignors support.
+
+    All of them support the eager one, so that any list has a protocol.
+    """
+    assert JoinProtocols("g", resolve_assignors(assignors), None).are_cooperative is expected
 
 
 # -- sending ------------------------------------------------------------------------------------------------------------
@@ -183,3 +218,50 @@ def test_a_protocol_that_was_not_offered() -> None:
 def test_missing_topics_are_not_assigned() -> None:
     plan = JoinProtocols("g", [RangeAssignor()], None).assign("range", MEMBERS, {"t": 2, "u": 0})
     assert plan == {"a": Assignment((TP("t", 0),)), "b": Assignment((TP("t", 1),))}
+
+
+# -- cooperative assignors ----------------------------------------------------------------------------------------------
+
+OWNERS = [
+    MemberSubscription("a", ("t",), owned=(TP("t", 0), TP("t", 1)), generation_id=3),
+    MemberSubscription("b", ("t",), owned=(TP("t", 2),), generation_id=3),
+]
+
+
+class Fixed(OwnCooperative):
+    """Makes the given assignment."""
+
+    def __init__(self, plan: dict[str, list[TP]], *, is_cooperative: bool = True) -> None:
+        super().__init__(is_cooperative=is_cooperative)
+        self.plan = plan
+
+    def assign(self, members: object, counts: object) -> dict[str, list[TP]]:
+        return self.plan
+
+
+def test_a_cooperative_assignor_must_not_move_a_partition_that_its_owner_consumes() -> None:
+    """`validateCooperativeAssignment` in Java's `ConsumerCoordinator`."""
+    moves = Fixed({"a": [TP("t", 0)], "b": [TP("t", 1), TP("t", 2)]})
+    with pytest.raises(
+        AssignmentError, match=r"'own-cooperative' .*t-1 would move to another member in one rebalance"
+    ):
+        JoinProtocols("g", [moves], None).assign(moves.name, OWNERS, {"t": 3})
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {"a": [TP("t", 0)], "b": [TP("t", 2)]},
+        {"a": [TP("t", 0), TP("t", 1), TP("t", 3)], "b": [TP("t", 2)]},
+        {"a": [TP("t", 0), TP("t", 1)], "b": [TP("t", 0), TP("t", 2)]},  # a copy for a standby
+    ],
+)
+def test_a_cooperative_assignor_may_withhold_add_and_copy(plan: dict[str, list[TP]]) -> None:
+    assigned = JoinProtocols("g", [Fixed(plan)], None).assign(Fixed.name, OWNERS, {"t": 4})
+    assert {member: list(assignment.partitions) for member, assignment in assigned.items()} == plan
+
+
+def test_members_that_offer_an_eager_assignor_revoke_everything_first() -> None:
+    moves = Fixed({"a": [TP("t", 0)], "b": [TP("t", 1), TP("t", 2)]}, is_cooperative=False)
+    assigned = JoinProtocols("g", [moves], None).assign(moves.name, OWNERS, {"t": 3})
+    assert assigned["b"].partitions == (TP("t", 1), TP("t", 2))

@@ -161,19 +161,27 @@ def test_a_join_offers_every_assignor_in_every_version(version: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("user_data", "rack_id", "version"), [(None, "", 1), (b"had", "", 2), (None, "r1", 3), (b"had", "r1", 3)]
+    ("user_data", "owned", "rack_id", "version"),
+    [
+        (None, [], "", 1),
+        (b"had", [], "", 2),
+        (None, [TopicPartition("a", 1)], "", 2),
+        (None, [], "r1", 3),
+        (b"had", [TopicPartition("a", 1)], "r1", 3),
+    ],
 )
 def test_the_lowest_sufficient_version_of_a_subscription(
-    user_data: bytes | None, rack_id: str, version: int
+    user_data: bytes | None, owned: list[TopicPartition], rack_id: str, version: int
 ) -> None:
-    """sarama before 1.41 rejects newer versions; only Java's sticky leader uses the generation."""
+    """sarama before 1.41 rejects newer versions; only leaders with a sticky assignor use the generation."""
     config = ConsumerConfig(rack_id=rack_id)
-    request = build_join("g", IDENTITY, config, {"range": user_data}, ["a"], "because")
+    request = build_join("g", IDENTITY, config, {"range": user_data}, ["a"], "because", owned)
     assert read_prefix(request.protocols[0].metadata) == version
     (member,) = decode_members(joined(request.protocols[0].metadata))
     assert member.generation_id == (7 if version >= 2 else -1)
     assert member.rack_id == (rack_id or None)
     assert member.user_data == user_data
+    assert member.owned == tuple(owned)
 
 
 @pytest.mark.parametrize("version", range(6))

@@ -41,6 +41,7 @@ PUBLIC_MEMBERS: dict[str, set[str]] = {
     },
     "PartitionOffsets": {"next_offset", "metadata", "leader_epoch", "value", "mark", "mark_record", "reset"},
     "CommittedOffset": {"offset", "metadata", "leader_epoch"},
+    "SubscriptionPattern": {"pattern"},
     # health
     "Health": {
         *("group_id", "member_id", "generation_id", "state", "state_age", "waits_for", "problems"),
@@ -53,9 +54,9 @@ PUBLIC_MEMBERS: dict[str, set[str]] = {
     "ErrorSeen": {"text", "count", "age"},
     # assignors; the last three of the sticky one are optional methods of the protocol
     "Assignor": ASSIGNOR,
-    "RangeAssignor": ASSIGNOR,
+    "RangeAssignor": {*ASSIGNOR, "assign_by_rack"},
     "RoundRobinAssignor": ASSIGNOR,
-    "StickyAssignor": {*ASSIGNOR, "for_group", "subscription_user_data", "on_assignment"},
+    "StickyAssignor": {*ASSIGNOR, "assign_by_rack", "for_group", "subscription_user_data", "on_assignment"},
     "Assignment": {"partitions", "user_data"},
     "MemberSubscription": {
         *(

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from asyncgroup.errors import (
-    CallerCancelled,
-    ClaimReturned,
-    GroupClosed,
-    HandlerFailed,
-    MemberLost,
-    PartitionsChanged,
-    Rebalanced,
-    SessionEnd,
-    SessionFailed,
-    TopicsChanged,
-)
+from asyncgroup import errors
+from asyncgroup.errors import SessionEnd
 from asyncgroup.group.join_requests import MAX_REASON_LENGTH, join_reason, shorten
 
 
@@ -23,15 +13,15 @@ from asyncgroup.group.join_requests import MAX_REASON_LENGTH, join_reason, short
     ("cause", "reason"),
     [
         (None, "joining"),
-        (Rebalanced("why"), "rebalance: a member joined, left or changed its topics"),
-        (PartitionsChanged("t has 6"), "topics changed: t has 6"),
-        (TopicsChanged("by set_topics"), "topics changed: by set_topics"),
-        (MemberLost("no answer"), "membership lost: no answer"),
-        (ClaimReturned("t-1"), "claim returned: t-1"),
-        (HandlerFailed("KeyError"), "handler failed: KeyError"),
-        (SessionFailed("offsets"), "session failed: offsets"),
-        (GroupClosed("by the user"), "joining"),
-        (CallerCancelled("by the user"), "joining"),
+        (errors.Rebalanced("why"), "rebalance: a member joined, left or changed its topics"),
+        (errors.PartitionsChanged("t has 6"), "topics changed: t has 6"),
+        (errors.TopicsChanged("by set_topics"), "topics changed: by set_topics"),
+        (errors.MemberLost("no answer"), "membership lost: no answer"),
+        (errors.ClaimReturned("t-1"), "claim returned: t-1"),
+        (errors.HandlerFailed("KeyError"), "handler failed: KeyError"),
+        (errors.SessionFailed("offsets"), "session failed: offsets"),
+        (errors.GroupClosed("by the user"), "joining"),
+        (errors.CallerCancelled("by the user"), "joining"),
         (SessionEnd("something new"), "rebalance: something new"),
     ],
 )
@@ -47,9 +37,9 @@ def test_every_cause_has_its_own_reason() -> None:
 
 
 def test_changed_topics_are_the_reason() -> None:
-    assert join_reason(Rebalanced(""), ["a", "b"], ["c", "b", "d"]) == "topics changed: +c +d -a"
+    assert join_reason(errors.Rebalanced(""), ["a", "b"], ["c", "b", "d"]) == "topics changed: +c +d -a"
 
 
 def test_reasons_are_truncated() -> None:
     assert shorten("x" * MAX_REASON_LENGTH) == "x" * MAX_REASON_LENGTH
-    assert len(join_reason(MemberLost("y" * 999), None, [])) == MAX_REASON_LENGTH
+    assert len(join_reason(errors.MemberLost("y" * 999), None, [])) == MAX_REASON_LENGTH

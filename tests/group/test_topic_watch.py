@@ -12,7 +12,7 @@ import pytest
 
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import ErrorCode, NoBrokersError, PartitionsChanged, SessionEnd, TopicsChanged
-from asyncgroup.group.topics import watch_missing, watch_partitions, watch_pattern, watch_topics
+from asyncgroup.group.topic_watch import watch_missing, watch_partitions, watch_pattern, watch_topics
 from tests.offsets.fakes import FakeCluster, now
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterator
@@ -24,6 +25,7 @@ from tests.spark.bridge.fakes import FakeSpark
 
 RECORDS: Final = 3
 STORIES: Final = "tests/guide/test_execution.py"
+REBALANCES: Final = "tests/guide/test_rebalances.py"
 SUITES: Final = "tests/testing/test_pytest_guide.py"
 SPARK: Final = "tests/spark/test_guide.py"
 
@@ -40,6 +42,7 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("from-sarama", "class Consumer"): f"{STORIES}::test_saramas_handler",
     ("groups", "add_signal_handler"): f"{STORIES}::test_a_program_with_its_own_loop",
     ("groups", "group.records"): f"{STORIES}::test_records_in_one_loop",
+    ("groups", "class LagAware"): f"{STORIES}::test_an_assignor_by_lag",
     ("groups", "in_thread(consume)"): f"{STORIES}::test_a_blocking_handler",
     ("commits-and-ends", "class Writer"): f"{STORIES}::test_each_batch_is_committed",
     ("configuration", "from_properties"): f"{STORIES}::test_configurations",
@@ -49,6 +52,14 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("getting-started", "for number in range"): f"{STORIES}::test_a_producer_prints_offsets",
     ("producer", "producer.enqueue"): f"{STORIES}::test_a_producer",
     ("monitoring", "class Meter(Hook)"): f"{STORIES}::test_the_meter_counts_records_and_lag",
+    ("rebalances", "class Totals"): f"{REBALANCES}::test_a_handler_for_all_protocols",
+    (
+        "rebalances",
+        'assignors=("cooperative-sticky", "range")',
+    ): f"{REBALANCES}::test_a_handler_for_all_protocols",
+    ("rebalances", 'assignors=("cooperative-sticky",))'): f"{REBALANCES}::test_a_handler_for_all_protocols",
+    ("rebalances", 'remote_assignor="uniform"'): f"{REBALANCES}::test_a_handler_for_all_protocols",
+    ("rebalances", 'group_protocol="auto"'): f"{REBALANCES}::test_a_handler_for_all_protocols",
     ("spark-bridge", "def write"): f"{STORIES}::test_the_bridge_with_a_fake_spark",
     ("spark-bridge", "def deliver"): f"{STORIES}::test_an_interrupted_batch_is_delivered_again",
     ("spark-bridge", "def merge"): f"{STORIES}::test_a_merge_has_a_view_and_a_statement",
@@ -302,6 +313,38 @@ async def test_the_meter_counts_records_and_lag(monkeypatch: pytest.MonkeyPatch)
             await group.aclose()
             await running
         assert meter.lag == 0
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_an_assignor_by_lag(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The partition with as much lag as two others together goes to a member of its own."""
+
+    async def wait(_session: Session, claim: Claim) -> None:
+        async for _ in claim:
+            await claim.wait_ended()
+
+    async with EmbeddedCluster(nodes=1, seed=1) as broker:
+        broker.create_topic("greetings", 4)
+        for partition, records in enumerate((101, 61, 41, 0)):
+            broker.produce("greetings", *[b"hello"] * records, partition=partition)
+        code = snippet("groups", "class LagAware").replace("127.0.0.1:9092", broker.bootstrap_servers)
+        async with contextlib.AsyncExitStack() as stack:
+            groups: list[ConsumerGroup] = []
+            for _ in range(2):
+                names: dict[str, Any] = {}
+                exec(code.replace("ConsumerConfig(", 'ConsumerConfig(auto_offset_reset="earliest", '), names)
+                groups.append(await stack.enter_async_context(names["group"]))
+                running = asyncio.create_task(groups[-1].run("greetings", wait))
+                stack.push_async_callback(asyncio.wait, [running])
+                stack.callback(running.cancel)
+                await asyncio.sleep(10.0)
+            shares = [
+                sorted(tp.partition for tp in group.session.partitions)
+                for group in groups
+                if group.session is not None
+            ]
+    assert sorted(shares) == [[0, 3], [1, 2]]
 
 
 # --- Spark's bridge, without Spark ------------------------------------------------------------------------------------

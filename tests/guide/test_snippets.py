@@ -35,7 +35,16 @@ OBJECTS: dict[str, type] = {
 THEIRS = ("from aiokafka import", "from confluent_kafka import")
 """Blocks whose variables are objects of other clients."""
 
-PROPERTIES = {("group", "protocol"), ("group", "id"), ("group", "instance"), ("batch", "size")}
+PROPERTIES = {
+    ("group", "protocol"),
+    ("group", "id"),
+    ("group", "instance"),
+    ("group", "consumer"),
+    ("group", "version"),
+    ("consumer", "session"),
+    ("consumer", "heartbeat"),
+    ("batch", "size"),
+}
 """Parts of Kafka's property names."""
 
 

@@ -3,54 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.java import user_cache
-
-SOURCES: Final = Path(__file__).with_name("peers")
-BUILD_LIMIT: Final = 300.0
-"""Seconds for the first build, which downloads the modules; later runs use the cached program."""
+from tests.interop import go_clients
+from tests.interop.go_clients import BUILD_LIMIT, build_go_clients
 
 LIMIT: Final = 90.0
 RECORDS, MORE = 200, 20
 
 
-def _build() -> Path:
-    """Return the program; build it if it is not in the cache."""
-    files = sorted(path for path in SOURCES.iterdir() if path.name.startswith("go.") or path.suffix == ".go")
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
-    target = user_cache() / "interop" / f"peers-{digest}"
-    if target.exists():
-        return target
-    go = shutil.which("go")
-    if go is None:
-        pytest.skip("Go is not installed")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    made = target.with_name(f"{target.name}.{os.getpid()}")
-    command = [go, "-C", str(SOURCES), "build", "-o", str(made), "."]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_LIMIT, check=False)
-    except subprocess.TimeoutExpired:
-        pytest.skip(f"building the Go clients took longer than {BUILD_LIMIT:g} s")
-    if done.returncode:
-        pytest.skip(f"the Go clients cannot be built: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
-    made.replace(target)
-    return target
-
-
 @pytest.fixture(scope="module")
 def program() -> Path:
-    return _build()
+    return build_go_clients()
 
 
 @pytest.mark.parametrize("go", [None, "echo 'no modules' >&2; exit 1"])
@@ -61,11 +30,11 @@ def test_the_reason_of_the_skip_names_what_is_missing(
     if go is not None:
         (tmp_path / "go").write_text(f"#!/bin/sh\n{go}\n")
         (tmp_path / "go").chmod(0o755)
-    monkeypatch.setattr(sys.modules[__name__], "user_cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr(go_clients, "user_cache", lambda: tmp_path / "cache")
     monkeypatch.setenv("PATH", str(tmp_path))
     reason = "Go is not installed" if go is None else "the Go clients cannot be built: no modules"
     with pytest.raises(pytest.skip.Exception, match=reason):
-        _build()
+        build_go_clients()
     assert list((tmp_path / "cache").rglob("peers-*")) == []
 
 

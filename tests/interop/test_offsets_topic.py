@@ -15,6 +15,7 @@ import pytest
 from asyncgroup import ConsumerConfig, OffsetManager
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.groups.records import decode_record
+from asyncgroup.wire import messages as m
 from tests.broker.client import connect
 from tests.broker.internals import offsets_partition_of
 from tests.broker.requests import SUBSCRIPTION, assigned, commit_request, member
@@ -190,6 +191,89 @@ async def test_kafkas_own_classes_decode_it_and_encode_the_same_bytes(java_tools
     assert gone == {**offset_at("gone", 0), "version": 4, "value": forgotten}
     assert gone_id not in (topic_id, "AAAAAAAAAAAAAAAAAAAAAA")
     assert tombstone == {**offset_at("gone", 0), "version": -1, "value": None}
+
+
+async def test_kafkas_own_classes_decode_the_records_of_a_group_that_changes_its_protocol(
+    java_tools: JavaTools,
+):
+    """A classic group becomes a consumer group, and a classic group again when the second member leaves."""
+    Beat = m.ConsumerGroupHeartbeatRequest
+    new = {"rebalance_timeout_ms": 30_000, "topic_partitions": [], "subscribed_topic_names": ["t"]}
+    async with EmbeddedCluster(topics={"t": 2}, group_consumer_assignment_interval=0.0) as cluster:
+        async with connect(cluster) as client:
+            classic = await member(client, 0, 1)
+            assert not (await client.ask(Beat("g", "two", 0, **new))).error_code
+            assert not (await client.ask(Beat("g", "two", -1))).error_code
+        partition = offsets_partition_of(cluster, "g")
+        count = len(cluster.records(OFFSETS, partition))
+        records = await decode_with_kafka(java_tools, cluster, partition, count)
+        topic_id = base64.urlsafe_b64encode(cluster.topic("t").id.bytes).decode().rstrip("=")
+    assert all(record["same"] for record in records)
+    upgrade = records[2:-9]
+    assert [(record["type"], record["value"] is None) for record in upgrade[:2]] == [(2, True), (5, False)]
+    mine = [record for record in upgrade if record["key"].get("memberId") == classic.member_id]
+    assert [record["type"] for record in mine] == [5, 7, 8]
+    assert mine[0]["value"] == {
+        "instanceId": None,
+        "rackId": None,
+        "clientId": "test",
+        "clientHost": "/127.0.0.1",
+        "subscribedTopicNames": ["t"],
+        "subscribedTopicRegex": "",
+        "rebalanceTimeoutMs": 30_000,
+        "serverAssignor": None,
+        "classicMemberMetadata": {
+            "sessionTimeoutMs": 10_000,
+            "supportedProtocols": [{"name": "range", "metadata": plain(SUBSCRIPTION)}],
+        },
+    }
+    assert mine[2]["value"]["assignedPartitions"] == [
+        {"topicId": topic_id, "partitions": [0, 1], "assignmentEpochs": [1, 1]}
+    ]
+    downgrade = [(record["type"], record["value"] is None) for record in records[-9:]]
+    removed = [(8, True), (8, True), (7, True), (7, True), (6, True), (5, True), (5, True), (3, True)]
+    assert downgrade == [*removed, (2, False)], "the order that Kafka's `GroupMetadataManager.replay` needs"
+    last = records[-1]["value"]
+    assert (last["generation"], [one["memberId"] for one in last["members"]]) == (2, [classic.member_id])
+    assert last["members"][0]["assignment"] == plain(assigned(0))
+
+
+async def test_kafkas_own_classes_decode_the_records_of_consumer_groups(java_tools: JavaTools):
+    """A member by regular expression joins, a second one takes over a partition, the first leaves."""
+    Beat = m.ConsumerGroupHeartbeatRequest
+    first = {"rebalance_timeout_ms": 30_000, "topic_partitions": []}
+    async with EmbeddedCluster(topics={"t": 2}, group_consumer_assignment_interval=0.0) as cluster:
+        async with connect(cluster) as client:
+
+            async def beat(member_id: str, epoch: int, **fields: Any) -> None:
+                assert not (await client.ask(Beat("g", member_id, epoch, **fields))).error_code
+
+            await beat(
+                "one", 0, subscribed_topic_regex="t|u", instance_id="i", server_assignor="range", **first
+            )
+            await beat("one", 1, instance_id="i")
+            await beat("two", 0, subscribed_topic_names=["t"], **first)
+            owned = [Beat.TopicPartitions(cluster.topic("t").id, [0])]
+            await beat("one", 2, instance_id="i")
+            await beat("one", 2, instance_id="i", topic_partitions=owned)
+            await beat("two", 3)
+            await beat("one", -1, instance_id="i")
+        partition = offsets_partition_of(cluster, "g")
+        count = len(cluster.records(OFFSETS, partition))
+        records = await decode_with_kafka(java_tools, cluster, partition, count)
+        topic_id = base64.urlsafe_b64encode(cluster.topic("t").id.bytes).decode().rstrip("=")
+    assert all(record["same"] for record in records)
+    assert {record["type"] for record in records} == {3, 5, 6, 7, 8, 16}
+    removed = [record["type"] for record in records if record["value"] is None]
+    assert removed == [8, 7, 16, 5], "the order that Kafka's `GroupMetadataManager.replay` needs"
+    current = [record for record in records if record["type"] == 8 and record["key"]["memberId"] == "two"]
+    assert current[-1]["value"] == {
+        "memberEpoch": 3,
+        "previousMemberEpoch": 3,
+        "state": 0,
+        "assignedPartitions": [{"topicId": topic_id, "partitions": [1], "assignmentEpochs": [3]}],
+        "partitionsPendingRevocation": [],
+    }
 
 
 async def test_a_group_of_aiokafka_survives_moves_of_the_partition():

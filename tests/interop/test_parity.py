@@ -22,6 +22,7 @@ from asyncgroup.testing.apache_kafka.jars import KAFKA_VERSION
 from tests.interop.parity.compare import Explained, differences, unexplained
 from tests.interop.parity.explained import EXPLAINED
 from tests.interop.parity.limits import KAFKA_LIMITS, OUR_LIMITS
+from tests.interop.parity.mixed_groups import groups_that_may_not_change
 from tests.interop.parity.sasl import KAFKA_SASL, OUR_SASL, SCRAM_USERS
 from tests.interop.parity.scene import Address, Pick, Scene, Story, picked, ranges_of, shared_ranges
 from tests.interop.parity.stories import LIMITED_STORIES, NODE_STORIES, SASL_STORIES, STORIES
@@ -101,6 +102,17 @@ async def test_both_answer_the_same_at_their_limits(
     narrow_kafka: ApacheKafka, story: Story, pick: Pick
 ) -> None:
     await _compare(story, pick, {1: _address(narrow_kafka.bootstrap_servers)}, **OUR_LIMITS)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("policy", thinned(["disabled", "upgrade", "downgrade"]))
+async def test_both_answer_the_same_under_a_migration_policy(kafka_at_hand: None, policy: str) -> None:
+    _require_same_release()
+    with ApacheKafka(properties={"group.consumer.migration.policy": policy}) as kafka:
+        address = _address(kafka.bootstrap_servers)
+        await _compare(
+            groups_that_may_not_change, "highest", {1: address}, group_consumer_migration_policy=policy
+        )
 
 
 @pytest.fixture(scope="module")

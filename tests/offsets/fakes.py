@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from asyncgroup.cluster.backoff import Backoff
+from asyncgroup.cluster.backoff import Backoff, RetryLoop
 from asyncgroup.cluster.metadata import ClusterView, TopicInfo
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.hooks import Hooks
@@ -100,8 +100,8 @@ class FakeCluster:
         self.refreshes += 1
         self.refreshed()
 
-    def backoff(self) -> Backoff:
-        return Backoff(self.config.retry_backoff, self.config.retry_backoff_max, random.Random(1))
+    def retry(self, **limits: Any) -> RetryLoop:
+        return RetryLoop(Backoff.configured(self.config, random.Random(1)), **limits)
 
 
 def committed_by(request: m.OffsetCommitRequest) -> dict[TopicPartition, tuple[int, str]]:

@@ -17,6 +17,7 @@ from asyncgroup.errors import (
     MemberLost,
     UnsupportedVersionError,
 )
+from asyncgroup.offsets import MemberIdentity
 from asyncgroup.offsets.commit_requests import COMMIT_ACTIONS, CommitAction
 from tests.offsets.fakes import answer_commit, now
 from tests.offsets.scene import A0, A1, B0, Scene
@@ -135,6 +136,43 @@ async def test_a_response_without_a_partition_is_a_failure() -> None:
     scene.marks[A0].mark(11)
     with pytest.raises(CommitFailedError, match="UNKNOWN_SERVER_ERROR"):
         await scene.manager.commit()
+    assert scene.marks[A0].dirty
+
+
+# -- members with an epoch (KIP-848) ------------------------------------------------------------------------------------
+
+
+async def test_a_stale_epoch_is_retried_with_the_newest_for_what_is_still_owned() -> None:
+    """Rule 8: newer epochs count as no retry; a partition that was revoked in between is not committed."""
+    epochs = [4]
+
+    async def wait_joined() -> bool:
+        epochs.append(epochs[-1] + 1)
+        scene.manager.drop(A1)
+        return True
+
+    scene = Scene(retry_max=0, identity=lambda: MemberIdentity("m-1", epochs[-1]), wait_joined=wait_joined)
+    scene.answer(ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.STALE_MEMBER_EPOCH, 0)
+    scene.marks[A0].mark(11)
+    scene.marks[A1].mark(12)
+    await scene.manager.commit()
+    sent = [request.generation_id_or_member_epoch for _, request in scene.coordinator.requests]
+    assert sent == [4, 5, 6]
+    assert scene.sent[0] == {A0: (11, ""), A1: (12, "")}
+    assert scene.sent[1:] == [{A0: (11, "")}] * 2
+    assert not scene.marks[A0].dirty
+
+
+async def test_a_stale_epoch_without_a_newer_one_is_retried_as_often_as_other_errors() -> None:
+    async def wait_joined() -> bool:
+        return False
+
+    scene = Scene(retry_max=2, wait_joined=wait_joined)
+    scene.answer(ErrorCode.STALE_MEMBER_EPOCH)
+    scene.marks[A0].mark(11)
+    with pytest.raises(CommitFailedError, match="STALE_MEMBER_EPOCH"):
+        await scene.manager.commit()
+    assert len(scene.sent) == 3
     assert scene.marks[A0].dirty
 
 
@@ -281,3 +319,33 @@ async def test_a_loss_found_by_is_final_is_not_reported_twice() -> None:
         await scene.manager.commit()
     assert scene.lost == []
     assert len(scene.sent) == 1
+
+
+# -- generations that change ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS]
+)
+async def test_a_refusal_under_a_former_generation_is_retried_under_the_present_one(code: int) -> None:
+    """Found by a mixed group on a real network: the commit was sent between the response to SyncGroup and its handling."""
+    identities, asked = [MemberIdentity("m", 4)], []
+
+    async def confirm(lookup: int | None, sent_at: float) -> bool:
+        asked.append(sent_at)
+        return True
+
+    async def script(request: Any) -> Any:
+        if request.generation_id_or_member_epoch == 4:
+            identities.append(MemberIdentity("m", 5))  # applied while the request was in flight
+            return await answer_commit(request, code)
+        return await answer_commit(request, 0)
+
+    scene = Scene(retry_max=0, identity=lambda: identities[-1], confirm_refusal=confirm)
+    scene.coordinator.script = script
+    scene.marks[A0].mark(11)
+    await scene.manager.commit()
+    assert [request.generation_id_or_member_epoch for _, request in scene.coordinator.requests] == [4, 5]
+    assert not scene.marks[A0].dirty
+    assert scene.lost == []
+    assert asked == []

@@ -16,11 +16,11 @@ from asyncgroup.errors import (
 )
 from asyncgroup.group.claim_source import ClaimSource
 from asyncgroup.model import TopicPartition
-from asyncgroup.offsets import CommittedOffset
-from asyncgroup.offsets.fetch_offsets import fetch_offsets
+from asyncgroup.offsets import CommittedOffset, MemberIdentity
+from asyncgroup.offsets.fetch_offsets import STABLE_TIMEOUT, fetch_offsets
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import decode, encode
-from tests.offsets.fakes import FakeCluster
+from tests.offsets.fakes import FakeCluster, now
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
@@ -154,6 +154,46 @@ async def test_members_use_the_group_lane() -> None:
     source = ClaimSource(cluster, "g", ConsumerConfig(), ())  # type: ignore[arg-type]
     assert await source.find_start_offsets(list(STORED)) == STORED
     assert cluster.coordinators.lanes == {"group"}
+
+
+# -- members with an epoch (KIP-848) ------------------------------------------------------------------------------------
+
+
+async def test_a_member_asks_with_its_newest_epoch_until_it_is_not_stale() -> None:
+    """Rule 8: more often than other errors are retried, and never a reset."""
+    cluster = cluster_that(*[{"code": ErrorCode.STALE_MEMBER_EPOCH}] * 8, {}, metadata_retry_max=0)
+    epochs = iter(range(3, 100))
+
+    def member() -> MemberIdentity:
+        return MemberIdentity("m-1", next(epochs), "desk-1")
+
+    found = await fetch_offsets(cluster, "g", TPS, lane="group", member=member)  # type: ignore[arg-type]
+    assert found == STORED
+    groups = [request.groups[0] for _, request in cluster.coordinators.requests]
+    assert [(group.member_id, group.member_epoch) for group in groups] == [("m-1", n) for n in range(3, 12)]
+
+
+async def test_an_epoch_that_stays_stale_is_an_error_in_the_end() -> None:
+    cluster = cluster_that({"code": ErrorCode.STALE_MEMBER_EPOCH})
+    began = now()
+    with pytest.raises(BrokerError, match="STALE_MEMBER_EPOCH"):
+        await fetch_offsets(
+            cluster,  # type: ignore[arg-type]
+            "g",
+            TPS,
+            lane="group",
+            member=lambda: MemberIdentity("m-1", 3),
+        )
+    assert STABLE_TIMEOUT <= now() - began < STABLE_TIMEOUT + 5
+
+
+@pytest.mark.parametrize("member", [None, MemberIdentity()])
+async def test_other_clients_send_no_member(member: MemberIdentity | None) -> None:
+    cluster = cluster_that({})
+    source = ClaimSource(cluster, "g", ConsumerConfig(), (), lambda: member)  # type: ignore[arg-type]
+    await source.find_start_offsets(list(STORED))
+    ((_, request),) = cluster.coordinators.requests
+    assert (request.groups[0].member_id, request.groups[0].member_epoch) == (None, -1)
 
 
 # -- incomplete responses ----------------------------------------------------------------------------------------------

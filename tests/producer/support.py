@@ -10,6 +10,7 @@ from typing import Any
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.config import ProducerConfig
+from asyncgroup.model import RecordMetadata
 from asyncgroup.producer import Producer
 
 TOPIC = "orders"
@@ -43,3 +44,13 @@ def stored(cluster: EmbeddedCluster, partition: int | None = None, topic: str = 
 def produced(cluster: EmbeddedCluster) -> list[Any]:
     """Return the Produce requests that the cluster received."""
     return cluster.history.of("Produce")
+
+
+async def fill_memory(
+    cluster: EmbeddedCluster, producer: Producer, *, delay: float
+) -> tuple[asyncio.Future[RecordMetadata], asyncio.Task[RecordMetadata]]:
+    """Send a record that is answered after `delay`, and a second one that waits for its memory, of 400 bytes in all."""
+    await producer.send(TOPIC, b"warm up", partition=0)
+    cluster.faults.on("Produce").delay(delay)
+    first = producer.send_nowait(TOPIC, b"." * 300, partition=1)
+    return first, asyncio.create_task(producer.send(TOPIC, b"." * 300, partition=1))

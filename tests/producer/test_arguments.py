@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from asyncgroup.errors import ConfigError
-from tests.producer.support import TOPIC, produced, stored, writing
+from tests.producer.support import TOPIC, fill_memory, produced, stored, writing
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
@@ -67,10 +67,7 @@ async def test_cancelling_the_caller_does_not_withdraw_an_appended_record() -> N
 
 async def test_a_caller_cancelled_while_it_waits_for_memory_sends_nothing() -> None:
     async with writing(buffer_bytes=400) as (cluster, producer):
-        await producer.send(TOPIC, b"warm up", partition=0)
-        cluster.faults.on("Produce").delay(5.0)
-        first = producer.send_nowait(TOPIC, b"." * 300, partition=1)
-        waiting = asyncio.create_task(producer.send(TOPIC, b"." * 300, partition=1))
+        first, waiting = await fill_memory(cluster, producer, delay=5.0)
         await asyncio.sleep(1)
         waiting.cancel()
         await first

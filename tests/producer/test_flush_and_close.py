@@ -13,7 +13,7 @@ from asyncgroup.config import ClientConfig, ProducerConfig
 from asyncgroup.errors import ClosedError, NoBrokersError
 from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.producer import Producer
-from tests.producer.support import TOPIC, now, stored, writing
+from tests.producer.support import TOPIC, fill_memory, now, stored, writing
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
@@ -81,10 +81,7 @@ async def test_a_producer_that_was_never_entered_raises_closed_error() -> None:
 
 async def test_closing_fails_callers_that_wait_for_memory() -> None:
     async with writing(buffer_bytes=400) as (cluster, producer):
-        await producer.send(TOPIC, b"warm up", partition=0)
-        cluster.faults.on("Produce").delay(2.0)
-        first = producer.send_nowait(TOPIC, b"." * 300, partition=1)
-        waiting = asyncio.create_task(producer.send(TOPIC, b"." * 300, partition=1))
+        first, waiting = await fill_memory(cluster, producer, delay=2.0)
         await asyncio.sleep(0.1)
         closing = asyncio.create_task(producer.aclose())
         with pytest.raises(ClosedError):

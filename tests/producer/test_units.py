@@ -54,13 +54,21 @@ async def test_waiters_are_granted_in_fifo_order_even_if_a_later_one_would_fit()
     assert memory.used == 10
 
 
+async def with_two_callers(
+    size: int, next_size: int
+) -> tuple[BufferMemory, asyncio.Task[None], asyncio.Task[None]]:
+    """Return a memory of 10 bytes, of which 8 are reserved, and two callers that have asked for more."""
+    memory = BufferMemory(10)
+    memory.try_reserve(8)
+    first, second = (asyncio.create_task(memory.reserve(each)) for each in (size, next_size))
+    await asyncio.sleep(1)
+    return memory, first, second
+
+
 @pytest.mark.virtual
 @pytest.mark.asyncio
 async def test_a_cancelled_caller_makes_way_for_the_next() -> None:
-    memory = BufferMemory(10)
-    memory.try_reserve(8)
-    first, second = (asyncio.create_task(memory.reserve(size)) for size in (5, 2))
-    await asyncio.sleep(1)
+    memory, first, second = await with_two_callers(5, 2)
     first.cancel()
     await second
     assert memory.used == 10
@@ -70,10 +78,7 @@ async def test_a_cancelled_caller_makes_way_for_the_next() -> None:
 @pytest.mark.virtual
 @pytest.mark.asyncio
 async def test_a_caller_cancelled_after_the_grant_frees_the_memory() -> None:
-    memory = BufferMemory(10)
-    memory.try_reserve(8)
-    first, second = (asyncio.create_task(memory.reserve(size)) for size in (8, 5))
-    await asyncio.sleep(1)
+    memory, first, second = await with_two_callers(8, 5)
     memory.release(8)
     assert memory.used == 8
     first.cancel()

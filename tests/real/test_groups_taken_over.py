@@ -146,14 +146,7 @@ async def create_groups(life: SharedPartitionGroups) -> GroupsBefore:
     member = {"generation_id_or_member_epoch": 1, "member_id": joined.member_id}
     await life.commit(live, 3, **member)
     await life.commit(live, 4, partition=1, **member)
-    left = await life.member(empty)
-    await life.commit(empty, 5, generation_id_or_member_epoch=1, member_id=left.member_id)
-    leaving = [m.LeaveGroupRequest.MemberIdentity(left.member_id)]
-    await life.client.ask(m.LeaveGroupRequest(empty, members=leaving), 5)
-    await life.commit(simple, 7)
-    await life.commit(simple, 8, partition=1, version=2, retention_time_ms=3_600_000)
-    await life.commit(gone, 9)
-    await life.client.ask(m.DeleteGroupsRequest([gone]), 2)
+    await life.create_without_members(empty, simple, gone)
     offsets = {name: await life.offsets(name) for name in names}
     descriptions = await describe_groups(life.client, *names)
     return GroupsBefore(names, joined.member_id, offsets, descriptions, await life.log(start))

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import functools
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from asyncgroup.testing.apache_kafka import ApacheKafka
+from tests.profiles import thinned
 from tests.real.concurrent_stories import ConcurrentStories, selected
 from tests.real.support import RunningKafka
 from tests.stories import failover, faults, membership
 from tests.stories.environment import Environment
+from tests.stories.of_groups import OF_GROUPS
 from tests.stories.proxy import TcpProxy
 from tests.stories.real import RealEnvironment
 
@@ -28,18 +32,16 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 AT_ONCE = 6
 """Stories that run at the same time: more would compete for the cores."""
 
-OF_GROUPS = [
+
+OF_CONSUMERS = [
     membership.two_joiners,
     membership.graceful_leave,
     membership.a_leader_leaves,
     membership.partition_increase,
-    membership.more_members_than_partitions,
     membership.a_member_changes_its_topics,
     membership.static_leader_restarts,
-    failover.crash_found_by_expiry,
-    failover.a_consumer_dies,
-    failover.a_zombie_wakes,
 ]
+"""Those that do not wait for the end of a session, for members of the consumer protocol."""
 
 
 class SlowEnvironment(RealEnvironment):
@@ -50,6 +52,21 @@ class SlowEnvironment(RealEnvironment):
 
     session_timeout = 6.0
     heartbeat_interval = 0.5
+
+
+class CooperativeEnvironment(SlowEnvironment):
+    """Members whose sessions last over rebalances."""
+
+    protocol: Mapping[str, Any] = MappingProxyType({"assignors": ("cooperative-sticky",)})
+
+
+class ConsumerProtocolEnvironment(RealEnvironment):
+    """Members of the consumer protocol; their session timeout is Kafka's default, which is also its shortest one."""
+
+    session_timeout = 45.0
+    protocol: Mapping[str, Any] = MappingProxyType(
+        {"group_protocol": "consumer", "session_timeout": None, "heartbeat_interval": None}
+    )
 
 
 class Kafkas:
@@ -112,12 +129,16 @@ async def coordinator_dies(kafkas: Kafkas, directory: Path) -> None:
         await failover.coordinator_dies(env)
 
 
-def of_groups(story: Callable[[Environment], Awaitable[None]]) -> Story:
-    @functools.wraps(story)
+def of_groups(
+    story: Callable[[Environment], Awaitable[None]],
+    suffix: str = "",
+    environment: type[RealEnvironment] = SlowEnvironment,
+) -> Story:
     async def run_story(kafkas: Kafkas, directory: Path) -> None:
-        async with SlowEnvironment(kafkas.servers, directory) as env:
+        async with environment(kafkas.servers, directory) as env:
             await story(env)
 
+    run_story.__name__ = story.__name__ + suffix
     return run_story
 
 
@@ -129,6 +150,11 @@ _ALL: list[Story] = [
     connections_are_cut,
     a_topic_is_recreated,
     *map(of_groups, OF_GROUPS),
+    *(of_groups(story, "_cooperatively", CooperativeEnvironment) for story in thinned(OF_GROUPS, every=4)),
+    *(
+        of_groups(story, "_by_the_consumer_protocol", ConsumerProtocolEnvironment)
+        for story in thinned(OF_CONSUMERS, every=4)
+    ),
 ]
 STORIES = {story.__name__: story for story in _ALL}
 """The stories by name, the longest first."""

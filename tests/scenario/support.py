@@ -28,6 +28,7 @@ __all__ = [
     "read_offsets",
     "read_with",
     "running",
+    "stubborn",
 ]
 
 Read = Callable[[Claim], Awaitable[None]]
@@ -105,6 +106,18 @@ class Gate:
         if (record.partition, record.offset) == self.place:
             self.reached.set()
             await self.open.wait()
+
+
+def stubborn(seconds: float) -> Work:
+    """Return work that ends this long after it was cancelled."""
+
+    async def work(_session: Session, _claim: Claim, _record: Record) -> None:
+        try:
+            await asyncio.sleep(1000.0)
+        except asyncio.CancelledError:
+            await asyncio.sleep(seconds)
+
+    return work
 
 
 class SessionEndHook:

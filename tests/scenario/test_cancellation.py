@@ -39,13 +39,18 @@ async def check_clean_end(env: VirtualEnvironment, handler: WorkHandler) -> None
     assert env.cluster.group("g").members == {}
 
 
+@pytest_asyncio.fixture
+async def handler(env: VirtualEnvironment) -> SlowFinally:
+    """Return the handler of five records."""
+    await env.produce(5, [0])
+    return SlowFinally(env)
+
+
 # the `finally` blocks of handlers complete, for every kind of cancellation
 
 
 @pytest.mark.parametrize("how", ["consume", "run"])
-async def test_task_cancelled(env: VirtualEnvironment, how: str):
-    handler = SlowFinally(env)
-    await env.produce(5, [0])
+async def test_task_cancelled(env: VirtualEnvironment, handler: SlowFinally, how: str):
     async with member(env, auto_commit_interval=3000.0) as group:
         async with running(getattr(group, how)("orders", handler)) as consuming:
             await handler.until("done 0@4")
@@ -55,10 +60,8 @@ async def test_task_cancelled(env: VirtualEnvironment, how: str):
         await check_clean_end(env, handler)
 
 
-async def test_task_cancelled_again_and_again(env: VirtualEnvironment):
+async def test_task_cancelled_again_and_again(env: VirtualEnvironment, handler: SlowFinally):
     """Repeated cancellation: handlers are still cancelled once; commit and leave still happen."""
-    handler = SlowFinally(env)
-    await env.produce(5, [0])
     async with member(env, auto_commit_interval=3000.0) as group:
         async with running(group.run("orders", handler)) as consuming:
             await handler.until("done 0@4")
@@ -71,10 +74,8 @@ async def test_task_cancelled_again_and_again(env: VirtualEnvironment):
 
 
 @pytest.mark.parametrize("how", ["consume", "run"])
-async def test_move_on_after(env: VirtualEnvironment, how: str):
+async def test_move_on_after(env: VirtualEnvironment, handler: SlowFinally, how: str):
     """A cancelled anyio scope cancels every later await of its task again; handlers must run outside of it."""
-    handler = SlowFinally(env)
-    await env.produce(5, [0])
     async with member(env, auto_commit_interval=3000.0) as group:
         with anyio.move_on_after(5.0) as scope:
             await getattr(group, how)("orders", handler)
@@ -82,9 +83,7 @@ async def test_move_on_after(env: VirtualEnvironment, how: str):
         await check_clean_end(env, handler)
 
 
-async def test_fail_after(env: VirtualEnvironment):
-    handler = SlowFinally(env)
-    await env.produce(5, [0])
+async def test_fail_after(env: VirtualEnvironment, handler: SlowFinally):
     async with member(env, auto_commit_interval=3000.0) as group:
         with pytest.raises(TimeoutError):
             with anyio.fail_after(5.0):
@@ -92,9 +91,7 @@ async def test_fail_after(env: VirtualEnvironment):
         await check_clean_end(env, handler)
 
 
-async def test_anyio_task_group_cancelled(env: VirtualEnvironment):
-    handler = SlowFinally(env)
-    await env.produce(5, [0])
+async def test_anyio_task_group_cancelled(env: VirtualEnvironment, handler: SlowFinally):
     async with member(env, auto_commit_interval=3000.0) as group:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(group.run, "orders", handler)
@@ -103,53 +100,35 @@ async def test_anyio_task_group_cancelled(env: VirtualEnvironment):
         await check_clean_end(env, handler)
 
 
-async def test_a_sibling_in_an_anyio_group_fails(env: VirtualEnvironment):
-    handler = SlowFinally(env)
-    await env.produce(5, [0])
-
+@pytest.mark.parametrize("kind", ["anyio", "asyncio"])
+async def test_a_sibling_in_a_task_group_fails(env: VirtualEnvironment, handler: SlowFinally, kind: str):
     async def sibling() -> None:
         await handler.until("done 0@4")
         raise LookupError("the sibling failed")
 
     async with member(env, auto_commit_interval=3000.0) as group:
         with pytest.raises(ExceptionGroup) as caught:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(group.run, "orders", handler)
-                tasks.start_soon(sibling)
+            if kind == "anyio":
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(group.run, "orders", handler)
+                    tasks.start_soon(sibling)
+            else:
+                async with asyncio.TaskGroup() as asyncio_tasks:
+                    asyncio_tasks.create_task(group.run("orders", handler))
+                    asyncio_tasks.create_task(sibling())
         assert [type(error) for error in caught.value.exceptions] == [LookupError]
         await check_clean_end(env, handler)
 
 
-async def test_a_sibling_in_an_asyncio_group_fails(env: VirtualEnvironment):
-    handler = SlowFinally(env)
-    await env.produce(5, [0])
-
-    async def sibling() -> None:
-        await handler.until("done 0@4")
-        raise LookupError("the sibling failed")
-
-    async with member(env, auto_commit_interval=3000.0) as group:
-        with pytest.raises(ExceptionGroup) as caught:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(group.run("orders", handler))
-                tasks.create_task(sibling())
-        assert [type(error) for error in caught.value.exceptions] == [LookupError]
-        await check_clean_end(env, handler)
-
-
-async def test_the_whole_block_cancelled(env: VirtualEnvironment):
+async def test_the_whole_block_cancelled(env: VirtualEnvironment, handler: SlowFinally):
     """The scope is outside of `async with`: closing completes inside the cancelled scope."""
-    handler = SlowFinally(env)
-    await env.produce(5, [0])
     with anyio.move_on_after(5.0):
         async with member(env, auto_commit_interval=3000.0) as group:
             await group.run("orders", handler)
     await check_clean_end(env, handler)
 
 
-async def test_asyncio_timeout(env: VirtualEnvironment):
-    handler = SlowFinally(env)
-    await env.produce(5, [0])
+async def test_asyncio_timeout(env: VirtualEnvironment, handler: SlowFinally):
     async with member(env, auto_commit_interval=3000.0) as group:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(5.0):
@@ -218,9 +197,7 @@ async def test_an_exception_of_a_cancelled_handler_is_logged(
 # a group may be opened and closed by different tasks
 
 
-async def test_enter_and_exit_in_different_tasks(env: VirtualEnvironment):
-    handler = SlowFinally(env)
-    await env.produce(5, [0])
+async def test_enter_and_exit_in_different_tasks(env: VirtualEnvironment, handler: SlowFinally):
     config = ConsumerConfig(**env.config("ann", auto_commit_interval=3000.0))
     group = ConsumerGroup(env.bootstrap_servers, "g", config)
     await asyncio.create_task(group.__aenter__())

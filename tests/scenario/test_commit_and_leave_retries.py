@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from asyncgroup import CommitFailedError, ErrorCode as E
+from asyncgroup import CommitFailedError, ConsumerGroup, ErrorCode as E
 from tests.scenario.frozen_coordinator import FrozenCoordinator
 from tests.scenario.support import Gate, SessionEndHook, WorkHandler, committed, member, now, running
 from tests.stories.virtual import HOST, VirtualEnvironment
@@ -44,6 +44,14 @@ async def test_a_close_retries_on_errors_of_the_coordinator(env: VirtualEnvironm
     assert env.cluster.group("g").members == {}
 
 
+async def close_without_coordinator(env: VirtualEnvironment, group: ConsumerGroup) -> asyncio.Task[None]:
+    """Make the coordinator's connections fail, and begin to close the group."""
+    node = env.cluster.nodes[env.cluster.coordinator("g")]
+    env.network.refuse(HOST, node.port)
+    env.network.cut(HOST, node.port)
+    return asyncio.create_task(group.aclose())
+
+
 @pytest.mark.parametrize("times", [1, 6])
 async def test_a_close_retries_on_refused_connections(env: VirtualEnvironment, times: int):
     """The coordinator is down for some seconds and is not replaced."""
@@ -51,10 +59,7 @@ async def test_a_close_retries_on_refused_connections(env: VirtualEnvironment, t
     await env.produce(5, [0])
     async with member(env, **CLOSE) as group, running(group.run("orders", handler)) as consuming:
         await handler.until("done 0@4")
-        node = env.cluster.nodes[env.cluster.coordinator("g")]
-        env.network.refuse(HOST, node.port)
-        env.network.cut(HOST, node.port)
-        closing = asyncio.create_task(group.aclose())
+        closing = await close_without_coordinator(env, group)
         await asyncio.sleep(times)
         assert not closing.done()
         env.network.heal()
@@ -69,10 +74,7 @@ async def test_the_leave_alone_is_retried_while_connections_are_refused(env: Vir
     handler = WorkHandler(env)
     async with member(env, **CLOSE) as group, running(group.run("orders", handler)) as consuming:
         await handler.until("claim 3@0")
-        node = env.cluster.nodes[env.cluster.coordinator("g")]
-        env.network.refuse(HOST, node.port)
-        env.network.cut(HOST, node.port)
-        closing = asyncio.create_task(group.aclose())
+        closing = await close_without_coordinator(env, group)
         await asyncio.sleep(5.0)
         env.network.heal()
         await asyncio.wait_for(closing, 3.0)

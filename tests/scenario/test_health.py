@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from typing import Any
 
 import pytest
 
 from asyncgroup import (
+    BrokerError,
     Claim,
     ConsumerConfig,
     ConsumerGroup,
     ErrorCode,
     Health,
-    Record,
     Session,
+    SubscriptionPattern,
     TopicPartition,
 )
-from tests.scenario.support import Gate, WorkHandler, member, running
+from tests.scenario.support import Gate, WorkHandler, member, running, stubborn
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -183,13 +185,7 @@ async def test_a_handler_that_is_waited_for_is_named(env: VirtualEnvironment):
 
 
 async def test_a_handler_that_swallows_its_cancellation_is_named(env: VirtualEnvironment):
-    async def stubborn(_session: Session, _claim: Claim, _record: Record) -> None:
-        try:
-            await asyncio.sleep(1000.0)
-        except asyncio.CancelledError:
-            await asyncio.sleep(60.0)
-
-    handler = WorkHandler(env, stubborn)
+    handler = WorkHandler(env, stubborn(60.0))
     await env.produce(1, [2])
     async with member(env, close_timeout=10.0) as group, running(group.run("orders", handler)):
         await handler.until("record 2@0")
@@ -416,3 +412,65 @@ async def test_at_every_event_of_a_failing_member(env: VirtualEnvironment, caplo
     }
     assert asks.ills > 0
     assert not [r for r in caplog.records if r.name == "asyncgroup.hooks"], "an exception in a hook is logged"
+
+
+# -- the consumer protocol -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        {"group_protocol": "consumer", "session_timeout": None, "heartbeat_interval": None},
+        {"group_protocol": "auto", "session_timeout": 8.0, "heartbeat_interval": 0.5},
+    ],
+    ids=["consumer", "auto"],
+)
+async def test_by_the_consumer_protocol_the_timeouts_are_those_of_the_group(protocol: dict[str, Any]) -> None:
+    """Also with `auto`, whose own settings count only for the classic protocol."""
+    made = VirtualEnvironment.made(
+        nodes=1, group_consumer_session_timeout=40.0, group_consumer_heartbeat_interval=4.0
+    )
+    async with made as env, member(env, **protocol) as group, running(group.run("orders", WorkHandler(env))):
+        await env.bell.until(lambda: group.health().state == "stable", "stable", env.limit)
+        await asyncio.sleep(15.0)
+        env.network.blackhole("10.2.0.1")
+        await asyncio.sleep(4.5)
+        assert not re.search("heartbeat", str(group.health().problems)), "less than two intervals"
+        await asyncio.sleep(20.5)
+        health = group.health()
+        assert health.state == "stable"
+        assert not health.is_healthy
+        assert health.waits_for is not None
+        assert health.waits_for.endswith("the session ends after 40 s without a heartbeat response")
+        assert re.search("heartbeats fail|no response to heartbeats", str(health.problems))
+        await asyncio.sleep(25.0)
+        assert group.health().state != "stable"
+
+
+@pytest.mark.parametrize("group_protocol", ["consumer", "auto"])
+async def test_by_the_consumer_protocol_a_deleted_topic_is_missing_for_the_timeout_of_the_group(
+    group_protocol: str,
+) -> None:
+    made = VirtualEnvironment.made(nodes=1, group_consumer_session_timeout=40.0)
+    protocol = {"group_protocol": group_protocol, "session_timeout": None, "heartbeat_interval": None}
+    async with made as env, member(env, **protocol) as group:
+        await env.create_topic("more", 1)
+        async with running(group.run(["orders", "more"], handler := WorkHandler(env))) as run:
+            await handler.until("setup")
+            await asyncio.sleep(15.0)
+            env.cluster.delete_topic("more")
+            await asyncio.sleep(15.0)
+            assert "after 40 s an error is raised" in str(group.health().problems)
+            with pytest.raises(BrokerError, match="not recreated within 40 s"):
+                await run
+
+
+async def test_a_member_without_partitions_of_a_pattern_that_the_broker_matches() -> None:
+    protocol = {"group_protocol": "consumer", "session_timeout": None, "heartbeat_interval": None}
+    async with VirtualEnvironment.made(nodes=1) as env, member(env, **protocol) as group:
+        pattern = SubscriptionPattern("nothing-.*")
+        async with running(group.run(pattern, handler := WorkHandler(env))):
+            await handler.until("setup")
+            await asyncio.sleep(1.0)
+            assert group.health().waits_for is not None
+            assert "or the pattern matches no topic" in group.health().waits_for

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
-from asyncgroup import Claim, CommitFailedError, ErrorCode, Session
+from asyncgroup import Claim, CommitFailedError, ConsumerGroup, ErrorCode, Session
 from tests.scenario.support import WorkHandler, committed, member, orders, running
 from tests.stories.virtual import VirtualEnvironment
 
@@ -74,13 +76,22 @@ async def test_a_batch_has_the_epoch_of_its_last_record(env: VirtualEnvironment)
     assert stored(env) == (4, second)
 
 
-async def test_a_commit_whose_caller_is_cancelled_is_completed(env: VirtualEnvironment):
+@asynccontextmanager
+async def slow_commits(
+    env: VirtualEnvironment, *, count: int, delay: float
+) -> AsyncIterator[tuple[ConsumerGroup, Session]]:
+    """Run a member that has handled `count` records and committed nothing; the next commit is answered after `delay`."""
     handler = WorkHandler(env)
-    await env.produce(3, [0])
+    await env.produce(count, [0])
     async with member(env, auto_commit=False) as group, running(group.run("orders", handler)):
-        await handler.until("done 0@2")
+        await handler.until(f"done 0@{count - 1}")
         (session,) = handler.sessions
-        env.cluster.faults.on("OffsetCommit").delay(2.0)
+        env.cluster.faults.on("OffsetCommit").delay(delay)
+        yield group, session
+
+
+async def test_a_commit_whose_caller_is_cancelled_is_completed(env: VirtualEnvironment):
+    async with slow_commits(env, count=3, delay=2.0) as (_, session):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1.0):
                 await session.commit()
@@ -94,12 +105,7 @@ async def test_a_commit_whose_caller_is_cancelled_is_completed(env: VirtualEnvir
 
 async def test_a_pending_commit_ends_with_the_session(env: VirtualEnvironment):
     """The caller and the session have ended: the task of the commit must end too, with any result."""
-    handler = WorkHandler(env)
-    await env.produce(1, [0])
-    async with member(env, auto_commit=False) as group, running(group.run("orders", handler)):
-        await handler.until("done 0@0")
-        (session,) = handler.sessions
-        env.cluster.faults.on("OffsetCommit").delay(5.0)
+    async with slow_commits(env, count=1, delay=5.0) as (group, session):
         call = asyncio.create_task(session.commit())
         await asyncio.sleep(1.0)
         call.cancel()

@@ -8,7 +8,16 @@ import logging
 import pytest
 
 from asyncgroup import Claim, ErrorCode, Record, Session
-from tests.scenario.support import Gate, SessionEndHook, WorkHandler, committed, member, now, running
+from tests.scenario.support import (
+    Gate,
+    SessionEndHook,
+    WorkHandler,
+    committed,
+    member,
+    now,
+    running,
+    stubborn,
+)
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -262,13 +271,7 @@ async def test_a_handler_that_ignores_its_cancellation(
 ):
     """The session waits for it, as its work may have to be completed; the log says what the session waits for."""
 
-    async def stubborn(_session: Session, _claim: Claim, _record: Record) -> None:
-        try:
-            await asyncio.sleep(1000.0)
-        except asyncio.CancelledError:
-            await asyncio.sleep(100.0)
-
-    handler = WorkHandler(env, stubborn)
+    handler = WorkHandler(env, stubborn(100.0))
     await env.produce(1, [2])
     async with member(env) as group, running(group.run("orders", handler)) as consuming:
         await handler.until("record 2@0")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -37,31 +39,34 @@ def requests(env: VirtualEnvironment, since: int) -> tuple[Counter[str], Counter
     return Counter(e.api for e in new), Counter(e.node_id for e in new if e.api == "ListOffsets")
 
 
-@pytest.mark.parametrize("policy", ["earliest", "latest"])
-async def test_two_hundred_partitions_cost_one_request_a_broker(env: VirtualEnvironment, policy: str):
-    """One OffsetFetch in total, one ListOffsets per leader of partitions without a commit (sarama: 3 per partition)."""
-    env.cluster.create_topic("wide", MANY)
-    assert {env.cluster.leader("wide", p) for p in range(MANY)} == {1, 2, 3}
+@asynccontextmanager
+async def started(
+    env: VirtualEnvironment, policy: str
+) -> AsyncIterator[tuple[Session, Counter[str], Counter[int]]]:
+    """Start a member that claims all partitions of `wide`; yield its session, and its requests as `requests` does."""
     handler = ClaimCounter(env)
     async with member(env, auto_offset_reset=policy) as group:
         since = len(list(env.cluster.history))
         async with running(group.run("wide", handler)):
             await handler.until("claim", MANY)
-            apis, nodes = requests(env, since)
-            assert apis["OffsetFetch"] == 1
-            assert nodes == {1: 1, 2: 1, 3: 1}
-            for claim in handler.sessions[0].claims:
-                claim.seek(0)
-                handler.sessions[0].mark_offset("wide", claim.partition, 1)
-            await handler.sessions[0].commit()
-    again = ClaimCounter(env)
-    async with member(env, auto_offset_reset=policy) as group:
-        since = len(list(env.cluster.history))
-        async with running(group.run("wide", again)):
-            await again.until("claim", MANY)
-            apis, nodes = requests(env, since)
-            assert apis["OffsetFetch"] == 1
-            assert not nodes, "every partition has a commit"
+            yield handler.sessions[0], *requests(env, since)
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest"])
+async def test_two_hundred_partitions_cost_one_request_a_broker(env: VirtualEnvironment, policy: str):
+    """One OffsetFetch in total, one ListOffsets per leader of partitions without a commit (sarama: 3 per partition)."""
+    env.cluster.create_topic("wide", MANY)
+    assert {env.cluster.leader("wide", p) for p in range(MANY)} == {1, 2, 3}
+    async with started(env, policy) as (session, apis, nodes):
+        assert apis["OffsetFetch"] == 1
+        assert nodes == {1: 1, 2: 1, 3: 1}
+        for claim in session.claims:
+            claim.seek(0)
+            session.mark_offset("wide", claim.partition, 1)
+        await session.commit()
+    async with started(env, policy) as (_, apis, nodes):
+        assert apis["OffsetFetch"] == 1
+        assert not nodes, "every partition has a commit"
 
 
 async def test_rebalances_close_old_fetch_sessions(env: VirtualEnvironment):

@@ -20,9 +20,10 @@ import pytest
 from tests.profiles import current_profile, thinned
 from tests.simulate.__main__ import main
 from tests.simulate.disk import tear
+from tests.simulate.mutants_of_protocols import CONSUMER_MUTANTS, COOPERATIVE_MUTANTS
 from tests.simulate.mutations import MUTATIONS, find_mutation
 from tests.simulate.parallel import outcomes
-from tests.simulate.plan import ACTIONS, Action, Plan, plan_of
+from tests.simulate.plan import ACTIONS, CONSUMERS, COOPERATIVE, REQUESTS_OF_CONSUMERS, Action, Plan, plan_of
 from tests.simulate.report import Summary, describe_failure
 from tests.simulate.run import Outcome, run_plan, run_seed
 from tests.simulate.shrink import shrink
@@ -31,12 +32,25 @@ ROOT = Path(__file__).parents[2]
 CHUNK = 25 if current_profile() == "full" else 5
 SOAK_CHUNK = 1000
 
+PROTOCOLS = (0, COOPERATIVE, CONSUMERS)
+"""The first seed of each group protocol."""
+
 FOUND_BUGS = {
     496: "a static leader came back after its topic had grown: the old assignment in use lacked partitions, and was not replaced",
     8265: "a record that its producer had timed out arrived while its readers were leaving: a bug of the simulation",
     14963: "an abandoned commit arrived after a newer one, and the session ended without repeating the newer one",
     18335: "the same, and others",
     20125: "a program was stopped during a commit, which arrived after those of its successor: no bug",
+    COOPERATIVE + 2184: "a member gave up partitions whose claims had not started, and did not join again",
+    CONSUMERS
+    + 696: "the responses to two heartbeats with new epochs were lost, and the member was fenced: no bug",
+    CONSUMERS
+    + 1088: "a session was lost while it had left a handler behind that ignores its cancellation: no bug",
+    CONSUMERS + 1: "a member that got no response with its group's session timeout did not ask again",
+    CONSUMERS
+    + 1011: "a session that ended committed under an older epoch, which coordinators before Kafka 4.3 refuse",
+    CONSUMERS + 1374: "a heartbeat that was given up arrived after newer ones, and the member was fenced",
+    CONSUMERS + 1407: "the same",
 }
 """Seeds that reproduce earlier bugs with the current plans; `test_found_by_simulation` has separate tests for the bugs."""
 
@@ -57,16 +71,27 @@ def check(seeds: Sequence[int], jobs: int = 1) -> Summary:
     return summary
 
 
-@pytest.mark.parametrize("first", thinned(range(0, 200, CHUNK), every=200 // CHUNK))
+def chunks(start: int, stop: int, size: int) -> list[int]:
+    """Return the first seed of each chunk, for each group protocol."""
+    return [protocol + first for protocol in PROTOCOLS for first in range(start, stop, size)]
+
+
+FURTHER = [*range(CHUNK, 200, CHUNK), *(first for first in chunks(CHUNK, 60, CHUNK) if first >= 200)]
+"""The first seeds of the chunks that only the full profile has: there are more of the eager protocol."""
+
+
+@pytest.mark.parametrize(
+    "first", [*chunks(0, CHUNK, CHUNK), *(FURTHER if current_profile() == "full" else [])]
+)
 def test_seeds(first: int):
     check(range(first, first + CHUNK), jobs=free_processors())
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("first", range(200, 20_200, SOAK_CHUNK))
+@pytest.mark.parametrize("first", chunks(200, 10_200, SOAK_CHUNK))
 def test_many_seeds(first: int):
-    """20,000 seeds on all cores; `python -m tests.simulate --seeds 200:20200 --jobs 2` also shows the progress."""
+    """30,000 seeds on all cores; `python -m tests.simulate --seeds 200:10200 --jobs 2` also shows the progress."""
     summary = check(range(first, first + SOAK_CHUNK), jobs=os.cpu_count() or 1)
     assert summary.runs == SOAK_CHUNK
     assert summary.unused == []
@@ -99,11 +124,14 @@ def test_runs_are_reproducible():
     is_full = current_profile() == "full"
     seeds = range(14 if is_full else 18, 20)
     some = f"{seeds.start}:{seeds.stop}"
+    consumers = f"{CONSUMERS + 14}:{CONSUMERS + 16}"
     assert any(action.kind == "power_cut" for action in plan_of(19).actions)  # with files and file names
     with ThreadPoolExecutor(free_processors()) as pool:
         stories, last, *more = pool.map(
             digests, ("1", "0", "2")[: 3 if is_full else 2], (some, "19:20", some)
         )
+        first, second = pool.map(digests, ("1", "0"), (consumers, consumers))
+    assert first == second
     assert more == [stories] * is_full
     assert last == stories[-1:]
     assert run_seed(seeds[-4:][0]).digest == stories[-4:][0]
@@ -115,6 +143,23 @@ def test_plans_are_drawn_of_every_kind_of_action():
     drawn = {action.kind for plan in plans for action in plan.actions}
     assert drawn == set(ACTIONS)
     assert sum(plan.is_orderly for plan in plans) > 20
+
+
+def test_plans_of_consumers_have_the_same_actions_with_their_own_requests():
+    plans = [(plan_of(seed), plan_of(CONSUMERS + seed)) for seed in range(200)]
+    faults = set()
+    for plan, other in plans:
+        assert all(spec.is_consumer for spec in other.members.values())
+        assert [(one.at, one.kind) for one in plan.actions] == [(one.at, one.kind) for one in other.actions]
+        faults |= {action.args[0] for action in other.actions if action.kind == "fault"}
+    assert faults.isdisjoint(REQUESTS_OF_CONSUMERS)
+    assert faults >= set(REQUESTS_OF_CONSUMERS.values())
+    assert {spec.assignors for _, other in plans for spec in other.members.values()} == {
+        (),
+        ("range",),
+        ("uniform",),
+    }
+    assert {other.setting.has_strict_epochs for _, other in plans} == {False, True}
 
 
 # --- mutations are detected - ---------------------------------------------------------------------------------------
@@ -129,6 +174,12 @@ QUICKLY_FOUND = (
     "some batches are not handed out",
     "two coordinators",
 )
+
+RARELY_FOUND = (
+    "heartbeats are answered before the append",
+    "commits have the epoch of the last assignment",
+)
+"""Mutations of group protocols that take more than 40 seeds."""
 
 FOUND_BY_ONE = {
     "a static leader assumes current partition counts": 496,
@@ -160,6 +211,15 @@ def test_every_mutation_still_applies_to_the_code():
 
 
 OFTEN_FOUND = [name for name in MUTATIONS if name not in (*QUICKLY_FOUND, *FOUND_BY_ONE)]
+OF_PROTOCOLS = (
+    *(name for name in COOPERATIVE_MUTANTS if name not in RARELY_FOUND),
+    *(name for name in CONSUMER_MUTANTS if name not in RARELY_FOUND),
+)
+
+
+@pytest.mark.parametrize("mutation", thinned(OF_PROTOCOLS, every=7))
+def test_mutations_of_group_protocols_are_detected(mutation: str):
+    assert find_mutation(mutation, range(40)) is not None
 
 
 @pytest.mark.soak

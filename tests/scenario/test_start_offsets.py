@@ -101,14 +101,19 @@ async def test_out_of_range_marks_may_move_back(env: VirtualEnvironment):
     assert committed(env) == {0: 5}
 
 
-async def test_out_of_range_error(env: VirtualEnvironment):
-    """The claim's iterator raises it; nothing is committed."""
+async def commit_out_of_range(env: VirtualEnvironment) -> None:
+    """Commit an offset of every partition; that of partition 0, which has five records, is not in its log."""
     await env.produce(5, [0])
     for partition in range(1, 4):
         offsets = Committer(env.admin.cluster, env.group_id)
         offsets.manage(orders(partition), -1).mark(0)
         await offsets.commit()
     await commit(env, 1000)
+
+
+async def test_out_of_range_error(env: VirtualEnvironment):
+    """The claim's iterator raises it; nothing is committed."""
+    await commit_out_of_range(env)
     handler = WorkHandler(env)
     async with member(env, auto_offset_reset="error") as group:
         with pytest.raises(OffsetOutOfRangeError, match=r"orders-0: offset 1000 is not .* 0\.\.5"):
@@ -127,12 +132,7 @@ async def test_out_of_range_error_that_is_caught(env: VirtualEnvironment):
                 except OffsetOutOfRangeError:
                     claim.seek(2)
 
-    await env.produce(5, [0])
-    for partition in range(1, 4):
-        offsets = Committer(env.admin.cluster, env.group_id)
-        offsets.manage(orders(partition), -1).mark(0)
-        await offsets.commit()
-    await commit(env, 1000)
+    await commit_out_of_range(env)
     handler = Decides(env)
     async with member(env, auto_offset_reset="error") as group, running(group.run("orders", handler)):
         await handler.until("done 0@4")

@@ -12,7 +12,16 @@ import pytest
 from asyncgroup import Claim, Record, Session
 from asyncgroup.group.session_life import SessionLife
 from tests.profiles import thinned
-from tests.scenario.support import Gate, SessionEndHook, WorkHandler, committed, member, now, running
+from tests.scenario.support import (
+    Gate,
+    SessionEndHook,
+    WorkHandler,
+    committed,
+    member,
+    now,
+    running,
+    stubborn,
+)
 from tests.stories.log import RecordingHandler
 from tests.stories.members import LocalMember
 from tests.stories.virtual import VirtualEnvironment
@@ -119,13 +128,7 @@ async def test_steps_after_a_handler_that_ignores_its_cancellation_still_have_so
 ):
     """The close waits for it; its work is committed, and the member leaves."""
 
-    async def stubborn(_session: Session, _claim: Claim, _record: Record) -> None:
-        try:
-            await asyncio.sleep(1000.0)
-        except asyncio.CancelledError:
-            await asyncio.sleep(40.0)
-
-    handler = WorkHandler(env, stubborn)
+    handler = WorkHandler(env, stubborn(40.0))
     await env.produce(1, [0])
     async with member(env, close_timeout=10.0) as group, running(group.run("orders", handler)):
         await handler.until("record 0@0")

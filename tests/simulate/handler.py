@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -33,6 +33,8 @@ class Disturbances:
         self.gate.set()
         self.pace = 0.0  # seconds per record
         self.ignores_cancellation = False
+        self.has_ignored = False
+        """Whether a handler has ignored its cancellation in this run."""
         self.raise_once = False
         self.return_once = False
 
@@ -55,7 +57,7 @@ class SimHandler(Handler):
         story: Story,
         rng: random.Random,
         fail: Callable[[Violation], None],
-        is_up_to_date: Callable[[Session], bool],
+        is_up_to_date: Callable[[Session, TopicPartition], bool],
     ) -> None:
         self.spec = spec
         self.oracle = oracle
@@ -65,11 +67,17 @@ class SimHandler(Handler):
         self.is_dead = False
         self.last_response_at: Callable[[], float] = lambda: float("inf")
         self.max_silence = float("inf")
+        self.max_commit_seconds = MAX_COMMIT_SECONDS
         self.expects_prompt_commits = False
         """Whether nothing delays commits in this run, so that automatic ones have to be made in time."""
+        self.given_up: set[str] = set()
+        """The partitions that the member has given up while their handlers were running, by its log."""
+        self.check_committed: Callable[[Iterable[ClaimLog]], None] = lambda _claims: None
+        """Called with claims that were revoked in order, after their last commit."""
         self._fail = fail
         self._is_up_to_date = is_up_to_date
         self._open: dict[Session, list[str]] = {}
+        self._assigned: dict[Session, set[TopicPartition]] = {}
         self.claims: dict[Session, list[ClaimLog]] = {}
 
     def _write(self, what: str) -> None:
@@ -97,13 +105,19 @@ class SimHandler(Handler):
         others = [one for one in self._open if one is not session]
         self._check("hooks come in pairs", f"setup while {others} is open", holds=not others)
         self._open[session] = ["setup"]
+        self._assigned[session] = set()
         self.claims[session] = []
 
     async def on_assigned(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
         self._write(f"assigned {_named(partitions)}")
         calls = self._open.get(session, [])
-        self._check("hooks come in pairs", f"on_assigned after {calls}", holds=calls == ["setup"])
+        right = calls[:1] == ["setup"] and (self.spec.sessions_last or calls == ["setup"])
+        self._check("hooks come in pairs", f"on_assigned after {calls}", holds=right)
         calls.append("assigned")
+        assigned = self._assigned.get(session, set())
+        twice = sorted(assigned.intersection(partitions))
+        self._check("hooks come in pairs", f"on_assigned twice for {twice}", holds=not twice)
+        assigned.update(partitions)
 
     async def on_revoked(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
         self._partitions_removed(session, partitions, "revoked")
@@ -116,22 +130,42 @@ class SimHandler(Handler):
     def _partitions_removed(self, session: Session, partitions: Sequence[TopicPartition], how: str) -> None:
         self._write(f"{how} {_named(partitions)}")
         calls = self._open.get(session, [])
-        right = calls == ["setup", "assigned"]
+        right = calls[:2] == ["setup", "assigned"] and (self.spec.sessions_last or len(calls) == 2)
         self._check("hooks come in pairs", f"on_{how} after {calls}", holds=right)
         calls.append(how)
-        self._check_handlers_ended(session, f"on_{how}")
+        assigned = self._assigned.get(session, set())
+        unknown = sorted(set(partitions) - assigned)
+        self._check("hooks come in pairs", f"on_{how} of {unknown}, not assigned", holds=not unknown)
+        assigned.difference_update(partitions)
+        if self.spec.sessions_last:
+            self._give_up_handlers(session, partitions)
+            if how == "revoked" and not session.ended:
+                self.check_committed(log for log in self.claims.get(session, []) if log.tp in partitions)
+        self._check_handlers_ended(session, f"on_{how}", partitions)
+
+    def _give_up_handlers(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
+        """The member leaves handlers behind that ignore their cancellation; what they mark is dropped."""
+        for log in self.claims.get(session, []):
+            if log.tp in partitions and not log.has_ended and str(log.tp) in self.given_up:
+                text = f"the handler of {log.tp} is left behind, and did not ignore its cancellation"
+                self._check("handlers are waited for", text, holds=self.disturbances.has_ignored)
+                self.story.count("left behind")
+                self.oracle.claim_ended(log)
+                log.is_left_behind = True
 
     async def cleanup(self, session: Session) -> None:
         self._write("cleanup")
         calls = self._open.pop(session, [])
-        right = calls == ["setup"] or (
-            calls[:2] == ["setup", "assigned"] and (len(calls) == 3) == bool(session.partitions)
-        )
-        self._check("hooks come in pairs", f"cleanup after {calls}", holds=right)
-        self._check_handlers_ended(session, "cleanup")
+        assigned = self._assigned.pop(session, set())
+        right = calls[:1] == ["setup"] and not assigned
+        self._check("hooks come in pairs", f"cleanup after {calls}, {assigned} assigned", holds=right)
+        self._check_handlers_ended(session, "cleanup", [log.tp for log in self.claims.get(session, [])])
 
-    def _check_handlers_ended(self, session: Session, what: str) -> None:
-        running = [str(claim) for claim in self.claims.get(session, []) if not claim.has_ended]
+    def _check_handlers_ended(
+        self, session: Session, what: str, partitions: Sequence[TopicPartition]
+    ) -> None:
+        logs = self.claims.get(session, [])
+        running = [str(log) for log in logs if log.tp in partitions and not log.has_ended]
         text = f"{what} while the handlers of {running} run"
         self._check("hooks come after handlers", text, holds=not running)
 
@@ -150,14 +184,15 @@ class SimHandler(Handler):
             claim.tp,
             claim.initial_offset,
             self.spec.instance_id,
+            (lambda: session.generation_id) if self.spec.is_consumer else None,
         )
         self._write(f"claim {claim.tp} from {claim.initial_offset}")
         self._check(
             "hooks come in pairs",
             "a claim before on_assigned",
-            holds="assigned" in self._open.get(session, []),
+            holds=claim.tp in self._assigned.get(session, set()),
         )
-        self._try(self.oracle.claim_started, log, is_up_to_date=self._is_up_to_date(session))
+        self._try(self.oracle.claim_started, log, is_up_to_date=self._is_up_to_date(session, claim.tp))
         self.claims.setdefault(session, []).append(log)
         try:
             async with self._logging_end(log):
@@ -266,6 +301,7 @@ class SimHandler(Handler):
             except asyncio.CancelledError:
                 if not disturbances.ignores_cancellation:
                     raise
+                self.disturbances.has_ignored = True
                 self._write("ignores its cancellation")
 
     async def _mark(self, session: Session, claim: Claim, log: ClaimLog, record: Record) -> None:
@@ -282,7 +318,7 @@ class SimHandler(Handler):
         now = asyncio.get_running_loop().time()
         self.oracle.marked(log, offset, now)
         if self.expects_prompt_commits and self.spec.auto_commit and log.dirty_since is not None:
-            age, most = now - log.dirty_since, self.spec.auto_commit_interval + MAX_COMMIT_SECONDS
+            age, most = now - log.dirty_since, self.spec.auto_commit_interval + self.max_commit_seconds
             text = f"marks of {log} wait for {age:.2f} s, auto_commit_interval is {self.spec.auto_commit_interval:g} s"
             self._check("automatic commits are in time", text, holds=age <= most)
 

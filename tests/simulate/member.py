@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from asyncgroup import ConsumerConfig, ConsumerGroup, Session, TopicPartition
 from asyncgroup.cluster import client_of
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
+from asyncgroup.group.consumer_heartbeats import SESSION_TIMEOUT, ConsumerHeartbeats
+from asyncgroup.group.consumer_membership import ConsumerMembership
+from asyncgroup.group.heartbeats import RETRY_BACKOFF_SHARE
 from tests.simulate.handler import Injected, SimHandler
-from tests.simulate.oracle import ANY
+from tests.simulate.oracle import ANY, ClaimLog
 from tests.simulate.plan import GROUP, MemberSpec
 from tests.simulate.story import Violation
 
@@ -19,6 +25,20 @@ if TYPE_CHECKING:
     from tests.simulate.world import World
 
 __all__ = ["SimMember"]
+
+OF_REBALANCES = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION})
+"""Codes that refuse the commit of a member that joins again, or has just done so."""
+
+OF_EPOCHS = frozenset({ErrorCode.STALE_MEMBER_EPOCH})
+"""Codes that refuse the commit of a member with a newer epoch, of which it does not know yet."""
+
+RAISED_BY_RUN = frozenset({ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID})
+"""Codes that `run()` may raise for a static member: the second one in a consumer group whose former member has not left."""
+
+GIVEN_UP = re.compile(
+    r"the handler of (\S+) was cancelled, and still runs .* the member gives the partition up"
+)
+"""The log line about a revoked partition whose handler ignores its cancellation."""
 
 PAUSE = 0.5
 """Seconds until a program that failed starts again."""
@@ -33,6 +53,7 @@ class SimMember:
         self.name = spec.name
         self.host = host
         self.rng = random.Random(f"{world.plan.seed} {spec.name}")
+        self._ids = random.Random(f"{world.plan.seed} {spec.name} ids")
         self.handler = SimHandler(
             spec,
             world.oracle,
@@ -41,13 +62,17 @@ class SimMember:
             world.fail,
             self._is_up_to_date,
         )
+        self.handler.check_committed = self._check_committed
         self.handler.max_silence = world.plan.setting.session_timeout + 0.001
         self.handler.expects_prompt_commits = world.plan.is_orderly
+        if spec.is_cooperative:
+            # between join and sync no commit is accepted, and a leader that stopped without leaving may have joined
+            self.handler.max_commit_seconds += world.plan.setting.session_timeout
         self.handler.last_response_at = lambda: self._last_answer
         self.group: ConsumerGroup | None = None
         self.should_run = True
         self.is_dead = False
-        self._last_answer = 0.0
+        self._last_answer = self._longest_silence = 0.0  # seconds
         self._failed_commits: dict[TopicPartition, str] = {}
         self._consuming: asyncio.Task[None] | None = None
         self._life: asyncio.Task[None] | None = None
@@ -69,16 +94,13 @@ class SimMember:
 
     @property
     def _config(self) -> ConsumerConfig:
-        spec, setting = self.spec, self.world.plan.setting
+        spec = self.spec
         return ConsumerConfig(
             client_id=spec.name,
             group_instance_id=spec.instance_id,
             auto_offset_reset="earliest",
-            assignors=spec.assignors,
             auto_commit=spec.auto_commit,
             auto_commit_interval=spec.auto_commit_interval,
-            session_timeout=setting.session_timeout,
-            heartbeat_interval=setting.heartbeat_interval,
             rebalance_timeout=spec.rebalance_timeout,
             fetch_max_wait=spec.fetch_max_wait,
             buffer_bytes=spec.buffer_bytes,
@@ -88,9 +110,24 @@ class SimMember:
             close_timeout=4.0,
             retry_backoff_max=1.0,
             metadata_refresh_interval=3.0,
+            **self._protocol,
         )
 
-    def _is_up_to_date(self, session: Session) -> bool:
+    @property
+    def _protocol(self) -> dict[str, Any]:
+        """The settings of the group protocol; in a consumer group the rest is set at the brokers."""
+        spec, setting = self.spec, self.world.plan.setting
+        if spec.is_consumer:
+            return {"group_protocol": "consumer", "remote_assignor": next(iter(spec.assignors), None)}
+        return {
+            "assignors": spec.assignors,
+            "session_timeout": setting.session_timeout,
+            "heartbeat_interval": setting.heartbeat_interval,
+        }
+
+    def _is_up_to_date(self, session: Session, tp: TopicPartition) -> bool:
+        if self.spec.is_consumer:
+            return self.world.observer.owner(tp) == session.member_id
         view = self.world.observer.view()
         return view.generation == session.generation_id and session.member_id in view.members
 
@@ -115,6 +152,8 @@ class SimMember:
 
     async def _open(self) -> None:
         group = ConsumerGroup(self.world.bootstrap_servers, GROUP, self._config, hooks=[self])
+        if self.spec.is_consumer:
+            group._make_membership = partial(ConsumerMembership, make_id=self._make_id)
         client_of(group.cluster).random.seed(f"{self.world.plan.seed} {self.name} {self.rng.random()}")
         async with group:
             self.group = group
@@ -132,18 +171,21 @@ class SimMember:
                 await group.aclose(**leaves)
 
     async def _consume(self, group: ConsumerGroup) -> None:
-        """Call `run()` once. It may raise only the handler's exception, and FENCED_INSTANCE_ID for a static member."""
+        """Call `run()` once. It may raise only the handler's exception, and RAISED_BY_RUN for a static member."""
         topics = self.spec.topics
         try:
             await group.run(self.world.pattern if isinstance(topics, str) else list(topics), self.handler)
         except Injected:
             self._write("run() raised what the handler raised")
         except BrokerError as error:
-            if error.code != ErrorCode.FENCED_INSTANCE_ID or self.spec.instance_id is None:
+            if error.code not in RAISED_BY_RUN or self.spec.instance_id is None:
                 self._fail("run() recovers", f"run() raised {error}")
             self._write(f"run() raised {error.name}")
         except Exception as error:
             self._fail("run() recovers", f"run() raised {type(error).__name__}: {error}")
+
+    def _make_id(self) -> UUID:
+        return UUID(int=self._ids.getrandbits(128), version=4)
 
     def _write(self, what: str) -> None:
         if not self.is_dead:
@@ -187,19 +229,51 @@ class SimMember:
 
     # --- hooks ----------------------------------------------------------------------------------------------------
 
-    def on_response(self, *_values: object) -> None:
-        """Record the time of the last response."""
-        self._last_answer = asyncio.get_running_loop().time()
+    def on_response(self, _node_id: int, api: str, *_values: object) -> None:
+        """Record the time of the last response; a broker that answers only ApiVersions may serve no requests."""
+        if api != "ApiVersions":
+            now = asyncio.get_running_loop().time()
+            silence = now - self._last_answer
+            self._longest_silence = max(self._longest_silence, silence)
+            if self.spec.is_consumer and silence > self._max_silence:
+                self._check_no_session(silence)
+            self._last_answer = now
+
+    @property
+    def session_timeout(self) -> float:
+        """The session timeout of a consumer group, as far as the member knows."""
+        heartbeats = None if self.group is None else self.group._engine._membership.heartbeats
+        return heartbeats.session_timeout if isinstance(heartbeats, ConsumerHeartbeats) else SESSION_TIMEOUT
+
+    @property
+    def _max_silence(self) -> float:
+        """Seconds until a member of a consumer group whose heartbeats are not answered has given up its session.
+
+        That is decided when a heartbeat fails, and each of them has a time limit and is followed by a pause.
+        """
+        timeout = self.session_timeout
+        limit = max(self.world.plan.setting.heartbeat_interval, timeout / 3)
+        return timeout + limit + RETRY_BACKOFF_SHARE * timeout + 0.1
+
+    def _check_no_session(self, silence: float) -> None:
+        session = None if self.group is None else self.group.session
+        if session is not None and not session.ended:
+            text = f"{session} goes on after {silence:.3f} s without a response of any broker"
+            self._fail("a session without responses is lost", text)
 
     def on_join(self, _group: str, member_id: str, generation: int, _leads: bool) -> None:
         """Check that no handler of an earlier session is running."""
         self._write(f"joined as {member_id}, generation {generation}")
-        running = [str(claim) for claim in self.world.oracle.running if claim.member == self.name]
-        if running:
-            self._fail("one session at a time", f"joins while the handlers of {running} run")
-        self._failed_commits.clear()
+        running = [claim for claim in self.world.oracle.running if claim.member == self.name]
+        if running and not self.spec.is_cooperative:
+            self._fail("one session at a time", f"joins while the handlers of {[*map(str, running)]} run")
+        for claim in running:
+            claim.joined = generation
+        if not running:
+            self._failed_commits.clear()
         self._member_id = member_id
         self._last_commit_unknown = False
+        self._longest_silence = 0.0
 
     def on_log(self, text: str) -> None:
         """Handle a warning that the client has logged, for events without a hook."""
@@ -207,6 +281,10 @@ class SimMember:
             self.failed_to_leave = True
             if self.world.plan.is_orderly:
                 self._fail("orderly actions cost nothing", text)
+        if "not committed" in text and self.world.plan.is_orderly:
+            self._fail("orderly actions cost nothing", text)
+        if (given_up := GIVEN_UP.search(text)) is not None:
+            self.handler.given_up.add(given_up[1])
         if "the last commit took too long" in text:
             self._last_commit_unknown = True
             for claim in (claim for claims in self.handler.claims.values() for claim in claims):
@@ -221,13 +299,28 @@ class SimMember:
             if error is None:
                 self._failed_commits.pop(tp, None)
                 continue
-            self._failed_commits[tp] = str(error)
+            if not (self.spec.is_consumer and self._will_be_sent_again({tp: error})):
+                self._failed_commits[tp] = str(error)
             self.world.oracle.doubtful.add((self._member_id, tp, committed.offset))
         if errors:
             self.world.story.count("failed commits")
             self._write(f"commit failed: {'; '.join(sorted({str(error) for error in errors.values()}))}")
-            if self.world.plan.is_orderly:
+            if self.world.plan.is_orderly and not self._will_be_sent_again(errors):
                 self._fail("orderly actions cost nothing", f"a commit failed: {errors}")
+
+    def _will_be_sent_again(self, errors: Mapping[TopicPartition, Any]) -> bool:
+        """Whether the commit is refused only under the old generation or epoch, as the session goes on."""
+        codes = OF_EPOCHS if self.spec.is_consumer else OF_REBALANCES
+        return self.spec.sessions_last and all(
+            isinstance(error, BrokerError) and error.code in codes for error in errors.values()
+        )
+
+    def _check_loss(self, session: Session, cause: object) -> None:
+        """Check that the coordinator of a consumer group has ended the membership, or that no broker has answered."""
+        silence = max(self._longest_silence, self.world.loop.time() - self._last_answer)
+        is_silent = silence >= self.world.plan.setting.session_timeout
+        if self.spec.is_consumer and not is_silent and not self.world.observer.has_ended(session):
+            self._fail("sessions are lost with cause", f"{session.member_id} is in the group: {cause}")
 
     def on_session_end(self, session: Session, cause: object) -> None:
         """Check the end of a session, after its last commit."""
@@ -238,9 +331,14 @@ class SimMember:
         if session.is_lost:
             if self.world.plan.is_orderly:
                 self._fail("orderly actions cost nothing", f"a session was lost: {cause}")
+            self._check_loss(session, cause)
             return
-        if not self.spec.auto_commit or self.is_dead:
+        self._check_committed(claims)
+
+    def _check_committed(self, claims: Iterable[ClaimLog]) -> None:
+        """Check the commits of claims that have ended in order: nothing of what they have marked is repeated."""
+        if not self.spec.auto_commit or self.is_dead or self._last_commit_unknown:
             return
         for claim in claims:
-            if claim.tp not in self._failed_commits and not self._last_commit_unknown:
+            if claim.tp not in self._failed_commits and not claim.is_left_behind:
                 self.handler._try(self.world.oracle.check_orderly_end, claim)

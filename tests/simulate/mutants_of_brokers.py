@@ -16,6 +16,7 @@ from asyncgroup.broker.groups.member import GroupMember
 from asyncgroup.broker.groups.offset_store import OffsetStore
 from asyncgroup.broker.groups.rebalance import Rebalance
 from asyncgroup.broker.groups.replayed import ReplayedPartition
+from asyncgroup.broker.groups.requests import RequestMember
 from asyncgroup.broker.handlers import offset_fetch
 from asyncgroup.broker.log import recovery
 from asyncgroup.broker.log.open_files import OpenFiles
@@ -42,10 +43,9 @@ def _stale_generation() -> Patched:
     """The coordinator accepts commits of current members with a former generation."""
     check = checks.check_commit
 
-    def lenient(
-        group: ClassicGroup, member_id: str, instance_id: str | None, generation: int, **how: Any
-    ) -> ErrorCode:
-        return check(group, member_id, instance_id, group.generation_id if generation >= 0 else -1, **how)
+    def lenient(group: ClassicGroup, member: RequestMember, **how: Any) -> ErrorCode:
+        newest = group.generation_id if member.generation_id >= 0 else -1
+        return check(group, member._replace(generation_id=newest), **how)
 
     return _commits_checked_by(lenient)
 

@@ -11,18 +11,30 @@ from typing import Final
 
 from tests.simulate.mutants_of_brokers import BROKER_MUTANTS
 from tests.simulate.mutants_of_clients import CLIENT_MUTANTS
+from tests.simulate.mutants_of_protocols import CONSUMER_MUTANTS, COOPERATIVE_MUTANTS
+from tests.simulate.plan import CONSUMERS, COOPERATIVE
 from tests.simulate.run import Outcome, run_seed
 
-__all__ = ["MUTATIONS", "find_mutation"]
+__all__ = ["MUTATIONS", "find_mutation", "first_seed_of"]
 
 MUTATIONS: Final[dict[str, Callable[[], AbstractContextManager[object]]]] = {
     **CLIENT_MUTANTS,
     **BROKER_MUTANTS,
+    **COOPERATIVE_MUTANTS,
+    **CONSUMER_MUTANTS,
 }
 """By name; each returns a context manager that applies the patch."""
 
 
+def first_seed_of(mutation: str) -> int:
+    """Return the first seed of the group protocol to which a mutation belongs."""
+    if mutation in CONSUMER_MUTANTS:
+        return CONSUMERS
+    return COOPERATIVE if mutation in COOPERATIVE_MUTANTS else 0
+
+
 def find_mutation(mutation: str, seeds: Iterable[int]) -> Outcome | None:
-    """Return the first run that detects a mutation, or None."""
+    """Return the first run that detects a mutation, or None; seeds count from the first one of its protocol."""
+    seeds = [seed if seed >= COOPERATIVE else first_seed_of(mutation) + seed for seed in seeds]
     with MUTATIONS[mutation]():
         return next((outcome for seed in seeds if (outcome := run_seed(seed)).violation is not None), None)

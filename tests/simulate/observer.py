@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from asyncgroup import TopicPartition
+from asyncgroup import Session, TopicPartition
 from asyncgroup.broker import EmbeddedCluster, Exchange, GroupView
 from asyncgroup.broker.control.recorder import ExchangeRecorder
-from asyncgroup.broker.groups import checks
 from asyncgroup.broker.groups.coordinator import GroupCoordinator
+from asyncgroup.broker.groups.modern.group import ModernGroup
+from asyncgroup.broker.groups.modern.member import TopicIdPartition
 from asyncgroup.broker.groups.offsets import GroupOffsets
 from asyncgroup.error_codes import ErrorCode
 from tests.broker.internals import log_of, node_of, nodes_of
+from tests.simulate import groups
 from tests.simulate.oracle import ClaimLog, Oracle
 from tests.simulate.plan import GROUP
 from tests.simulate.story import Story, Violation
@@ -60,6 +62,9 @@ class BrokerObserver:
         """Whether followers of `__consumer_offsets` were held: an unanswered commit may take effect."""
         self._cluster: EmbeddedCluster | None = None
         self._last: tuple[int, str, int] = (-1, "Dead", -1)
+        self._removed: set[str] = set()  # members of the consumer protocol
+        self._checked: ModernGroup | None = None
+        self._names: dict[str, str] = {}  # of members of the consumer protocol, whose ids do not have them
 
     def attach(self, cluster: EmbeddedCluster) -> None:
         """Observe a cluster that is not started yet, instead of the previous one."""
@@ -105,8 +110,10 @@ class BrokerObserver:
         """Note a change of the group's state, and check the invariants."""
         assert self._cluster is not None
         node_id = self._cluster.coordinator(GROUP)
-        group = None if node_id < 0 else node_of(self._cluster, node_id).coordinator.groups.get(GROUP)
-        now = (node_id, "Dead", -1) if group is None else (node_id, str(group.state), group.generation_id)
+        state, generation = ("Dead", -1)
+        if node_id >= 0:
+            state, generation = groups.state_of(node_of(self._cluster, node_id).coordinator, GROUP)
+        now = (node_id, state, generation)
         if now != self._last:
             self._last = now
             self._group_changed(*now)
@@ -148,6 +155,7 @@ class BrokerObserver:
                     "one coordinator", f"{len(coordinators)} nodes answer for the group {group_id}"
                 )
             for coordinator in coordinators:
+                self._check_consumers(coordinator)
                 kept = coordinator.offsets.committed(group_id)
                 for tp in oracle.partitions:
                     oracle.check_remembered_commit(
@@ -158,14 +166,43 @@ class BrokerObserver:
         for tp in oracle.partitions:
             oracle.check_log_end(tp, log_of(self._cluster, *tp).end_offset)
 
+    def _check_consumers(self, coordinator: GroupCoordinator) -> None:
+        """Check that no two members of a consumer group have a partition, or shall have it. Raises Violation."""
+        group = coordinator.consumer_groups.get(GROUP)
+        if group is None or group is self._checked:
+            return
+        if self._checked is not None:
+            self._removed |= self._checked.members.keys() - group.members.keys()
+        self._checked = group
+        for member in group.members.values():
+            self._names[member.member_id] = self._name_of(member.client_id)
+        for what, pairs in (("belongs to", group._owners()), ("is meant for", groups.targets_of(group))):
+            found: dict[TopicIdPartition, str] = {}
+            for partition, member_id in pairs:
+                if found.setdefault(partition, member_id) != member_id:
+                    text = f"epoch {group.epoch}: {partition} {what} {found[partition]} and {member_id}"
+                    raise Violation("one owner", text)
+
     def accepts(self, claim: ClaimLog) -> bool:
         """Return whether a coordinator would accept a commit of a claim's member and generation."""
-        groups = [one.groups.get(GROUP) for one in self._coordinators(GROUP)]
-        return any(
-            group is not None
-            and not checks.check_commit(group, claim.member_id, claim.instance_id, claim.generation)
-            for group in groups
-        )
+        return any(groups.accepts(one, GROUP, claim) for one in self._coordinators(GROUP))
+
+    def has_ended(self, session: Session) -> bool:
+        """Return whether the coordinator of a consumer group has ended the membership of a session.
+
+        It has removed the member, or the responses to two heartbeats with new epochs were lost: Kafka knows only one
+        previous epoch, and fences a member with an older one.
+        """
+        if session.member_id in self._removed:
+            return True
+        known = (one.consumer_groups.get(GROUP) for one in self._coordinators(GROUP))
+        members = [one.members.get(session.member_id) for one in known if one is not None]
+        return any(one is None or one.previous_epoch > session.generation_id for one in members)
+
+    def owner(self, tp: TopicPartition) -> str | None:
+        """Return the member of a consumer group that a partition belongs to, until it has reported it as revoked."""
+        owners = (groups.owner_of(one.consumer_groups, GROUP, tp) for one in self._coordinators(GROUP))
+        return next(owners, None)
 
     # --- commits --------------------------------------------------------------------------------------------------
 
@@ -180,6 +217,8 @@ class BrokerObserver:
                 oracle.at(tp).unanswered.add(commit.offset)
         if request.group_id != GROUP:
             return dict.fromkeys(request.offsets, "")
+        if offsets._consumer_groups.get(GROUP) is not None:
+            return groups.owners_of(offsets._consumer_groups, GROUP)
         return self.view().assignment if offsets._groups.get(GROUP) is not None else {}
 
     def _committed(self, request: Any, result: Any, owners: Mapping[TopicPartition, str]) -> None:
@@ -187,7 +226,9 @@ class BrokerObserver:
         if oracle is None:
             return
         codes = result if isinstance(result, dict) else dict.fromkeys(request.offsets, result)
-        name = self._name_of(request.member_id) if request.group_id == GROUP else "reader"
+        name = "reader"
+        if request.group_id == GROUP:
+            name = self._names.get(request.member.id) or self._name_of(request.member.id)
         taken = {tp: request.offsets[tp].offset for tp, code in codes.items() if not code}
         refused = sorted({ErrorCode(code).name for code in codes.values() if code})
         if refused:
@@ -199,6 +240,6 @@ class BrokerObserver:
         self._story.count("commits")
         for tp, offset in taken.items():
             try:
-                oracle.committed(request.member_id, request.generation_id, tp, offset, owners.get(tp))
+                oracle.committed(request.member.id, request.member.generation_id, tp, offset, owners.get(tp))
             except Violation as violation:
                 self._fail(violation)

@@ -21,23 +21,35 @@ ANY: Final = -1
 
 @dataclass(slots=True, eq=False)
 class ClaimLog:
-    """One claim as seen by its handler: `next` is the offset of the next record, `mark` the next offset to commit."""
+    """One claim as seen by its handler: `next` is the offset of the next record, `mark` the next offset to commit.
+
+    `epoch` returns the member's present epoch in a consumer group, where it increases without a rejoin.
+    """
 
     member: str
     member_id: str
-    generation: int
+    joined: int
+    """The generation in which the member joined last."""
     tp: TopicPartition
     initial: int
     instance_id: str | None = None
+    epoch: Callable[[], int] | None = None
     next: int = field(init=False)
     mark: int = field(init=False)
     has_ended: bool = False
     """Whether the handler has returned."""
+    is_left_behind: bool = False
+    """Whether its member has dropped its marks while the handler was running."""
     dirty_since: float | None = None
     """Time of the first mark since the last commit."""
 
     def __post_init__(self) -> None:
         self.next = self.mark = self.initial
+
+    @property
+    def generation(self) -> int:
+        """The generation or epoch under which the member now commits."""
+        return self.joined if self.epoch is None else self.epoch()
 
     def __str__(self) -> str:
         return f"claim {self.tp} of {self.member} ({self.member_id}, generation {self.generation})"
@@ -83,8 +95,12 @@ class Oracle:
         """Commits that were given up without a response: the coordinator may process them later, out of order."""
         self.replicated: Callable[[TopicPartition], int] = lambda _tp: 1 << 62
         """Returns the current high watermark of a partition."""
+        self.is_cooperative = False
+        """Whether members commit after they have joined for partitions that they revoke."""
         self.accepts: Callable[[ClaimLog], bool] = lambda _claim: False
         """Returns whether the coordinator would now accept a commit of a claim's member and generation."""
+        self.owner: Callable[[TopicPartition], str | None] | None = None
+        """Returns the member of a consumer group that the coordinator has for a partition; None for classic groups."""
 
     def at(self, tp: TopicPartition) -> PartitionOracle:
         """Return the state of a partition."""
@@ -171,7 +187,7 @@ class Oracle:
         """The coordinator has accepted a commit; `owner` had the partition in its assignment when the request arrived."""
         oracle = self.at(tp)
         who = f"commit of {tp} at {offset} by {member_id}, generation {generation}"
-        if owner != member_id:
+        if owner != member_id and not (self.is_cooperative and owner is None):  # else it was just revoked
             raise Violation("one owner", f"{who} was accepted, but the partition belongs to {owner}")
         if offset > oracle.handled_end:
             text = f"{who} passes record {oracle.handled_end}, which was not handled"
@@ -209,6 +225,11 @@ class Oracle:
                     text = f"{claim.tp}: the coordinator would accept commits of {other} and of {claim}"
                     raise Violation("one owner", text)
                 owners[claim.tp] = claim
+                if self.owner is not None and (owner := self.owner(claim.tp)) != claim.member_id:
+                    text = (
+                        f"the coordinator would accept commits of {claim}, but {claim.tp} belongs to {owner}"
+                    )
+                    raise Violation("one owner", text)
 
     def check_orderly_end(self, claim: ClaimLog) -> None:
         """Check that all marks of a claim are committed after an orderly end without failed commits."""

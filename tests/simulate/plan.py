@@ -16,6 +16,8 @@ from typing import Any, Final, TypeAlias
 
 __all__ = [
     "ACTIONS",
+    "CONSUMERS",
+    "COOPERATIVE",
     "GROUP",
     "OFFSETS_TOPIC",
     "ORDERLY",
@@ -55,6 +57,7 @@ class MemberSpec:
     """A program with a group member: its configuration, and how its handler behaves.
 
     - `topics`: names, or one string as a pattern;
+    - `assignors`: its own ones, or the coordinator's one that a member of the consumer protocol names, if any;
     - `style`: how it reads (`records`, `batches`, `breaks`, `timeouts`);
     - `mark_every`: records per mark;
     - `work_seconds`: time that some of the records take.
@@ -72,6 +75,18 @@ class MemberSpec:
     style: str
     mark_every: int
     work_seconds: float
+    is_consumer: bool = False
+    """Whether it uses the consumer protocol (KIP-848)."""
+
+    @property
+    def is_cooperative(self) -> bool:
+        """Whether it uses the cooperative classic protocol."""
+        return self.assignors == ("cooperative-sticky",)
+
+    @property
+    def sessions_last(self) -> bool:
+        """Whether its sessions last over rebalances."""
+        return self.is_cooperative or self.is_consumer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +95,8 @@ class Setting:
 
     - `latency_profile`: the name of a distribution of latencies (`conditions`);
     - `has_standalone`: whether there is a standalone reader;
-    - `is_on_disk`: whether records and metadata are kept in files, so that all brokers may be killed at once.
+    - `is_on_disk`: whether records and metadata are kept in files, so that all brokers may be killed at once;
+    - `has_strict_epochs`: whether commits must have the member's present epoch, as before Kafka 4.3 (KIP-1251).
     """
 
     nodes: int
@@ -94,6 +110,7 @@ class Setting:
     offsets_append_delay: float
     offsets_load_delay: float
     is_on_disk: bool
+    has_strict_epochs: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,9 +150,42 @@ ORDERLY: Final = frozenset(
 """Actions under which, as the README promises, no session is lost and no record repeated."""
 
 
+COOPERATIVE: Final = 1_000_000
+"""The first seed of plans with cooperative members."""
+
+CONSUMERS: Final = 2_000_000
+"""The first seed of plans with members of the consumer protocol (KIP-848)."""
+
+
 def plan_of(seed: int) -> Plan:
-    """Return the plan of a seed; it is the same on every machine."""
-    return _Planner(seed).plan()
+    """Return the plan of a seed; it is the same on every machine.
+
+    From COOPERATIVE on the plans are those from 0 on, with members of the cooperative protocol, from CONSUMERS on with
+    those of the consumer protocol.
+    """
+    plan = _Planner(seed % COOPERATIVE).plan()
+    if seed < COOPERATIVE:
+        return plan
+    if seed >= CONSUMERS:
+        actions = tuple(map(_of_consumers, plan.actions))
+        members = {name: _consumer(spec) for name, spec in plan.members.items()}
+        setting = replace(plan.setting, has_strict_epochs=seed % 2 == 1)
+        return replace(plan, seed=seed, setting=setting, members=members, actions=actions)
+    members = {name: replace(spec, assignors=("cooperative-sticky",)) for name, spec in plan.members.items()}
+    return replace(plan, seed=seed, members=members)
+
+
+def _consumer(spec: MemberSpec) -> MemberSpec:
+    """Return the member with the consumer protocol; its first assignor decides which one of the coordinator it names."""
+    return replace(spec, assignors=REMOTE_ASSIGNORS[spec.assignors[0]], is_consumer=True)
+
+
+def _of_consumers(action: Action) -> Action:
+    """Return the action with the requests of the consumer protocol in place of the classic ones."""
+    if action.kind != "fault":
+        return action
+    api, *more = action.args
+    return replace(action, args=(REQUESTS_OF_CONSUMERS.get(api, api), *more))
 
 
 @dataclass(slots=True)
@@ -308,6 +358,20 @@ FAULTY_APIS: Final = (
     "Fetch",
     "Produce",
 )
+
+REQUESTS_OF_CONSUMERS: Final = {
+    "JoinGroup": "ConsumerGroupHeartbeat",
+    "SyncGroup": "DescribeConfigs",
+    "Heartbeat": "ConsumerGroupHeartbeat",
+    "LeaveGroup": "ConsumerGroupHeartbeat",
+}
+"""What the members of the consumer protocol send in place of the classic requests: DescribeConfigs after a join."""
+
+REMOTE_ASSIGNORS: Final[dict[str, tuple[str, ...]]] = {
+    "range": ("range",),
+    "roundrobin": (),
+    "sticky": ("uniform",),
+}
 
 ACTIONS: Final[dict[str, Callable[[_Planner], Args | None]]] = {
     "join": lambda _: None,

@@ -76,15 +76,19 @@ def describe_plan(plan: Plan) -> list[str]:
         f"  initial rebalance delay {setting.initial_rebalance_delay:g} s; __consumer_offsets: {delays}",
         f"  session timeout {setting.session_timeout:g} s, a heartbeat every {setting.heartbeat_interval:g} s",
     ]
+    if setting.has_strict_epochs:
+        lines.append("  commits must have the present epoch")
     return [*lines, *(f"  {_member(one)}" for one in plan.members.values())]
 
 
 def _member(spec: MemberSpec) -> str:
     commits = f"every {spec.auto_commit_interval:g} s" if spec.auto_commit else "by hand"
     topics = repr(spec.topics) if isinstance(spec.topics, str) else ", ".join(spec.topics)
+    assignors = " or ".join(spec.assignors) or "any assignor"
+    protocol = f"consumer protocol with {assignors}" if spec.is_consumer else assignors
     place = f"static {spec.instance_id}" if spec.instance_id else "dynamic"
     return (
-        f"{spec.name}: {place}, {topics}, {' or '.join(spec.assignors)}, commits {commits}, reads {spec.style}, "
+        f"{spec.name}: {place}, {topics}, {protocol}, commits {commits}, reads {spec.style}, "
         f"marks every {spec.mark_every}, rebalance timeout {spec.rebalance_timeout:g} s, "
         f"buffer {spec.buffer_bytes} bytes, tempo {spec.work_seconds:g} s"
     )

@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from asyncgroup.testing.virtual.errors import VirtualTimeError, describe_tasks
 from tests.simulate.actions import perform
 from tests.simulate.conditions import DisturbedConditions, SimulatedNetwork
 from tests.simulate.ending import close_all, end_faults
+from tests.simulate.groups import strict_epochs
 from tests.simulate.plan import Plan, plan_of
 from tests.simulate.scope_hashes import deterministic_scope_hashes
 from tests.simulate.story import Violation
@@ -115,7 +116,8 @@ def _directory(plan: Plan) -> Iterator[Path | None]:
 async def _run(plan: Plan, network: SimulatedNetwork, directory: Path | None, found: list[World]) -> None:
     world = World(plan, network, directory)
     found.append(world)
-    with world.story.capturing_logs(), world.observer.observing():
+    epochs = strict_epochs() if plan.setting.has_strict_epochs else nullcontext()
+    with world.story.capturing_logs(), world.observer.observing(), epochs:
         try:
             await world.start()
             await world.carry_out(perform)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from asyncgroup import ClientConfig, TopicPartition
 from asyncgroup.cluster import ClusterClient
@@ -22,11 +22,15 @@ TOPIC_NAME_VERSION = 12
 
 
 class DescribedGroup(NamedTuple):
-    """A DescribeGroups response; `members` maps member ids to their assignments, `client_ids` to their client ids."""
+    """A group as its coordinator describes it; `members` maps member ids to their assignments, `client_ids` to their client ids.
+
+    `epoch` is that of a group with the consumer protocol.
+    """
 
     state: str
     members: dict[str, dict[str, list[int]]]
     client_ids: dict[str, str]
+    epoch: int | None = None
 
 
 class Admin:
@@ -159,15 +163,8 @@ class Admin:
 
     async def describe(self, group_id: str) -> DescribedGroup | None:
         """Return a group as its coordinator describes it; None while no coordinator is available."""
-        try:
-            response = await self.cluster.coordinators.request_versioned(
-                group_id, m.DescribeGroupsRequest, lambda _: m.DescribeGroupsRequest(groups=[group_id])
-            )
-        except (TransportError, BrokerError):
-            return None
-        (group,) = response.groups
-        if group.error_code and group.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
-            self.cluster.coordinators.mark_unknown(group_id)
+        group = await self._described(group_id, m.DescribeGroupsRequest(groups=[group_id]))
+        if group is None:
             return None
         assignments = {
             each.member_id: by_topic(decode_assignment(each.member_assignment).partitions)
@@ -175,6 +172,34 @@ class Admin:
         }
         clients = {each.member_id: each.client_id for each in group.members}
         return DescribedGroup(group.group_state, assignments, clients)
+
+    async def describe_consumers(self, group_id: str) -> DescribedGroup | None:
+        """Like `describe`, for a group with the consumer protocol; None also while a member has not reached its target."""
+        group = await self._described(group_id, m.ConsumerGroupDescribeRequest(group_ids=[group_id]))
+        if group is None or any(each.member_epoch != group.group_epoch for each in group.members):
+            return None
+        assignments = {
+            each.member_id: {
+                topic.topic_name: sorted(topic.partitions) for topic in each.assignment.topic_partitions
+            }
+            for each in group.members
+        }
+        clients = {each.member_id: each.client_id for each in group.members}
+        return DescribedGroup(group.group_state, assignments, clients, group.group_epoch)
+
+    async def _described(self, group_id: str, request: Any) -> Any:
+        """Return the group in the response; None if there is no response, or one of no use."""
+        try:
+            response = await self.cluster.coordinators.request_versioned(
+                group_id, type(request), lambda _: request
+            )
+        except (TransportError, BrokerError):
+            return None
+        (group,) = response.groups
+        if group.error_code and group.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+            self.cluster.coordinators.mark_unknown(group_id)
+            return None
+        return group
 
     async def remove_member(self, group_id: str, member_id: str) -> None:
         """Remove a member with a LeaveGroup request on its behalf."""

@@ -21,7 +21,10 @@ def report(kind: str, **facts: Any) -> None:
 
 
 async def main(arguments: dict[str, Any]) -> None:
-    config = ConsumerConfig(**arguments["config"])
+    settings = arguments["config"].items()
+    config = ConsumerConfig(
+        **{name: tuple(value) if isinstance(value, list) else value for name, value in settings}
+    )
     group = ConsumerGroup(
         arguments["bootstrap_servers"], arguments["group_id"], config, hooks=[ReportingHooks(report)]
     )

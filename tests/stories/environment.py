@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Self
 
 from asyncgroup import TopicPartition
-from tests.stories.admin import Admin
+from tests.stories.admin import Admin, DescribedGroup
 from tests.stories.bell import Bell
 from tests.stories.members import Member
 
@@ -18,10 +19,13 @@ __all__ = ["Environment", "Group"]
 
 @dataclass(frozen=True)
 class Group:
-    """A settled group: members and coordinator agree on the generation, the leader and the assignment, by member name."""
+    """A settled group: members and coordinator agree on the generation, the leader and the assignment, by member name.
+
+    In a group with the consumer protocol the generation is the group's epoch, and there is no leader.
+    """
 
     generation: int
-    leader: str
+    leader: str | None
     assignment: dict[str, dict[str, list[int]]]
 
 
@@ -32,6 +36,8 @@ class Environment(ABC):
     session_timeout: float
     heartbeat_interval: float
     refresh_interval: float
+    protocol: Mapping[str, Any] = MappingProxyType({})
+    """The settings with which the members choose their group protocol; without any, the default one."""
 
     def __init__(self, bootstrap_servers: str, topic: str, group_id: str) -> None:
         self.bootstrap_servers = bootstrap_servers
@@ -67,6 +73,30 @@ class Environment(ABC):
         """Return the members' states, for the error of a failed wait."""
         return "\n".join(str(member.log) for member in self.members)
 
+    @property
+    def sessions_last(self) -> bool:
+        """Whether a session lasts over rebalances."""
+        return bool(self.protocol)
+
+    @property
+    def has_leader(self) -> bool:
+        """Whether a member assigns the partitions; with the consumer protocol (KIP-848) the coordinator does."""
+        return self.protocol.get("group_protocol") != "consumer"
+
+    def leader(self, name: str) -> str | None:
+        """Return the member that leads by the classic protocol."""
+        return name if self.has_leader else None
+
+    @property
+    def first_generation(self) -> int:
+        """The generation of the first member; a group's epoch is increased for the member, and for its topics (KIP-848)."""
+        return 1 if self.has_leader else 2
+
+    @property
+    def generations_of_a_move(self) -> int:
+        """The generations in which a partition moves to another member: cooperatively it is revoked in the first one."""
+        return 2 if self.sessions_last and self.has_leader else 1
+
     def chapter(self, title: str, *, nodes: bool = False) -> None:  # noqa: B027  most environments see no requests
         """End a part of the story; an environment that sees requests records those of this part under the title."""
 
@@ -78,6 +108,7 @@ class Environment(ABC):
             "session_timeout": self.session_timeout,
             "heartbeat_interval": self.heartbeat_interval,
             "metadata_refresh_interval": self.refresh_interval,
+            **self.protocol,
             **more,
         }
 
@@ -162,7 +193,8 @@ class Environment(ABC):
     async def settled(self, *members: Member) -> Group:
         """Wait until the group consists of exactly these members, all in active sessions of one generation.
 
-        The coordinator's DescribeGroups response must match the members' own assignments.
+        The coordinator's DescribeGroups response must match the members' own assignments. If sessions last over rebalances,
+        all partitions must be assigned, too: between the generations of a move some have no owner.
         """
         names = ", ".join(member.name for member in members)
         group = await self.bell.until_known(
@@ -173,14 +205,28 @@ class Environment(ABC):
 
     async def _agreed_state(self, members: tuple[Member, ...]) -> Group | None:
         sessions = [member.session for member in members]
-        if None in sessions or len({session.generation for session in sessions if session}) != 1:
+        generations = {session.generation for session in sessions if session}
+        # a member of the consumer protocol reports its epoch only with a change of its partitions
+        if None in sessions or (self.has_leader and len(generations) != 1):
             return None
-        described = await self.admin.describe(self.group_id)
+        describe = self.admin.describe if self.has_leader else self.admin.describe_consumers
+        described = await describe(self.group_id)
         believed = {s.member_id: s.assignment for s in sessions if s is not None}
         if described is None or described.state != "Stable" or described.members != believed:
             return None
+        if self.sessions_last and not await self._all_assigned(described):
+            return None
         by_name = {member.name: session for member, session in zip(members, sessions, strict=True) if session}
         leaders = [name for name, session in by_name.items() if session.is_leader]
-        assert len(leaders) == 1, f"leaders: {leaders}"
-        generation = by_name[leaders[0]].generation
-        return Group(generation, leaders[0], {name: session.assignment for name, session in by_name.items()})
+        assert len(leaders) == self.has_leader, f"leaders: {leaders}"
+        generation = generations.pop() if described.epoch is None else described.epoch
+        assignment = {name: session.assignment for name, session in by_name.items()}
+        return Group(generation, leaders[0] if leaders else None, assignment)
+
+    async def _all_assigned(self, described: DescribedGroup) -> bool:
+        """Whether all partitions of each assigned topic have an owner."""
+        owned = Counter[str]()
+        for assignment in described.members.values():
+            owned.update({topic: len(partitions) for topic, partitions in assignment.items()})
+        topics = await self.admin.cluster.topics(list(owned))
+        return owned == {name: len(topic.partitions) for name, topic in topics.items()}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from asyncgroup import Claim, Handler, Record, Session
+from asyncgroup.model import TopicPartition, by_topic
 
 __all__ = ["MemberLog", "RecordedSession", "RecordingHandler", "Report", "ReportingHooks"]
 
@@ -16,7 +17,10 @@ Report = Callable[..., None]
 
 @dataclass
 class RecordedSession:
-    """One session of a member, from its assignment on; `cause` is the class name of the cause of its end."""
+    """One session of a member, from its first assignment on; `cause` is the class name of the cause of its end.
+
+    Generation, leader and assignment are the newest ones, as a session may last over rebalances.
+    """
 
     member_id: str
     generation: int
@@ -51,11 +55,20 @@ class MemberLog:
     def _on_running(self) -> None:
         self.running = True
 
-    def _on_joined(self, *, leader: bool) -> None:
+    def _on_joined(self, *, member_id: str, generation: int, leader: bool) -> None:
         self._leader = leader
+        if (session := self.session) is not None:  # it goes on
+            session.member_id, session.generation, session.is_leader = member_id, generation, leader
 
     def _on_assigned(self, *, member_id: str, generation: int, assignment: dict[str, list[int]]) -> None:
-        self.sessions.append(RecordedSession(member_id, generation, self._leader, assignment))
+        if self.session is None:
+            self.sessions.append(RecordedSession(member_id, generation, self._leader, assignment))
+        else:
+            self.session.assignment = assignment
+
+    def _on_revoked(self, *, assignment: dict[str, list[int]]) -> None:
+        if self.session is not None:
+            self.session.assignment = assignment
 
     def _on_record(self, *, topic: str, partition: int, offset: int) -> None:
         self.handled.append((topic, partition, offset))
@@ -93,6 +106,12 @@ class RecordingHandler(Handler):
             assignment=session.assignment,
         )
 
+    async def on_revoked(self, session: Session, partitions: object) -> None:
+        if session.ended:
+            return
+        kept = [tp for tp in session.partitions if tp not in cast("list[TopicPartition]", partitions)]
+        self.report("revoked", assignment=by_topic(kept))
+
     async def consume_claim(self, session: Session, claim: Claim) -> None:
         async for record in claim:
             await self.work(record)
@@ -112,8 +131,8 @@ class ReportingHooks:
     def __init__(self, report: Report) -> None:
         self.report = report
 
-    def on_join(self, _group: str, _member: str, _generation: int, leader: bool) -> None:
-        self.report("joined", leader=leader)
+    def on_join(self, _group: str, member: str, generation: int, leader: bool) -> None:
+        self.report("joined", member_id=member, generation=generation, leader=leader)
 
     def on_commit(self, _group: str, offsets: dict[Any, Any], error: object) -> None:
         committed = {str(tp): committed.offset for tp, committed in offsets.items()}

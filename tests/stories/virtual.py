@@ -97,7 +97,10 @@ class VirtualEnvironment(Environment):
         group = await super().settled(*members)
         view = self.cluster.group(self.group_id)
         leaders = [member.name for member in members if member.member_id == view.leader]
-        assert (view.generation, leaders) == (group.generation, [group.leader])
+        assert (view.generation, leaders) == (group.generation, [group.leader] if self.has_leader else []), (
+            view,
+            group,
+        )
         return group
 
     def chapter(self, title: str, *, nodes: bool = False) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import struct
 import zlib
 from contextlib import suppress
@@ -13,8 +14,7 @@ from hypothesis import example, given, settings, strategies as st
 
 from asyncgroup.errors import CorruptRecordsError, UnsupportedVersionError
 from asyncgroup.wire.batch_view import BatchView
-from asyncgroup.wire.compressed_sizes import lz4_bound, zstd_bound
-from asyncgroup.wire.decompression import CODECS, decompress
+from asyncgroup.wire.decompression import CODECS, decompress, decompress_within
 from asyncgroup.wire.records import BatchBuilder, decode_batch
 from tests.memory import MEGABYTE, memory_under
 from tests.profiles import examples
@@ -66,7 +66,7 @@ WRITERS = {
     "zstd-flushed": ("zstd", lambda data: streamed(cramjam.zstd.Compressor(level=1), data, 3000)),
     "zstd-frames": (
         "zstd",
-        lambda data: b"\x50\x2a\x4d\x18\x03\x00\x00\x00xyz" + bytes(cramjam.zstd.compress(data)),
+        lambda data: ZSTD_SKIPPABLE + bytes(cramjam.zstd.compress(data)),
     ),
 }
 """Codec and compress function of each kind of compressed data."""
@@ -77,6 +77,13 @@ DATA = st.binary(max_size=300) | st.builds(
     st.integers(0, 40_000),
     st.binary(max_size=40),
 )
+
+
+ZSTD_SKIPPABLE = b"\x50\x2a\x4d\x18\x03\x00\x00\x00xyz"
+
+
+def unpacked_size(codec: str, data: bytes, limit: int) -> int:
+    return len(decompress(CODECS[codec], data, limit))
 
 
 def unpacked(codec: str, data: bytes, limit: int = MEGABYTE) -> bytes:
@@ -108,14 +115,100 @@ def test_headroom_bytes_come_first(codec):
     assert decompress(CODECS[codec], packed, 400, 61) == bytes(61) + b"data" * 100
 
 
-@given(data=DATA, flush=st.integers(50, 100_000))
-@settings(max_examples=examples(60))
-def test_lz4_bound_and_zstd_bound_are_close_upper_bounds(data, flush):
-    lz4 = streamed(cramjam.lz4.Compressor(), data, flush)
-    assert len(data) <= lz4_bound(lz4) <= max(len(data), 1) * 255 + 65536
-    zstd = streamed(cramjam.zstd.Compressor(), data, flush)
-    assert len(data) <= zstd_bound(zstd) <= len(data) + (1 << 17) * (2 + len(data) // flush)
-    assert zstd_bound(bytes(cramjam.zstd.compress(data))) == len(data)
+@pytest.mark.parametrize("writer", [name for name in WRITERS if name.startswith(("lz4", "zstd"))])
+@given(data=DATA)
+@settings(max_examples=examples(20), deadline=None)
+@example(b"")
+@example(b"\x00" * 600_000)
+@example(b"x" * 65_537)
+def test_memory_is_bounded_by_the_data_and_not_by_the_limit(writer, data):
+    """At most 64 KiB, 54 times the compressed size, or four times the data, and a copy of what is returned."""
+    codec, compress = WRITERS[writer]
+    packed = compress(data)
+    most = max(1 << 16, 54 * len(packed), 4 * len(data))
+    with memory_under(most + min(len(data), most // 2) + 8_000):
+        assert unpacked_size(codec, packed, 100 * MEGABYTE) == len(data)
+
+
+@pytest.mark.parametrize("size", [0, 5, 255, 256, 257, 65_535, 65_791, 65_792, 300_000])
+@pytest.mark.parametrize("skippable", [False, True])
+def test_zstd_data_with_a_content_size_takes_memory_for_that_size_only(size, *, skippable):
+    """All widths of the size in the header (RFC 8878, 3.1.1.1.4), which another frame before it hides."""
+    data = os.urandom(size)
+    packed = ZSTD_SKIPPABLE * skippable + bytes(cramjam.zstd.compress(data))
+    unpacked_size(
+        "zstd", ZSTD_SKIPPABLE + bytes(cramjam.zstd.compress(os.urandom(100_000))), MEGABYTE
+    )  # a ratio of 1
+    most = max((1 << 14) + size // 2, 1.13 * len(packed)) if skippable else max(1 << 14, size)
+    with memory_under(most + 8_000):
+        assert unpacked_size("zstd", packed, 100 * MEGABYTE) == size
+
+
+TEXT = b"some data, some more data some data, some more data"
+
+FRAMES = {
+    "zstd with content size and checksum": (
+        "28b52ffd2433dd000070736f6d6520646174612c206d6f7204003d29c8c460e60c5fc50bcaae7e2f"
+    ),
+    "zstd with checksum": (
+        "28b52ffd0458ed000098736f6d6520646174612c20736f6d65206d6f720310044d4130384318caae7e2f"
+    ),
+    "lz4 with content size, checksum and block checksums": (
+        "04224d187c403300000000000000fa20000000b1736f6d6520646174612c200b00326d6f721000020f000b1a00502064617461"
+        "ea8d313600000000baea0ccc"
+    ),
+}
+"""`TEXT` in frames as the command-line tools zstd and lz4 write them."""
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_frames_of_other_writers(kind):
+    codec, packed = kind.split()[0], bytes.fromhex(FRAMES[kind])
+    skippable = ZSTD_SKIPPABLE  # both formats have the same skippable frames
+    for frames, count in ((packed, 1), (packed * 3, 3), (skippable + packed + skippable + packed, 2)):
+        assert unpacked(codec, frames) == TEXT * count
+        assert unpacked(codec, frames, len(TEXT) * count) == TEXT * count
+        assert decompress_within(CODECS[codec], frames, len(TEXT) * count - 1) is None
+    wrong = packed[:-1] + bytes([packed[-1] ^ 1])
+    with pytest.raises(CorruptRecordsError, match=f"^{codec}: "):
+        unpacked(codec, wrong)
+
+
+def with_content_size(packed: bytes, size: int) -> bytes:
+    """Replace the header of a zstd frame of cramjam by one with a content size of eight bytes and a window of 8 MiB."""
+    width = (1, 2, 4, 8)[packed[4] >> 6]
+    assert packed[4] & 0x23 == 0x20, "one segment, no dictionary"
+    return (
+        packed[:4] + bytes([0xC0 | packed[4] & 0x04, 13 << 3]) + struct.pack("<Q", size) + packed[5 + width :]
+    )
+
+
+@pytest.mark.parametrize("claimed", [0, 1, 4999, 5001, 70_000, 1 << 32, (1 << 64) - 2])
+def test_a_false_content_size_is_an_error_and_takes_little_memory(claimed):
+    packed = bytes(cramjam.zstd.compress(b"data " * 1000))
+    for right in (5000, (1 << 64) - 1):  # the largest number means that the size is unknown
+        assert unpacked("zstd", with_content_size(packed, right)) == b"data " * 1000
+    with memory_under(100_000), pytest.raises(CorruptRecordsError):
+        unpacked("zstd", with_content_size(packed, claimed), 100 * MEGABYTE)
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+@pytest.mark.parametrize("size", [0, 1, 100, (1 << 14) + 1, (1 << 16) + 1, 1 << 20, (1 << 20) + 1])
+def test_decompress_within_returns_none_above_the_limit_only(codec, size):
+    packed = WRITERS[codec][1](b"x" * size)
+    for limit in (0, 99, 100, 1 << 14, 1 << 16, 1 << 20):
+        out = decompress_within(CODECS[codec], packed, limit)
+        assert out == (b"x" * size if size <= limit else None)
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_malformed_data_is_not_decompressed_into_larger_and_larger_buffers(codec):
+    """It is told from data that does not fit by its error; otherwise a few bytes would allocate up to the limit."""
+    whole = WRITERS[codec][1](os.urandom(3000))
+    unpacked(codec, whole)  # so that a ratio of 1 is expected
+    for damaged in (whole[:-2], whole[:100], b"?" + whole[1:], whole + b"?" * 20, b"", b"?" * 50):
+        with memory_under(1 << 16), pytest.raises(CorruptRecordsError, match=f"^{codec}: "):
+            decompress(CODECS[codec], damaged, 100 * MEGABYTE)
 
 
 # --- decompression bombs --------------------------------------------------------------------------------------------------------------
@@ -162,6 +255,9 @@ def test_a_decompression_bomb_takes_little_more_memory_than_the_limit(bomb):
     # gzip data is decompressed in pieces, each at most as large as the limit
     with memory_under(limit * 2.2 + len(packed)), pytest.raises(CorruptRecordsError, match=expected):
         decompress(CODECS[bomb.split()[0]], packed, limit)
+    if bomb.startswith(("lz4", "zstd")):
+        with memory_under(limit * 1.02 + len(packed)):
+            assert decompress_within(CODECS[bomb.split()[0]], packed, limit) is None
 
 
 @pytest.mark.parametrize("codec", ["snappy", "lz4", "zstd"])

@@ -136,9 +136,10 @@ class TestClasses:
         with pytest.raises(ValueError, match=r"Foo\.Class: class is a Python keyword"):
             self.source("Class string 0+")
 
-    def test_a_nullable_struct_with_a_non_null_default_is_an_error(self):
-        with pytest.raises(ValueError, match=r"Foo\.Part: a nullable struct"):
-            self.source("Part Inner 0+ null 0+", "  Id int32 0+")
+    def test_a_nullable_struct_may_be_an_empty_one_by_default(self):
+        source = self.source("Part Inner 0+ null 0+ tag 0 0+", "  Id int32 0+")
+        assert "part: Foo.Inner | None = _EMPTY," in source
+        assert "self.part = Foo.Inner() if part is _EMPTY else part" in source
 
     def test_elements_of_size_0_are_an_error(self):
         """Decoding a malicious count of such elements would not end."""

@@ -47,6 +47,84 @@ def group(state_time: int = -1, **fields: object) -> Message:
     )
 
 
+_Member = m.ConsumerGroupMemberMetadataValue
+_Target = m.ConsumerGroupTargetAssignmentMemberValue
+_Current = m.ConsumerGroupCurrentMemberAssignmentValue
+
+CONSUMER_GROUPS = [
+    (m.ConsumerGroupMetadataKey("gé"), "0003000367c3a9"),
+    (m.ConsumerGroupMemberMetadataKey("gé", "m-1"), "0005000367c3a900036d2d31"),
+    (m.ConsumerGroupTargetAssignmentMetadataKey("gé"), "0006000367c3a9"),
+    (m.ConsumerGroupTargetAssignmentMemberKey("gé", "m-1"), "0007000367c3a900036d2d31"),
+    (m.ConsumerGroupCurrentMemberAssignmentKey("gé", "m-1"), "0008000367c3a900036d2d31"),
+    (m.ConsumerGroupRegularExpressionKey("gé", "a.*"), "0010000367c3a90003612e2a"),
+    (m.ConsumerGroupMetadataValue(3, -5), "000000000003010008fffffffffffffffb"),
+    (m.ConsumerGroupMetadataValue(), "00000000000000"),
+    (
+        _Member(
+            instance_id="i",
+            rack_id="r",
+            client_id="c",
+            client_host="/127.0.0.1",
+            subscribed_topic_names=["a", "b"],
+            subscribed_topic_regex="a.*",
+            rebalance_timeout_ms=30000,
+            server_assignor="range",
+            classic_member_metadata=_Member.ClassicMemberMetadata(
+                9000, [_Member.ClassicProtocol("range", b"\1\2\3")]
+            ),
+        ),
+        (
+            "00000269027202630b2f3132372e302e302e31030261026204612e2a000075300672616e67650100120100002328"
+            "020672616e6765040102030000"
+        ),
+    ),
+    (
+        _Member(instance_id=None, rack_id=None, subscribed_topic_regex=None, server_assignor=None),
+        "0000000001010100ffffffff0000",
+    ),
+    (
+        _Member(
+            instance_id=None,
+            rack_id=None,
+            client_id="ann",
+            client_host="/127.0.0.1",
+            subscribed_topic_names=["a"],
+            rebalance_timeout_ms=60_000,
+            server_assignor=None,
+            classic_member_metadata=None,
+        ),
+        # as Apache Kafka 4.3.1 writes it for a member of the consumer protocol
+        "0000000004616e6e0b2f3132372e302e302e310202610100" + "00ea600001000100",
+    ),
+    (m.ConsumerGroupTargetAssignmentMetadataValue(4, TIME), "0000000000040100080000018bcfe5687b"),
+    (m.ConsumerGroupTargetAssignmentMetadataValue(), "00000000000000"),
+    (
+        _Target([_Target.TopicPartition(TOPIC_ID, [0, 2])]),
+        "0000020123456789abcdef00112233445566770300000000000000020000",
+    ),
+    (_Target(), "00000100"),
+    (
+        _Current(
+            member_epoch=5,
+            previous_member_epoch=4,
+            state=1,
+            assigned_partitions=[_Current.TopicPartitions(TOPIC_ID, [0, 2], [4, 5])],
+            partitions_pending_revocation=[_Current.TopicPartitions(TOPIC_ID, [1])],
+        ),
+        (
+            "0000000000050000000401020123456789abcdef0011223344556677030000000000000002010009030000000400000005"
+            "020123456789abcdef001122334455667702000000010000"
+        ),
+    ),
+    (_Current(), "0000000000000000000000010100"),
+    (
+        m.ConsumerGroupRegularExpressionValue(["a1", "a2"], 7, TIME),
+        "00000303613103613200000000000000070000018bcfe5687b00",
+    ),
+    (m.ConsumerGroupRegularExpressionValue(), "0000010000000000000000000000000000000000"),
+]
+
 STATIC = {"rebalance_timeout": 60000, "group_instance_id": "static"}
 GOLDEN = [
     (
@@ -118,6 +196,7 @@ GOLDEN = [
             "02630b2f3132372e302e302e310000ea600000271004010203010000"
         ),
     ),
+    *((message, 0, data) for message, data in CONSUMER_GROUPS),
     (m.OffsetCommitValue(), 4, "00040000000000000000ffffffff01000000000000000000"),
     (m.GroupMetadataValue(protocol=None, leader=None), 4, "000401000000000000ffffffffffffffff0100"),
 ]

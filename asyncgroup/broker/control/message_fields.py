@@ -32,6 +32,7 @@ def group_ids_in(request: Any) -> list[str]:
 def topic_names_in(message: Any, topic_name: TopicName) -> set[str]:
     """Return the names of the topics in a request or response, which has them by name or by id."""
     found: set[str] = set(getattr(message, "topic_names", None) or [])
+    found.update(getattr(message, "subscribed_topic_names", None) or [])
     listed = [*(getattr(message, "topics", None) or []), *(getattr(message, "topic_data", None) or [])]
     for part in ("v3_and_below_topics", "topic_partitions", "responses"):
         listed += getattr(message, part, None) or []

@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 
 from asyncgroup.broker.control.recorder import DEFAULT_HISTORY_BYTES, DEFAULT_HISTORY_LIMIT
 from asyncgroup.broker.control.seeding import topic_seeds
+from asyncgroup.broker.groups.interfaces import MIGRATION_POLICIES, GroupOptions
 from asyncgroup.broker.net.listener import DEFAULT_CONNECTIONS_MAX_IDLE
 from asyncgroup.broker.net.request_memory import DEFAULT_QUEUED_MAX_REQUEST_BYTES
 from asyncgroup.broker.net.security import ListenerSecurity
@@ -33,6 +34,11 @@ class ClusterKeywords(TypedDict, total=False):
     group_min_session_timeout: float
     group_max_session_timeout: float
     group_max_size: int
+    group_consumer_assignment_interval: float
+    group_consumer_heartbeat_interval: float
+    group_consumer_max_size: int
+    group_consumer_migration_policy: str
+    group_consumer_session_timeout: float
     offsets_retention: float
     offsets_retention_check_interval: float
     offsets_append_delay: float
@@ -53,7 +59,7 @@ class ClusterKeywords(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterOptions:
+class ClusterOptions(GroupOptions):
     """The options of `EmbeddedCluster`, which describes them. Raise ConfigError for wrong ones."""
 
     nodes: int = 1
@@ -64,14 +70,6 @@ class ClusterOptions:
     auto_create_topics: bool = False
     default_partitions: int = 1
     default_replication_factor: int | None = None
-    initial_rebalance_delay: float = 0.0
-    group_min_session_timeout: float = 0.0
-    group_max_session_timeout: float = 1800.0
-    group_max_size: int = 2**31 - 1
-    offsets_retention: float = 7 * 24 * 3600.0
-    offsets_retention_check_interval: float = 600.0
-    offsets_append_delay: float = 0.0
-    offsets_load_delay: float = 0.0
     queued_max_request_bytes: int = DEFAULT_QUEUED_MAX_REQUEST_BYTES
     connections_max_idle: float | None = DEFAULT_CONNECTIONS_MAX_IDLE
     history_limit: int = DEFAULT_HISTORY_LIMIT
@@ -108,6 +106,9 @@ class ClusterOptions:
         for name in ("retention_check_interval", "offsets_retention_check_interval"):
             if not getattr(self, name) > 0:
                 raise ConfigError(name, getattr(self, name), "seconds, more than 0")
+        if self.group_consumer_migration_policy not in MIGRATION_POLICIES:
+            name = "group_consumer_migration_policy"
+            raise ConfigError(name, self.group_consumer_migration_policy, ", ".join(MIGRATION_POLICIES))
         if self.advertised_host is None and self.host in {"0.0.0.0", "::"}:  # as Kafka
             raise ConfigError("host", self.host, "only with an advertised_host that clients can connect to")
         topic_seeds(self.topics)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -15,12 +16,12 @@ from asyncgroup.broker.control.injection import Injector
 from asyncgroup.broker.control.message_fields import topic_names_in
 from asyncgroup.broker.control.options import ClusterOptions
 from asyncgroup.broker.control.recorder import ExchangeRecorder
-from asyncgroup.broker.groups.interfaces import CoordinatorConfig
+from asyncgroup.broker.groups.interfaces import CoordinatorConfig, GroupOptions
 from asyncgroup.broker.metadata.config_repository import ConfigRepository
 from asyncgroup.broker.metadata.controller import Controller
-from asyncgroup.broker.metadata.journal import NoJournal
+from asyncgroup.broker.metadata.journal import Journal
 from asyncgroup.broker.metadata.topics import Partition, Topic
-from asyncgroup.broker.net.listener import ListenerOptions
+from asyncgroup.broker.net.listener import Endpoint, ListenerOptions
 from asyncgroup.broker.net.sasl import Authenticator
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.net.tls import connection_factory
@@ -121,14 +122,8 @@ class ClusterRuntime:
         ports = options.ports or [0] * options.nodes
         racks = options.racks or [None] * options.nodes
         for node_id, port, rack in zip(node_ids, ports, racks, strict=True):
-            node = Node(
-                node_id,
-                self.state,
-                host=options.host,
-                advertised_host=self.advertised_host,
-                port=port,
-                rack=rack,
-            )
+            endpoint = Endpoint(options.host, self.advertised_host, port)
+            node = Node(node_id, self.state, endpoint, rack=rack)
             self.state.nodes[node_id] = node
             await node.open()
 
@@ -164,7 +159,7 @@ class ClusterRuntime:
         # All nodes halt in one step without an await, so that even a cancelled exit leaves nothing running.
         self.state.ended = True
         self._timers.clear()
-        self.state.controller.journal = NoJournal()  # leader changes caused by the shutdown are not stored
+        self.state.controller.journal = Journal()  # leader changes caused by the shutdown are not stored
         halted = [(node, node.halt(reserve_port=False)) for node in self.state.nodes.values()]
         if self.data is not None:
             self.data.close()
@@ -223,13 +218,4 @@ def _new_controller(options: ClusterOptions, rng: random.Random) -> Controller:
 
 
 def _coordinator_config(options: ClusterOptions) -> CoordinatorConfig:
-    return CoordinatorConfig(
-        initial_rebalance_delay=options.initial_rebalance_delay,
-        min_session_timeout=options.group_min_session_timeout,
-        max_session_timeout=options.group_max_session_timeout,
-        max_size=options.group_max_size,
-        offsets_retention=options.offsets_retention,
-        offsets_retention_check_interval=options.offsets_retention_check_interval,
-        offsets_append_delay=options.offsets_append_delay,
-        offsets_load_delay=options.offsets_load_delay,
-    )
+    return CoordinatorConfig(**{field.name: getattr(options, field.name) for field in fields(GroupOptions)})

@@ -8,6 +8,10 @@ from uuid import UUID
 
 from asyncgroup.broker.groups.group import ClassicGroup
 from asyncgroup.broker.groups.member import CONSUMER_PROTOCOL, GroupMember
+from asyncgroup.broker.groups.modern.group import ModernGroup
+from asyncgroup.broker.groups.modern.heartbeat import DEFAULT_ASSIGNOR
+from asyncgroup.broker.groups.modern.member import ConsumerGroupMember, by_topic
+from asyncgroup.broker.groups.modern.topics import TopicsImage
 from asyncgroup.broker.groups.requests import OffsetAndMetadata
 from asyncgroup.broker.metadata.topics import Partition, Topic
 from asyncgroup.broker.node import Node
@@ -24,6 +28,7 @@ __all__ = [
     "PartitionView",
     "TopicView",
     "TransactionView",
+    "view_consumer_group",
     "view_group",
     "view_node",
     "view_partition",
@@ -109,7 +114,8 @@ class GroupView:
     """A snapshot of a group.
 
     `state` is Kafka's name (`Stable`, `Empty`, …; `Dead` if the group does not exist), `members` are in the order
-    in which they joined, `coordinator` is a node id (-1: no coordinator).
+    in which they joined, `coordinator` is a node id (-1: no coordinator). Of a group with the consumer protocol (KIP-848)
+    `generation` is the group epoch, `protocol` the assignor, and there is no leader.
     """
 
     group_id: str
@@ -207,6 +213,37 @@ def view_group(
     )
 
 
+def view_consumer_group(
+    group: ModernGroup,
+    coordinator: int,
+    topics: TopicsImage,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+) -> GroupView:
+    """Return a snapshot of a group with the consumer protocol."""
+    return GroupView(
+        group_id=group.group_id,
+        coordinator=coordinator,
+        state=str(group.state),
+        generation=group.epoch,
+        protocol=group.preferred_assignor() or DEFAULT_ASSIGNOR,
+        leader=None,
+        members={key: _view_consumer(group, member, topics) for key, member in group.members.items()},
+        offsets=dict(offsets),
+    )
+
+
+def _view_consumer(group: ModernGroup, member: ConsumerGroupMember, topics: TopicsImage) -> MemberView:
+    named = {topics.name_of(topic_id): indexes for topic_id, indexes in by_topic(member.assigned).items()}
+    return MemberView(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topics=tuple(sorted(group.topics_of(member))),
+        assignment={name: tuple(indexes) for name, indexes in named.items() if name is not None},
+    )
+
+
 def _view_member(group: ClassicGroup, member: GroupMember) -> MemberView:
     topics: tuple[str, ...] = ()
     assignment: dict[str, tuple[int, ...]] = {}
@@ -215,8 +252,8 @@ def _view_member(group: ClassicGroup, member: GroupMember) -> MemberView:
     return MemberView(
         member_id=member.member_id,
         group_instance_id=member.group_instance_id,
-        client_id=member.client_id,
-        client_host=member.client_host,
+        client_id=member.client.id,
+        client_host=member.client.host,
         topics=topics,
         assignment=assignment,
     )

@@ -7,7 +7,7 @@ and `GroupMetadataManager`.
 from __future__ import annotations
 
 from asyncgroup.broker.groups.group import ClassicGroup, ClassicGroupState
-from asyncgroup.broker.groups.requests import SyncRequest
+from asyncgroup.broker.groups.requests import RequestMember, SyncRequest
 from asyncgroup.error_codes import ErrorCode
 
 __all__ = [
@@ -37,9 +37,9 @@ def check_sync(group: ClassicGroup, request: SyncRequest) -> ErrorCode:
         return ErrorCode.UNKNOWN_MEMBER_ID
     if group.state is ClassicGroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if error := check_member(group, request.member_id, request.group_instance_id):
+    if error := check_member(group, request.member.id, request.member.instance_id):
         return error
-    if request.generation_id != group.generation_id:
+    if request.member.generation_id != group.generation_id:
         return ErrorCode.ILLEGAL_GENERATION
     if _differs(request.protocol_type, group.protocol_type) or _differs(
         request.protocol_name, group.protocol_name
@@ -54,25 +54,16 @@ def _differs(requested: str | None, actual: str | None) -> bool:
     return requested is not None and actual is not None and requested != actual
 
 
-def check_heartbeat(
-    group: ClassicGroup, member_id: str, group_instance_id: str | None, generation_id: int
-) -> ErrorCode:
+def check_heartbeat(group: ClassicGroup, member: RequestMember) -> ErrorCode:
     """Check that the heartbeat comes from a member of the current generation."""
     if group.state is ClassicGroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if error := check_member(group, member_id, group_instance_id):
+    if error := check_member(group, member.id, member.instance_id):
         return error
-    return ErrorCode.ILLEGAL_GENERATION if generation_id != group.generation_id else ErrorCode.NONE
+    return ErrorCode.ILLEGAL_GENERATION if member.generation_id != group.generation_id else ErrorCode.NONE
 
 
-def check_commit(
-    group: ClassicGroup,
-    member_id: str,
-    group_instance_id: str | None,
-    generation_id: int,
-    *,
-    transactional: bool = False,
-) -> ErrorCode:
+def check_commit(group: ClassicGroup, member: RequestMember, *, transactional: bool = False) -> ErrorCode:
     """Check an offset commit.
 
     `transactional`: a TxnOffsetCommit, sent by a producer. Its early versions name no member, and it is allowed
@@ -80,12 +71,12 @@ def check_commit(
     """
     if group.state is ClassicGroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if generation_id < 0 and group.state is ClassicGroupState.EMPTY:
+    if member.generation_id < 0 and group.state is ClassicGroupState.EMPTY:
         return ErrorCode.NONE  # an admin client, or a consumer with manual assignment
-    if generation_id >= 0 or member_id or group_instance_id is not None:
-        if error := check_member(group, member_id, group_instance_id):
+    if member.generation_id >= 0 or member.id or member.instance_id is not None:
+        if error := check_member(group, member.id, member.instance_id):
             return error
-        if generation_id != group.generation_id:
+        if member.generation_id != group.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
     elif not transactional and group.state is not ClassicGroupState.EMPTY:
         return ErrorCode.UNKNOWN_MEMBER_ID

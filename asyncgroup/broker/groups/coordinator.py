@@ -11,11 +11,22 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 
 from asyncgroup.broker.clock import Clock, Timers
+from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.groups.checks import check_heartbeat, check_sync
 from asyncgroup.broker.groups.group import ClassicGroup, ClassicGroupState
 from asyncgroup.broker.groups.groups import Groups
 from asyncgroup.broker.groups.interfaces import CoordinatorConfig, WriteCallback
 from asyncgroup.broker.groups.membership import GroupMembership
+from asyncgroup.broker.groups.migration import GroupMigration
+from asyncgroup.broker.groups.modern.checks import check_heartbeat as check_consumer_heartbeat
+from asyncgroup.broker.groups.modern.classic_requests import ClassicRequests
+from asyncgroup.broker.groups.modern.coordinator import ConsumerGroups
+from asyncgroup.broker.groups.modern.requests import (
+    MemberHeartbeat,
+    MemberHeartbeatReply,
+    MemberHeartbeatResult,
+)
+from asyncgroup.broker.groups.modern.topics import NO_TOPICS, TopicsImage
 from asyncgroup.broker.groups.offset_store import OffsetStore
 from asyncgroup.broker.groups.offsets import GroupOffsets
 from asyncgroup.broker.groups.rebalance import Rebalance, sync_result
@@ -25,6 +36,7 @@ from asyncgroup.broker.groups.requests import (
     JoinResult,
     LeaveResult,
     LeavingMember,
+    RequestMember,
     SyncReply,
     SyncRequest,
     SyncResult,
@@ -32,6 +44,10 @@ from asyncgroup.broker.groups.requests import (
 from asyncgroup.error_codes import ErrorCode
 
 __all__ = ["GroupCoordinator"]
+
+
+def _no_configs(_group_id: str) -> Mapping[str, str]:
+    return {}
 
 
 class GroupCoordinator:
@@ -49,6 +65,8 @@ class GroupCoordinator:
         *,
         rng: random.Random,
         clock: Clock,
+        topics: TopicsImage = NO_TOPICS,
+        group_configs: Callable[[str], Mapping[str, str]] = _no_configs,
     ) -> None:
         self.config = config
         self.partitions: set[int] = set()  # partitions of `__consumer_offsets` that are loaded
@@ -56,12 +74,26 @@ class GroupCoordinator:
         self._timers = timers
         self._store = store
         self._partition_of = partition_of
+        self._expiry_scheduled = False
         self._groups = Groups(clock, self._schedule_expiry)
         self._rebalance = Rebalance(config, timers, store)
         self._membership = GroupMembership(self._rebalance, rng)
-        self.offsets = GroupOffsets(self._groups, self._rebalance, self.error_for)
+        self._migration = GroupMigration(self._groups, self._rebalance, topics)
+        self.consumer_groups = ConsumerGroups(
+            config,
+            timers,
+            store.write_records,
+            topics,
+            group_configs,
+            rng=rng,
+            clock=clock,
+            on_added=self._schedule_expiry,
+            to_classic=self._migration.downgrade,
+        )
+        """The groups with the consumer protocol (KIP-848); all others are in `groups`."""
+        self._classic_requests = ClassicRequests(config, self.consumer_groups, store.after_writes)
+        self.offsets = GroupOffsets(self._groups, self.consumer_groups, self._rebalance, self.error_for)
         """Handles the requests for offsets."""
-        self._expiry_scheduled = False
 
     def __repr__(self) -> str:
         return f"<GroupCoordinator partitions={len(self.partitions)} groups={len(self.groups)}>"
@@ -90,10 +122,11 @@ class GroupCoordinator:
             group = self._groups.restore(snapshot)
             for member in group.members.values():
                 self._rebalance.restart_session_timer(group, member)
-            if len(group.members) > self.config.max_size:
+            if len(group.members) > self.config.group_max_size:
                 self._rebalance.prepare_rebalance(
                     group, f"{len(group.members)} members exceed group.max.size"
                 )
+        self.consumer_groups.restore(self._store.consumer_groups(partition))
 
     def unload(self, partition: int) -> None:
         """Stop being the coordinator of the groups of `partition`; parked requests get NOT_COORDINATOR."""
@@ -104,6 +137,9 @@ class GroupCoordinator:
             if self._partition_of(group.group_id) == partition:
                 self._groups.discard(group)
                 self._rebalance.transition_to_dead(group, ErrorCode.NOT_COORDINATOR)
+        for consumer_group in self.consumer_groups.all():
+            if self._partition_of(consumer_group.group_id) == partition:
+                self.consumer_groups.discard(consumer_group.group_id)
         self._store.unload(partition)
 
     def on_high_watermark_updated(self, partition: int) -> None:
@@ -137,6 +173,10 @@ class GroupCoordinator:
         if error := self._join_error(request):
             reply(JoinResult(error=error, member_id=request.member_id))
             return
+        consumer_group = self.consumer_groups.get(request.group_id)
+        if consumer_group is not None and consumer_group.members:
+            self._classic_requests.join(consumer_group, request, reply)
+            return
         group = self.groups.get(request.group_id)
         if group is None:
             if request.member_id:
@@ -148,11 +188,18 @@ class GroupCoordinator:
     def _join_error(self, request: JoinRequest) -> ErrorCode:
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
-        if not self.config.min_session_timeout <= request.session_timeout <= self.config.max_session_timeout:
+        if (
+            not self.config.group_min_session_timeout
+            <= request.timeouts.session
+            <= self.config.group_max_session_timeout
+        ):
             return ErrorCode.INVALID_SESSION_TIMEOUT
         return self.error_for(request.group_id)
 
     def _create(self, group_id: str) -> ClassicGroup:
+        """Add a classic group, in the place of a consumer group without members if there is one; its offsets stay."""
+        if self.consumer_groups.get(group_id) is not None:
+            return self._migration.replace_empty(self.consumer_groups.taken_out(group_id))
         group = self._groups.create(group_id)
 
         def written(error: ErrorCode) -> None:
@@ -166,13 +213,17 @@ class GroupCoordinator:
     def sync(self, request: SyncRequest, reply: SyncReply) -> None:
         """Handle SyncGroup. Followers are parked until the leader's assignment is stored."""
         error = self.error_for(request.group_id or None)
+        consumer_group = self.consumer_groups.get(request.group_id)
+        if not error and consumer_group is not None:
+            self._classic_requests.sync(consumer_group, request, reply)
+            return
         group = self.groups.get(request.group_id)
         if not error:
             error = ErrorCode.UNKNOWN_MEMBER_ID if group is None else check_sync(group, request)
         if error or group is None:
             reply(SyncResult(error=error))
             return
-        member = group.members[request.member_id]
+        member = group.members[request.member.id]
         if group.state is ClassicGroupState.STABLE:
             self._rebalance.remove_pending_sync(group, member.member_id)
             reply(sync_result(group, member))
@@ -182,18 +233,19 @@ class GroupCoordinator:
         if group.is_leader(member.member_id):
             self._rebalance.store_assignment(group, request.assignments)
 
-    def heartbeat(
-        self, group_id: str, member_id: str, generation_id: int, group_instance_id: str | None = None
-    ) -> ErrorCode:
+    def heartbeat(self, group_id: str, member: RequestMember) -> ErrorCode:
         """Handle Heartbeat. While the group is being loaded the answer is NONE, so that members keep running."""
         if error := self.error_for(group_id or None):
             return ErrorCode.NONE if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error
+        consumer_group = self.consumer_groups.get(group_id)
+        if consumer_group is not None:
+            return self._classic_requests.heartbeat(consumer_group, member)
         group = self.groups.get(group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if error := check_heartbeat(group, member_id, group_instance_id, generation_id):
+        if error := check_heartbeat(group, member):
             return error
-        self._rebalance.restart_session_timer(group, group.members[member_id])
+        self._rebalance.restart_session_timer(group, group.members[member.id])
         preparing = group.state is ClassicGroupState.PREPARING_REBALANCE
         return ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE
 
@@ -201,10 +253,37 @@ class GroupCoordinator:
         """Handle LeaveGroup of one or several members; the group rebalances once for all of them."""
         if error := self.error_for(group_id or None):
             return LeaveResult(error)
+        if self.consumer_groups.get(group_id) is not None:
+            return LeaveResult(members=self.consumer_groups.remove_members(group_id, members))
         group = self.groups.get(group_id)
         if group is None:
             return LeaveResult(members=tuple((m, ErrorCode.UNKNOWN_MEMBER_ID) for m in members))
         return self._membership.leave(group, members)
+
+    # -- consumer protocol -----------------------------------------------------------------------------------
+
+    def consumer_heartbeat(self, request: MemberHeartbeat, version: int, reply: MemberHeartbeatReply) -> None:
+        """Handle ConsumerGroupHeartbeat (KIP-848). A member that joins a classic group makes it a consumer group."""
+        problem = check_consumer_heartbeat(request, version=version)
+        if problem is not None:
+            reply(MemberHeartbeatResult(error=problem.code, error_message=str(problem)))
+            return
+        if error := self.error_for(request.group_id):
+            reply(MemberHeartbeatResult(error=error))
+            return
+        classic = self.groups.get(request.group_id)
+        if classic is None:
+            self.consumer_groups.heartbeat(request, reply)
+            return
+        try:
+            if request.member_epoch != 0:
+                text = f"Group {request.group_id} is not a consumer group."
+                raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, text)
+            upgrade = self._migration.upgrade(classic)
+        except Refused as refused:
+            reply(MemberHeartbeatResult(error=refused.code, error_message=str(refused)))
+            return
+        self.consumer_groups.heartbeat(request, reply, upgrade)
 
     # -- offsets ---------------------------------------------------------------------------------------------
 
@@ -228,5 +307,5 @@ class GroupCoordinator:
         try:
             self.offsets.expire()
         finally:
-            if self.groups:
+            if self.groups or self.consumer_groups.all():
                 self._schedule_expiry()

@@ -23,6 +23,7 @@ from asyncgroup.broker.groups.requests import (
     JoinedMember,
     JoinReply,
     JoinResult,
+    MemberTimeouts,
     SyncResult,
 )
 from asyncgroup.error_codes import ErrorCode
@@ -110,7 +111,7 @@ class ClassicGroup:
     @property
     def rebalance_timeout(self) -> float:
         """The largest rebalance timeout of the members, in seconds."""
-        return max((member.rebalance_timeout for member in self.members.values()), default=0.0)
+        return max((member.timeouts.rebalance for member in self.members.values()), default=0.0)
 
     @property
     def has_all_members_joined(self) -> bool:
@@ -235,16 +236,14 @@ class ClassicGroup:
         self,
         member: GroupMember,
         protocols: tuple[tuple[str, bytes], ...],
-        rebalance_timeout: float,
-        session_timeout: float,
+        timeouts: MemberTimeouts,
         reply: JoinReply | None,
     ) -> None:
         """Update `member` from a repeated JoinGroup, and park the request."""
         self._protocols.remove(member)
         member.protocols = protocols
         self._protocols.add(member)
-        member.rebalance_timeout = rebalance_timeout
-        member.session_timeout = session_timeout
+        member.timeouts = timeouts
         self.park_join(member, reply)
 
     def replace_static(self, group_instance_id: str, new_member_id: str) -> GroupMember:

@@ -33,7 +33,7 @@ class Groups:
 
     def create(self, group_id: str) -> ClassicGroup:
         """Add a new, empty group."""
-        return self._add(ClassicGroup(group_id, self.clock))
+        return self.put(ClassicGroup(group_id, self.clock))
 
     def restore(self, snapshot: GroupSnapshot) -> ClassicGroup:
         """Add a group loaded from the log: STABLE with its members and assignments, or EMPTY."""
@@ -43,10 +43,8 @@ class Groups:
                 GroupMember(
                     member_id=member.member_id,
                     group_instance_id=member.group_instance_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    rebalance_timeout=member.rebalance_timeout,
-                    session_timeout=member.session_timeout,
+                    client=member.client,
+                    timeouts=member.timeouts,
                     protocol_type=snapshot.protocol_type or "",
                     protocols=((snapshot.protocol_name or "", member.subscription),),
                     assignment=member.assignment,
@@ -59,9 +57,10 @@ class Groups:
         group.compute_subscribed_topics()
         group.state = ClassicGroupState.STABLE if snapshot.members else ClassicGroupState.EMPTY
         group.current_state_timestamp = snapshot.current_state_timestamp
-        return self._add(group)
+        return self.put(group)
 
-    def _add(self, group: ClassicGroup) -> ClassicGroup:
+    def put(self, group: ClassicGroup) -> ClassicGroup:
+        """Add a group in the place of any other with its id."""
         self.by_id[group.group_id] = group
         self._on_added()
         return group

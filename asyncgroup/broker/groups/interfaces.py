@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.primitives import Buffer
 
 __all__ = [
+    "MIGRATION_POLICIES",
     "CoordinatorConfig",
     "ExpiredOffsets",
     "FindExpired",
+    "GroupOptions",
     "OffsetsLog",
     "WriteCallback",
 ]
@@ -35,24 +37,34 @@ FindExpired: TypeAlias = Callable[[Collection[TopicPartition]], ExpiredOffsets]
 """Takes the partitions with commits that are in the log, but not replicated; returns what has expired."""
 
 
+MIGRATION_POLICIES: Final = ("bidirectional", "upgrade", "downgrade", "disabled")
+"""Kafka's `ConsumerGroupMigrationPolicy`: a live group may become a consumer group with the first two, and a classic group
+again with the first and the third.
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinatorConfig:
-    """Kafka's `group.*` and `offset.*` broker settings, and two delays for tests. Durations are in seconds."""
+class GroupOptions:
+    """Kafka's `group.*` and `offsets.*` broker settings, and two delays for tests. Durations are in seconds."""
 
     initial_rebalance_delay: float = 0.0
     """`group.initial.rebalance.delay.ms`"""
-    min_session_timeout: float = 0.0
+    group_min_session_timeout: float = 0.0
     """`group.min.session.timeout.ms`"""
-    max_session_timeout: float = 1800.0
+    group_max_session_timeout: float = 1800.0
     """`group.max.session.timeout.ms`"""
-    max_size: int = 2**31 - 1
+    group_max_size: int = 2**31 - 1
     """`group.max.size`"""
-    new_member_join_timeout: float = 300.0
-    """How long a JoinGroup of a new member may be parked before the member is removed, as its client may be gone
-    (`classicGroupNewMemberJoinTimeoutMs`, five minutes in Kafka).
-    """
-    offset_metadata_max_size: int = 4096
-    """`offset.metadata.max.bytes`"""
+    group_consumer_heartbeat_interval: float = 5.0
+    """`group.consumer.heartbeat.interval.ms`: time between two heartbeats of a member (KIP-848)."""
+    group_consumer_session_timeout: float = 45.0
+    """`group.consumer.session.timeout.ms`: time without a heartbeat after which a member is removed."""
+    group_consumer_assignment_interval: float = 1.0
+    """`group.consumer.assignment.interval.ms`: shortest time between two assignments of a group (KIP-1263)."""
+    group_consumer_max_size: int = 2**31 - 1
+    """`group.consumer.max.size`"""
+    group_consumer_migration_policy: str = "bidirectional"
+    """`group.consumer.migration.policy`: which live groups may change their protocol, one of `MIGRATION_POLICIES`."""
     offsets_retention: float = 7 * 24 * 3600.0
     """`offsets.retention.minutes` (KIP-211)"""
     offsets_retention_check_interval: float = 600.0
@@ -61,6 +73,18 @@ class CoordinatorConfig:
     """Delay before each append to `__consumer_offsets`. Writes that wait for it are lost if the node stops."""
     offsets_load_delay: float = 0.0
     """Delay before a partition of `__consumer_offsets` is loaded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorConfig(GroupOptions):
+    """The options, and two settings that stay as in Kafka."""
+
+    new_member_join_timeout: float = 300.0
+    """How long a JoinGroup of a new member may be parked before the member is removed, as its client may be gone
+    (`classicGroupNewMemberJoinTimeoutMs`, five minutes in Kafka).
+    """
+    offset_metadata_max_size: int = 4096
+    """`offset.metadata.max.bytes`"""
 
 
 class OffsetsLog(Protocol):

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from asyncgroup.broker.clock import TimerKey
 from asyncgroup.broker.groups.interfaces import FindExpired, WriteCallback
-from asyncgroup.broker.groups.records import CoordinatorRecord, GroupRecord, OffsetRecord
+from asyncgroup.broker.groups.records import CoordinatorRecord, OffsetRecord
 from asyncgroup.broker.groups.replayed import ReplayedPartition
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
@@ -102,12 +102,12 @@ class LoadedPartition:
         }
         return _tombstones((group_id, tp) for tp in partitions if tp in known)
 
-    def group_tombstones(self, group_id: str) -> list[CoordinatorRecord]:
-        """Return tombstones for the group and all its offsets."""
+    def group_tombstones(self, group_id: str, group: Iterable[CoordinatorRecord]) -> list[CoordinatorRecord]:
+        """Return tombstones for all offsets of a group, followed by `group`, those for the group itself."""
         known = [*self.replayed.offsets(group_id), *self.replayed.unstable_partitions(group_id)]
         unreplicated = (each.partition for each in self._unreplicated_offsets() if each.group_id == group_id)
         to_remove = dict.fromkeys([*known, *unreplicated])
-        return [*_tombstones((group_id, tp) for tp in to_remove), GroupRecord(group_id, None)]
+        return [*_tombstones((group_id, tp) for tp in to_remove), *group]
 
     def topic_tombstones(self, topic: str) -> list[CoordinatorRecord]:
         """Return tombstones for all offsets of a topic."""
@@ -118,11 +118,13 @@ class LoadedPartition:
         )
         return _tombstones(dict.fromkeys([*self.replayed.for_topic(topic), *unreplicated]))
 
-    def expired_tombstones(self, group_id: str, find: FindExpired) -> list[CoordinatorRecord]:
-        """Return tombstones for the group's offsets that `find` returns, and for the group if it has expired."""
+    def expired_tombstones(
+        self, group_id: str, find: FindExpired, group: Callable[[], Iterable[CoordinatorRecord]]
+    ) -> list[CoordinatorRecord]:
+        """Return tombstones for the group's offsets that `find` returns, and those of `group` if it has expired."""
         expired = find(self._unreplicated_commits(group_id))
         tombstones = _tombstones((group_id, tp) for tp in expired.partitions)
-        return [*tombstones, GroupRecord(group_id, None)] if expired.group else tombstones
+        return [*tombstones, *group()] if expired.group else tombstones
 
 
 def _tombstones(keys: Iterable[tuple[str, TopicPartition]]) -> list[CoordinatorRecord]:

@@ -7,7 +7,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from asyncgroup.broker.groups.requests import JoinReply, MemberSnapshot, SyncReply
+from asyncgroup.broker.groups.requests import (
+    ClientDetails,
+    JoinReply,
+    MemberSnapshot,
+    MemberTimeouts,
+    SyncReply,
+)
 from asyncgroup.errors import DecodeError
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import decode_versioned
@@ -21,10 +27,8 @@ class GroupMember:
 
     member_id: str
     group_instance_id: str | None
-    client_id: str
-    client_host: str
-    rebalance_timeout: float
-    session_timeout: float
+    client: ClientDetails
+    timeouts: MemberTimeouts
     protocol_type: str
     protocols: tuple[tuple[str, bytes], ...]
     """(name, metadata) pairs in the member's order of preference."""
@@ -76,10 +80,8 @@ class GroupMember:
         return MemberSnapshot(
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,
-            client_id=self.client_id,
-            client_host=self.client_host,
-            rebalance_timeout=self.rebalance_timeout,
-            session_timeout=self.session_timeout,
+            client=self.client,
+            timeouts=self.timeouts,
             subscription=self.metadata(protocol_name),
             assignment=assignment,
         )

@@ -60,21 +60,21 @@ class GroupMembership:
                 return True
             case ClassicGroupState.PREPARING_REBALANCE:
                 waiting = member is not None and member.is_awaiting_join
-                return waiting or group.awaiting_join_count < self._rebalance.config.max_size
+                return waiting or group.awaiting_join_count < self._rebalance.config.group_max_size
             case _:
-                return member is not None or len(group.members) < self._rebalance.config.max_size
+                return member is not None or len(group.members) < self._rebalance.config.group_max_size
 
     # -- members without an id -------------------------------------------------------------------------------
 
     def _join_new(self, group: ClassicGroup, request: JoinRequest, reply: JoinReply) -> None:
         instance_id = request.group_instance_id
-        prefix = request.client_id if instance_id is None else instance_id
+        prefix = request.client.id if instance_id is None else instance_id
         member_id = f"{prefix[:_MAX_PREFIX]}-{uuid.UUID(int=self._rng.getrandbits(128), version=4)}"
         if instance_id is not None and instance_id in group.static_members:
             self._replace_static(group, request, member_id, reply)
         elif instance_id is None and request.require_known_member_id:
             group.pending_join.add(member_id)
-            self._rebalance.start_session_timer(group, member_id, request.session_timeout)
+            self._rebalance.start_session_timer(group, member_id, request.timeouts.session)
             reply(JoinResult(error=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
         else:
             self._add(group, request, member_id, reply)
@@ -89,10 +89,8 @@ class GroupMembership:
         member = GroupMember(
             member_id=member_id,
             group_instance_id=request.group_instance_id,
-            client_id=request.client_id,
-            client_host=request.client_host,
-            rebalance_timeout=request.rebalance_timeout,
-            session_timeout=request.session_timeout,
+            client=request.client,
+            timeouts=request.timeouts,
             protocol_type=request.protocol_type,
             protocols=request.protocols,
             is_new=True,
@@ -107,8 +105,8 @@ class GroupMembership:
             "group %s: member %s joined, client %r from %s; client reason: %s",
             group.group_id,
             member_id,
-            request.client_id,
-            request.client_host.removeprefix("/") or "unknown host",
+            request.client.id,
+            request.client.host.removeprefix("/") or "unknown host",
             request.reason or "not provided",
         )
         # A member sends no heartbeats while its JoinGroup is parked, so a client that is gone would not be noticed. After
@@ -139,7 +137,7 @@ class GroupMembership:
             instance_id,
             member_id,
         )
-        group.update(member, request.protocols, request.rebalance_timeout, request.session_timeout, reply)
+        group.update(member, request.protocols, request.timeouts, reply)
         if group.state is ClassicGroupState.STABLE:
             if group.protocol_name == group.select_protocol():
                 self._store_replacement(group, request, member, old_leader, previous)
@@ -207,7 +205,7 @@ class GroupMembership:
         if group.members.get(member.member_id) is not member or group.state is ClassicGroupState.DEAD:
             return  # the member has left, or the group was deleted or moved
         self._rebalance.cancel_session_timer(group, member.member_id)
-        group.update(member, previous.protocols, previous.rebalance_timeout, previous.session_timeout, None)
+        group.update(member, previous.protocols, previous.timeouts, None)
         group.replace_static(previous.group_instance_id or "", previous.member_id)
         self._rebalance.restart_session_timer(group, member)
 
@@ -240,7 +238,7 @@ class GroupMembership:
         self, group: ClassicGroup, member: GroupMember, request: JoinRequest, reply: JoinReply
     ) -> None:
         reason = _rebalance_reason(request, f"member {member.member_id} rejoins during {group.state}")
-        group.update(member, request.protocols, request.rebalance_timeout, request.session_timeout, reply)
+        group.update(member, request.protocols, request.timeouts, reply)
         self._rebalance.prepare_rebalance_or_complete_join(group, reason)
 
     # -- leave ----------------------------------------------------------------------------------------------

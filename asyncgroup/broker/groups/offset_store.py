@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from asyncgroup.broker.clock import Clock, TimerKey, Timers
 from asyncgroup.broker.errors import Refused
@@ -24,13 +24,14 @@ from asyncgroup.broker.groups.loaded_partition import (
     QueuedWrite,
     RecordsSupplier,
 )
+from asyncgroup.broker.groups.modern.group import ModernGroup
 from asyncgroup.broker.groups.records import CoordinatorRecord, GroupRecord, OffsetRecord, encode_record
 from asyncgroup.broker.groups.requests import GroupSnapshot, OffsetAndMetadata
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.records import BatchBuilder
 
-__all__ = ["APPEND_ERRORS", "COMMIT_TIMEOUT", "NON_TRANSACTIONAL", "OffsetStore"]
+__all__ = ["APPEND_ERRORS", "COMMIT_TIMEOUT", "NON_TRANSACTIONAL", "GroupTombstones", "OffsetStore"]
 
 APPEND_ERRORS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -50,6 +51,9 @@ COMMIT_TIMEOUT: Final = 5.0
 
 NON_TRANSACTIONAL: Final = (-1, -1)
 """The producer (id, epoch) of writes outside of transactions."""
+
+GroupTombstones: TypeAlias = Callable[[], Iterable[CoordinatorRecord]]
+"""Returns the tombstones of a group, without its offsets."""
 
 _NO_OFFSETS: Final[Mapping[TopicPartition, OffsetAndMetadata]] = {}
 _NO_SIZE_LIMIT: Final = 2**31 - 1
@@ -107,6 +111,10 @@ class OffsetStore:
             if event.timer is not None:
                 self._timers.cancel(event.timer)
             event.answer(ErrorCode.NOT_COORDINATOR)
+
+    def consumer_groups(self, partition: int) -> Iterable[ModernGroup]:
+        """Return the groups with the consumer protocol in a loaded partition."""
+        return list(self._partitions[partition].replayed.consumer_groups.values())
 
     def _loaded(self, group_id: str) -> LoadedPartition | None:
         return self._partitions.get(self._partition_of(group_id))
@@ -168,18 +176,38 @@ class OffsetStore:
             self._partition_of(group_id), lambda loaded: loaded.offset_tombstones(group_id, to_remove), done
         )
 
-    def remove_expired(self, group_id: str, find: FindExpired, done: WriteCallback) -> None:
+    def remove_expired(
+        self, group_id: str, find: FindExpired, done: WriteCallback, group: GroupTombstones | None = None
+    ) -> None:
         """Append tombstones for the offsets that `find` returns; it is called at the time of the append.
+
+        Those of the group are what `group` returns, by default that of a classic group.
 
         Earlier commits are in the log by then and known to `find`, later ones follow the tombstones: no commit is lost.
         """
+        removed = group or partial(_classic_tombstone, group_id)
         self._write(
-            self._partition_of(group_id), lambda loaded: loaded.expired_tombstones(group_id, find), done
+            self._partition_of(group_id),
+            lambda loaded: loaded.expired_tombstones(group_id, find, removed),
+            done,
         )
 
-    def remove_group(self, group_id: str, done: WriteCallback) -> None:
-        """Append tombstones for the group and all its offsets."""
-        self._write(self._partition_of(group_id), lambda loaded: loaded.group_tombstones(group_id), done)
+    def remove_group(self, group_id: str, done: WriteCallback, group: GroupTombstones | None = None) -> None:
+        """Append tombstones for the group and all its offsets; `group` as in `remove_expired`."""
+        removed = group or partial(_classic_tombstone, group_id)
+        self._write(
+            self._partition_of(group_id),
+            lambda loaded: loaded.group_tombstones(group_id, removed()),
+            done,
+        )
+
+    def write_records(self, group_id: str, records: Iterable[CoordinatorRecord], done: WriteCallback) -> None:
+        """Append records of a group as one batch; without records, wait for all earlier writes."""
+        batch = list(records)
+        if batch:
+            self._write(self._partition_of(group_id), lambda _: batch, done)
+        else:
+            self.after_writes(group_id, done)
 
     def remove_topic(self, topic: str) -> None:
         """Append tombstones for all offsets of a topic."""
@@ -312,6 +340,10 @@ class OffsetStore:
         key = (kind, loaded.number, self._timer_count)
         self._timers.schedule(key, delay, action)
         return key
+
+
+def _classic_tombstone(group_id: str) -> list[CoordinatorRecord]:
+    return [GroupRecord(group_id, None)]
 
 
 def _ignore(_error: ErrorCode) -> None:

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 
 from asyncgroup.broker.groups.checks import check_commit, check_delete, check_offset_delete
 from asyncgroup.broker.groups.group import ClassicGroup, ClassicGroupState
 from asyncgroup.broker.groups.groups import Groups
 from asyncgroup.broker.groups.interfaces import ExpiredOffsets, WriteCallback
+from asyncgroup.broker.groups.modern.checks import check_commit as check_member_commit, check_fetch
+from asyncgroup.broker.groups.modern.coordinator import ConsumerGroups
+from asyncgroup.broker.groups.modern.group import ModernGroup
+from asyncgroup.broker.groups.modern.member import TopicIdPartition
 from asyncgroup.broker.groups.rebalance import Rebalance
 from asyncgroup.broker.groups.requests import CommitReply, CommitRequest, OffsetAndMetadata
 from asyncgroup.error_codes import ErrorCode
@@ -33,9 +38,14 @@ class GroupOffsets:
     """Handles requests for offsets. `error_for` returns why this node cannot serve a group, or NONE."""
 
     def __init__(
-        self, groups: Groups, rebalance: Rebalance, error_for: Callable[[str | None], ErrorCode]
+        self,
+        groups: Groups,
+        consumer_groups: ConsumerGroups,
+        rebalance: Rebalance,
+        error_for: Callable[[str | None], ErrorCode],
     ) -> None:
         self._groups = groups
+        self._consumer_groups = consumer_groups
         self._rebalance = rebalance
         self._error_for = error_for
         self._config = rebalance.config
@@ -46,7 +56,14 @@ class GroupOffsets:
     def committed(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """Return the committed offsets of a group, empty if it is unknown. Check first that this node serves it."""
         group = self._groups.get(group_id)
-        return {} if group is None or group.state is ClassicGroupState.DEAD else self._store.offsets(group_id)
+        live = group is not None and group.state is not ClassicGroupState.DEAD
+        known = live or self._consumer_groups.get(group_id) is not None
+        return self._store.offsets(group_id) if known else {}
+
+    def fetch_error(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """Return why a member of a consumer group may not fetch offsets, or NONE (KIP-848)."""
+        group = self._consumer_groups.get(group_id)
+        return ErrorCode.NONE if group is None else check_fetch(group, member_id, member_epoch)
 
     def unstable_partitions(self, group_id: str) -> Collection[TopicPartition]:
         """Return the partitions for which the group has offsets in an open transaction (KIP-447)."""
@@ -56,50 +73,60 @@ class GroupOffsets:
 
     def commit(self, request: CommitRequest, reply: CommitReply) -> None:
         """Handle OffsetCommit. A valid commit restarts the member's session timer."""
+        self._commit(request, reply)
+
+    def commit_transactional(self, request: CommitRequest, reply: CommitReply) -> None:
+        """Handle TxnOffsetCommit: the offsets take effect when the producer's transaction is committed."""
+        self._commit(request, reply, transactional=True)
+
+    def _commit(self, request: CommitRequest, reply: CommitReply, *, transactional: bool = False) -> None:
         if error := self._error_for(request.group_id):
             reply(error)
             return
+        if (consumer_group := self._consumer_groups.get(request.group_id)) is not None:
+            self._commit_of_member(consumer_group, request, reply)
+            return
         group = self._groups.get(request.group_id)
-        if group is None and request.generation_id >= 0:
-            has_error = request.api_version >= _GROUP_ID_NOT_FOUND_VERSION
+        if group is None and request.member.generation_id >= 0:
+            has_error = not transactional and request.api_version >= _GROUP_ID_NOT_FOUND_VERSION
             reply(ErrorCode.GROUP_ID_NOT_FOUND if has_error else ErrorCode.ILLEGAL_GENERATION)
             return
         if group is None:  # a consumer with manual assignment, or an admin client
             group = self._groups.create(request.group_id)
-        if error := check_commit(group, request.member_id, request.group_instance_id, request.generation_id):
+        if error := check_commit(group, request.member, transactional=transactional):
             reply(error)
             return
-        if group.state in (ClassicGroupState.STABLE, ClassicGroupState.PREPARING_REBALANCE):
-            self._rebalance.restart_session_timer(group, group.members[request.member_id])
+        has_session = group.state in (ClassicGroupState.STABLE, ClassicGroupState.PREPARING_REBALANCE)
+        if has_session and not transactional:
+            self._rebalance.restart_session_timer(group, group.members[request.member.id])
         self._write(group, request, reply)
 
-    def commit_transactional(self, request: CommitRequest, reply: CommitReply) -> None:
-        """Handle TxnOffsetCommit: the offsets take effect when the producer's transaction is committed."""
-        if error := self._error_for(request.group_id):
-            reply(error)
-            return
-        group = self._groups.get(request.group_id)
-        if group is None and request.generation_id >= 0:
-            reply(ErrorCode.ILLEGAL_GENERATION)
-            return
-        if group is None:
-            group = self._groups.create(request.group_id)
-        error = check_commit(
-            group, request.member_id, request.group_instance_id, request.generation_id, transactional=True
+    def _commit_of_member(self, group: ModernGroup, request: CommitRequest, reply: CommitReply) -> None:
+        """Handle an offset commit for a consumer group; unlike in classic groups it does not extend the session."""
+        topics = self._consumer_groups.topics
+        ids = ((topics.find(tp.topic), tp.partition) for tp in request.offsets)
+        error = check_member_commit(
+            group,
+            request.member,
+            partitions=[TopicIdPartition(facts.id, index) for facts, index in ids if facts is not None],
+            version=request.api_version,
+            transactional=request.producer_id is not None,
         )
         if error:
             reply(error)
         else:
-            self._write(group, request, reply)
+            self._write(None, request, reply)
 
-    def _write(self, group: ClassicGroup, request: CommitRequest, reply: CommitReply) -> None:
+    def _write(self, group: ClassicGroup | None, request: CommitRequest, reply: CommitReply) -> None:
         accepted, results = self._accepted(request)
 
         def written(error: ErrorCode) -> None:
-            if error:
+            if error and group is not None:
                 self._discard_if_unused(group)
-            elif self._groups.get(group.group_id) is None:  # it was deleted while the commit was pending
-                self._groups.create(group.group_id)
+            elif not error and not self._exists(
+                request.group_id
+            ):  # it was deleted while the commit was pending
+                self._groups.create(request.group_id)
             reply(error or results)
 
         if request.producer_id is None:
@@ -107,6 +134,9 @@ class GroupOffsets:
         else:
             producer = (request.producer_id, request.producer_epoch)
             self._store.write_offsets(request.group_id, accepted, written, producer)
+
+    def _exists(self, group_id: str) -> bool:
+        return self._groups.get(group_id) is not None or self._consumer_groups.get(group_id) is not None
 
     def _discard_if_unused(self, group: ClassicGroup) -> None:
         """Remove a group that was created for a commit that failed, if no other commit is stored or pending."""
@@ -139,13 +169,20 @@ class GroupOffsets:
         if error := self._error_for(group_id or None):
             reply(error)
             return
-        group = self._groups.get(group_id)
-        error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else check_offset_delete(group)
-        if error or group is None:
+        is_subscribed_to: Callable[[str], bool]
+        group, consumer_group = self._groups.get(group_id), self._consumer_groups.get(group_id)
+        if consumer_group is not None:
+            is_subscribed_to = consumer_group.subscribed_topics.__contains__
+        elif group is None:
+            reply(ErrorCode.GROUP_ID_NOT_FOUND)
+            return
+        elif error := check_offset_delete(group):
             reply(error)
             return
+        else:
+            is_subscribed_to = group.is_subscribed_to
         results = {
-            tp: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if group.is_subscribed_to(tp.topic) else ErrorCode.NONE
+            tp: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed_to(tp.topic) else ErrorCode.NONE
             for tp in partitions
         }
         to_remove = [tp for tp, error in results.items() if not error]
@@ -156,12 +193,26 @@ class GroupOffsets:
         group = self._groups.get(group_id)
         if error := self._error_for(group_id):
             done(error)
+        elif self._consumer_groups.get(group_id) is not None:
+            self._delete_consumer_group(group_id, done)
         elif group is None:
             done(ErrorCode.GROUP_ID_NOT_FOUND)
         elif error := check_delete(group):
             done(error)
         else:
             self._remove(group, done)
+
+    def _delete_consumer_group(self, group_id: str, done: WriteCallback) -> None:
+        if not self._consumer_groups.is_empty(group_id):
+            done(ErrorCode.NON_EMPTY_GROUP)
+            return
+
+        def written(error: ErrorCode) -> None:
+            if not error and self._consumer_groups.is_empty(group_id):  # else a member has joined since
+                self._consumer_groups.discard(group_id)
+            done(error)
+
+        self._store.remove_group(group_id, written, lambda: self._consumer_groups.tombstones(group_id))
 
     def _remove(self, group: ClassicGroup, done: WriteCallback) -> None:
         def written(error: ErrorCode) -> None:
@@ -187,6 +238,9 @@ class GroupOffsets:
         for group in self._groups.all():
             if any(self._find_expired(group, ())):
                 self._expire(group)
+        for consumer_group in self._consumer_groups.all():
+            if any(self._find_expired_of_consumers(consumer_group.group_id, ())):
+                self._expire_of_consumers(consumer_group.group_id)
 
     def _expire(self, group: ClassicGroup) -> None:
         found = ExpiredOffsets()
@@ -219,6 +273,39 @@ class GroupOffsets:
         in_use = unreplicated or self._store.has_open_transactions(group.group_id)
         remove_group = group.state is ClassicGroupState.EMPTY and len(expired) == len(offsets) and not in_use
         return ExpiredOffsets(expired, remove_group)
+
+    def _expire_of_consumers(self, group_id: str) -> None:
+        found = ExpiredOffsets()
+
+        def find(unreplicated: Collection[TopicPartition]) -> ExpiredOffsets:
+            nonlocal found
+            found = self._find_expired_of_consumers(group_id, unreplicated)
+            return found
+
+        def written(error: ErrorCode) -> None:
+            if found.group and not error and self._consumer_groups.is_empty(group_id):
+                self._consumer_groups.discard(group_id)
+
+        tombstones = partial(self._consumer_groups.tombstones, group_id)
+        self._store.remove_expired(group_id, find, written, tombstones)
+
+    def _find_expired_of_consumers(
+        self, group_id: str, unreplicated: Collection[TopicPartition]
+    ) -> ExpiredOffsets:
+        """Return what has expired of a consumer group: retention begins at the commit, in every state of the group."""
+        group = self._consumer_groups.get(group_id)
+        if group is None:
+            return ExpiredOffsets()
+        offsets = self._store.offsets(group_id)
+        kept = {*self._store.unstable_partitions(group_id), *unreplicated}
+        limit = self._groups.clock() - round(self._config.offsets_retention * 1000)
+        expired = [
+            tp
+            for tp, offset in offsets.items()
+            if tp not in kept and tp.topic not in group.subscribed_topics and offset.commit_timestamp <= limit
+        ]
+        in_use = group.members or unreplicated or self._store.has_open_transactions(group_id)
+        return ExpiredOffsets(expired, not in_use and len(expired) == len(offsets))
 
 
 def expired_offsets(

@@ -1,12 +1,14 @@
-"""Access to `__consumer_offsets` for one node's group coordinator."""
+"""What one node's group coordinator needs of the cluster: `__consumer_offsets`, and the topics that groups subscribe to."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
+from uuid import UUID
 
 from asyncgroup.broker.errors import PartitionError
+from asyncgroup.broker.groups.modern.topics import TopicFacts
 from asyncgroup.broker.log.batch_validator import ValidBatch, check_size
 from asyncgroup.broker.metadata.controller import Controller
 from asyncgroup.broker.metadata.topics import OFFSETS_TOPIC, Partition
@@ -15,7 +17,7 @@ from asyncgroup.errors import AsyncGroupError
 from asyncgroup.wire.batch_view import BatchView, iter_batches
 from asyncgroup.wire.primitives import Buffer
 
-__all__ = ["OffsetsTopic"]
+__all__ = ["ClusterTopics", "OffsetsTopic"]
 
 log = logging.getLogger(__name__)
 
@@ -101,3 +103,27 @@ class OffsetsTopic:
         except AsyncGroupError as error:  # not raised: the append itself has succeeded
             log.error("compacting %s-%d failed: %s", place.topic, place.index, error)
         self._compacted_sizes[place.index] = place.log.size
+
+
+class ClusterTopics:
+    """Implements `TopicsImage` on the cluster's metadata."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    def __repr__(self) -> str:
+        return f"<ClusterTopics {len(self._controller.topics)}>"
+
+    def names(self) -> Iterable[str]:
+        """Return the names of all topics."""
+        return self._controller.topics
+
+    def find(self, name: str) -> TopicFacts | None:
+        """Return a topic by its name, None if it does not exist."""
+        topic = self._controller.topics.get(name)
+        return None if topic is None else TopicFacts(topic.id, len(topic.partitions))
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        """Return the name of a topic, None if it does not exist."""
+        topic = self._controller.topics_by_id.get(topic_id)
+        return None if topic is None else topic.name

@@ -44,7 +44,7 @@ class Rebalance:
         It expires in `timeout` seconds, by default the member's session timeout.
         """
         self.start_session_timer(
-            group, member.member_id, member.session_timeout if timeout is None else timeout
+            group, member.member_id, member.timeouts.session if timeout is None else timeout
         )
 
     def start_session_timer(self, group: ClassicGroup, member_id: str, timeout: float) -> None:
@@ -236,15 +236,20 @@ class Rebalance:
 
     # -- end -------------------------------------------------------------------------------------------------
 
+    def answer_all(self, group: ClassicGroup, error: ErrorCode) -> None:
+        """Answer the parked requests of all members with `error`."""
+        for member in group.members.values():
+            group.answer_join(member, JoinResult(error=error, member_id=member.member_id))
+            group.answer_sync(member, SyncResult(error=error))
+
     def transition_to_dead(self, group: ClassicGroup, error: ErrorCode) -> None:
         """Enter DEAD: cancel all timers, answer parked requests with `error`."""
         group.transition_to(ClassicGroupState.DEAD)
         self._timers.cancel(("join", group.group_id))
         self._timers.cancel(("sync", group.group_id))
+        self.answer_all(group, error)
         for member in group.members.values():
             self.cancel_session_timer(group, member.member_id)
-            group.answer_join(member, JoinResult(error=error, member_id=member.member_id))
-            group.answer_sync(member, SyncResult(error=error))
         for member_id in group.pending_join:
             self.cancel_session_timer(group, member_id)
 

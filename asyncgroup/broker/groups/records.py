@@ -10,12 +10,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from asyncgroup.broker.groups.requests import GroupSnapshot, MemberSnapshot, OffsetAndMetadata
+from asyncgroup.broker.groups.modern.records import (
+    ConsumerGroupRecord,
+    decode_group_record,
+    encode_group_record,
+)
+from asyncgroup.broker.groups.requests import (
+    ClientDetails,
+    GroupSnapshot,
+    MemberSnapshot,
+    MemberTimeouts,
+    OffsetAndMetadata,
+)
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import decode_versioned, encode_versioned, read_prefix
 
-__all__ = ["CoordinatorRecord", "GroupRecord", "OffsetRecord", "decode_record", "encode_record"]
+__all__ = [
+    "ConsumerGroupRecord",
+    "CoordinatorRecord",
+    "GroupRecord",
+    "OffsetRecord",
+    "decode_record",
+    "encode_record",
+]
 
 _OFFSET_VERSION: Final = 4
 _OFFSET_WITH_EXPIRY_VERSION: Final = 1
@@ -42,11 +60,13 @@ class GroupRecord:
     snapshot: GroupSnapshot | None
 
 
-CoordinatorRecord: TypeAlias = OffsetRecord | GroupRecord
+CoordinatorRecord: TypeAlias = OffsetRecord | GroupRecord | ConsumerGroupRecord
 
 
 def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
     """Return the record's key and value."""
+    if isinstance(record, ConsumerGroupRecord):
+        return encode_group_record(record)
     if isinstance(record, GroupRecord):
         key = encode_versioned(m.GroupMetadataKey(record.group_id), 0)
         return key, None if record.snapshot is None else _encode_group(record.snapshot)
@@ -56,7 +76,7 @@ def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
-    """Decode a record; None for record types of other kinds of groups (KIP-848, share groups). Raise DecodeError."""
+    """Decode a record; None for record types of share groups and streams groups. Raise DecodeError."""
     kind = read_prefix(key or b"")
     if kind == m.GroupMetadataKey.API_KEY:
         group_id = decode_versioned(m.GroupMetadataKey, key or b"").group
@@ -68,7 +88,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> CoordinatorRecord |
     elif kind == m.LegacyOffsetCommitKey.API_KEY:
         commit_key = decode_versioned(m.LegacyOffsetCommitKey, key or b"")
     else:
-        return None
+        return decode_group_record(key or b"", value)
     tp = TopicPartition(commit_key.topic, commit_key.partition)
     return OffsetRecord(commit_key.group, tp, None if value is None else _decode_offset(value))
 
@@ -108,10 +128,10 @@ def _encode_group(snapshot: GroupSnapshot) -> bytes:
                 _Member(
                     member_id=member.member_id,
                     group_instance_id=member.group_instance_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    rebalance_timeout=round(member.rebalance_timeout * 1000),
-                    session_timeout=round(member.session_timeout * 1000),
+                    client_id=member.client.id,
+                    client_host=member.client.host,
+                    rebalance_timeout=round(member.timeouts.rebalance * 1000),
+                    session_timeout=round(member.timeouts.session * 1000),
                     subscription=member.subscription,
                     assignment=member.assignment,
                 )
@@ -141,10 +161,8 @@ def _decode_member(member: _Member) -> MemberSnapshot:
     return MemberSnapshot(
         member_id=member.member_id,
         group_instance_id=member.group_instance_id,
-        client_id=member.client_id,
-        client_host=member.client_host,
-        rebalance_timeout=rebalance / 1000,
-        session_timeout=member.session_timeout / 1000,
+        client=ClientDetails(member.client_id, member.client_host),
+        timeouts=MemberTimeouts(rebalance / 1000, member.session_timeout / 1000),
         subscription=bytes(member.subscription),
         assignment=bytes(member.assignment),
     )

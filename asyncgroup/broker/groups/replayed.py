@@ -11,7 +11,10 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from asyncgroup.broker.groups.modern.group import ModernGroup
+from asyncgroup.broker.groups.modern.records import replay
 from asyncgroup.broker.groups.records import (
+    ConsumerGroupRecord,
     CoordinatorRecord,
     GroupRecord,
     OffsetRecord,
@@ -35,6 +38,8 @@ class ReplayedPartition:
     def __init__(self, partition: int) -> None:
         self.partition = partition
         self.groups: dict[str, GroupSnapshot] = {}
+        self.consumer_groups: dict[str, ModernGroup] = {}
+        """Groups with the consumer protocol, by id; a group is either here or in `groups`."""
         self._offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
         self._record_offsets: dict[tuple[str, TopicPartition], int] = {}
         """The log offset of the record of each committed offset."""
@@ -87,20 +92,33 @@ class ReplayedPartition:
 
     def apply(self, record_offset: int, producer_id: int, record: CoordinatorRecord) -> None:
         """Apply the record at offset `record_offset`; `producer_id` is -1 outside of transactions."""
-        if isinstance(record, GroupRecord):
+        if isinstance(record, ConsumerGroupRecord):
+            self._apply_to_consumer_group(record)
+        elif isinstance(record, GroupRecord):
             if record.snapshot is None:
                 self.groups.pop(record.group_id, None)
             else:
                 self.groups[record.group_id] = record.snapshot
+                self.consumer_groups.pop(record.group_id, None)
         elif record.offset is None:
             self._remove_offset(record)
         else:
-            self.groups.setdefault(record.group_id, _simple_group(record.group_id))
+            if record.group_id not in self.consumer_groups:
+                self.groups.setdefault(record.group_id, _simple_group(record.group_id))
             if producer_id < 0:
                 self._put_offset(record_offset, record.group_id, record.partition, record.offset)
             else:
                 offsets = {record.partition: record.offset}
                 self._pending.add(record.group_id, producer_id, offsets, record_offset)
+
+    def _apply_to_consumer_group(self, record: ConsumerGroupRecord) -> None:
+        group_id = record.group_id
+        group = replay(self.consumer_groups.get(group_id), record)
+        if group is None:
+            self.consumer_groups.pop(group_id, None)
+        else:
+            self.consumer_groups[group_id] = group
+            self.groups.pop(group_id, None)
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
         """Commit the transaction's offsets, except those with a later commit outside of it, or drop them."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 
 __all__ = [
+    "NO_MEMBER",
+    "ClientDetails",
     "CommitReply",
     "CommitRequest",
     "GroupSnapshot",
@@ -20,11 +23,41 @@ __all__ = [
     "LeaveResult",
     "LeavingMember",
     "MemberSnapshot",
+    "MemberTimeouts",
     "OffsetAndMetadata",
+    "RequestMember",
     "SyncReply",
     "SyncRequest",
     "SyncResult",
 ]
+
+
+class ClientDetails(NamedTuple):
+    """The client of a member, by the header of its request, and the host that it connects from."""
+
+    id: str = ""
+    host: str = ""
+
+
+class MemberTimeouts(NamedTuple):
+    """The timeouts that a member has asked for, in seconds."""
+
+    rebalance: float = 60.0
+    session: float = 10.0
+
+
+class RequestMember(NamedTuple):
+    """The member that a request names as its sender."""
+
+    id: str = ""
+    generation_id: int = -1
+    """The member epoch in a group with the consumer protocol. -1 without a member id: no member sends the request."""
+    instance_id: str | None = None
+
+
+NO_MEMBER: Final = RequestMember()
+_NO_DETAILS: Final = ClientDetails()
+_DEFAULT_TIMEOUTS: Final = MemberTimeouts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +67,8 @@ class JoinRequest:
     group_id: str
     member_id: str = ""
     group_instance_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
-    session_timeout: float = 10.0
-    rebalance_timeout: float = 60.0
+    client: ClientDetails = _NO_DETAILS
+    timeouts: MemberTimeouts = _DEFAULT_TIMEOUTS
     protocol_type: str = "consumer"
     protocols: tuple[tuple[str, bytes], ...] = ()
     """(name, metadata) pairs in the member's order of preference."""
@@ -76,9 +107,7 @@ class SyncRequest:
     """A SyncGroup request; `assignments`, by member id, is sent by the leader only."""
 
     group_id: str
-    generation_id: int
-    member_id: str
-    group_instance_id: str | None = None
+    member: RequestMember
     protocol_type: str | None = None
     protocol_name: str | None = None
     assignments: dict[str, bytes] = field(default_factory=dict)
@@ -132,10 +161,8 @@ class CommitRequest:
     """An OffsetCommit or TxnOffsetCommit request."""
 
     group_id: str
-    generation_id: int = -1
-    """-1 without a member id: the commit does not come from a member (an admin client, or manual assignment)."""
-    member_id: str = ""
-    group_instance_id: str | None = None
+    member: RequestMember = NO_MEMBER
+    """Without id and generation: the commit comes from an admin client, or a consumer with manual assignment."""
     api_version: int = 9
     offsets: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
     producer_id: int | None = None
@@ -151,10 +178,8 @@ class MemberSnapshot:
 
     member_id: str
     group_instance_id: str | None
-    client_id: str
-    client_host: str
-    rebalance_timeout: float
-    session_timeout: float
+    client: ClientDetails
+    timeouts: MemberTimeouts
     subscription: bytes
     assignment: bytes
 

@@ -1,8 +1,8 @@
 """ApiVersions (18), versions 0-4: the APIs and versions that this node serves.
 
 A request with a version above 4 is answered in version 0 with UNSUPPORTED_VERSION and all ranges (KIP-511;
-`net.connection` does that). The only feature (KIP-584) is `transaction.version` at level 2, which tells clients to use
-KIP-890. Without `group.version` clients see a cluster that does not support KIP-848.
+`net.connection` does that). The features (KIP-584) are `group.version` at level 1, which tells clients that they may
+use the consumer protocol (KIP-848), and `transaction.version` at level 2, which tells them to use KIP-890.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from asyncgroup.wire import messages as m
 
 VERSIONS = (0, 4)
 
-_TRANSACTIONS: Final = "transaction.version"
+FEATURES: Final = {"group.version": 1, "transaction.version": 2}
+"""The features of the cluster with their levels."""
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -34,8 +35,12 @@ def handle(_node: Node, context: RequestContext, request: m.ApiVersionsRequest) 
     if context.api_version >= 3:
         # Up to version 3, features with a minimum level of 0 are left out (KAFKA-17011).
         if context.api_version >= 4:
-            response.supported_features = [response.SupportedFeatureKey(_TRANSACTIONS, 0, 2)]
-        response.finalized_features = [response.FinalizedFeatureKey(_TRANSACTIONS, 2, 2)]
+            response.supported_features = [
+                response.SupportedFeatureKey(name, 0, level) for name, level in FEATURES.items()
+            ]
+        response.finalized_features = [
+            response.FinalizedFeatureKey(name, level, level) for name, level in FEATURES.items()
+        ]
         response.finalized_features_epoch = 1
     return response
 

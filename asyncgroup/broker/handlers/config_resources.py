@@ -7,11 +7,12 @@ those of client metrics and broker loggers are refused.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, Final, NamedTuple, Protocol
 
 from asyncgroup.broker.errors import Refused
-from asyncgroup.broker.log.topic_config_keys import LIST, TOPIC_CONFIG_KEYS, ConfigKey
+from asyncgroup.broker.log.topic_config_keys import TOPIC_CONFIG_KEYS, ConfigKey, ConfigType
 from asyncgroup.broker.log.topic_configs import check_configs
 from asyncgroup.broker.metadata.broker_config_keys import BROKER_CONFIG_KEYS, GROUP_CONFIG_KEYS
 from asyncgroup.broker.metadata.config_repository import BROKER, GROUP
@@ -21,19 +22,19 @@ from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
 
 __all__ = [
-    "APPEND",
     "BROKER",
     "BROKER_LOGGER",
     "CLIENT_METRICS",
-    "DELETE",
     "GROUP",
-    "SET",
-    "SUBTRACT",
     "TOPIC",
     "AlterConfigOp",
+    "AlterResult",
+    "OpType",
+    "RequestedResource",
     "alter_all",
     "apply_changes",
     "check_node",
+    "refuse_all",
     "replace_configs",
 ]
 
@@ -42,15 +43,18 @@ BROKER_LOGGER: Final = 8
 CLIENT_METRICS: Final = 16
 """Resource types besides BROKER and GROUP of `config_repository` (`ConfigResource.Type`)."""
 
-SET: Final = 0
-DELETE: Final = 1
-APPEND: Final = 2
-SUBTRACT: Final = 3
-"""Operations on a config (`AlterConfigOp.OpType`)."""
+
+class OpType(IntEnum):
+    """Operations on a config (`AlterConfigOp.OpType`)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
 
 
 class AlterConfigOp(NamedTuple):
-    """A change of one config of a resource; `operation` is SET, DELETE, APPEND or SUBTRACT."""
+    """A change of one config of a resource; `operation` is an `OpType`, or unknown."""
 
     name: str
     operation: int
@@ -66,27 +70,61 @@ ConfigMerge = Callable[
 """Computes a resource's new configs from its present ones, the rules for each and the changes."""
 
 
+class AlterResult(NamedTuple):
+    """The result of altering a resource, in the order of the fields in responses."""
+
+    error_code: int
+    error_message: str | None
+    resource_type: int
+    resource_name: str
+
+
+class RequestedResource(Protocol):
+    """A resource in a request."""
+
+    resource_type: int
+    resource_name: str
+
+    @property
+    def configs(self) -> Sequence[Any]:
+        """The changes of its configs."""
+
+
+def refuse_all(resources: Iterable[RequestedResource], code: int) -> list[AlterResult]:
+    """Return the error for each resource."""
+    name = ErrorCode(code).name
+    return [AlterResult(code, name, each.resource_type, each.resource_name) for each in resources]
+
+
 def alter_all(
     node: Node,
     context: RequestContext,
-    resources: Sequence[tuple[Resource, Sequence[AlterConfigOp]]],
+    resources: Sequence[RequestedResource],
+    operation: Callable[[Any], AlterConfigOp],
     changed: ConfigMerge,
     *,
     validate_only: bool,
-) -> list[tuple[Resource, ErrorCode, str | None]]:
-    """Alter the resources, each completely or not at all; return the results in the order of the request."""
-    counts = Counter(resource for resource, _ in resources)
-    results: list[tuple[Resource, ErrorCode, str | None]] = []
-    for resource, changes in resources:
+) -> list[AlterResult]:
+    """Alter the resources, each completely or not at all; return the results in the order of the request.
+
+    `operation` takes one of the `configs` of a resource.
+    """
+    wanted = [
+        ((each.resource_type, each.resource_name), [operation(config) for config in each.configs])
+        for each in resources
+    ]
+    counts = Counter(resource for resource, _ in wanted)
+    results: list[AlterResult] = []
+    for resource, changes in wanted:
         try:
             if counts[resource] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "each resource may be named only once")
             _check_changes(changes)
             _alter(node, context, resource, changes, changed, validate_only=validate_only)
         except Refused as error:
-            results.append((resource, error.code, str(error)))
+            results.append(AlterResult(error.code, str(error), *resource))
         else:
-            results.append((resource, ErrorCode.NONE, None))
+            results.append(AlterResult(ErrorCode.NONE, None, *resource))
     return results
 
 
@@ -128,7 +166,7 @@ def _alter(
             node.controller.configure_topic(topic, configs)
 
 
-_OPERATIONS: Final = frozenset({SET, DELETE, APPEND, SUBTRACT})
+_OPERATIONS: Final = frozenset(OpType)
 _BROKER_RULES: Final = {name: key.rule for name, key in BROKER_CONFIG_KEYS.items()}
 _GROUP_RULES: Final = {name: key.rule for name, key in GROUP_CONFIG_KEYS.items()}
 
@@ -146,8 +184,8 @@ def _alter_loggers(node: Node, name: str, changes: Sequence[AlterConfigOp], *, r
         raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {BROKER_LOGGER}")
     check_node(node, name)
     for change in changes:
-        if change.operation in (APPEND, SUBTRACT):
-            what = "APPEND" if change.operation == APPEND else "SUBTRACT"
+        if change.operation in (OpType.APPEND, OpType.SUBTRACT):
+            what = "APPEND" if change.operation == OpType.APPEND else "SUBTRACT"
             raise Refused(
                 ErrorCode.INVALID_REQUEST, f"{what} operation is not allowed for the BROKER_LOGGER resource"
             )
@@ -157,7 +195,7 @@ def _alter_loggers(node: Node, name: str, changes: Sequence[AlterConfigOp], *, r
 def _check_changes(changes: Sequence[AlterConfigOp]) -> None:
     if len({change.name for change in changes}) < len(changes):
         raise Refused(ErrorCode.INVALID_REQUEST, "a config is named more than once")
-    nulls = [change.name for change in changes if change.operation != DELETE and change.value is None]
+    nulls = [change.name for change in changes if change.operation != OpType.DELETE and change.value is None]
     if nulls:
         raise Refused(ErrorCode.INVALID_REQUEST, f"null is not allowed as the value of {', '.join(nulls)}")
 
@@ -198,11 +236,11 @@ def apply_changes(
     """
     result = dict(configs)
     for name, operation, value in changes:
-        if operation == SET:
+        if operation == OpType.SET:
             result[name] = value
-        elif operation == DELETE:
+        elif operation == OpType.DELETE:
             result.pop(name, None)
-        elif operation in (APPEND, SUBTRACT):
+        elif operation in (OpType.APPEND, OpType.SUBTRACT):
             result[name] = _change_list(result.get(name), name, rules.get(name), operation, value or "")
         else:
             raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown operation {operation}")
@@ -210,12 +248,12 @@ def apply_changes(
 
 
 def _change_list(current: str | None, name: str, key: ConfigKey | None, operation: int, value: str) -> str:
-    if key is None or key.type != LIST:
+    if key is None or key.type != ConfigType.LIST:
         raise Refused(ErrorCode.INVALID_CONFIG, f"{name} is not a list")
     parts = [part for part in (key.default if current is None else current).split(",") if part]
     for part in value.split(","):
-        if operation == SUBTRACT and part in parts:
+        if operation == OpType.SUBTRACT and part in parts:
             parts.remove(part)
-        elif operation == APPEND and part not in parts:
+        elif operation == OpType.APPEND and part not in parts:
             parts.append(part)
     return ",".join(parts)

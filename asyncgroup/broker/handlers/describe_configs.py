@@ -107,7 +107,7 @@ def _configs(node: Node, context: RequestContext, resource: Resource) -> list[Co
         raise Refused(
             ErrorCode.INVALID_REQUEST, "the name of a group or client metrics resource must not be empty"
         )
-    return group_configs(node.controller.configs.of(GROUP, name)) if kind == GROUP else []
+    return group_configs(node, node.controller.configs.of(GROUP, name)) if kind == GROUP else []
 
 
 def _shown(config: ConfigEntry, *, synonyms: bool, documentation: bool) -> ResourceResult:

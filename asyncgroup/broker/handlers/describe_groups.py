@@ -50,7 +50,9 @@ def _describe(node: Node, context: RequestContext, group_id: str) -> Described:
         described = Described(group_id=group_id, group_state=str(ClassicGroupState.DEAD))
         if context.api_version >= 6:
             described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            described.error_message = shortened(f"Group {group_id} not found.")
+            modern = node.coordinator.consumer_groups.get(group_id) is not None
+            problem = "is not a classic group" if modern else "not found"
+            described.error_message = shortened(f"Group {group_id} {problem}.")
         return described
     stable = group.state is ClassicGroupState.STABLE
     return Described(
@@ -67,8 +69,8 @@ def _members(group: ClassicGroup, *, stable: bool) -> list[m.DescribeGroupsRespo
         m.DescribeGroupsResponse.DescribedGroupMember(
             member_id=member.member_id,
             group_instance_id=member.group_instance_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
+            client_id=member.client.id,
+            client_host=member.client.host,
             member_metadata=member.metadata(group.protocol_name) if stable else b"",
             member_assignment=member.assignment,
         )

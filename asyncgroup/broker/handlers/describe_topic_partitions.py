@@ -5,12 +5,13 @@ All live replicas are in sync here, so there are never eligible leader replicas 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.handlers.metadata import ALL_TOPIC_OPERATIONS
+from asyncgroup.broker.handlers.partition_results import partition_metadata
 from asyncgroup.broker.handlers.registry import register
-from asyncgroup.broker.metadata.topics import NO_LEADER, Partition, check_topic_name
+from asyncgroup.broker.metadata.topics import check_topic_name
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
@@ -76,24 +77,17 @@ def _describe(
         name=name,
         topic_id=topic.id,
         is_internal=topic.is_internal,
-        partitions=[_partition(partition, alive) for partition in topic.partitions[first:end]],
+        partitions=[
+            partition_metadata(partition, alive, _partition) for partition in topic.partitions[first:end]
+        ],
         topic_authorized_operations=ALL_TOPIC_OPERATIONS,
     )
     return data, end if end < len(topic.partitions) else 0
 
 
-def _partition(partition: Partition, alive: set[int]) -> Response.DescribeTopicPartitionsResponsePartition:
-    leaderless = partition.leader == NO_LEADER
+def _partition(**fields: Any) -> Response.DescribeTopicPartitionsResponsePartition:
     return Response.DescribeTopicPartitionsResponsePartition(
-        error_code=ErrorCode.LEADER_NOT_AVAILABLE if leaderless else ErrorCode.NONE,
-        partition_index=partition.index,
-        leader_id=partition.leader,
-        leader_epoch=partition.leader_epoch,
-        replica_nodes=list(partition.replicas),
-        isr_nodes=[r for r in partition.replicas if r in alive],
-        eligible_leader_replicas=[],
-        last_known_elr=[],
-        offline_replicas=[r for r in partition.replicas if r not in alive],
+        **fields, eligible_leader_replicas=[], last_known_elr=[]
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncgroup.broker.groups.requests import RequestMember
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
@@ -12,9 +13,8 @@ VERSIONS = (0, 4)
 
 def handle(node: Node, _context: RequestContext, request: m.HeartbeatRequest) -> m.HeartbeatResponse:
     """Restart the member's session timer; REBALANCE_IN_PROGRESS asks it to rejoin."""
-    error = node.coordinator.heartbeat(
-        request.group_id, request.member_id, request.generation_id, request.group_instance_id
-    )
+    member = RequestMember(request.member_id, request.generation_id, request.group_instance_id)
+    error = node.coordinator.heartbeat(request.group_id, member)
     return m.HeartbeatResponse(error_code=error)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from asyncgroup.broker.groups.requests import JoinRequest, JoinResult
+from asyncgroup.broker.groups.requests import ClientDetails, JoinRequest, JoinResult, MemberTimeouts
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
@@ -35,10 +35,10 @@ def handle(
             group_id=request.group_id,
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,
-            client_id=context.client_id,
-            client_host=context.client_host,
-            session_timeout=session_timeout,
-            rebalance_timeout=request.rebalance_timeout_ms / 1000 if version > 0 else session_timeout,
+            client=ClientDetails(context.client_id, context.client_host),
+            timeouts=MemberTimeouts(
+                request.rebalance_timeout_ms / 1000 if version > 0 else session_timeout, session_timeout
+            ),
             protocol_type=request.protocol_type,
             protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
             reason=request.reason,

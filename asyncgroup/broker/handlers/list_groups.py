@@ -5,8 +5,9 @@ Filters by state from version 4 on, by type from 5.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
 
+from asyncgroup.broker.groups.member import CONSUMER_PROTOCOL
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
@@ -15,7 +16,7 @@ from asyncgroup.wire import messages as m
 
 VERSIONS = (0, 5)
 
-_TYPE: Final = "classic"
+Listed = m.ListGroupsResponse.ListedGroup
 
 
 def handle(node: Node, _context: RequestContext, request: m.ListGroupsRequest) -> m.ListGroupsResponse:
@@ -29,13 +30,19 @@ def handle(node: Node, _context: RequestContext, request: m.ListGroupsRequest) -
     types = {kind.strip().lower() for kind in request.types_filter}
     return m.ListGroupsResponse(
         groups=[
-            m.ListGroupsResponse.ListedGroup(
-                group.group_id, group.protocol_type or "", str(group.state), _TYPE
-            )
-            for group in node.coordinator.groups.values()
-            if (not states or str(group.state).lower() in states) and (not types or _TYPE in types)
+            group
+            for group in _listed(node)
+            if (not states or group.group_state.lower() in states)
+            and (not types or group.group_type in types)
         ]
     )
+
+
+def _listed(node: Node) -> Iterator[Listed]:
+    for group in node.coordinator.groups.values():
+        yield Listed(group.group_id, group.protocol_type or "", str(group.state), "classic")
+    for consumer_group in node.coordinator.consumer_groups.all():
+        yield Listed(consumer_group.group_id, CONSUMER_PROTOCOL, str(consumer_group.state), "consumer")
 
 
 def error_response(

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from asyncgroup.broker.handlers.re2_pattern import PatternError, Re2Pattern
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
+from asyncgroup.broker.re2_pattern import PatternError, Re2Pattern
 from asyncgroup.broker.transactions.metadata import TransactionMetadata, TransactionState
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m

@@ -11,9 +11,10 @@ from typing import Final
 from uuid import UUID
 
 from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.handlers.partition_results import partition_metadata
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.metadata.replicas import MAX_PARTITIONS
-from asyncgroup.broker.metadata.topics import NO_LEADER, Partition, Topic, check_topic_name
+from asyncgroup.broker.metadata.topics import Topic, check_topic_name
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
@@ -34,6 +35,7 @@ _TOPIC_IDS_VERSION: Final = 12
 """The first version in which topics can be requested by id; versions 10 and 11 have the field, but do not allow it."""
 
 TopicData = m.MetadataResponse.MetadataResponseTopic
+PartitionMetadata = m.MetadataResponse.MetadataResponsePartition
 
 
 def handle(node: Node, context: RequestContext, request: m.MetadataRequest) -> m.MetadataResponse:
@@ -108,20 +110,9 @@ def _topic(node: Node, context: RequestContext, topic: Topic | TopicData) -> Top
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.is_internal,
-        partitions=[_partition(partition, alive) for partition in topic.partitions],
-    )
-
-
-def _partition(partition: Partition, alive: set[int]) -> m.MetadataResponse.MetadataResponsePartition:
-    leaderless = partition.leader == NO_LEADER
-    return m.MetadataResponse.MetadataResponsePartition(
-        error_code=ErrorCode.LEADER_NOT_AVAILABLE if leaderless else ErrorCode.NONE,
-        partition_index=partition.index,
-        leader_id=partition.leader,
-        leader_epoch=partition.leader_epoch,
-        replica_nodes=list(partition.replicas),
-        isr_nodes=[r for r in partition.replicas if r in alive],
-        offline_replicas=[r for r in partition.replicas if r not in alive],
+        partitions=[
+            partition_metadata(partition, alive, PartitionMetadata) for partition in topic.partitions
+        ],
     )
 
 

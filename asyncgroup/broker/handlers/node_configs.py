@@ -10,15 +10,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from asyncgroup.broker.log.topic_config_keys import (
-    BOOLEAN,
-    DEFAULT_CONFIG,
-    DYNAMIC_DEFAULT_BROKER_CONFIG,
-    GROUP_CONFIG,
-    INT,
-    LIST,
-    LONG,
-    STATIC_BROKER_CONFIG,
-    STRING,
+    ConfigSource,
+    ConfigType,
 )
 from asyncgroup.broker.log.topic_configs import ConfigEntry, ConfigSynonym, normal_value
 from asyncgroup.broker.metadata.broker_config_keys import (
@@ -45,6 +38,10 @@ _DOCUMENTATION: Final = {
     "connections.max.idle.ms": "Time (ms) without requests after which a connection is closed; -1: never.",
     "default.replication.factor": "Replication factor of topics created without one.",
     "delete.topic.enable": "Whether topics can be deleted.",
+    "group.consumer.heartbeat.interval.ms": "Time (ms) between two heartbeats of a member of a consumer group.",
+    "group.consumer.max.size": "Maximum number of members of a consumer group.",
+    "group.consumer.migration.policy": "Which live groups may change their protocol.",
+    "group.consumer.session.timeout.ms": "Time (ms) without a heartbeat after which a member is removed.",
     "group.initial.rebalance.delay.ms": "Time (ms) that a new group waits for more members.",
     "group.max.session.timeout.ms": "Largest session timeout (ms) that a member may request.",
     "group.max.size": "Maximum number of members of a group.",
@@ -65,31 +62,41 @@ def node_configs(node: Node) -> list[ConfigEntry]:
     """Return all configs of a node, ordered by name."""
     group = node.coordinator.config
     static = {
-        "advertised.listeners": (f"{node.listener.protocol}://{node.advertised_host}:{node.port}", LIST),
-        "auto.create.topics.enable": (str(node.auto_create_topics).lower(), BOOLEAN),
-        "broker.id": (str(node.id), INT),
-        "broker.rack": (node.rack or "", STRING),
-        "connections.max.idle.ms": (_idle(node), LONG),
-        "default.replication.factor": (str(node.controller.default_replication_factor), INT),
-        "group.initial.rebalance.delay.ms": (_ms(group.initial_rebalance_delay), INT),
-        "group.max.session.timeout.ms": (_ms(group.max_session_timeout), INT),
-        "group.max.size": (str(group.max_size), INT),
-        "group.min.session.timeout.ms": (_ms(group.min_session_timeout), INT),
-        "listeners": (f"{node.listener.protocol}://{node.host}:{node.port}", LIST),
-        "node.id": (str(node.id), INT),
-        "num.partitions": (str(node.controller.default_partitions), INT),
-        "offsets.retention.minutes": (str(int(group.offsets_retention / 60)), INT),
-        "queued.max.request.bytes": (str(node.listener.request_memory.limit), LONG),
+        "advertised.listeners": (
+            f"{node.listener.protocol}://{node.advertised_host}:{node.port}",
+            ConfigType.LIST,
+        ),
+        "auto.create.topics.enable": (str(node.auto_create_topics).lower(), ConfigType.BOOLEAN),
+        "broker.id": (str(node.id), ConfigType.INT),
+        "broker.rack": (node.rack or "", ConfigType.STRING),
+        "connections.max.idle.ms": (_idle(node), ConfigType.LONG),
+        "default.replication.factor": (str(node.controller.default_replication_factor), ConfigType.INT),
+        "group.consumer.heartbeat.interval.ms": (
+            _ms(group.group_consumer_heartbeat_interval),
+            ConfigType.INT,
+        ),
+        "group.consumer.max.size": (str(group.group_consumer_max_size), ConfigType.INT),
+        "group.consumer.migration.policy": (group.group_consumer_migration_policy, ConfigType.STRING),
+        "group.consumer.session.timeout.ms": (_ms(group.group_consumer_session_timeout), ConfigType.INT),
+        "group.initial.rebalance.delay.ms": (_ms(group.initial_rebalance_delay), ConfigType.INT),
+        "group.max.session.timeout.ms": (_ms(group.group_max_session_timeout), ConfigType.INT),
+        "group.max.size": (str(group.group_max_size), ConfigType.INT),
+        "group.min.session.timeout.ms": (_ms(group.group_min_session_timeout), ConfigType.INT),
+        "listeners": (f"{node.listener.protocol}://{node.host}:{node.port}", ConfigType.LIST),
+        "node.id": (str(node.id), ConfigType.INT),
+        "num.partitions": (str(node.controller.default_partitions), ConfigType.INT),
+        "offsets.retention.minutes": (str(int(group.offsets_retention / 60)), ConfigType.INT),
+        "queued.max.request.bytes": (str(node.listener.request_memory.limit), ConfigType.LONG),
     }
     default = {
-        "delete.topic.enable": ("true", BOOLEAN),
-        "offsets.topic.num.partitions": (str(OFFSETS_PARTITIONS), INT),
-        "socket.request.max.bytes": (str(node.listener.max_request_bytes), INT),
-        "transaction.max.timeout.ms": (_ms(MAX_TIMEOUT), INT),
-        "transaction.state.log.num.partitions": (str(TRANSACTION_PARTITIONS), INT),
+        "delete.topic.enable": ("true", ConfigType.BOOLEAN),
+        "offsets.topic.num.partitions": (str(OFFSETS_PARTITIONS), ConfigType.INT),
+        "socket.request.max.bytes": (str(node.listener.max_request_bytes), ConfigType.INT),
+        "transaction.max.timeout.ms": (_ms(MAX_TIMEOUT), ConfigType.INT),
+        "transaction.state.log.num.partitions": (str(TRANSACTION_PARTITIONS), ConfigType.INT),
     }
-    shown = [_fixed(name, *value, STATIC_BROKER_CONFIG) for name, value in static.items()]
-    shown += [_fixed(name, *value, DEFAULT_CONFIG) for name, value in default.items()]
+    shown = [_fixed(name, *value, ConfigSource.STATIC_BROKER_CONFIG) for name, value in static.items()]
+    shown += [_fixed(name, *value, ConfigSource.DEFAULT_CONFIG) for name, value in default.items()]
     settings = node.controller.configs
     own = settings.nodes.get(node.id, {})
     others = {*own, *settings.cluster}
@@ -101,18 +108,25 @@ def node_configs(node: Node) -> list[ConfigEntry]:
 def cluster_configs(node: Node) -> list[ConfigEntry]:
     """Return the dynamic configs that apply to all nodes."""
     return [
-        _dynamic(name, [ConfigSynonym(name, value, DYNAMIC_DEFAULT_BROKER_CONFIG)])
+        _dynamic(name, [ConfigSynonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)])
         for name, value in sorted(node.controller.configs.cluster.items())
     ]
 
 
-def group_configs(own: Mapping[str, str]) -> list[ConfigEntry]:
+def group_configs(node: Node, own: Mapping[str, str]) -> list[ConfigEntry]:
     """Return all configs of a group with the dynamic configs `own`, ordered by name."""
     found = []
+    group = node.coordinator.config
+    options = {
+        "consumer.assignment.interval.ms": _ms(group.group_consumer_assignment_interval),
+        "consumer.heartbeat.interval.ms": _ms(group.group_consumer_heartbeat_interval),
+        "consumer.session.timeout.ms": _ms(group.group_consumer_session_timeout),
+    }
     for name, key in GROUP_CONFIG_KEYS.items():
-        synonyms = [ConfigSynonym(_of_all_groups(name), key.rule.default, DEFAULT_CONFIG)]
+        default = options.get(name, key.rule.default)
+        synonyms = [ConfigSynonym(_of_all_groups(name), default, ConfigSource.DEFAULT_CONFIG)]
         if name in own:
-            synonyms.insert(0, ConfigSynonym(name, own[name], GROUP_CONFIG))
+            synonyms.insert(0, ConfigSynonym(name, own[name], ConfigSource.GROUP_CONFIG))
         found.append(
             ConfigEntry(
                 name,
@@ -134,14 +148,16 @@ def _of_all_groups(name: str) -> str:
 
 def _dynamic(name: str, synonyms: list[ConfigSynonym]) -> ConfigEntry:
     key = BROKER_CONFIG_KEYS.get(name)
-    value, source = (synonyms[0].value, synonyms[0].source) if synonyms else (None, DEFAULT_CONFIG)
+    value, source = (
+        (synonyms[0].value, synonyms[0].source) if synonyms else (None, ConfigSource.DEFAULT_CONFIG)
+    )
     if key is not None:
         shown = None if value is None else normal_value(key.rule, value)
         return ConfigEntry(name, shown, source, key.rule.type, synonyms, key.documentation)
     # a config that Kafka does not know may be a password, so its value is hidden (`ConfigHelper`)
     hidden = [synonym._replace(value=None) for synonym in synonyms]
     known = name in READ_ONLY_CONFIGS
-    return ConfigEntry(name, None, source, STRING if known else _UNKNOWN, hidden, "", True, True)
+    return ConfigEntry(name, None, source, ConfigType.STRING if known else _UNKNOWN, hidden, "", True, True)
 
 
 def _fixed(name: str, value: str, kind: int, source: int) -> ConfigEntry:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from asyncgroup.broker.groups.requests import CommitRequest, OffsetAndMetadata
+from asyncgroup.broker.groups.requests import CommitRequest, OffsetAndMetadata, RequestMember
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
@@ -59,9 +59,9 @@ def handle(
     node.coordinator.offsets.commit(
         CommitRequest(
             group_id=request.group_id,
-            generation_id=request.generation_id_or_member_epoch,
-            member_id=request.member_id,
-            group_instance_id=request.group_instance_id,
+            member=RequestMember(
+                request.member_id, request.generation_id_or_member_epoch, request.group_instance_id
+            ),
             api_version=context.api_version,
             offsets=offsets,
             retention=request.retention_time_ms / 1000 if request.retention_time_ms >= 0 else None,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
+from asyncgroup.broker.handlers.partition_results import results_by_topic
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
@@ -58,20 +59,8 @@ def error_response(_context: RequestContext, _request: m.OffsetDeleteRequest, co
 
 
 def _response(request: m.OffsetDeleteRequest, errors: Errors) -> Response:
-    return Response(
-        topics=[
-            Response.OffsetDeleteResponseTopic(
-                topic.name,
-                [
-                    Response.OffsetDeleteResponsePartition(
-                        p.partition_index, errors[TopicPartition(topic.name, p.partition_index)]
-                    )
-                    for p in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    topic, partition = Response.OffsetDeleteResponseTopic, Response.OffsetDeleteResponsePartition
+    return Response(topics=results_by_topic(request.topics, errors, topic, partition))
 
 
 register("OffsetDelete", VERSIONS, handle, error_response)

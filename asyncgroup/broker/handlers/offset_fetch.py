@@ -141,7 +141,8 @@ def _group(
     error: ErrorCode,
 ) -> m.OffsetFetchResponse.OffsetFetchResponseGroup:
     response = m.OffsetFetchResponse
-    if error := error or node.coordinator.error_for(group.group_id):
+    error = error or node.coordinator.error_for(group.group_id) or _member_error(node, group)
+    if error:
         return response.OffsetFetchResponseGroup(group_id=group.group_id, error_code=error)
     offsets = node.coordinator.offsets.committed(group.group_id)
     unstable = node.coordinator.offsets.unstable_partitions(group.group_id) if require_stable else ()
@@ -165,6 +166,11 @@ def _group(
             for topic in topics
         ],
     )
+
+
+def _member_error(node: Node, group: m.OffsetFetchRequest.OffsetFetchRequestGroup) -> ErrorCode:
+    """Check the member and its epoch, which version 9 and up may name."""
+    return node.coordinator.offsets.fetch_error(group.group_id, group.member_id, group.member_epoch)
 
 
 def _named(context: RequestContext, name: str, partitions: list[int]) -> _Topic:

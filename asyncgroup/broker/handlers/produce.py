@@ -11,6 +11,7 @@ must belong to a transaction of its coordinator; from version 12 on it adds its 
 from __future__ import annotations
 
 import asyncio
+from itertools import chain
 from typing import Final, NamedTuple
 
 from asyncgroup.broker.errors import AppendError, CloseConnection, PartitionError
@@ -110,7 +111,7 @@ class _Validated(NamedTuple):
 class _Part:
     """A partition's part of the request: its batch, and the partition that it goes to."""
 
-    __slots__ = ("batch", "index", "partition", "produced", "refused", "topic", "validated")
+    __slots__ = ("batch", "index", "partition", "produced", "refused", "size", "topic", "validated")
 
     batch: BatchView
     """Set unless the part is refused."""
@@ -123,6 +124,8 @@ class _Part:
         self.partition: Partition | None = None
         self.refused: PartitionResponse | None = None
         """The error, if the partition is not found or may not be written, or the batch is malformed."""
+        self.size: int | None = None
+        """The decompressed bytes of the batch, for its validation; None if it was not decompressed before."""
         self.validated: _Validated | None = None
 
 
@@ -173,14 +176,14 @@ class _Produce:
     def large_batches(self) -> list[tuple[_Part, BatchValidator]]:
         """Return the parts whose batch takes long to validate, except those that will be rejected anyway."""
         now = self._node.clock()
-        return [
-            (part, part.partition.validator)
-            for parts in self._parts
-            for part in parts
-            if part.refused is None
-            and part.partition
-            and part.partition.validator.takes_long(part.batch, now)
-        ]
+        large = []
+        for part in chain.from_iterable(self._parts):
+            if part.refused is None and part.partition:
+                validator = part.partition.validator
+                takes_long, part.size = validator.trial(part.batch, now)
+                if takes_long:
+                    large.append((part, validator))
+        return large
 
     async def handle_large(self, large: list[tuple[_Part, BatchValidator]]) -> object:
         """Validate large batches in a thread, then handle the request.
@@ -270,7 +273,7 @@ class _Produce:
         """Return the batch to append. Raise AppendError if it is invalid."""
         validated = part.validated
         if validated is None or validated.validator != partition.validator:
-            return partition.validator.validate(part.batch, self._node.clock())
+            return partition.validator.validate(part.batch, self._node.clock(), part.size)
         if isinstance(validated.outcome, AppendError):
             raise validated.outcome
         return validated.outcome

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from asyncgroup.broker.groups.requests import SyncRequest, SyncResult
+from asyncgroup.broker.groups.requests import RequestMember, SyncRequest, SyncResult
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
@@ -42,9 +42,7 @@ def handle(
     node.coordinator.sync(
         SyncRequest(
             group_id=request.group_id,
-            generation_id=request.generation_id,
-            member_id=request.member_id,
-            group_instance_id=request.group_instance_id,
+            member=RequestMember(request.member_id, request.generation_id, request.group_instance_id),
             protocol_type=request.protocol_type,
             protocol_name=request.protocol_name,
             assignments={a.member_id: bytes(a.assignment) for a in request.assignments},

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from asyncgroup.broker.groups.requests import CommitRequest, OffsetAndMetadata
+from asyncgroup.broker.groups.requests import CommitRequest, OffsetAndMetadata, RequestMember
+from asyncgroup.broker.handlers.partition_results import results_by_topic
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
@@ -45,9 +46,7 @@ def handle(
     node.coordinator.offsets.commit_transactional(
         CommitRequest(
             group_id=request.group_id,
-            generation_id=request.generation_id,
-            member_id=request.member_id,
-            group_instance_id=request.group_instance_id,
+            member=RequestMember(request.member_id, request.generation_id, request.group_instance_id),
             api_version=context.api_version,
             offsets=offsets,
             producer_id=request.producer_id,
@@ -101,20 +100,8 @@ def _check_transaction(node: Node, context: RequestContext, request: m.TxnOffset
 
 
 def _response(request: m.TxnOffsetCommitRequest, errors: Errors) -> Response:
-    return Response(
-        topics=[
-            Response.TxnOffsetCommitResponseTopic(
-                topic.name,
-                [
-                    Response.TxnOffsetCommitResponsePartition(
-                        p.partition_index, errors[TopicPartition(topic.name, p.partition_index)]
-                    )
-                    for p in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    topic, partition = Response.TxnOffsetCommitResponseTopic, Response.TxnOffsetCommitResponsePartition
+    return Response(topics=results_by_topic(request.topics, errors, topic, partition))
 
 
 register("TxnOffsetCommit", VERSIONS, handle, error_response)

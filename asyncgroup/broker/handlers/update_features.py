@@ -1,6 +1,6 @@
 """UpdateFeatures (57), versions 0-2: change the levels of features (KIP-584).
 
-The only feature, `transaction.version`, is fixed at level 2.
+The features are fixed at the levels that ApiVersions returns.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from asyncgroup.broker.errors import shortened
+from asyncgroup.broker.handlers.api_versions import FEATURES
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
@@ -16,7 +17,6 @@ from asyncgroup.wire import messages as m
 
 VERSIONS = (0, 2)
 
-_LEVELS: Final = {"transaction.version": 2}
 _UPGRADE_TYPES: Final = (1, 2, 3)
 
 Response = m.UpdateFeaturesResponse
@@ -56,7 +56,7 @@ def _problem(update: Update) -> str:
         return "The controller does not support the given upgrade type."
     if update.max_version_level < 0:
         return "A feature version cannot be less than 0."
-    level = _LEVELS.get(update.feature)
+    level = FEATURES.get(update.feature)
     if level is None:
         return "" if update.max_version_level == 0 else "The cluster does not support this feature."
     return "" if update.max_version_level == level else f"The cluster only supports version {level}."

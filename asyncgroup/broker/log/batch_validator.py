@@ -25,7 +25,7 @@ from asyncgroup.wire.batch_view import (
     batch_at,
     with_attributes,
 )
-from asyncgroup.wire.decompression import decompress, may_exceed
+from asyncgroup.wire.decompression import decompress, decompress_within
 from asyncgroup.wire.primitives import Buffer
 from asyncgroup.wire.records import CODECS, BatchBuilder, read_batch
 
@@ -34,10 +34,11 @@ __all__ = [
     "InvalidRecords",
     "ProduceRequestError",
     "ProducedBatch",
+    "Trial",
     "ValidBatch",
     "check_size",
     "produced_batch",
-    "should_offload",
+    "trial_decompression",
 ]
 
 _ZSTD: Final = CODECS["zstd"]
@@ -52,7 +53,7 @@ LARGE_DECOMPRESSED: Final = 1 << 20
 """Decompressed bytes above which work is offloaded: about a millisecond of work, a few milliseconds with gzip."""
 
 LARGE_COMPRESSED: Final = 1 << 16
-"""Compressed bytes above which work is offloaded: with many small blocks even computing the size bound takes long."""
+"""Compressed bytes above which work is offloaded: with many small blocks they take long, however little they hold."""
 
 _NO_TIMESTAMP: Final = -1
 _NO_SIZE_LIMIT: Final = 2**31 - 1
@@ -89,6 +90,19 @@ class ProducedBatch(NamedTuple):
             raise self.error
         assert self.first is not None
         return self.first
+
+
+class Trial(NamedTuple):
+    """The result of `BatchValidator.trial`."""
+
+    takes_long: bool
+    """Whether the batch should be validated on a thread."""
+    size: int | None = None
+    """The decompressed bytes of the records, if they were decompressed."""
+
+
+_SHORT: Final = Trial(takes_long=False)
+_LONG: Final = Trial(takes_long=True)
 
 
 def produced_batch(records: Buffer | None, version: int) -> ProducedBatch:
@@ -129,9 +143,10 @@ class BatchValidator:
     partition: int
     config: LogConfig
 
-    def validate(self, batch: BatchView, now: int) -> ValidBatch:
+    def validate(self, batch: BatchView, now: int, size: int | None = None) -> ValidBatch:
         """Return the batch as it is to be appended at `now` (ms since 1970): the same, unless the topic's configs require a change.
 
+        `size` is that of a `trial`: with it the records are not decompressed only to be checked.
         Raise AppendError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE (wrong CRC), INVALID_RECORD (a header that producers may not
         write, a record without key in a compacted topic, or undecodable records), RECORD_LIST_TOO_LARGE if the batch is
         larger than a segment, INVALID_TIMESTAMP.
@@ -141,7 +156,7 @@ class BatchValidator:
         if self._is_plain(batch, now):
             return ValidBatch(batch)
         if batch.codec:
-            _check_compression(batch)
+            _check_record_count(batch, _decompressed_size(batch) if size is None else size)
         self._check_records(batch, now)
         changed = batch
         if config.compression is not None and batch.codec != CODECS[config.compression]:
@@ -158,15 +173,18 @@ class BatchValidator:
             check_size(changed, config.max_message_bytes)
         return ValidBatch(changed)
 
-    def takes_long(self, batch: BatchView, now: int) -> bool:
-        """Return whether `validate` would block the loop for long and should run on a thread.
+    def trial(self, batch: BatchView, now: int) -> Trial:
+        """Find out whether `validate` would block the loop for long, by decompressing the batch up to `LARGE_DECOMPRESSED`.
 
-        This is so for batches that decompress to much data, or with many records that are checked one by one.
+        It would for batches that decompress to more, for malformed ones, and for those with many records that are checked one by
+        one.
         """
         if batch.size > self.config.max_message_bytes or self._is_plain(batch, now):
-            return False
+            return _SHORT
         one_by_one = self._looks_at_records(batch, now) or self.config.compression is not None
-        return (batch.record_count > _MANY and one_by_one) or should_offload(batch.codec, batch.payload)
+        if batch.record_count > _MANY and one_by_one:
+            return _LONG
+        return trial_decompression(batch.codec, batch.payload)
 
     def _is_plain(self, batch: BatchView, now: int) -> bool:
         """Return whether the header is all that needs to be checked."""
@@ -236,23 +254,6 @@ class BatchValidator:
         return BatchView(builder.build())
 
 
-def should_offload(codec: int, data: Buffer) -> bool:
-    """Return whether `data`, compressed with this codec, should be decompressed off the loop."""
-    if codec == CODECS["none"]:
-        return False
-    if len(data) > LARGE_COMPRESSED:
-        return True
-    if not may_exceed(codec, data, LARGE_DECOMPRESSED):
-        return False
-    if codec != CODECS["gzip"]:
-        return True
-    try:  # the bound of gzip is a thousandfold and rarely reached, so the size is measured, up to the limit
-        decompress(codec, data, LARGE_DECOMPRESSED)
-    except CorruptRecordsError:
-        return True
-    return False
-
-
 def _check_header(batch: BatchView, max_batch_bytes: int) -> None:
     check_size(batch, max_batch_bytes)
     if not batch.crc_is_valid():
@@ -285,10 +286,22 @@ def _check_record_count(batch: BatchView, size: int) -> None:
         raise AppendError(ErrorCode.INVALID_RECORD, f"{batch.record_count} records in {size} bytes")
 
 
-def _check_compression(batch: BatchView) -> None:
-    """Raise AppendError unless the records can be decompressed; Kafka returns UNKNOWN_SERVER_ERROR if not."""
+def _decompressed_size(batch: BatchView) -> int:
+    """Return the decompressed bytes. Raise AppendError for malformed ones; Kafka returns UNKNOWN_SERVER_ERROR too."""
     try:
-        size = len(decompress(batch.codec, batch.payload))
+        return len(decompress(batch.codec, batch.payload))
     except AsyncGroupError as error:
         raise AppendError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
-    _check_record_count(batch, size)
+
+
+def trial_decompression(codec: int, data: Buffer) -> Trial:
+    """Decompress `data` up to `LARGE_DECOMPRESSED`, unless its size alone shows that this takes long."""
+    if codec == CODECS["none"]:
+        return _SHORT
+    if len(data) > LARGE_COMPRESSED:
+        return _LONG
+    try:
+        records = decompress_within(codec, data, LARGE_DECOMPRESSED)
+    except AsyncGroupError:
+        return _LONG
+    return _LONG if records is None else Trial(takes_long=False, size=len(records))

@@ -20,6 +20,7 @@ from asyncgroup.errors import UnsupportedVersionError
 from asyncgroup.model import Record
 from asyncgroup.wire.batch_view import CODEC_MASK, DELETE_HORIZON, BatchView, pack_batch
 from asyncgroup.wire.decompression import CODECS, GZIP_WINDOW, XERIAL_BLOCK_SIZE, XERIAL_HEADER
+from asyncgroup.wire.primitives import uvarint
 
 __all__ = ["compress", "empty_batch", "rewrite_batch"]
 
@@ -75,13 +76,7 @@ def _sized(data: bytes | None) -> bytes:
 
 def _varint(value: int) -> bytes:
     """Encode a signed number in zigzag form, seven bits per byte (`ByteUtils.writeVarlong`)."""
-    left = value << 1 if value >= 0 else (-value << 1) - 1
-    out = bytearray()
-    while left > 0x7F:
-        out.append(left & 0x7F | 0x80)
-        left >>= 7
-    out.append(left)
-    return bytes(out)
+    return uvarint(value << 1 if value >= 0 else (-value << 1) - 1)
 
 
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024

@@ -176,25 +176,18 @@ class FetchContext:
         return ErrorCode.NONE, session.id, changed
 
 
+@dataclass(kw_only=True, slots=True, eq=False)
 class FetchSessions:
     """The fetch sessions of one node (Kafka's `FetchSessionCache`)."""
 
-    def __init__(
-        self,
-        *,
-        now: Callable[[], float],
-        rng: random.Random,
-        slots: int = 1000,
-        eviction: float = 120.0,
-    ) -> None:
-        self._now = now
-        self._rng = rng
-        self._slots = slots
-        self._eviction = eviction
-        self._sessions: dict[int, _FetchSession] = {}
+    now: Callable[[], float]
+    rng: random.Random
+    slots: int = 1000
+    eviction: float = 120.0
+    _sessions: dict[int, _FetchSession] = field(init=False, default_factory=dict)
 
     def __repr__(self) -> str:
-        return f"<FetchSessions {len(self)} of {self._slots}>"
+        return f"<FetchSessions {len(self)} of {self.slots}>"
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -245,7 +238,7 @@ class FetchSessions:
         if not session.partitions:
             del self._sessions[session.id]
             return FetchContext(self, list(wanted.items()))
-        session.used = self._now()
+        session.used = self.now()
         session.epoch = next_epoch(session.epoch)
         everything = [(key, cached.wanted) for key, cached in session.partitions.items()]
         return FetchContext(self, everything, session=session)
@@ -258,12 +251,12 @@ class FetchSessions:
         names: dict[UUID, str] | None = None,
     ) -> int:
         """Create a session with these partitions and their first results; return its id, 0 if the cache is full."""
-        now = self._now()
-        if len(self._sessions) >= self._slots and not self._evict(now, len(wanted)):
+        now = self.now()
+        if len(self._sessions) >= self.slots and not self._evict(now, len(wanted)):
             return 0
         session_id = 0
         while session_id == 0 or session_id in self._sessions:
-            session_id = self._rng.randrange(1, 2**31)
+            session_id = self.rng.randrange(1, 2**31)
         session = _FetchSession(session_id, uses_topic_ids, next_epoch(INITIAL_EPOCH), now, now, names or {})
         answered = dict(fetched)
         for key, partition in wanted:
@@ -275,10 +268,10 @@ class FetchSessions:
     def _evict(self, now: float, size: int) -> bool:
         """Evict a session for one with `size` partitions; return whether that was possible (Kafka's `tryEvict`)."""
         oldest = min(self._sessions.values(), key=lambda session: session.used, default=None)
-        if oldest is not None and now - oldest.used > self._eviction:
+        if oldest is not None and now - oldest.used > self.eviction:
             del self._sessions[oldest.id]
             return True
-        established = [one for one in self._sessions.values() if now - one.created > self._eviction]
+        established = [one for one in self._sessions.values() if now - one.created > self.eviction]
         smallest = min(established, key=lambda session: len(session.partitions), default=None)
         if smallest is None or len(smallest.partitions) >= size:
             return False

@@ -2,43 +2,41 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 __all__ = [
-    "BOOLEAN",
-    "DEFAULT_CONFIG",
-    "DOUBLE",
-    "DYNAMIC_BROKER_CONFIG",
-    "DYNAMIC_DEFAULT_BROKER_CONFIG",
-    "GROUP_CONFIG",
     "HIDDEN_CONFIG_KEYS",
-    "INT",
     "INTERNAL_SEGMENT_BYTES",
-    "LIST",
-    "LONG",
-    "STATIC_BROKER_CONFIG",
-    "STRING",
-    "TOPIC_CONFIG",
     "TOPIC_CONFIG_KEYS",
     "TOPIC_DOCUMENTATION",
     "ConfigKey",
+    "ConfigSource",
+    "ConfigType",
 ]
 
-BOOLEAN: Final = 1
-STRING: Final = 2
-INT: Final = 3
-LONG: Final = 5
-DOUBLE: Final = 6
-LIST: Final = 7
-"""Config types (`DescribeConfigsResponse.ConfigType`)."""
 
-TOPIC_CONFIG: Final = 1
-DYNAMIC_BROKER_CONFIG: Final = 2
-DYNAMIC_DEFAULT_BROKER_CONFIG: Final = 3
-STATIC_BROKER_CONFIG: Final = 4
-DEFAULT_CONFIG: Final = 5
-GROUP_CONFIG: Final = 8
-"""Config sources (`DescribeConfigsResponse.ConfigSource`)."""
+class ConfigType(IntEnum):
+    """Config types (`DescribeConfigsResponse.ConfigType`)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+class ConfigSource(IntEnum):
+    """Where a config's value comes from (`DescribeConfigsResponse.ConfigSource`)."""
+
+    TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    GROUP_CONFIG = 8
+
 
 _LONG_MAX: Final = 2**63 - 1
 
@@ -47,7 +45,7 @@ class ConfigKey(NamedTuple):
     """The definition of one config (Kafka's `ConfigDef.ConfigKey`)."""
 
     default: str
-    type: int
+    type: ConfigType
     lowest: float | None = None
     """The smallest number allowed (`Range.atLeast`)."""
     words: frozenset[str] | None = None
@@ -61,52 +59,62 @@ def _words(*words: str) -> frozenset[str]:
 
 
 TOPIC_CONFIG_KEYS: Final[dict[str, ConfigKey]] = {
-    "cleanup.policy": ConfigKey("delete", LIST, None, _words("compact", "delete"), "log.cleanup.policy"),
-    "compression.gzip.level": ConfigKey("-1", INT, -1, None, "compression.gzip.level"),
-    "compression.lz4.level": ConfigKey("9", INT, 1, None, "compression.lz4.level"),
+    "cleanup.policy": ConfigKey(
+        "delete", ConfigType.LIST, None, _words("compact", "delete"), "log.cleanup.policy"
+    ),
+    "compression.gzip.level": ConfigKey("-1", ConfigType.INT, -1, None, "compression.gzip.level"),
+    "compression.lz4.level": ConfigKey("9", ConfigType.INT, 1, None, "compression.lz4.level"),
     "compression.type": ConfigKey(
         "producer",
-        STRING,
+        ConfigType.STRING,
         None,
         _words("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         "compression.type",
     ),
-    "compression.zstd.level": ConfigKey("3", INT, None, None, "compression.zstd.level"),
-    "delete.retention.ms": ConfigKey("86400000", LONG, 0, None, "log.cleaner.delete.retention.ms"),
-    "file.delete.delay.ms": ConfigKey("60000", LONG, 0, None, "log.segment.delete.delay.ms"),
-    "flush.messages": ConfigKey(str(_LONG_MAX), LONG, 1, None, "log.flush.interval.messages"),
-    "flush.ms": ConfigKey(str(_LONG_MAX), LONG, 0),
-    "follower.replication.throttled.replicas": ConfigKey("", LIST),
-    "index.interval.bytes": ConfigKey("4096", INT, 0, None, "log.index.interval.bytes"),
-    "leader.replication.throttled.replicas": ConfigKey("", LIST),
-    "local.retention.bytes": ConfigKey("-2", LONG, -2, None, "log.local.retention.bytes"),
-    "local.retention.ms": ConfigKey("-2", LONG, -2, None, "log.local.retention.ms"),
-    "max.compaction.lag.ms": ConfigKey(str(_LONG_MAX), LONG, 1, None, "log.cleaner.max.compaction.lag.ms"),
-    "max.message.bytes": ConfigKey("1048588", INT, 0, None, "message.max.bytes"),
+    "compression.zstd.level": ConfigKey("3", ConfigType.INT, None, None, "compression.zstd.level"),
+    "delete.retention.ms": ConfigKey("86400000", ConfigType.LONG, 0, None, "log.cleaner.delete.retention.ms"),
+    "file.delete.delay.ms": ConfigKey("60000", ConfigType.LONG, 0, None, "log.segment.delete.delay.ms"),
+    "flush.messages": ConfigKey(str(_LONG_MAX), ConfigType.LONG, 1, None, "log.flush.interval.messages"),
+    "flush.ms": ConfigKey(str(_LONG_MAX), ConfigType.LONG, 0),
+    "follower.replication.throttled.replicas": ConfigKey("", ConfigType.LIST),
+    "index.interval.bytes": ConfigKey("4096", ConfigType.INT, 0, None, "log.index.interval.bytes"),
+    "leader.replication.throttled.replicas": ConfigKey("", ConfigType.LIST),
+    "local.retention.bytes": ConfigKey("-2", ConfigType.LONG, -2, None, "log.local.retention.bytes"),
+    "local.retention.ms": ConfigKey("-2", ConfigType.LONG, -2, None, "log.local.retention.ms"),
+    "max.compaction.lag.ms": ConfigKey(
+        str(_LONG_MAX), ConfigType.LONG, 1, None, "log.cleaner.max.compaction.lag.ms"
+    ),
+    "max.message.bytes": ConfigKey("1048588", ConfigType.INT, 0, None, "message.max.bytes"),
     "message.timestamp.after.max.ms": ConfigKey(
-        "3600000", LONG, 0, None, "log.message.timestamp.after.max.ms"
+        "3600000", ConfigType.LONG, 0, None, "log.message.timestamp.after.max.ms"
     ),
     "message.timestamp.before.max.ms": ConfigKey(
-        str(_LONG_MAX), LONG, 0, None, "log.message.timestamp.before.max.ms"
+        str(_LONG_MAX), ConfigType.LONG, 0, None, "log.message.timestamp.before.max.ms"
     ),
     "message.timestamp.type": ConfigKey(
-        "CreateTime", STRING, None, _words("CreateTime", "LogAppendTime"), "log.message.timestamp.type"
+        "CreateTime",
+        ConfigType.STRING,
+        None,
+        _words("CreateTime", "LogAppendTime"),
+        "log.message.timestamp.type",
     ),
-    "min.cleanable.dirty.ratio": ConfigKey("0.5", DOUBLE, 0, None, "log.cleaner.min.cleanable.ratio"),
-    "min.compaction.lag.ms": ConfigKey("0", LONG, 0, None, "log.cleaner.min.compaction.lag.ms"),
-    "min.insync.replicas": ConfigKey("1", INT, 1, None, "min.insync.replicas"),
-    "preallocate": ConfigKey("false", BOOLEAN, None, None, "log.preallocate"),
-    "remote.log.copy.disable": ConfigKey("false", BOOLEAN),
-    "remote.log.delete.on.disable": ConfigKey("false", BOOLEAN),
-    "remote.storage.enable": ConfigKey("false", BOOLEAN),
-    "retention.bytes": ConfigKey("-1", LONG, None, None, "log.retention.bytes"),
-    "retention.ms": ConfigKey("604800000", LONG, -1),
-    "segment.bytes": ConfigKey("1073741824", INT, 1 << 20, None, "log.segment.bytes"),
-    "segment.index.bytes": ConfigKey("10485760", INT, 4, None, "log.index.size.max.bytes"),
-    "segment.jitter.ms": ConfigKey("0", LONG, 0),
-    "segment.ms": ConfigKey("604800000", LONG, 1),
+    "min.cleanable.dirty.ratio": ConfigKey(
+        "0.5", ConfigType.DOUBLE, 0, None, "log.cleaner.min.cleanable.ratio"
+    ),
+    "min.compaction.lag.ms": ConfigKey("0", ConfigType.LONG, 0, None, "log.cleaner.min.compaction.lag.ms"),
+    "min.insync.replicas": ConfigKey("1", ConfigType.INT, 1, None, "min.insync.replicas"),
+    "preallocate": ConfigKey("false", ConfigType.BOOLEAN, None, None, "log.preallocate"),
+    "remote.log.copy.disable": ConfigKey("false", ConfigType.BOOLEAN),
+    "remote.log.delete.on.disable": ConfigKey("false", ConfigType.BOOLEAN),
+    "remote.storage.enable": ConfigKey("false", ConfigType.BOOLEAN),
+    "retention.bytes": ConfigKey("-1", ConfigType.LONG, None, None, "log.retention.bytes"),
+    "retention.ms": ConfigKey("604800000", ConfigType.LONG, -1),
+    "segment.bytes": ConfigKey("1073741824", ConfigType.INT, 1 << 20, None, "log.segment.bytes"),
+    "segment.index.bytes": ConfigKey("10485760", ConfigType.INT, 4, None, "log.index.size.max.bytes"),
+    "segment.jitter.ms": ConfigKey("0", ConfigType.LONG, 0),
+    "segment.ms": ConfigKey("604800000", ConfigType.LONG, 1),
     "unclean.leader.election.enable": ConfigKey(
-        "false", BOOLEAN, None, None, "unclean.leader.election.enable"
+        "false", ConfigType.BOOLEAN, None, None, "unclean.leader.election.enable"
     ),
 }
 """The topic configs that clients see, by name."""
@@ -151,5 +159,5 @@ TOPIC_DOCUMENTATION: Final[dict[str, str]] = {
 INTERNAL_SEGMENT_BYTES: Final = "internal.segment.bytes"
 """Overrides `segment.bytes` without its lower bound, for tests; not described, as in Kafka."""
 
-HIDDEN_CONFIG_KEYS: Final[dict[str, ConfigKey]] = {INTERNAL_SEGMENT_BYTES: ConfigKey("", INT)}
+HIDDEN_CONFIG_KEYS: Final[dict[str, ConfigKey]] = {INTERNAL_SEGMENT_BYTES: ConfigKey("", ConfigType.INT)}
 """Configs that are accepted but not described."""

@@ -12,19 +12,13 @@ from typing import Final, NamedTuple
 
 from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.log.topic_config_keys import (
-    BOOLEAN,
-    DEFAULT_CONFIG,
-    DOUBLE,
     HIDDEN_CONFIG_KEYS,
-    INT,
     INTERNAL_SEGMENT_BYTES,
-    LIST,
-    LONG,
-    STRING,
-    TOPIC_CONFIG,
     TOPIC_CONFIG_KEYS,
     TOPIC_DOCUMENTATION,
     ConfigKey,
+    ConfigSource,
+    ConfigType,
 )
 from asyncgroup.error_codes import ErrorCode
 
@@ -39,7 +33,7 @@ __all__ = [
     "topic_configs",
 ]
 
-_SPANS: Final = {INT: (-(2**31), 2**31 - 1), LONG: (-(2**63), 2**63 - 1)}
+_SPANS: Final = {ConfigType.INT: (-(2**31), 2**31 - 1), ConfigType.LONG: (-(2**63), 2**63 - 1)}
 
 _THROTTLED = re.compile(r"\*|\d+:\d+(,\d+:\d+)*")
 
@@ -183,19 +177,19 @@ def _check_boolean(_key: ConfigKey, value: str) -> str:
 
 
 def _check_words(key: ConfigKey, value: str) -> str:
-    found = _parts(value) if key.type == LIST else [value.strip()]
+    found = _parts(value) if key.type == ConfigType.LIST else [value.strip()]
     if key.words is None or key.words.issuperset(found):
         return ""
     return f"one of {', '.join(sorted(key.words))}"
 
 
 _CHECKS: Final[dict[int, Callable[[ConfigKey, str], str]]] = {
-    BOOLEAN: _check_boolean,
-    STRING: _check_words,
-    INT: _check_number,
-    LONG: _check_number,
-    DOUBLE: _check_double,
-    LIST: _check_words,
+    ConfigType.BOOLEAN: _check_boolean,
+    ConfigType.STRING: _check_words,
+    ConfigType.INT: _check_number,
+    ConfigType.LONG: _check_number,
+    ConfigType.DOUBLE: _check_double,
+    ConfigType.LIST: _check_words,
 }
 
 
@@ -239,16 +233,16 @@ def topic_configs(
 def _shown(name: str, key: ConfigKey, own: str | None, synonyms: list[ConfigSynonym]) -> ConfigEntry:
     text = TOPIC_DOCUMENTATION[name]
     if own is None:
-        first = synonyms[0] if synonyms else ConfigSynonym(name, key.default, DEFAULT_CONFIG)
+        first = synonyms[0] if synonyms else ConfigSynonym(name, key.default, ConfigSource.DEFAULT_CONFIG)
         value = normal_value(key, first.value or "")
         return ConfigEntry(name, value, first.source, key.type, synonyms, text)
     value = normal_value(key, own)
-    own_first = [ConfigSynonym(name, value, TOPIC_CONFIG), *synonyms]
-    return ConfigEntry(name, value, TOPIC_CONFIG, key.type, own_first, text)
+    own_first = [ConfigSynonym(name, value, ConfigSource.TOPIC_CONFIG), *synonyms]
+    return ConfigEntry(name, value, ConfigSource.TOPIC_CONFIG, key.type, own_first, text)
 
 
 def normal_value(key: ConfigKey, value: str) -> str:
     """Normalize a value as Kafka's parser does: without surrounding spaces, booleans in lower case."""
-    if key.type == LIST:
+    if key.type == ConfigType.LIST:
         return ",".join(_parts(value))
-    return value.strip().lower() if key.type == BOOLEAN else value.strip()
+    return value.strip().lower() if key.type == ConfigType.BOOLEAN else value.strip()

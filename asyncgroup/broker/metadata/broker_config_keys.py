@@ -8,15 +8,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from asyncgroup.broker.log.topic_config_keys import (
-    BOOLEAN,
-    DOUBLE,
-    INT,
-    LIST,
-    LONG,
-    STRING,
     TOPIC_CONFIG_KEYS,
     TOPIC_DOCUMENTATION,
     ConfigKey,
+    ConfigType,
 )
 
 __all__ = [
@@ -33,12 +28,12 @@ __all__ = [
 ]
 
 _TYPES: Final = {
-    "BOOLEAN": BOOLEAN,
-    "DOUBLE": DOUBLE,
-    "INT": INT,
-    "LIST": LIST,
-    "LONG": LONG,
-    "STRING": STRING,
+    "BOOLEAN": ConfigType.BOOLEAN,
+    "DOUBLE": ConfigType.DOUBLE,
+    "INT": ConfigType.INT,
+    "LIST": ConfigType.LIST,
+    "LONG": ConfigType.LONG,
+    "STRING": ConfigType.STRING,
 }
 
 
@@ -151,13 +146,14 @@ streams.session.timeout.ms INT 45000 45000 60000|Time (ms) without a heartbeat a
 """
 """Group configs: name, type, default, lowest and highest value, documentation.
 
-They belong to the consumer protocol of KIP-848, share groups and streams groups; they are stored but have no effect, as
-this broker does not support such groups.
+Those of the consumer protocol (KIP-848) are in effect. Those of share groups and streams groups are stored but have no
+effect, as this broker does not support such groups.
 """
 
 
 _IN_EFFECT: Final = {
-    "log.cleaner.backoff.ms": "Time (ms) that the log cleaner waits when no log is dirty enough."
+    "group.consumer.assignment.interval.ms": "Shortest time (ms) between two assignments of a consumer group.",
+    "log.cleaner.backoff.ms": "Time (ms) that the log cleaner waits when no log is dirty enough.",
 }
 
 
@@ -170,7 +166,7 @@ def _broker_keys() -> dict[str, BrokerConfigKey]:
         found[name] = BrokerConfigKey(rule, None if name in _UNSET else rule.default, documentation)
     for name in REPLICATION_QUOTAS:
         text = "Bytes per second for moving replicas; stored, but without effect in this broker."
-        found[name] = BrokerConfigKey(ConfigKey("", LONG, 0), None, text)
+        found[name] = BrokerConfigKey(ConfigKey("", ConfigType.LONG, 0), None, text)
     for line in _TUNING.strip().splitlines():
         name, kind, default = [*line.split(" "), ""][:3]
         lowest = 1 if "threads" in name or "pool.size" in name else None

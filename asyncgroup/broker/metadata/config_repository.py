@@ -13,11 +13,8 @@ from typing import Final, TypeVar
 
 from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.log.topic_config_keys import (
-    DEFAULT_CONFIG,
-    DYNAMIC_BROKER_CONFIG,
-    DYNAMIC_DEFAULT_BROKER_CONFIG,
-    STATIC_BROKER_CONFIG,
     TOPIC_CONFIG_KEYS,
+    ConfigSource,
 )
 from asyncgroup.broker.log.topic_configs import (
     ConfigSynonym,
@@ -126,16 +123,16 @@ class ConfigRepository:
     def synonyms(self, name: str, node_id: int) -> list[ConfigSynonym]:
         """Return the values of a broker config from all sources, the effective one first (KIP-226)."""
         places = (
-            (self.nodes.get(node_id, {}), DYNAMIC_BROKER_CONFIG),
-            (self.cluster, DYNAMIC_DEFAULT_BROKER_CONFIG),
-            (self.static, STATIC_BROKER_CONFIG),
+            (self.nodes.get(node_id, {}), ConfigSource.DYNAMIC_BROKER_CONFIG),
+            (self.cluster, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self.static, ConfigSource.STATIC_BROKER_CONFIG),
         )
         found = [ConfigSynonym(name, place[name], source) for place, source in places if name in place]
         key = BROKER_CONFIG_KEYS.get(name)
         if key is not None and key.default is not None:
-            found.append(ConfigSynonym(name, key.default, DEFAULT_CONFIG))
+            found.append(ConfigSynonym(name, key.default, ConfigSource.DEFAULT_CONFIG))
         elif found and name in OTHER_UNITS:
-            found.append(ConfigSynonym(*OTHER_UNITS[name], DEFAULT_CONFIG))
+            found.append(ConfigSynonym(*OTHER_UNITS[name], ConfigSource.DEFAULT_CONFIG))
         return found
 
     def topic_synonyms(self, name: str, node_id: int) -> list[ConfigSynonym]:

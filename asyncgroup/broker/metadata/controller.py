@@ -16,7 +16,7 @@ from asyncgroup.broker.errors import KafkaStorageError, Refused
 from asyncgroup.broker.log.topic_configs import check_configs
 from asyncgroup.broker.metadata.config_repository import BROKER, ConfigRepository
 from asyncgroup.broker.metadata.coordinator_election import CoordinatorElection
-from asyncgroup.broker.metadata.journal import Journal, MetadataListener, NoJournal
+from asyncgroup.broker.metadata.journal import Journal, MetadataListener
 from asyncgroup.broker.metadata.quotas import ClientQuotas, QuotaEntity
 from asyncgroup.broker.metadata.replicas import ReplicaPlacer, check_partition_count
 from asyncgroup.broker.metadata.scram_users import ScramCredential, ScramUsers, credential_record
@@ -66,7 +66,7 @@ class Controller:
         self._rng = rng
         self._listeners: dict[int, MetadataListener] = {}
         self.coordinators = CoordinatorElection(self.topics, self._listeners, self._elect_leader)
-        self.journal: Journal = NoJournal()
+        self.journal: Journal = Journal()
         self.configs_changed: Callable[[Topic], None] = lambda _topic: None
         """Called with each topic that is created, restored or gets new configs."""
         self._last_producer_id = 1000  # of those allocated or reserved

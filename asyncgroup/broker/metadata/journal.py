@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 from asyncgroup.broker.metadata.topics import Partition, Topic
 
-__all__ = ["Journal", "MetadataListener", "NoJournal"]
+__all__ = ["Journal", "MetadataListener"]
 
 
-class Journal(Protocol):
-    """Receives every metadata change.
+class Journal:
+    """Receives every metadata change. This one, of a cluster in memory, stores nothing.
 
     Changes that can fail are written before they take effect; those methods raise KafkaStorageError if the write fails.
     The others are called after the change and do not raise: a failed write is repeated with the next change.
@@ -42,30 +42,6 @@ class Journal(Protocol):
 
     def resource_expired(self, kind: str, name: Sequence[str | int]) -> None:
         """Delete it from the journal after it has expired."""
-
-
-class NoJournal:
-    """The journal of a cluster in memory: it stores nothing."""
-
-    def topic_changed(self, topic: Topic) -> None:
-        """Nothing to do."""
-
-    def topic_deleted(self, topic: Topic) -> None:
-        """Nothing to do."""
-
-    def partition_changed(self, partition: Partition) -> None:
-        """Nothing to do."""
-
-    def producer_id_allocated(self, producer_id: int) -> None:
-        """Nothing to do."""
-
-    def resource_changed(
-        self, kind: str, name: Sequence[str | int], values: Mapping[str, Any] | None
-    ) -> None:
-        """Nothing to do."""
-
-    def resource_expired(self, kind: str, name: Sequence[str | int]) -> None:
-        """Nothing to do."""
 
 
 class MetadataListener(Protocol):

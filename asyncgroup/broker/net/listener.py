@@ -7,7 +7,7 @@ import contextlib
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from asyncgroup.broker.net.frames import MAX_REQUEST_BYTES
 from asyncgroup.broker.net.request_memory import DEFAULT_QUEUED_MAX_REQUEST_BYTES, RequestMemory
@@ -17,6 +17,7 @@ from asyncgroup.broker.net.service import RequestService
 __all__ = [
     "DEFAULT_CONNECTIONS_MAX_IDLE",
     "ClientConnection",
+    "Endpoint",
     "Listener",
     "ListenerOptions",
     "PortReservation",
@@ -55,24 +56,23 @@ class ListenerOptions:
     connections_max_idle: float | None = DEFAULT_CONNECTIONS_MAX_IDLE
 
 
+class Endpoint(NamedTuple):
+    """The address that a node listens on (port 0: any), and the host that it sends to clients."""
+
+    host: str
+    advertised_host: str
+    port: int
+
+
 class Listener:
     """Accepts the clients of one node. It keeps its port while the node is stopped."""
 
     def __init__(
-        self,
-        node_id: int,
-        options: ListenerOptions,
-        service: RequestService,
-        *,
-        host: str,
-        advertised_host: str,
-        port: int,
+        self, node_id: int, options: ListenerOptions, service: RequestService, endpoint: Endpoint
     ) -> None:
         self.node_id = node_id
         self.service = service
-        self.host = host
-        self.advertised_host = advertised_host
-        self.port = port
+        self.host, self.advertised_host, self.port = endpoint
         self.protocol = options.protocol
         self.new_authenticator = options.new_authenticator
         self.max_request_bytes = MAX_REQUEST_BYTES

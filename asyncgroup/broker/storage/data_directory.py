@@ -15,6 +15,7 @@ from uuid import UUID
 from asyncgroup.broker.errors import KafkaStorageError
 from asyncgroup.broker.log.file_segments import FileStore
 from asyncgroup.broker.log.open_files import OpenFiles
+from asyncgroup.broker.metadata.journal import Journal
 from asyncgroup.broker.metadata.metadata_log import MetadataLog, MetadataRecord
 from asyncgroup.broker.metadata.topics import Partition, Topic
 from asyncgroup.errors import ConfigError, UsageError
@@ -33,7 +34,7 @@ _MAX_NAME_CHARS: Final = 200
 """Characters of a topic's name in its directory's name, which file systems limit to 255 bytes."""
 
 
-class DataDirectory:
+class DataDirectory(Journal):
     """Implements `Journal`. `path` is created if necessary; `fsync` makes every write wait for the disk.
 
     Raise UsageError if another cluster uses the directory, ConfigError if its format is newer, KafkaStorageError if its

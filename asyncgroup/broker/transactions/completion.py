@@ -6,6 +6,7 @@ This is `endTransaction` of Kafka's `TransactionCoordinator`, and its `Transacti
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -33,6 +34,7 @@ class TransactionMarker(NamedTuple):
     """Whether the producer's epoch was bumped with the end of the transaction (KIP-890)."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class MarkerWriter:
     """Appends markers to the logs of the cluster; `clock` gives ms since 1970.
 
@@ -41,17 +43,10 @@ class MarkerWriter:
     marker.
     """
 
-    def __init__(
-        self,
-        controller: Controller,
-        on_offsets_marker: Callable[[int, TransactionMarker], None],
-        on_appended: Callable[[Partition], None],
-        clock: Callable[[], int],
-    ) -> None:
-        self._controller = controller
-        self._on_offsets_marker = on_offsets_marker
-        self._on_appended = on_appended
-        self.clock = clock
+    controller: Controller
+    on_offsets_marker: Callable[[int, TransactionMarker], None]
+    on_appended: Callable[[Partition], None]
+    clock: Callable[[], int]
 
     def write(self, tp: TopicPartition, marker: TransactionMarker) -> ErrorCode:
         """Append a marker and return NONE or an error code.
@@ -60,7 +55,7 @@ class MarkerWriter:
         (deleted) or INVALID_PRODUCER_EPOCH (a newer epoch of the producer wrote to the partition) no marker is
         needed.
         """
-        topic = self._controller.topics.get(tp.topic)
+        topic = self.controller.topics.get(tp.topic)
         if topic is None or not 0 <= tp.partition < len(topic.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         partition = topic.partitions[tp.partition]
@@ -79,8 +74,8 @@ class MarkerWriter:
         except AppendError as error:
             return error.code
         if tp.topic == OFFSETS_TOPIC:
-            self._on_offsets_marker(tp.partition, marker)
-        self._on_appended(partition)
+            self.on_offsets_marker(tp.partition, marker)
+        self.on_appended(partition)
         return ErrorCode.NONE
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from asyncgroup.cli.common import cancel_on_sigterm, positive
 from asyncgroup.cli.connection_options import ConnectionOptions, add_connection_options, connection_options
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser"]
 
+_DESCRIPTION: Final = (
+    "Produces the 336,776 flights of New York 2013 to a topic, reads them with a consumer group whose "
+    "members come and go, lets Spark write them to Parquet, and checks that each arrived exactly once. At the same "
+    "time Spark's own queries read the topic: delays by hour go to Parquet and a plot, delay streaks to another topic."
+)
+
 
 def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     """Add the command `demo`."""
@@ -22,9 +28,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         "demo",
         parents=[common],
         help="a year of flights through a consumer group into Spark",
-        description="Produces the 336,776 flights of New York 2013 to a topic, reads them with a consumer group whose "
-        "members come and go, lets Spark write them to Parquet, and checks that each arrived exactly once. At the same "
-        "time Spark's own queries read the topic: delays by hour go to Parquet and a plot, delay streaks to another topic.",
+        description=_DESCRIPTION,
     )
     add_connection_options(parser)
     parser.add_argument("--no-spark", action="store_true", help="let the handlers aggregate instead of Spark")

@@ -1,7 +1,8 @@
 """Assignors: distribute partitions over the members of a group, deterministically and in numeric order.
 
 `range` and `roundrobin` make the same assignments as Java's; `sticky` is at least as balanced as Java's, without more
-moves for the same balance. Custom ones implement the protocol `Assignor`.
+moves for the same balance; `cooperative-sticky` reaches the same in two rebalances without stopping what stays. All but
+`roundrobin` can prefer members in the racks of replicas. Custom ones implement the protocol `Assignor`.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from types import MappingProxyType
 from typing import Final
 
 from asyncgroup.errors import ConfigError
+from asyncgroup.group.assignors.cooperative import CooperativeStickyAssignor
 from asyncgroup.group.assignors.protocol import (
     Assignment,
     Assignor,
+    Cooperates,
     GroupAssignment,
     MemberSubscription,
     PerGroup,
     ProvidesUserData,
+    RackAware,
     SeesAssignment,
 )
 from asyncgroup.group.assignors.range_roundrobin import RangeAssignor, RoundRobinAssignor
@@ -26,19 +30,28 @@ from asyncgroup.group.assignors.sticky import StickyAssignor
 __all__ = [
     "Assignment",
     "Assignor",
+    "Cooperates",
+    "CooperativeStickyAssignor",
     "GroupAssignment",
     "MemberSubscription",
     "PerGroup",
     "ProvidesUserData",
+    "RackAware",
     "RangeAssignor",
     "RoundRobinAssignor",
     "SeesAssignment",
     "StickyAssignor",
+    "are_cooperative",
     "resolve_assignors",
 ]
 
 _BY_NAME: Final[Mapping[str, Callable[[], Assignor]]] = MappingProxyType(
-    {"range": RangeAssignor, "roundrobin": RoundRobinAssignor, "sticky": StickyAssignor}
+    {
+        "range": RangeAssignor,
+        "roundrobin": RoundRobinAssignor,
+        "sticky": StickyAssignor,
+        "cooperative-sticky": CooperativeStickyAssignor,
+    }
 )
 
 
@@ -60,3 +73,11 @@ def resolve_assignors(wanted: Iterable[object]) -> list[Assignor]:
             raise ConfigError("assignors", assignor.name, "each name once")
         found.append(assignor)
     return found
+
+
+def are_cooperative(assignors: Iterable[Assignor]) -> bool:
+    """Whether a member with these assignors keeps its claims while it joins again (KIP-429).
+
+    Only if all of them are cooperative, as in Java: the group may choose any of them.
+    """
+    return all(isinstance(assignor, Cooperates) and assignor.is_cooperative for assignor in assignors)

@@ -11,10 +11,12 @@ from asyncgroup.model import TopicPartition
 __all__ = [
     "Assignment",
     "Assignor",
+    "Cooperates",
     "GroupAssignment",
     "MemberSubscription",
     "PerGroup",
     "ProvidesUserData",
+    "RackAware",
     "SeesAssignment",
 ]
 
@@ -80,7 +82,7 @@ class Assignor(Protocol):
             def on_assignment(self, assignment, generation_id):       # optional: after each sync, in every member
                 print(generation_id, assignment.partitions, assignment.user_data)
 
-    The optional methods are those of ProvidesUserData, SeesAssignment and PerGroup. All are called on the event loop
+    The optional methods are those of ProvidesUserData, SeesAssignment, RackAware and PerGroup. All are called on the event loop
     and must return promptly.
 
     An assignor may assign a partition to several members (a standby, a replicated index). Each of them gets all its
@@ -125,6 +127,35 @@ class SeesAssignment(Protocol):
         """Called with the member's assignment after each successful SyncGroup, if the group chose this assignor.
 
         It is called before the next `subscription_user_data`. An exception is logged only: the assignment is used.
+        """
+        ...
+
+
+@runtime_checkable
+class Cooperates(Protocol):
+    """An assignor whose members keep their claims while they join again (COOPERATIVE in Java's `supportedProtocols`).
+
+    Its assignments must not have a partition that another member still owns (`MemberSubscription.owned`); that member is
+    to revoke it first, and joins again when it has. An assignment that moves one at once raises AssignmentError.
+    """
+
+    is_cooperative: bool
+    """Whether it keeps to that."""
+
+
+@runtime_checkable
+class RackAware(Protocol):
+    """An assignor that can assign partitions to members in whose rack there is a replica (KIP-881)."""
+
+    def assign_by_rack(
+        self,
+        members: Sequence[MemberSubscription],
+        counts: Mapping[str, int],
+        racks: Mapping[TopicPartition, frozenset[str]],
+    ) -> GroupAssignment:
+        """Assign the partitions as `assign`, with `ConsumerConfig.balance_by_rack`.
+
+        `racks` has the racks of each partition's replicas, `MemberSubscription.rack_id` that of a member (`rack_id`).
         """
         ...
 

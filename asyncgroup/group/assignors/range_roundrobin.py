@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 
 from asyncgroup.group.assignors.protocol import MemberSubscription
+from asyncgroup.group.assignors.racks import PartitionRacks
+from asyncgroup.group.assignors.range_by_rack import assign_ranges_by_rack
 from asyncgroup.model import TopicPartition
 
 __all__ = ["RangeAssignor", "RoundRobinAssignor"]
@@ -35,6 +37,12 @@ class RangeAssignor:
                 assignment[member_id] += [TopicPartition(topic, p) for p in range(start, start + size)]
                 start += size
         return assignment
+
+    def assign_by_rack(
+        self, members: Sequence[MemberSubscription], counts: Mapping[str, int], racks: PartitionRacks
+    ) -> dict[str, list[TopicPartition]]:
+        """Return the partitions by member id; see `RackAware`."""
+        return assign_ranges_by_rack(members, counts, racks)
 
 
 class RoundRobinAssignor:

@@ -1,8 +1,9 @@
-"""Compute how many partitions each member gets: as balanced as possible, and then with the fewest moves.
+"""Compute how many partitions each member gets: as balanced as possible, then in its rack, then with the fewest moves.
 
 Members may subscribe to different topics, so this is a minimum cost flow of partitions to members with two costs. The
 first is the sum of the squares of the members' loads, which is least when the loads are as even as the subscriptions
-allow; the second is the number of partitions taken from members that owned them. A flow has minimum cost when its
+allow; the second is the number of partitions taken from members that owned them, and before that, if the group balances
+by rack, the number of partitions assigned to members in whose rack there is no replica. A flow has minimum cost when its
 residual graph has no cycle of negative cost (Ahuja, Magnanti, Orlin: Network Flows, chapter 9). `_balance_loads`
 removes those of the first cost, `_find_cycle` and `_apply_cycle` those of the second. Java's general algorithm stops
 when no single partition can move to a less loaded member; this one also finds chains of moves.
@@ -26,11 +27,17 @@ _SWAP_LOADS: Final = -1
 class Pool:
     """Partitions of topics that have the same subscribers."""
 
-    __slots__ = ("assigned", "free", "owned_before", "subscribers")
+    __slots__ = ("assigned", "free", "mismatch_cost", "mismatched", "owned_before", "subscribers")
 
-    def __init__(self, subscribers: Sequence[int]) -> None:
+    def __init__(
+        self, subscribers: Sequence[int], mismatched: frozenset[int] = frozenset(), mismatch_cost: int = 0
+    ) -> None:
         self.subscribers = subscribers
         """The numbers of these members, ascending."""
+        self.mismatched = mismatched
+        """The members whose rack has no replica of these partitions."""
+        self.mismatch_cost = mismatch_cost
+        """The cost of assigning one to such a member, in moves: above the number of members, it outweighs any cycle's."""
         self.owned_before: dict[int, int] = {}
         """By member: how many of the partitions it owned before."""
         self.assigned: dict[int, int] = {}
@@ -44,20 +51,26 @@ class Pool:
         self.assigned[taker] = self.assigned.get(taker, 0) + 1
 
     def cost_of_giving(self, member: int) -> int:
-        """Return 1 if the member would give up one that it owned before, else 0."""
-        return int(self.assigned[member] <= self.owned_before.get(member, 0))
+        """Return 1 if the member would give up one that it owned before, else 0; less if they are not in its rack."""
+        cost = int(self.assigned[member] <= self.owned_before.get(member, 0))
+        return cost - self.mismatch_cost if member in self.mismatched else cost
 
     def gain_of_taking(self, member: int) -> int:
-        """Return 1 if the member would get back one that it owned before, else 0."""
-        return int(self.assigned.get(member, 0) < self.owned_before.get(member, 0))
+        """Return 1 if the member would get back one that it owned before, else 0; less if they are not in its rack."""
+        gain = int(self.assigned.get(member, 0) < self.owned_before.get(member, 0))
+        return gain - self.mismatch_cost if member in self.mismatched else gain
 
     @property
-    def moved(self) -> int:
-        """How many partitions were taken from members that owned them before."""
-        return sum(
-            max(0, owned_before - self.assigned.get(member, 0))
-            for member, owned_before in self.owned_before.items()
-        )
+    def size(self) -> int:
+        """The number of partitions."""
+        return self.free + sum(self.owned_before.values())
+
+    @property
+    def has_cost(self) -> bool:
+        """Whether partitions were taken from members that owned them before, or have no replica in their member's rack."""
+        return any(
+            owned_before > self.assigned.get(member, 0) for member, owned_before in self.owned_before.items()
+        ) or any(self.assigned.get(member) for member in self.mismatched)
 
 
 class _Step(NamedTuple):
@@ -74,7 +87,9 @@ def spread(pools: Sequence[Pool], members: int) -> None:
     """
     loads = [0] * members
     for pool in pools:
-        pool.assigned = dict(pool.owned_before)
+        pool.assigned = {
+            member: 0 if member in pool.mismatched else count for member, count in pool.owned_before.items()
+        }
         for member, count in pool.assigned.items():
             loads[member] += count
     _assign_free(pools, loads)
@@ -83,19 +98,27 @@ def spread(pools: Sequence[Pool], members: int) -> None:
         for member in pool.subscribers:
             pools_of[member].append(index)
     _balance_loads(pools, pools_of, loads)
-    while any(pool.moved for pool in pools) and (cycle := _find_cycle(pools, loads)):
+    while any(pool.has_cost for pool in pools) and (cycle := _find_cycle(pools, loads)):
         _apply_cycle(pools, loads, cycle)
 
 
 def _assign_free(pools: Sequence[Pool], loads: list[int]) -> None:
-    """Assign each free partition to the least loaded member; pools with the fewest subscribers first, as in Java."""
+    """Assign each partition that is left to the least loaded member; pools with the fewest subscribers first, as in Java.
+
+    Members whose rack has no replica of it come after those that have not got their share of all partitions yet.
+    """
+    share = -(-sum(pool.size for pool in pools) // max(1, len(loads)))
     for pool in sorted(pools, key=lambda pool: len(pool.subscribers)):
-        heap = [(loads[member], member) for member in pool.subscribers]
+
+        def rank(member: int, mismatched: frozenset[int] = pool.mismatched) -> tuple[bool, bool, int, int]:
+            return loads[member] >= share, member in mismatched, loads[member], member
+
+        heap = [rank(member) for member in pool.subscribers]
         heapify(heap)
-        for _ in range(pool.free):
-            load, member = heap[0]
-            heapreplace(heap, (load + 1, member))
+        for _ in range(pool.size - sum(pool.assigned.values())):
+            member = heap[0][-1]
             loads[member] += 1
+            heapreplace(heap, rank(member))
             pool.assigned[member] = pool.assigned.get(member, 0) + 1
 
 

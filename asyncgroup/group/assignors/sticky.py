@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 
 from asyncgroup.group.assignors.protocol import Assignment, MemberSubscription
+from asyncgroup.group.assignors.racks import PartitionRacks, RackMatches
 from asyncgroup.group.assignors.spread import Pool, spread
 from asyncgroup.group.assignors.sticky_user_data import MemberData, decode_member_data, encode_member_data
 from asyncgroup.model import TopicPartition
@@ -57,23 +58,44 @@ class StickyAssignor:
         self, members: Sequence[MemberSubscription], counts: Mapping[str, int]
     ) -> dict[str, list[TopicPartition]]:
         """Return sorted partitions by member id."""
+        return self.assign_by_rack(members, counts, {})
+
+    def assign_by_rack(
+        self, members: Sequence[MemberSubscription], counts: Mapping[str, int], racks: PartitionRacks
+    ) -> dict[str, list[TopicPartition]]:
+        """Return sorted partitions by member id; see `RackAware`."""
         ordered = sorted(members, key=lambda member: member.order)
-        return assign_sticky(ordered, counts, [decode_member_data(member.user_data) for member in ordered])
+        member_data = [decode_member_data(member.user_data) for member in ordered]
+        return assign_sticky(ordered, counts, member_data, racks)
 
 
 def assign_sticky(
-    members: Sequence[MemberSubscription], counts: Mapping[str, int], member_data: Sequence[MemberData]
+    members: Sequence[MemberSubscription],
+    counts: Mapping[str, int],
+    member_data: Sequence[MemberData],
+    racks: PartitionRacks | None = None,
 ) -> dict[str, list[TopicPartition]]:
-    """Assign partitions to members, sorted by `MemberSubscription.order`; `member_data` is in the same order."""
+    """Assign partitions to members, sorted by `MemberSubscription.order`; `member_data` is in the same order.
+
+    With `racks`, of the balanced assignments those with the most partitions in the racks of their members come first, and
+    of those the one with the fewest moves.
+    """
     owners = find_owners(members, counts, member_data)
+    everything = [
+        TopicPartition(topic, number) for topic in sorted(counts) for number in range(counts[topic])
+    ]
+    matches = RackMatches(members, everything, racks or {})
     subscribers: dict[str, list[int]] = {topic: [] for topic in sorted(counts)}
     for index, member in enumerate(members):
         for topic in set(member.topics).intersection(counts):
             subscribers[topic].append(index)
-    pools: dict[tuple[int, ...], _PoolPartitions] = {}
-    for topic, those in subscribers.items():
-        if those:
-            pools.setdefault(tuple(those), _PoolPartitions(those)).add(topic, counts[topic], owners)
+    pools: dict[tuple[tuple[int, ...], frozenset[int]], _PoolPartitions] = {}
+    for tp in everything:
+        if those := tuple(subscribers[tp.topic]):
+            key = those, matches.mismatched(tp)
+            if key not in pools:
+                pools[key] = _PoolPartitions(Pool(*key, mismatch_cost=len(members) + 1))
+            pools[key].add(tp, owners)
     shares = list(pools.values())
     for share in shares:
         share.count()
@@ -110,17 +132,15 @@ def find_owners(
 class _PoolPartitions:
     """The partitions of a pool: `spread` computes how many of them each member gets, this class which ones."""
 
-    def __init__(self, subscribers: Sequence[int]) -> None:
-        self.pool = Pool(subscribers)
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
         self._kept: dict[int, list[TopicPartition]] = {}
         self._free: list[TopicPartition] = []
 
-    def add(self, topic: str, partitions: int, owners: Mapping[TopicPartition, int]) -> None:
-        """Add the partitions of a topic."""
-        for number in range(partitions):
-            tp = TopicPartition(topic, number)
-            owner = owners.get(tp)
-            (self._free if owner is None else self._kept.setdefault(owner, [])).append(tp)
+    def add(self, tp: TopicPartition, owners: Mapping[TopicPartition, int]) -> None:
+        """Add a partition."""
+        owner = owners.get(tp)
+        (self._free if owner is None else self._kept.setdefault(owner, [])).append(tp)
 
     def count(self) -> None:
         """Set the counts of the pool."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from asyncgroup.checks import check_count, check_duration_or_zero
-from asyncgroup.cluster.backoff import Backoff
+from asyncgroup.cluster.backoff import Backoff, RetryLoop
 from asyncgroup.errors import AsyncGroupError, ConfigError, PartitionsChanged, Rebalanced, TopicsChanged
 from asyncgroup.group import Claim
 from asyncgroup.model import TopicPartition
@@ -54,21 +54,21 @@ class RetryState:
     """Failed calls of the function for one batch, and the pause before the next one."""
 
     def __init__(self, on_error: OnError, rng: random.Random) -> None:
-        self._policy = on_error if isinstance(on_error, Retry) else None
-        self._backoff = Backoff(0, 0, rng)
-        if self._policy is not None:
-            self._backoff = Backoff(self._policy.backoff, self._policy.backoff_max, rng)
+        self._only: tuple[type[Exception], ...] = ()
+        self.retry = RetryLoop(Backoff(0, 0, rng))
+        """The pause before the next call."""
         self.failures = 0
+        if isinstance(on_error, Retry):
+            self._only = on_error.only
+            self.retry = RetryLoop(
+                Backoff(on_error.backoff, on_error.backoff_max, rng), retries=on_error.times
+            )
 
-    def backoff_after(self, error: BaseException) -> float | None:
-        """Record a failure; return the seconds until the next call, None if there is no other."""
+    def failed(self, error: BaseException) -> bool:
+        """Record a failure; return whether the function is called again."""
         self.failures += 1
-        policy = self._policy
-        if policy is None or self.failures > policy.times or not isinstance(error, policy.only):
-            return None
-        if isinstance(error, SparkUnavailable):
-            return None
-        return self._backoff.next()
+        is_retriable = isinstance(error, self._only) and not isinstance(error, SparkUnavailable)
+        return is_retriable and self.retry.failed()
 
 
 class BatchInterrupted(AsyncGroupError):

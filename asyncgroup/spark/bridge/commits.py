@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from asyncgroup.cluster.backoff import Backoff, RetryLoop
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
@@ -20,7 +21,7 @@ from asyncgroup.errors import (
     TransportError,
 )
 from asyncgroup.group import Claim, Session
-from asyncgroup.lifecycle import run_until, wait_within
+from asyncgroup.lifecycle import run_until
 from asyncgroup.model import Record, TopicPartition
 from asyncgroup.spark.bridge.batches import BridgedClaim, RunningBatch
 
@@ -35,8 +36,8 @@ __all__ = [
 
 _log = logging.getLogger("asyncgroup.spark")
 
-COMMIT_BACKOFF: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
-"""Pauses in seconds between attempts of a commit, in addition to the session's own retries; the last one repeats."""
+COMMIT_BACKOFF: Final = (0.1, 1.6)
+"""First and longest pause in seconds between attempts of a commit, in addition to the session's own retries."""
 
 _DELETED_TOPIC_CODES: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
@@ -115,7 +116,8 @@ async def mark_and_commit(
     Claims that are no longer in `claims` are not marked, and errors of their commits are ignored.
     """
     _mark(batch, claims)
-    for pause in _pauses():
+    retry = RetryLoop(Backoff(*COMMIT_BACKOFF, None))
+    while True:
         # a request may stay unanswered for longer than the bridge has time to close; the session waits for it anyway
         commit = await run_until(closing.wait(), session.commit(), "foreachBatch: commit")
         if commit.cancelled():
@@ -131,8 +133,7 @@ async def mark_and_commit(
             _log.warning(
                 "batch %s: the function has returned, retrying the offset commit: %s", batch.batch_id, error
             )
-        await wait_within(closing, pause)
-    return None
+        await retry.wait(closing)
 
 
 def _mark(batch: RunningBatch, claims: Claims) -> None:
@@ -169,9 +170,3 @@ def _is_retriable(error: AsyncGroupError) -> bool:
         # between JoinGroup and SyncGroup; the marks are committed under the next generation, or not at all
         return error.retriable or error.code == ErrorCode.REBALANCE_IN_PROGRESS
     return isinstance(error, TransportError)
-
-
-def _pauses() -> Iterator[float]:
-    yield from COMMIT_BACKOFF
-    while True:
-        yield COMMIT_BACKOFF[-1]

@@ -252,23 +252,22 @@ class Bridge:
             if error is None or batch.is_interrupted:
                 return None
             self._metrics.record_failure(error, self.time())
-            pause = batch.retries.backoff_after(error)
-            if pause is None:
+            if not batch.retries.failed(error):
                 return error
             _log.warning(
                 "%r: the function raised (attempt %d), retrying in %.1f s",
                 batch.batch_id,
                 batch.retries.failures,
-                pause,
+                batch.retries.retry.seconds,
                 exc_info=error,
             )
-            if await wait_within(batch.no_retry, pause):
+            if await batch.retries.retry.wait(batch.no_retry):
                 batch.interrupt()  # no call is started for a claim that has ended
                 return None
 
     def _requeue_chunks(self, batch: RunningBatch) -> None:
         """Requeue an interrupted batch's chunks of the claims that are left; the rest is delivered to other members."""
-        self._metrics.interrupted += 1
+        self._metrics.record_interruption()
         _log.warning("%r was interrupted; it will be delivered again", batch.batch_id)
         parts = (self._not_rewound(chunk) for chunk in batch.chunks if chunk.tp in self._claims)
         self._queue.requeue([chunk for chunk in parts if chunk is not None])
@@ -284,7 +283,7 @@ class Bridge:
         except Exception as error:  # noqa: BLE001  raised by a claim, see _fail
             return error
         finally:
-            self._metrics.commit_seconds += self.time() - began
+            self._metrics.record_commit(self.time() - began)
 
     def _fail(self, batch: RunningBatch, error: BaseException) -> None:
         """Let one claim raise the error, one of the batch if possible; this ends the session for the others."""

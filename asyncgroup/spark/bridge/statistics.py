@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from asyncgroup.lifecycle import describe_error
@@ -24,21 +24,21 @@ class BridgeStatistics:
     - `last_batch`: the latest one whose function returned; `last_error`: the latest failure, `last_error_age`: its age.
     """
 
-    batches: int
-    rows: int
-    bytes: int
-    failures: int
-    interrupted: int
-    frame_seconds: float
-    fn_seconds: float
-    commit_seconds: float
-    queued_rows: int
-    queued_bytes: int
-    running: BatchId | None
-    running_for: float | None
-    last_batch: BatchId | None
-    last_error: str | None
-    last_error_age: float | None
+    batches: int = 0
+    rows: int = 0
+    bytes: int = 0
+    failures: int = 0
+    interrupted: int = 0
+    frame_seconds: float = 0.0
+    fn_seconds: float = 0.0
+    commit_seconds: float = 0.0
+    queued_rows: int = 0
+    queued_bytes: int = 0
+    running: BatchId | None = None
+    running_for: float | None = None
+    last_batch: BatchId | None = None
+    last_error: str | None = None
+    last_error_age: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as values that `json.dumps` takes."""
@@ -71,55 +71,54 @@ class BridgeMetrics:
     """Counters shared by the bridges of all sessions of a `ForeachBatch`; pure state."""
 
     def __init__(self) -> None:
-        self.batches = 0
-        self.rows = 0
-        self.bytes = 0
-        self.failures = 0
-        self.interrupted = 0
-        self.frame_seconds = 0.0
-        self.fn_seconds = 0.0
-        self.commit_seconds = 0.0
-        self.last_batch: BatchId | None = None
-        self._last_error: tuple[str, float] | None = None
-        """The text of the latest failure, and the loop's time."""
+        self._totals = BridgeStatistics()
+        self._last_error_at = 0.0
+        """The loop's time of the latest failure."""
 
     def record_call(self, frame_seconds: float, fn_seconds: float) -> None:
         """Record a call of the function, successful or not."""
-        self.frame_seconds += frame_seconds
-        self.fn_seconds += fn_seconds
+        totals = self._totals
+        self._totals = replace(
+            totals,
+            frame_seconds=totals.frame_seconds + frame_seconds,
+            fn_seconds=totals.fn_seconds + fn_seconds,
+        )
 
     def record_batch(self, batch_id: BatchId, rows: int, size: int) -> None:
         """Record a batch whose function has returned."""
-        self.batches += 1
-        self.rows += rows
-        self.bytes += size
-        self.last_batch = batch_id
+        totals = self._totals
+        self._totals = replace(
+            totals,
+            batches=totals.batches + 1,
+            rows=totals.rows + rows,
+            bytes=totals.bytes + size,
+            last_batch=batch_id,
+        )
 
     def record_failure(self, error: BaseException, now: float) -> None:
         """Record that the function has raised."""
-        self.failures += 1
-        self._last_error = (describe_error(error), now)
+        totals = self._totals
+        self._totals = replace(totals, failures=totals.failures + 1, last_error=describe_error(error))
+        self._last_error_at = now
+
+    def record_interruption(self) -> None:
+        """Record a batch that was interrupted and is delivered again."""
+        self._totals = replace(self._totals, interrupted=self._totals.interrupted + 1)
+
+    def record_commit(self, seconds: float) -> None:
+        """Record the time spent on a commit."""
+        self._totals = replace(self._totals, commit_seconds=self._totals.commit_seconds + seconds)
 
     def snapshot(
         self, queued_rows: int, queued_bytes: int, running: tuple[BatchId, float] | None, now: float
     ) -> BridgeStatistics:
         """Return a snapshot; `running` is the running batch with the loop's time of its start."""
         batch_id, began = running or (None, now)
-        text, at = self._last_error or (None, now)
-        return BridgeStatistics(
-            batches=self.batches,
-            rows=self.rows,
-            bytes=self.bytes,
-            failures=self.failures,
-            interrupted=self.interrupted,
-            frame_seconds=self.frame_seconds,
-            fn_seconds=self.fn_seconds,
-            commit_seconds=self.commit_seconds,
+        return replace(
+            self._totals,
             queued_rows=queued_rows,
             queued_bytes=queued_bytes,
             running=batch_id,
             running_for=None if batch_id is None else now - began,
-            last_batch=self.last_batch,
-            last_error=text,
-            last_error_age=None if text is None else now - at,
+            last_error_age=None if self._totals.last_error is None else now - self._last_error_at,
         )

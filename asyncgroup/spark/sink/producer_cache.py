@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
-from asyncgroup.cluster.backoff import Backoff
+from asyncgroup.cluster.backoff import Backoff, RetryLoop
 from asyncgroup.errors import AsyncGroupError, DeliveryFailedError, TransportError
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer import Producer
@@ -134,20 +134,18 @@ class ProducerCache:
 
     async def _open(self, settings: WriteSettings) -> OpenProducer:
         """Open a producer; retry while no broker can be reached, as a failed task may end its query."""
-        loop, config = asyncio.get_running_loop(), settings.config
-        deadline = loop.time() + OPEN_TIMEOUT
-        backoff = Backoff(config.retry_backoff, config.retry_backoff_max, self._random)
+        config = settings.config
+        retry = RetryLoop(Backoff.configured(config, self._random), timeout=OPEN_TIMEOUT)
         while True:
             acks = AckRecorder()
             producer = Producer(settings.bootstrap_servers, config, hooks=[acks])
             try:
                 return OpenProducer(await producer.__aenter__(), acks)
             except TransportError as error:
-                pause = backoff.next()
-                if loop.time() + pause > deadline:
+                if not retry.failed():
                     raise
-                _log.warning("%s; retrying for up to %.0f s", error, deadline - loop.time())
-                await asyncio.sleep(pause)
+                _log.warning("%s; retrying for up to %.0f s", error, retry.left)
+                await retry.wait()
 
     async def _discard(self, key: tuple[tuple[str, str], ...]) -> None:
         try:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Literal
+from typing import Generic, Literal, Self, TypeVar, overload
 
 from asyncgroup.errors import UsageError
 from asyncgroup.testing.virtual.addresses import Address
@@ -21,6 +21,35 @@ from asyncgroup.testing.virtual.connection import Link
 from asyncgroup.testing.virtual.tcp_stack import TcpStack, source_ip
 
 __all__ = ["Network", "stack_of"]
+
+
+T = TypeVar("T")
+
+
+class _Condition(Generic[T]):
+    """A property of `Network` that is kept in the network's conditions, under the same name."""
+
+    def __init__(self, doc: str) -> None:
+        self.__doc__ = doc
+        self._name = ""
+
+    def __set_name__(self, _owner: type[Network], name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, network: None, owner: type[Network]) -> Self: ...
+
+    @overload
+    def __get__(self, network: Network, owner: type[Network]) -> T: ...
+
+    def __get__(self, network: Network | None, owner: type[Network]) -> Self | T:
+        if network is None:
+            return self
+        value: T = getattr(network._stack.conditions, self._name)
+        return value
+
+    def __set__(self, network: Network, value: T) -> None:
+        setattr(network._stack.conditions, self._name, value)
 
 
 class Network:
@@ -50,32 +79,11 @@ class Network:
 
     # -- settings -----------------------------------------------------------------------------------------------------
 
-    @property
-    def latency(self) -> float:
-        """Seconds of virtual time that bytes take in one direction."""
-        return self._stack.conditions.latency
-
-    @latency.setter
-    def latency(self, seconds: float) -> None:
-        self._stack.conditions.latency = seconds
-
-    @property
-    def window(self) -> int:
-        """Bytes in transit in one direction before the sender has to buffer further ones itself."""
-        return self._stack.conditions.window
-
-    @window.setter
-    def window(self, size: int) -> None:
-        self._stack.conditions.window = size
-
-    @property
-    def chunk_size(self) -> int:
-        """The maximum of bytes for one `data_received` or `buffer_updated`."""
-        return self._stack.conditions.chunk_size
-
-    @chunk_size.setter
-    def chunk_size(self, size: int) -> None:
-        self._stack.conditions.chunk_size = size
+    latency = _Condition[float]("Seconds of virtual time that bytes take in one direction.")
+    window = _Condition[int](
+        "Bytes in transit in one direction before the sender has to buffer further ones itself."
+    )
+    chunk_size = _Condition[int]("The maximum of bytes for one `data_received` or `buffer_updated`.")
 
     @property
     def hosts(self) -> dict[str, list[str]]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from asyncgroup.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
     from asyncgroup.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
     from asyncgroup.wire.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
-    from asyncgroup.wire.messages.coordinator_records import GroupMetadataKey, GroupMetadataValue, LegacyOffsetCommitKey, LegacyOffsetCommitValue, OffsetCommitKey, OffsetCommitValue
+    from asyncgroup.wire.messages.coordinator_records import ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue, ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue, ConsumerGroupMetadataKey, ConsumerGroupMetadataValue, ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue, ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue, ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue, GroupMetadataKey, GroupMetadataValue, LegacyOffsetCommitKey, LegacyOffsetCommitValue, OffsetCommitKey, OffsetCommitValue
     from asyncgroup.wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
     from asyncgroup.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
     from asyncgroup.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -92,10 +92,22 @@ __all__ = [
     "AlterUserScramCredentialsResponse",
     "ApiVersionsRequest",
     "ApiVersionsResponse",
+    "ConsumerGroupCurrentMemberAssignmentKey",
+    "ConsumerGroupCurrentMemberAssignmentValue",
     "ConsumerGroupDescribeRequest",
     "ConsumerGroupDescribeResponse",
     "ConsumerGroupHeartbeatRequest",
     "ConsumerGroupHeartbeatResponse",
+    "ConsumerGroupMemberMetadataKey",
+    "ConsumerGroupMemberMetadataValue",
+    "ConsumerGroupMetadataKey",
+    "ConsumerGroupMetadataValue",
+    "ConsumerGroupRegularExpressionKey",
+    "ConsumerGroupRegularExpressionValue",
+    "ConsumerGroupTargetAssignmentMemberKey",
+    "ConsumerGroupTargetAssignmentMemberValue",
+    "ConsumerGroupTargetAssignmentMetadataKey",
+    "ConsumerGroupTargetAssignmentMetadataValue",
     "ConsumerProtocolAssignment",
     "ConsumerProtocolSubscription",
     "CreateAclsRequest",
@@ -214,10 +226,22 @@ _HOMES = {
     "AlterUserScramCredentialsResponse": "alter_user_scram_credentials",
     "ApiVersionsRequest": "api_versions",
     "ApiVersionsResponse": "api_versions",
+    "ConsumerGroupCurrentMemberAssignmentKey": "coordinator_records",
+    "ConsumerGroupCurrentMemberAssignmentValue": "coordinator_records",
     "ConsumerGroupDescribeRequest": "consumer_group_describe",
     "ConsumerGroupDescribeResponse": "consumer_group_describe",
     "ConsumerGroupHeartbeatRequest": "consumer_group_heartbeat",
     "ConsumerGroupHeartbeatResponse": "consumer_group_heartbeat",
+    "ConsumerGroupMemberMetadataKey": "coordinator_records",
+    "ConsumerGroupMemberMetadataValue": "coordinator_records",
+    "ConsumerGroupMetadataKey": "coordinator_records",
+    "ConsumerGroupMetadataValue": "coordinator_records",
+    "ConsumerGroupRegularExpressionKey": "coordinator_records",
+    "ConsumerGroupRegularExpressionValue": "coordinator_records",
+    "ConsumerGroupTargetAssignmentMemberKey": "coordinator_records",
+    "ConsumerGroupTargetAssignmentMemberValue": "coordinator_records",
+    "ConsumerGroupTargetAssignmentMetadataKey": "coordinator_records",
+    "ConsumerGroupTargetAssignmentMetadataValue": "coordinator_records",
     "ConsumerProtocolAssignment": "consumer_protocol",
     "ConsumerProtocolSubscription": "consumer_protocol",
     "CreateAclsRequest": "create_acls",

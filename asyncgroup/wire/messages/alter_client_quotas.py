@@ -8,7 +8,7 @@ from asyncgroup.wire.message import Message, Request
 
 __all__ = ["AlterClientQuotasRequest", "AlterClientQuotasResponse"]
 
-_EMPTY: Final[list[Any]] = []
+_EMPTY: Final[Any] = []
 
 
 class AlterClientQuotasRequest(Request["AlterClientQuotasResponse"]):

@@ -9,7 +9,7 @@ from asyncgroup.wire.message import NO_UUID, Message, Request
 
 __all__ = ["ConsumerGroupDescribeRequest", "ConsumerGroupDescribeResponse"]
 
-_EMPTY: Final[list[Any]] = []
+_EMPTY: Final[Any] = []
 
 
 class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"]):

@@ -8,7 +8,7 @@ from asyncgroup.wire.message import Message
 
 __all__ = ["ConsumerProtocolAssignment", "ConsumerProtocolSubscription"]
 
-_EMPTY: Final[list[Any]] = []
+_EMPTY: Final[Any] = []
 
 
 class ConsumerProtocolSubscription(Message):

@@ -7,9 +7,9 @@ from uuid import UUID
 
 from asyncgroup.wire.message import NO_UUID, Message
 
-__all__ = ["GroupMetadataKey", "GroupMetadataValue", "LegacyOffsetCommitKey", "LegacyOffsetCommitValue", "OffsetCommitKey", "OffsetCommitValue"]
+__all__ = ["ConsumerGroupCurrentMemberAssignmentKey", "ConsumerGroupCurrentMemberAssignmentValue", "ConsumerGroupMemberMetadataKey", "ConsumerGroupMemberMetadataValue", "ConsumerGroupMetadataKey", "ConsumerGroupMetadataValue", "ConsumerGroupRegularExpressionKey", "ConsumerGroupRegularExpressionValue", "ConsumerGroupTargetAssignmentMemberKey", "ConsumerGroupTargetAssignmentMemberValue", "ConsumerGroupTargetAssignmentMetadataKey", "ConsumerGroupTargetAssignmentMetadataValue", "GroupMetadataKey", "GroupMetadataValue", "LegacyOffsetCommitKey", "LegacyOffsetCommitValue", "OffsetCommitKey", "OffsetCommitValue"]
 
-_EMPTY: Final[list[Any]] = []
+_EMPTY: Final[Any] = []
 
 
 class OffsetCommitKey(Message):
@@ -158,3 +158,273 @@ class GroupMetadataValue(Message):
         self.leader = leader
         self.current_state_timestamp = current_state_timestamp
         self.members = [] if members is _EMPTY else members
+
+
+class ConsumerGroupMetadataKey(Message):
+    """Kafka's ConsumerGroupMetadataKey, versions 0."""
+
+    __slots__ = ("group_id",)
+    NAME: ClassVar[str] = "ConsumerGroupMetadataKey"
+    API_KEY: ClassVar[int] = 3
+
+    def __init__(
+        self,
+        group_id: str = "",
+    ) -> None:
+        self.group_id = group_id
+
+
+class ConsumerGroupMetadataValue(Message):
+    """Kafka's ConsumerGroupMetadataValue, versions 0."""
+
+    __slots__ = ("epoch", "metadata_hash")
+    NAME: ClassVar[str] = "ConsumerGroupMetadataValue"
+    API_KEY: ClassVar[int] = 3
+
+    def __init__(
+        self,
+        epoch: int = 0,
+        metadata_hash: int = 0,
+    ) -> None:
+        self.epoch = epoch
+        self.metadata_hash = metadata_hash
+
+
+class ConsumerGroupMemberMetadataKey(Message):
+    """Kafka's ConsumerGroupMemberMetadataKey, versions 0."""
+
+    __slots__ = ("group_id", "member_id")
+    NAME: ClassVar[str] = "ConsumerGroupMemberMetadataKey"
+    API_KEY: ClassVar[int] = 5
+
+    def __init__(
+        self,
+        group_id: str = "",
+        member_id: str = "",
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+
+
+class ConsumerGroupMemberMetadataValue(Message):
+    """Kafka's ConsumerGroupMemberMetadataValue, versions 0."""
+
+    __slots__ = (
+        "instance_id",
+        "rack_id",
+        "client_id",
+        "client_host",
+        "subscribed_topic_names",
+        "subscribed_topic_regex",
+        "rebalance_timeout_ms",
+        "server_assignor",
+        "classic_member_metadata",
+    )
+    NAME: ClassVar[str] = "ConsumerGroupMemberMetadataValue"
+    API_KEY: ClassVar[int] = 5
+
+    class ClassicMemberMetadata(Message):
+        __slots__ = ("session_timeout_ms", "supported_protocols")
+
+        def __init__(
+            self,
+            session_timeout_ms: int = 0,
+            supported_protocols: list[ConsumerGroupMemberMetadataValue.ClassicProtocol] = _EMPTY,
+        ) -> None:
+            self.session_timeout_ms = session_timeout_ms
+            self.supported_protocols = [] if supported_protocols is _EMPTY else supported_protocols
+
+    class ClassicProtocol(Message):
+        __slots__ = ("name", "metadata")
+
+        def __init__(
+            self,
+            name: str = "",
+            metadata: bytes = b"",
+        ) -> None:
+            self.name = name
+            self.metadata = metadata
+
+    def __init__(
+        self,
+        instance_id: str | None = "",
+        rack_id: str | None = "",
+        client_id: str = "",
+        client_host: str = "",
+        subscribed_topic_names: list[str] = _EMPTY,
+        subscribed_topic_regex: str | None = "",
+        rebalance_timeout_ms: int = -1,
+        server_assignor: str | None = "",
+        classic_member_metadata: ConsumerGroupMemberMetadataValue.ClassicMemberMetadata | None = _EMPTY,
+    ) -> None:
+        self.instance_id = instance_id
+        self.rack_id = rack_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.subscribed_topic_names = [] if subscribed_topic_names is _EMPTY else subscribed_topic_names
+        self.subscribed_topic_regex = subscribed_topic_regex
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.server_assignor = server_assignor
+        self.classic_member_metadata = ConsumerGroupMemberMetadataValue.ClassicMemberMetadata() if classic_member_metadata is _EMPTY else classic_member_metadata
+
+
+class ConsumerGroupTargetAssignmentMetadataKey(Message):
+    """Kafka's ConsumerGroupTargetAssignmentMetadataKey, versions 0."""
+
+    __slots__ = ("group_id",)
+    NAME: ClassVar[str] = "ConsumerGroupTargetAssignmentMetadataKey"
+    API_KEY: ClassVar[int] = 6
+
+    def __init__(
+        self,
+        group_id: str = "",
+    ) -> None:
+        self.group_id = group_id
+
+
+class ConsumerGroupTargetAssignmentMetadataValue(Message):
+    """Kafka's ConsumerGroupTargetAssignmentMetadataValue, versions 0."""
+
+    __slots__ = ("assignment_epoch", "assignment_timestamp")
+    NAME: ClassVar[str] = "ConsumerGroupTargetAssignmentMetadataValue"
+    API_KEY: ClassVar[int] = 6
+
+    def __init__(
+        self,
+        assignment_epoch: int = 0,
+        assignment_timestamp: int = 0,
+    ) -> None:
+        self.assignment_epoch = assignment_epoch
+        self.assignment_timestamp = assignment_timestamp
+
+
+class ConsumerGroupTargetAssignmentMemberKey(Message):
+    """Kafka's ConsumerGroupTargetAssignmentMemberKey, versions 0."""
+
+    __slots__ = ("group_id", "member_id")
+    NAME: ClassVar[str] = "ConsumerGroupTargetAssignmentMemberKey"
+    API_KEY: ClassVar[int] = 7
+
+    def __init__(
+        self,
+        group_id: str = "",
+        member_id: str = "",
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+
+
+class ConsumerGroupTargetAssignmentMemberValue(Message):
+    """Kafka's ConsumerGroupTargetAssignmentMemberValue, versions 0."""
+
+    __slots__ = ("topic_partitions",)
+    NAME: ClassVar[str] = "ConsumerGroupTargetAssignmentMemberValue"
+    API_KEY: ClassVar[int] = 7
+
+    class TopicPartition(Message):
+        __slots__ = ("topic_id", "partitions")
+
+        def __init__(
+            self,
+            topic_id: UUID = NO_UUID,
+            partitions: list[int] = _EMPTY,
+        ) -> None:
+            self.topic_id = topic_id
+            self.partitions = [] if partitions is _EMPTY else partitions
+
+    def __init__(
+        self,
+        topic_partitions: list[ConsumerGroupTargetAssignmentMemberValue.TopicPartition] = _EMPTY,
+    ) -> None:
+        self.topic_partitions = [] if topic_partitions is _EMPTY else topic_partitions
+
+
+class ConsumerGroupCurrentMemberAssignmentKey(Message):
+    """Kafka's ConsumerGroupCurrentMemberAssignmentKey, versions 0."""
+
+    __slots__ = ("group_id", "member_id")
+    NAME: ClassVar[str] = "ConsumerGroupCurrentMemberAssignmentKey"
+    API_KEY: ClassVar[int] = 8
+
+    def __init__(
+        self,
+        group_id: str = "",
+        member_id: str = "",
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+
+
+class ConsumerGroupCurrentMemberAssignmentValue(Message):
+    """Kafka's ConsumerGroupCurrentMemberAssignmentValue, versions 0."""
+
+    __slots__ = (
+        "member_epoch",
+        "previous_member_epoch",
+        "state",
+        "assigned_partitions",
+        "partitions_pending_revocation",
+    )
+    NAME: ClassVar[str] = "ConsumerGroupCurrentMemberAssignmentValue"
+    API_KEY: ClassVar[int] = 8
+
+    class TopicPartitions(Message):
+        __slots__ = ("topic_id", "partitions", "assignment_epochs")
+
+        def __init__(
+            self,
+            topic_id: UUID = NO_UUID,
+            partitions: list[int] = _EMPTY,
+            assignment_epochs: list[int] | None = _EMPTY,
+        ) -> None:
+            self.topic_id = topic_id
+            self.partitions = [] if partitions is _EMPTY else partitions
+            self.assignment_epochs = [] if assignment_epochs is _EMPTY else assignment_epochs
+
+    def __init__(
+        self,
+        member_epoch: int = 0,
+        previous_member_epoch: int = 0,
+        state: int = 0,
+        assigned_partitions: list[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions] = _EMPTY,
+        partitions_pending_revocation: list[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions] = _EMPTY,
+    ) -> None:
+        self.member_epoch = member_epoch
+        self.previous_member_epoch = previous_member_epoch
+        self.state = state
+        self.assigned_partitions = [] if assigned_partitions is _EMPTY else assigned_partitions
+        self.partitions_pending_revocation = [] if partitions_pending_revocation is _EMPTY else partitions_pending_revocation
+
+
+class ConsumerGroupRegularExpressionKey(Message):
+    """Kafka's ConsumerGroupRegularExpressionKey, versions 0."""
+
+    __slots__ = ("group_id", "regular_expression")
+    NAME: ClassVar[str] = "ConsumerGroupRegularExpressionKey"
+    API_KEY: ClassVar[int] = 16
+
+    def __init__(
+        self,
+        group_id: str = "",
+        regular_expression: str = "",
+    ) -> None:
+        self.group_id = group_id
+        self.regular_expression = regular_expression
+
+
+class ConsumerGroupRegularExpressionValue(Message):
+    """Kafka's ConsumerGroupRegularExpressionValue, versions 0."""
+
+    __slots__ = ("topics", "version", "timestamp")
+    NAME: ClassVar[str] = "ConsumerGroupRegularExpressionValue"
+    API_KEY: ClassVar[int] = 16
+
+    def __init__(
+        self,
+        topics: list[str] = _EMPTY,
+        version: int = 0,
+        timestamp: int = 0,
+    ) -> None:
+        self.topics = [] if topics is _EMPTY else topics
+        self.version = version
+        self.timestamp = timestamp

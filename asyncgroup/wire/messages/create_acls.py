@@ -8,7 +8,7 @@ from asyncgroup.wire.message import Message, Request
 
 __all__ = ["CreateAclsRequest", "CreateAclsResponse"]
 
-_EMPTY: Final[list[Any]] = []
+_EMPTY: Final[Any] = []
 
 
 class CreateAclsRequest(Request["CreateAclsResponse"]):

@@ -8,7 +8,7 @@ from asyncgroup.wire.message import Message, Request
 
 __all__ = ["DeleteGroupsRequest", "DeleteGroupsResponse"]
 
-_EMPTY: Final[list[Any]] = []
+_EMPTY: Final[Any] = []
 
 
 class DeleteGroupsRequest(Request["DeleteGroupsResponse"]):

@@ -9,7 +9,7 @@ from asyncgroup.wire.message import NO_UUID, Message, Request
 
 __all__ = ["DeleteTopicsRequest", "DeleteTopicsResponse"]
 
-_EMPTY: Final[list[Any]] = []
+_EMPTY: Final[Any] = []
 
 
 class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):

@@ -8,7 +8,7 @@ from asyncgroup.wire.message import Message, Request
 
 __all__ = ["DescribeClientQuotasRequest", "DescribeClientQuotasResponse"]
 
-_EMPTY: Final[list[Any]] = []
+_EMPTY: Final[Any] = []
 
 
 class DescribeClientQuotasRequest(Request["DescribeClientQuotasResponse"]):

@@ -9,7 +9,7 @@ from asyncgroup.wire.message import NO_UUID, Message, Request
 
 __all__ = ["DescribeQuorumRequest", "DescribeQuorumResponse"]
 
-_EMPTY: Final[list[Any]] = []
+_EMPTY: Final[Any] = []
 
 
 class DescribeQuorumRequest(Request["DescribeQuorumResponse"]):

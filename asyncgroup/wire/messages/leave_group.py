@@ -8,7 +8,7 @@ from asyncgroup.wire.message import Message, Request
 
 __all__ = ["LeaveGroupRequest", "LeaveGroupResponse"]
 
-_EMPTY: Final[list[Any]] = []
+_EMPTY: Final[Any] = []
 
 
 class LeaveGroupRequest(Request["LeaveGroupResponse"]):

@@ -8,7 +8,7 @@ from asyncgroup.wire.message import Message, Request
 
 __all__ = ["ListPartitionReassignmentsRequest", "ListPartitionReassignmentsResponse"]
 
-_EMPTY: Final[list[Any]] = []
+_EMPTY: Final[Any] = []
 
 
 class ListPartitionReassignmentsRequest(Request["ListPartitionReassignmentsResponse"]):

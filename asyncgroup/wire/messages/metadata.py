@@ -9,7 +9,7 @@ from asyncgroup.wire.message import NO_UUID, Message, Request
 
 __all__ = ["MetadataRequest", "MetadataResponse"]
 
-_EMPTY: Final[list[Any]] = []
+_EMPTY: Final[Any] = []
 
 
 class MetadataRequest(Request["MetadataResponse"]):

@@ -8,7 +8,7 @@ from asyncgroup.wire.message import Message, Request
 
 __all__ = ["SaslHandshakeRequest", "SaslHandshakeResponse"]
 
-_EMPTY: Final[list[Any]] = []
+_EMPTY: Final[Any] = []
 
 
 class SaslHandshakeRequest(Request["SaslHandshakeResponse"]):

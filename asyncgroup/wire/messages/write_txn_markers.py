@@ -8,7 +8,7 @@ from asyncgroup.wire.message import Message, Request
 
 __all__ = ["WriteTxnMarkersRequest", "WriteTxnMarkersResponse"]
 
-_EMPTY: Final[list[Any]] = []
+_EMPTY: Final[Any] = []
 
 
 class WriteTxnMarkersRequest(Request["WriteTxnMarkersResponse"]):

@@ -169,6 +169,7 @@ WITHOUT_TOPICS = {
     "AlterReplicaLogDirs",
     "AlterUserScramCredentials",
     "ApiVersions",
+    "ConsumerGroupDescribe",
     "CreateAcls",
     "DeleteAcls",
     "DeleteGroups",

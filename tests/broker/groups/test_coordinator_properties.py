@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from asyncgroup.broker.groups.group import ClassicGroupState
+from asyncgroup.broker.groups.requests import RequestMember
 from asyncgroup.error_codes import ErrorCode
 from tests.broker.harness import GROUP, FakeTimers, Harness
 from tests.profiles import examples
@@ -43,7 +44,7 @@ class Member:
 class Groups(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.harness = Harness(initial_rebalance_delay=2.0, max_size=4, new_member_join_timeout=60.0)
+        self.harness = Harness(initial_rebalance_delay=2.0, group_max_size=4, new_member_join_timeout=60.0)
         self.members: list[Member] = []
         self.generation = 0
         self.answers: list = []  # every list that a response may be appended to, at most once
@@ -107,7 +108,9 @@ class Groups(RuleBasedStateMachine):
         member = self.pick(index)
         if member is None or member.parked:
             return
-        error = self.harness.coordinator.heartbeat(GROUP, member.id, member.generation, member.instance)
+        error = self.harness.coordinator.heartbeat(
+            GROUP, RequestMember(member.id, member.generation, member.instance)
+        )
         if error == ErrorCode.NONE:
             assert member.generation == self.harness.group.generation_id
 

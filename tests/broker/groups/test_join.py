@@ -197,7 +197,7 @@ def test_an_empty_group_needs_a_protocol(fields):
     ],
 )
 def test_session_timeouts_have_bounds(timeout, error):
-    harness = Harness(min_session_timeout=6.0)
+    harness = Harness(group_min_session_timeout=6.0)
     assert harness.join(session_timeout=timeout)[0].error == error
 
 
@@ -221,7 +221,7 @@ def test_an_unknown_member_of_a_known_group():
 
 
 def test_group_max_size_refuses_new_members():
-    harness = Harness(max_size=2)
+    harness = Harness(group_max_size=2)
     one, two = harness.stable(2)
     assert harness.join()[0].error == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert harness.group.state is ClassicGroupState.STABLE
@@ -232,7 +232,7 @@ def test_group_max_size_refuses_new_members():
 
 
 def test_group_max_size_counts_members_in_the_join_phase():
-    harness = Harness(max_size=2, initial_rebalance_delay=3.0)
+    harness = Harness(group_max_size=2, initial_rebalance_delay=3.0)
     ids = [harness.new_id() for _ in range(3)]
     joins = [harness.join(member_id) for member_id in ids]
     assert joins[2][0].error == ErrorCode.GROUP_MAX_SIZE_REACHED

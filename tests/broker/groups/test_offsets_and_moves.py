@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from asyncgroup.broker.groups.group import ClassicGroupState
+from asyncgroup.broker.groups.requests import RequestMember
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from tests.broker.harness import GROUP, Harness
@@ -120,7 +121,7 @@ def test_a_stable_group_survives_with_members_assignments_and_offsets():
     old = harness.coordinator
     move(harness)
     assert old.groups == {}
-    assert old.heartbeat(GROUP, one, 1) == ErrorCode.NOT_COORDINATOR
+    assert old.heartbeat(GROUP, RequestMember(one, 1)) == ErrorCode.NOT_COORDINATOR
     group = harness.group
     assert (group.state, group.generation_id, group.leader) == (ClassicGroupState.STABLE, 1, one)
     assert (group.protocol_type, group.protocol_name) == ("consumer", "range")
@@ -204,7 +205,7 @@ def test_a_static_member_survives_and_can_be_replaced():
 def test_a_group_above_a_lowered_max_size_rebalances_after_loading():
     harness = Harness()
     one, two, three = harness.stable(3, session_timeout=100.0)
-    harness.config = type(harness.config)(max_size=2)
+    harness.config = type(harness.config)(group_max_size=2)
     move(harness)
     assert harness.group.state is ClassicGroupState.PREPARING_REBALANCE
     first, second = harness.join(one), harness.join(two)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from asyncgroup.broker.groups.group import ClassicGroupState
+from asyncgroup.broker.groups.requests import RequestMember
 from asyncgroup.broker.log.record_reader import read_records
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
@@ -157,7 +158,7 @@ def test_a_loading_coordinator_answers_with_load_in_progress():
     assert harness.commit(5, member_id=one, generation_id=1) is loading
     assert harness.delete() == [loading]
     assert coordinator.leave(GROUP, []).error is loading
-    assert coordinator.heartbeat(GROUP, one, 1) is ErrorCode.NONE  # as in Kafka
+    assert coordinator.heartbeat(GROUP, RequestMember(one, 1)) is ErrorCode.NONE  # as in Kafka
     harness.advance(2.0)
     assert harness.heartbeat(one) is ErrorCode.NONE
     assert coordinator.offsets.committed(GROUP)[T0].offset == 4

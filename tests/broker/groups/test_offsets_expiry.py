@@ -7,7 +7,7 @@ import pytest
 from asyncgroup.broker.groups.group import ClassicGroup, ClassicGroupState
 from asyncgroup.broker.groups.member import GroupMember
 from asyncgroup.broker.groups.offsets import expired_offsets
-from asyncgroup.broker.groups.requests import OffsetAndMetadata
+from asyncgroup.broker.groups.requests import ClientDetails, MemberTimeouts, OffsetAndMetadata
 from asyncgroup.broker.log.record_reader import read_records
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
@@ -37,10 +37,8 @@ def group_in(
             GroupMember(
                 member_id=str(number),
                 group_instance_id=None,
-                client_id="",
-                client_host="",
-                rebalance_timeout=1.0,
-                session_timeout=1.0,
+                client=ClientDetails(),
+                timeouts=MemberTimeouts(1.0, 1.0),
                 protocol_type=protocol_type or "",
                 protocols=protocols,
             )
@@ -174,7 +172,7 @@ def test_retention_and_check_interval_can_be_set():
 
 
 def test_offsets_of_a_topic_without_subscribers_expire_in_a_live_group():
-    harness = Harness(max_session_timeout=20 * DAY)
+    harness = Harness(group_max_session_timeout=20 * DAY)
     fields = {"protocols": subscribed_to("t"), "session_timeout": 20 * DAY}
     (one,) = harness.stable(1, **fields)
     harness.commit(1, member_id=one, generation_id=1)
@@ -187,7 +185,7 @@ def test_offsets_of_a_topic_without_subscribers_expire_in_a_live_group():
 
 
 def test_the_retention_of_an_empty_group_survives_a_move():
-    harness = Harness(max_session_timeout=20 * DAY)
+    harness = Harness(group_max_session_timeout=20 * DAY)
     (one,) = harness.stable(1, session_timeout=20 * DAY)
     harness.commit(1, member_id=one, generation_id=1)
     harness.advance(WEEK - 1000)
@@ -234,36 +232,22 @@ def test_a_commit_with_its_own_retention():
 # -- expiration and pending commits---------------------------------------------------------------------------------------
 
 
-def hold(harness: Harness) -> None:
-    """Stop the followers: later writes are not replicated."""
-    harness.log.log.follower_end_offset = harness.log.log.end_offset
-
-
-def release(harness: Harness) -> None:
-    harness.log.log.follower_end_offset = None
-    harness.coordinator.on_high_watermark_updated(0)
-
-
-def kept(harness: Harness) -> dict[TopicPartition, int]:
-    return {tp: kept.offset for tp, kept in harness.coordinator.offsets.committed(GROUP).items()}
-
-
 @pytest.mark.parametrize("producer", [{}, {"producer_id": 7, "producer_epoch": 0}])
 def test_an_expired_offset_is_kept_if_a_new_commit_is_not_replicated_yet(producer):
     harness = Harness(offsets_retention=3600.0, offsets_retention_check_interval=600.0)
     harness.commit(3)
     harness.commit(3, topic="u")
     harness.advance(3590)
-    hold(harness)
+    harness.hold_followers()
     answers = harness.send_commit(4, **producer)
     harness.advance(20)
-    release(harness)
+    harness.release_followers()
     if producer:
         harness.log.end_transaction(harness.coordinator, 7, commit=True)
     assert answers in ([ErrorCode.NONE], [ErrorCode.COORDINATOR_NOT_AVAILABLE])
-    assert kept(harness) == {T: 4}
+    assert harness.committed() == {T: 4}
     harness.move()
-    assert kept(harness) == {T: 4}
+    assert harness.committed() == {T: 4}
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -280,23 +264,23 @@ def test_an_expired_offset_is_kept_if_a_new_commit_is_not_appended_yet(first):
     answers = harness.send_commit(4)
     harness.advance(100)
     assert answers == [ErrorCode.NONE]
-    assert kept(harness) == {T: 4}
+    assert harness.committed() == {T: 4}
     harness.move()
-    assert kept(harness) == {T: 4}
+    assert harness.committed() == {T: 4}
 
 
 def test_a_group_whose_first_commit_is_not_replicated_yet_is_not_removed():
     harness = Harness(offsets_retention_check_interval=600.0)
     harness.new_id()
     harness.advance(595)
-    hold(harness)
+    harness.hold_followers()
     answers = harness.send_commit(4)
     harness.advance(10)
     assert GROUP in harness.coordinator.groups
-    release(harness)
-    assert (len(answers), kept(harness)) == (1, {T: 4})
+    harness.release_followers()
+    assert (len(answers), harness.committed()) == (1, {T: 4})
     harness.move()
-    assert kept(harness) == {T: 4}
+    assert harness.committed() == {T: 4}
 
 
 def test_a_group_with_a_new_member_is_not_removed_by_a_pending_removal():
@@ -329,18 +313,18 @@ def test_offset_delete_includes_pending_commits():
         harness.send_commit(1, topic="u")
         harness.advance(100)
         if not config:
-            hold(harness)
+            harness.hold_followers()
         answers = harness.send_commit(2)
         deleted = harness.delete_offsets(T, TopicPartition("t", 5))
         if config:
             harness.advance(100)
         else:
-            release(harness)
+            harness.release_followers()
         assert answers == [ErrorCode.NONE]
         assert deleted == [{T: ErrorCode.NONE, TopicPartition("t", 5): ErrorCode.NONE}]
-        assert kept(harness) == {U: 1}
+        assert harness.committed() == {U: 1}
         harness.move()
-        assert kept(harness) == {U: 1}
+        assert harness.committed() == {U: 1}
 
 
 # -- deleting offsets ------------------------------------------------------------------------------------------

@@ -7,7 +7,13 @@ from hypothesis import given, strategies as st
 
 from asyncgroup.broker.groups.records import GroupRecord, OffsetRecord, decode_record, encode_record
 from asyncgroup.broker.groups.replayed import ReplayedPartition
-from asyncgroup.broker.groups.requests import GroupSnapshot, MemberSnapshot, OffsetAndMetadata
+from asyncgroup.broker.groups.requests import (
+    ClientDetails,
+    GroupSnapshot,
+    MemberSnapshot,
+    MemberTimeouts,
+    OffsetAndMetadata,
+)
 from asyncgroup.errors import DecodeError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -25,10 +31,8 @@ members = st.builds(
     MemberSnapshot,
     member_id=names,
     group_instance_id=st.none() | names,
-    client_id=names,
-    client_host=names,
-    rebalance_timeout=seconds,
-    session_timeout=seconds,
+    client=st.builds(ClientDetails, names, names),
+    timeouts=st.builds(MemberTimeouts, seconds, seconds),
     subscription=st.binary(max_size=20),
     assignment=st.binary(max_size=20),
 )
@@ -114,12 +118,12 @@ def test_a_member_without_a_rebalance_timeout():
     member = m.GroupMetadataValue.MemberMetadata(member_id="a", session_timeout=6000)
     value = m.GroupMetadataValue("consumer", 1, "range", "a", members=[member])
     found = decode_record(encode_versioned(m.GroupMetadataKey("g"), 0), encode_versioned(value, 0))
-    assert found.snapshot.members[0].rebalance_timeout == 6.0
+    assert found.snapshot.members[0].timeouts.rebalance == 6.0
     assert found.snapshot.current_state_timestamp == -1
 
 
 def test_records_of_other_group_types_are_ignored():
-    assert decode_record(b"\x00\x03\x00\x01g", b"\x00\x00") is None
+    assert decode_record(b"\x00\x0b\x00\x01g", b"\x00\x00") is None
     for key in (None, b"", b"\x00"):
         with pytest.raises(DecodeError):
             decode_record(key, b"")

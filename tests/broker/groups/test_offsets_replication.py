@@ -28,21 +28,8 @@ T1 = TopicPartition("t", 1)
 def held(**config) -> Harness:
     """Return a harness whose followers are stopped."""
     harness = Harness(**config)
-    hold(harness)
+    harness.hold_followers()
     return harness
-
-
-def hold(harness: Harness) -> None:
-    harness.log.log.follower_end_offset = harness.log.log.end_offset
-
-
-def release(harness: Harness) -> None:
-    harness.log.log.follower_end_offset = None
-    harness.coordinator.on_high_watermark_updated(0)
-
-
-def offsets(harness: Harness) -> dict[TopicPartition, int]:
-    return {tp: kept.offset for tp, kept in harness.coordinator.offsets.committed(GROUP).items()}
 
 
 def after_writes(harness: Harness) -> list[ErrorCode]:
@@ -58,13 +45,13 @@ def after_writes(harness: Harness) -> list[ErrorCode]:
 def test_a_commit_is_answered_and_visible_when_it_is_replicated():
     harness = held()
     first, second = harness.send_commit(5), harness.send_commit(6, partition=1)
-    assert (first, second, offsets(harness)) == ([], [], {})
+    assert (first, second, harness.committed()) == ([], [], {})
     assert harness.log.log.end_offset == 2
     harness.log.log.follower_end_offset = 1
     harness.coordinator.on_high_watermark_updated(0)
-    assert (first, second, offsets(harness)) == ([ErrorCode.NONE], [], {T0: 5})
-    release(harness)
-    assert (second, offsets(harness)) == ([ErrorCode.NONE], {T0: 5, T1: 6})
+    assert (first, second, harness.committed()) == ([ErrorCode.NONE], [], {T0: 5})
+    harness.release_followers()
+    assert (second, harness.committed()) == ([ErrorCode.NONE], {T0: 5, T1: 6})
     assert harness.timers.keys == set()
 
 
@@ -73,9 +60,9 @@ def test_a_commit_that_timed_out_takes_effect_when_it_is_replicated():
     answers = harness.send_commit(5)
     harness.advance(COMMIT_TIMEOUT)
     assert answers == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-    assert offsets(harness) == {}
-    release(harness)
-    assert (len(answers), offsets(harness)) == (1, {T0: 5})
+    assert harness.committed() == {}
+    harness.release_followers()
+    assert (len(answers), harness.committed()) == (1, {T0: 5})
 
 
 def test_the_next_coordinator_finds_an_unreplicated_commit():
@@ -83,10 +70,10 @@ def test_the_next_coordinator_finds_an_unreplicated_commit():
     answers = harness.send_commit(5)
     harness.move()
     assert answers == [ErrorCode.NOT_COORDINATOR]
-    assert offsets(harness) == {T0: 5}
+    assert harness.committed() == {T0: 5}
     answers = harness.send_commit(6)
     harness.crash()
-    assert (answers, offsets(harness)) == ([], {T0: 6})
+    assert (answers, harness.committed()) == ([], {T0: 6})
 
 
 def test_a_group_is_stable_when_its_assignment_is_replicated():
@@ -94,10 +81,10 @@ def test_a_group_is_stable_when_its_assignment_is_replicated():
     one = harness.new_id()
     harness.join(one)
     harness.advance(0.0)
-    hold(harness)
+    harness.hold_followers()
     answers = harness.sync(one, {one: b"A"})
     assert (answers, harness.group.state) == ([], ClassicGroupState.COMPLETING_REBALANCE)
-    release(harness)
+    harness.release_followers()
     assert answers[0].assignment == b"A"
     assert harness.group.state is ClassicGroupState.STABLE
 
@@ -109,36 +96,36 @@ def test_a_marker_takes_effect_after_the_commits_before_it(committed):
     harness.log.end_transaction(harness.coordinator, 7, commit=committed)
     later = harness.send_commit(6, producer_id=7, producer_epoch=0, partition=1)
     assert (answers, later) == ([], [])
-    release(harness)
+    harness.release_followers()
     assert (answers, later) == ([ErrorCode.NONE], [ErrorCode.NONE])
-    assert offsets(harness) == ({T0: 5} if committed else {})
+    assert harness.committed() == ({T0: 5} if committed else {})
     assert set(harness.coordinator.offsets.unstable_partitions(GROUP)) == {T1}
 
 
 def test_deletions_include_unreplicated_commits():
     harness = Harness()
     harness.commit(1)
-    hold(harness)
+    harness.hold_followers()
     commits = [harness.send_commit(2, partition=1), harness.send_commit(3, topic="u")]
     harness.coordinator.remove_topic("u")
     deleted = harness.delete()
-    release(harness)
+    harness.release_followers()
     assert [*commits, deleted] == [[ErrorCode.NONE]] * 3
-    assert offsets(harness) == {}
+    assert harness.committed() == {}
     harness.move()
-    assert (offsets(harness), dict(harness.coordinator.groups)) == ({}, {})
+    assert (harness.committed(), dict(harness.coordinator.groups)) == ({}, {})
 
 
 def test_a_commit_after_a_deletion_stays():
     harness = Harness()
     harness.commit(1)
-    hold(harness)
+    harness.hold_followers()
     harness.delete()
     harness.send_commit(2)
-    release(harness)
-    assert offsets(harness) == {T0: 2}
+    harness.release_followers()
+    assert harness.committed() == {T0: 2}
     harness.move()
-    assert offsets(harness) == {T0: 2}
+    assert harness.committed() == {T0: 2}
 
 
 def test_after_writes_waits_for_earlier_writes_only():
@@ -181,7 +168,7 @@ def test_an_empty_write_is_answered_after_earlier_writes():
     assert repr(harness.store._partitions[0]) == "<LoadedPartition 0 0 queued, 3 not replicated>"
     harness.advance(COMMIT_TIMEOUT)
     assert waiting == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-    release(harness)
+    harness.release_followers()
     assert len(answers) == len(waiting) == 1
 
 

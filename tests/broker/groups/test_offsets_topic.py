@@ -9,6 +9,7 @@ import pytest
 from asyncgroup import Consumer
 from asyncgroup.broker import EmbeddedCluster, OffsetAndMetadata, Refused
 from asyncgroup.broker.groups.records import GroupRecord, OffsetRecord, decode_record
+from asyncgroup.broker.groups.requests import MemberTimeouts
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -133,7 +134,7 @@ async def test_the_records_of_the_life_of_a_group():
         assert created.snapshot.protocol_type is None
         (kept,) = stable.snapshot.members
         assert (kept.member_id, kept.assignment) == (joined.member_id, assigned(0, 1))
-        assert (kept.client_id, kept.session_timeout, kept.rebalance_timeout) == ("test", 10.0, 30.0)
+        assert (kept.client.id, kept.timeouts) == ("test", MemberTimeouts(rebalance=30.0, session=10.0))
         assert (stable.snapshot.generation_id, stable.snapshot.leader) == (1, joined.member_id)
         assert stable.snapshot.current_state_timestamp == start
         assert zero == OffsetRecord("g", T0, OffsetAndMetadata(5, 3, "m5"))

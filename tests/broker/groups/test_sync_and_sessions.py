@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from asyncgroup.broker.groups.group import ClassicGroupState
+from asyncgroup.broker.groups.requests import RequestMember
 from asyncgroup.error_codes import ErrorCode
 from tests.broker.harness import Harness
 
@@ -144,11 +145,11 @@ def test_heartbeat_errors(member, generation, error):
 
 def test_heartbeats_without_a_group():
     harness = Harness()
-    heartbeat = harness.coordinator.heartbeat
-    assert heartbeat("g", "m", 1) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert heartbeat("", "m", 1) == ErrorCode.INVALID_GROUP_ID
+    heartbeat, member = harness.coordinator.heartbeat, RequestMember("m", 1)
+    assert heartbeat("g", member) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert heartbeat("", member) == ErrorCode.INVALID_GROUP_ID
     harness.coordinator.unload(0)
-    assert heartbeat("g", "m", 1) == ErrorCode.NOT_COORDINATOR
+    assert heartbeat("g", member) == ErrorCode.NOT_COORDINATOR
 
 
 def test_heartbeats_succeed_during_the_sync_phase():

@@ -8,14 +8,11 @@ from hypothesis import given, strategies as st
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.handlers.config_resources import (
-    APPEND,
-    DELETE,
-    SET,
-    SUBTRACT,
     AlterConfigOp,
+    OpType,
     apply_changes,
 )
-from asyncgroup.broker.log.topic_config_keys import INT, LONG, TOPIC_CONFIG_KEYS
+from asyncgroup.broker.log.topic_config_keys import TOPIC_CONFIG_KEYS, ConfigType
 from asyncgroup.broker.log.topic_configs import LogConfig, check_configs, topic_configs
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
@@ -71,7 +68,7 @@ def test_min_compaction_lag_above_max_is_refused():
 
 
 @given(
-    st.sampled_from([k for k, v in TOPIC_CONFIG_KEYS.items() if v.type in (INT, LONG)]),
+    st.sampled_from([k for k, v in TOPIC_CONFIG_KEYS.items() if v.type in (ConfigType.INT, ConfigType.LONG)]),
     st.integers(-(2**65), 2**65),
 )
 def test_any_number_is_either_refused_or_parsed(name, number):
@@ -103,14 +100,16 @@ def change(*changes: tuple[str, int, str | None], **configs: str) -> dict[str, s
 
 def test_incremental_changes():
     policy = "cleanup.policy"
-    assert change(("flush.ms", SET, "1")) == {"flush.ms": "1"}
-    assert change(("flush.ms", DELETE, None), flush_ms="1") == {}
-    assert change(("flush.ms", DELETE, None)) == {}
-    assert change((policy, APPEND, "compact")) == {policy: "delete,compact"}  # appended to the default
-    assert change((policy, APPEND, "delete"), cleanup_policy="delete") == {policy: "delete"}
-    assert change((policy, SUBTRACT, "delete,x"), cleanup_policy="delete,compact") == {policy: "compact"}
+    assert change(("flush.ms", OpType.SET, "1")) == {"flush.ms": "1"}
+    assert change(("flush.ms", OpType.DELETE, None), flush_ms="1") == {}
+    assert change(("flush.ms", OpType.DELETE, None)) == {}
+    assert change((policy, OpType.APPEND, "compact")) == {policy: "delete,compact"}  # appended to the default
+    assert change((policy, OpType.APPEND, "delete"), cleanup_policy="delete") == {policy: "delete"}
+    assert change((policy, OpType.SUBTRACT, "delete,x"), cleanup_policy="delete,compact") == {
+        policy: "compact"
+    }
     for one, error in (
-        (("flush.ms", APPEND, "1"), ErrorCode.INVALID_CONFIG),
+        (("flush.ms", OpType.APPEND, "1"), ErrorCode.INVALID_CONFIG),
         (("flush.ms", 9, "1"), ErrorCode.UNKNOWN_SERVER_ERROR),
     ):
         with pytest.raises(Refused) as caught:
@@ -145,7 +144,9 @@ async def ask(client: Client, request, version: int | None = None) -> list[int]:
 async def test_incremental_alter_configs(version):
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t", 2, configs={"retention.ms": "5000"})
-        request = incremental(TOPIC, "t", ("max.message.bytes", SET, "100"), ("retention.ms", DELETE, None))
+        request = incremental(
+            TOPIC, "t", ("max.message.bytes", OpType.SET, "100"), ("retention.ms", OpType.DELETE, None)
+        )
         request.validate_only = True
         assert await ask(client, request, version) == [0]
         assert cluster.topic("t").configs == {"retention.ms": "5000"}
@@ -184,7 +185,7 @@ async def test_alter_configs(version):
 async def test_alter_configs_errors():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
-        one = ("flush.ms", SET, "1")
+        one = ("flush.ms", OpType.SET, "1")
         for kind, name, error in (
             (TOPIC, "nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
             (TOPIC, "b@d", ErrorCode.INVALID_TOPIC_EXCEPTION),
@@ -202,9 +203,9 @@ async def test_alter_configs_errors():
         for changes, error in (
             ([], ErrorCode.NONE),
             ([one, one], ErrorCode.INVALID_REQUEST),
-            ([("flush.ms", SET, None)], ErrorCode.INVALID_REQUEST),
-            ([("foo", SET, "1")], ErrorCode.INVALID_CONFIG),
-            ([("foo", DELETE, None)], ErrorCode.NONE),
+            ([("flush.ms", OpType.SET, None)], ErrorCode.INVALID_REQUEST),
+            ([("foo", OpType.SET, "1")], ErrorCode.INVALID_CONFIG),
+            ([("foo", OpType.DELETE, None)], ErrorCode.NONE),
         ):
             assert await ask(client, incremental(TOPIC, "t", *changes)) == [error]
         twice = incremental(TOPIC, "t", one)

@@ -11,7 +11,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
-from tests.broker.client import connect
+from tests.broker.client import Client, connect
 from tests.broker.internals import node_of
 from tests.broker.requests import (
     SUBSCRIPTION,
@@ -62,7 +62,7 @@ async def test_version_0_uses_the_session_timeout_as_rebalance_timeout():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         answer = await join(client, 0, session_timeout_ms=7000)
         group = node_of(cluster, 1).coordinator.groups["g"]
-        assert group.members[answer.member_id].rebalance_timeout == 7.0
+        assert group.members[answer.member_id].timeouts.rebalance == 7.0
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -287,14 +287,19 @@ async def test_describe_groups(version):
             assert known.authorized_operations > 0
 
 
+async def create_groups(cluster: EmbeddedCluster, client: Client) -> None:
+    """Create the group `g` with a member, and the group `simple` by an offset commit."""
+    cluster.create_topic("t")
+    await member(client, 0)
+    request = commit_request(cluster, 9, {0: 1})
+    request.group_id = "simple"
+    await client.ask(request, 9)
+
+
 @pytest.mark.parametrize("version", range(6))
 async def test_list_groups(version):
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        await member(client, 0)
-        request = commit_request(cluster, 9, {0: 1})
-        request.group_id = "simple"
-        await client.ask(request, 9)
+        await create_groups(cluster, client)
 
         async def listed(**filters) -> dict[str, str]:
             answer = await client.ask(m.ListGroupsRequest(**filters), version)
@@ -312,11 +317,7 @@ async def test_list_groups(version):
 @pytest.mark.parametrize("version", range(3))
 async def test_delete_groups(version):
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        await member(client, 0)
-        request = commit_request(cluster, 9, {0: 1})
-        request.group_id = "simple"
-        await client.ask(request, 9)
+        await create_groups(cluster, client)
         names = ["g", "simple", "none"]
         results = (await client.ask(m.DeleteGroupsRequest(groups_names=names), version)).results
         assert [result.error_code for result in results] == [

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -209,25 +212,27 @@ async def test_held_followers():
         assert partitions_of(answer)[0].high_watermark == 4
 
 
-async def test_a_new_leader_completes_a_parked_write():
+@asynccontextmanager
+async def parked_write() -> AsyncIterator[tuple[EmbeddedCluster, asyncio.Future[Any]]]:
+    """Start a cluster in which a Produce has waited for a stopped follower for half a second."""
     async with EmbeddedCluster(nodes=2) as cluster, connect(cluster) as client:
         cluster.create_topic("t", 1, 2)
         cluster.move_leader("t", 0, 1)
         cluster.hold_followers("t", 0)
         waiting = asyncio.ensure_future(put(client, cluster, batch(b"a")))
         await asyncio.sleep(0.5)
+        yield cluster, waiting
+
+
+async def test_a_new_leader_completes_a_parked_write():
+    async with parked_write() as (cluster, waiting):
         cluster.move_leader("t", 0, 2)
         (result,) = await waiting
         assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 async def test_a_deleted_topic_completes_a_parked_write():
-    async with EmbeddedCluster(nodes=2) as cluster, connect(cluster) as client:
-        cluster.create_topic("t", 1, 2)
-        cluster.move_leader("t", 0, 1)
-        cluster.hold_followers("t", 0)
-        waiting = asyncio.ensure_future(put(client, cluster, batch(b"a")))
-        await asyncio.sleep(0.5)
+    async with parked_write() as (cluster, waiting):
         cluster.delete_topic("t")
         (result,) = await waiting
         assert (now(), result.error_code) == (0.5, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.handlers.config_resources import APPEND, DELETE, SET
+from asyncgroup.broker.handlers.config_resources import OpType
 from asyncgroup.broker.metadata.broker_config_keys import BROKER_CONFIG_KEYS, GROUP_CONFIG_KEYS
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ConfigError
@@ -46,11 +46,11 @@ async def test_max_message_bytes_cluster_wide_and_for_one_node():
         cluster.move_leader("t", 0, 1)
         cluster.move_leader("t", 1, 2)
         big = batch(b"a" * 1000)
-        assert await ask(client, incremental(BROKER, "", (name, SET, "900"))) == [0]
+        assert await ask(client, incremental(BROKER, "", (name, OpType.SET, "900"))) == [0]
         for node, index in ((client, 0), (second, 1)):
             (result,) = await put(node, cluster, big, first=index)
             assert result.error_code == ErrorCode.MESSAGE_TOO_LARGE
-        assert await ask(client, incremental(BROKER, "1", (name, SET, " 5000 "))) == [0]
+        assert await ask(client, incremental(BROKER, "1", (name, OpType.SET, " 5000 "))) == [0]
         (result,) = await put(client, cluster, big)
         assert result.error_code == 0
         (result,) = await put(second, cluster, big, first=1)
@@ -64,7 +64,7 @@ async def test_max_message_bytes_cluster_wide_and_for_one_node():
         cluster.move_leader("t", 1, 1)  # the leader's own config applies
         (result,) = await put(client, cluster, big, first=1)
         assert result.error_code == 0
-        assert await ask(client, incremental(BROKER, "1", (name, DELETE, None))) == [0]
+        assert await ask(client, incremental(BROKER, "1", (name, OpType.DELETE, None))) == [0]
         assert origins((await described(client, BROKER, "1"))[name]) == chain[1:]
         (result,) = await put(client, cluster, big)
         assert result.error_code == ErrorCode.MESSAGE_TOO_LARGE
@@ -77,7 +77,7 @@ async def test_retention_of_all_topics():
         await put(client, cluster, old)
         await put(client, cluster, old)
         assert len(cluster.records("t")) == 2
-        assert await ask(client, incremental(BROKER, "", ("log.retention.ms", SET, "1000"))) == [0]
+        assert await ask(client, incremental(BROKER, "", ("log.retention.ms", OpType.SET, "1000"))) == [0]
         value = (await described(client, TOPIC, "t"))["retention.ms"]
         assert origins(value) == [("log.retention.ms", "1000", 3), ("log.retention.hours", "168", 5)]
         await asyncio.sleep(25)
@@ -88,21 +88,21 @@ async def test_refused_settings():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         bad, config = ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_CONFIG
         for kind, name, change, error in (
-            (BROKER, "1", ("num.partitions", SET, "3"), bad),
-            (BROKER, "", ("num.partitions", SET, "3"), bad),
-            (BROKER, "1", ("num.partitions", DELETE, None), 0),
-            (BROKER, "1", ("log.retention.ms", SET, "x"), bad),
-            (BROKER, "", ("message.max.bytes", SET, "-1"), bad),
-            (BROKER, "1", ("compression.type", SET, "nope"), bad),
-            (BROKER, "", ("num.io.threads", SET, "0"), bad),
-            (BROKER, "", ("message.max.bytes", APPEND, "1"), config),
-            (BROKER, "1", ("ssl.keystore.location", SET, "x"), bad),
-            (BROKER, "", ("listener.name.x.ssl.keystore.location", SET, "x"), bad),
-            (BROKER, "1", ("min.insync.replicas", SET, "2"), config),
-            (BROKER, "", ("min.insync.replicas", DELETE, None), config),
-            (GROUP, "g", ("consumer.session.timeout.ms", SET, "1"), config),
-            (GROUP, "g", ("consumer.session.timeout.ms", SET, "60001"), config),
-            (GROUP, "g", ("consumer.session.timeout.ms", SET, "x"), config),
+            (BROKER, "1", ("num.partitions", OpType.SET, "3"), bad),
+            (BROKER, "", ("num.partitions", OpType.SET, "3"), bad),
+            (BROKER, "1", ("num.partitions", OpType.DELETE, None), 0),
+            (BROKER, "1", ("log.retention.ms", OpType.SET, "x"), bad),
+            (BROKER, "", ("message.max.bytes", OpType.SET, "-1"), bad),
+            (BROKER, "1", ("compression.type", OpType.SET, "nope"), bad),
+            (BROKER, "", ("num.io.threads", OpType.SET, "0"), bad),
+            (BROKER, "", ("message.max.bytes", OpType.APPEND, "1"), config),
+            (BROKER, "1", ("ssl.keystore.location", OpType.SET, "x"), bad),
+            (BROKER, "", ("listener.name.x.ssl.keystore.location", OpType.SET, "x"), bad),
+            (BROKER, "1", ("min.insync.replicas", OpType.SET, "2"), config),
+            (BROKER, "", ("min.insync.replicas", OpType.DELETE, None), config),
+            (GROUP, "g", ("consumer.session.timeout.ms", OpType.SET, "1"), config),
+            (GROUP, "g", ("consumer.session.timeout.ms", OpType.SET, "60001"), config),
+            (GROUP, "g", ("consumer.session.timeout.ms", OpType.SET, "x"), config),
         ):
             assert await ask(client, incremental(kind, name, change)) == [error], change
         assert controller_of(cluster).configs.cluster == {"min.insync.replicas": "1"}
@@ -111,15 +111,17 @@ async def test_refused_settings():
 
 async def test_a_list_config_and_an_unknown_config():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        assert await ask(client, incremental(BROKER, "", ("log.cleanup.policy", APPEND, "compact"))) == [0]
-        assert await ask(client, incremental(BROKER, "1", ("my.plugin.password", SET, "x"))) == [0]
+        assert await ask(
+            client, incremental(BROKER, "", ("log.cleanup.policy", OpType.APPEND, "compact"))
+        ) == [0]
+        assert await ask(client, incremental(BROKER, "1", ("my.plugin.password", OpType.SET, "x"))) == [0]
         configs = await described(client, BROKER, "1")
         assert configs["log.cleanup.policy"].value == "delete,compact"
         hidden = configs["my.plugin.password"]
         assert (hidden.value, hidden.is_sensitive, hidden.read_only) == (None, True, True)
         rate = "leader.replication.throttled.rate"
         assert rate not in configs
-        assert await ask(client, incremental(BROKER, "1", (rate, SET, "100"))) == [0]
+        assert await ask(client, incremental(BROKER, "1", (rate, OpType.SET, "100"))) == [0]
         assert (await described(client, BROKER, "1"))[rate].value == "100"
 
 
@@ -145,12 +147,12 @@ async def test_group_configs():
         assert set(before) == set(GROUP_CONFIG_KEYS)
         assert all(config.documentation for config in before.values())
         assert origins(before[name]) == [(f"group.{name}", "45000", 5)]
-        assert await ask(client, incremental(GROUP, "g", (name, SET, "46000"))) == [0]
+        assert await ask(client, incremental(GROUP, "g", (name, OpType.SET, "46000"))) == [0]
         after = await described(client, GROUP, "g")
         assert origins(after[name]) == [(name, "46000", 8), (f"group.{name}", "45000", 5)]
         listed = await client.ask(m.ListConfigResourcesRequest([GROUP]), 1)
         assert [one.resource_name for one in listed.config_resources] == ["g"]
-        assert await ask(client, incremental(GROUP, "g", (name, DELETE, None))) == [0]
+        assert await ask(client, incremental(GROUP, "g", (name, OpType.DELETE, None))) == [0]
         assert not (await client.ask(m.ListConfigResourcesRequest([GROUP]), 1)).config_resources
 
 
@@ -172,11 +174,11 @@ async def test_all_configs_are_documented():
 
 async def test_settings_survive_a_restart(tmp_path: Path):
     changes = (
-        (BROKER, "", ("message.max.bytes", SET, "900")),
-        (BROKER, "2", ("log.retention.ms", SET, "5")),
-        (GROUP, "g", ("consumer.session.timeout.ms", SET, "46000")),
-        (GROUP, "gone", ("consumer.session.timeout.ms", SET, "46000")),
-        (GROUP, "gone", ("consumer.session.timeout.ms", DELETE, None)),
+        (BROKER, "", ("message.max.bytes", OpType.SET, "900")),
+        (BROKER, "2", ("log.retention.ms", OpType.SET, "5")),
+        (GROUP, "g", ("consumer.session.timeout.ms", OpType.SET, "46000")),
+        (GROUP, "gone", ("consumer.session.timeout.ms", OpType.SET, "46000")),
+        (GROUP, "gone", ("consumer.session.timeout.ms", OpType.DELETE, None)),
     )
     async with EmbeddedCluster(2, data_dir=tmp_path) as cluster, connect(cluster, 2) as client:
         cluster.create_topic("t")

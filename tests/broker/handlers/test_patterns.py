@@ -8,7 +8,7 @@ import warnings
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from asyncgroup.broker.handlers.re2_pattern import PatternError, Re2Pattern
+from asyncgroup.broker.re2_pattern import PatternError, Re2Pattern
 
 PIECES = [
     r"a",

@@ -85,7 +85,10 @@ async def test_features_with_minimum_level_0_are_hidden_in_version_3():
         request = m.ApiVersionsRequest("x", "1")
         old, new = [await client.ask(request, version) for version in (3, 4)]
         assert old.supported_features == []
-        assert [feature.name for feature in new.supported_features] == ["transaction.version"]
+        assert [feature.name for feature in new.supported_features] == [
+            "group.version",
+            "transaction.version",
+        ]
         assert old.finalized_features == new.finalized_features
 
 

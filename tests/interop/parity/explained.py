@@ -19,15 +19,12 @@ def _absent(why: str, *apis: str | int) -> Iterable[Explained]:
 EXPLAINED: Final[tuple[Explained, ...]] = (
     *_absent("there are no delegation tokens", 38, 39, 40, 41),
     *_absent("the quorum of controllers is fixed, and nodes are not registered", 64, 80, 81),
-    *_absent(
-        "the consumer protocol of KIP-848 is a later step", "ConsumerGroupHeartbeat", "ConsumerGroupDescribe"
-    ),
     *_absent("share groups (KIP-932) are a later step", 76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92),
     *_absent("streams groups (KIP-1071) are not served", 88, 89),
     Explained(
         "api_versions/features *",
         "*",
-        "the only feature tells clients to use KIP-890 transactions",
+        "the only features tell clients to use KIP-848 groups and KIP-890 transactions",
         ours=NOTHING,
     ),
     *(

@@ -42,6 +42,11 @@ __all__ = [
 
 KAFKA_LIMITS: Final[Mapping[str, str | int | bool]] = {
     "auto.create.topics.enable": True,
+    "group.consumer.heartbeat.interval.ms": 500,
+    "group.consumer.max.size": 2,
+    "group.consumer.min.heartbeat.interval.ms": 500,
+    "group.consumer.min.session.timeout.ms": 1000,
+    "group.consumer.session.timeout.ms": 1000,
     "group.initial.rebalance.delay.ms": 2000,
     "group.max.size": 2,
     "offsets.retention.check.interval.ms": 100,
@@ -51,6 +56,9 @@ KAFKA_LIMITS: Final[Mapping[str, str | int | bool]] = {
 
 OUR_LIMITS: Final[Mapping[str, Any]] = {
     "auto_create_topics": True,
+    "group_consumer_heartbeat_interval": 0.5,
+    "group_consumer_max_size": 2,
+    "group_consumer_session_timeout": 1.0,
     "initial_rebalance_delay": 2.0,
     "group_max_size": 2,
     "offsets_retention_check_interval": 0.1,

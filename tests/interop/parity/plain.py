@@ -27,8 +27,8 @@ CLOCKS_FROM: Final = 1_000_000_000_000
 CLOCKS_TO: Final = 1 << 41
 """Timestamps (ms) from here on (2039) come from the stories again."""
 
-_GIVEN_OUT: Final = re.compile(r".*[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""Matches the member ids that brokers generate."""
+_GIVEN_OUT: Final = re.compile(r".*[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[\w-]{22}", re.ASCII)
+"""Matches the member ids that brokers generate: a UUID, which Kafka's consumer groups write in base64."""
 
 
 class Names:
@@ -51,7 +51,9 @@ class Names:
         return value.replace(self._suffix, "~")
 
 
-def _member(names: Names, value: str) -> str:
+def _member(names: Names, value: str | None) -> str | None:
+    if value is None:
+        return None
     return names.name("member", value) if _GIVEN_OUT.fullmatch(value) else names.shorten(value)
 
 
@@ -65,6 +67,13 @@ def _producer_id(names: Names, value: int) -> int | str:
 
 def _said(_names: Names, value: str | None) -> str | None:
     return "<said>" if value else value
+
+
+def _partitions(names: Names, value: Any) -> Any:
+    """Return numbers of partitions sorted, and anything else of this name as it is compared elsewhere."""
+    if isinstance(value, list) and value and isinstance(value[0], int):
+        return sorted(value)
+    return plain(value, names)
 
 
 REPLACED: Final[Mapping[str, Callable[[Names, Any], Any]]] = {
@@ -86,6 +95,9 @@ REPLACED: Final[Mapping[str, Callable[[Names, Any], Any]]] = {
     "last_timestamp": lambda _names, value: "<time>" if value > CLOCKS_FROM else value,
     "log_append_time_ms": lambda _names, value: "<time>" if value > CLOCKS_FROM else value,
     "timestamp": lambda _names, value: "<time>" if CLOCKS_FROM < value < CLOCKS_TO else value,
+    # in the order of a hash map
+    "subscribed_topic_names": lambda names, value: value and sorted(map(names.shorten, value)),
+    "partitions": _partitions,
     # the wording is not compared, only whether there is a message
     "error_message": _said,
     "batch_index_error_message": _said,

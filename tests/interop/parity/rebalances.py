@@ -19,7 +19,7 @@ from tests.interop.parity.asks import (
 )
 from tests.interop.parity.groups import describe, listed
 from tests.interop.parity.offsets import offset_delete
-from tests.interop.parity.scene import Scene
+from tests.interop.parity.scene import Scene, Sent
 
 __all__ = [
     "changed_subscriptions",
@@ -38,9 +38,8 @@ async def asked(scene: Scene, who: str, group: str, **fields: Any) -> str:
     return str(answer.member_id)
 
 
-async def commits_during_a_rebalance(scene: Scene) -> None:
-    """Requests of members while others join: the current generation is valid until the next one begins."""
-    topic, group = await scene.topic("meanwhile", 2), await scene.group("meanwhile")
+async def joined_by_another(scene: Scene, group: str) -> tuple[str, Sent]:
+    """Let a member join and sync, then another one join; return the first one's id and the parked JoinGroup."""
     first = await joined(scene, "first joins", group)
     me = first.member_id
     await scene.ask("first syncs", sync(scene, group, 1, me, {me: ASSIGNED}))
@@ -49,6 +48,13 @@ async def commits_during_a_rebalance(scene: Scene) -> None:
     await scene.ask(
         "first hears of it", heartbeat(scene, group, 1, me), until=lambda answer: answer.error_code
     )
+    return me, waiting
+
+
+async def commits_during_a_rebalance(scene: Scene) -> None:
+    """Requests of members while others join: the current generation is valid until the next one begins."""
+    topic, group = await scene.topic("meanwhile", 2), await scene.group("meanwhile")
+    me, waiting = await joined_by_another(scene, group)
     cases = {
         "the member commits": commit(scene, group, {(topic, 0): 3}, member_id=me, generation=1),
         "nobody commits": commit(scene, group, {(topic, 0): 4}, member_id="nobody", generation=1),
@@ -119,14 +125,7 @@ async def members_that_do_not_sync(scene: Scene) -> None:
 async def changed_subscriptions(scene: Scene) -> None:
     """A follower that rejoins with the same metadata gets the same generation; a leader starts a rebalance."""
     group = await scene.group("changing")
-    first = await joined(scene, "first joins", group)
-    me = first.member_id
-    await scene.ask("first syncs", sync(scene, group, 1, me, {me: ASSIGNED}))
-    other = await asked(scene, "second", group)
-    waiting = await scene.send("second joins", join(scene, group, other), via="second")
-    await scene.ask(
-        "first hears of it", heartbeat(scene, group, 1, me), until=lambda answer: answer.error_code
-    )
+    me, waiting = await joined_by_another(scene, group)
     await scene.ask("first joins again", join(scene, group, me))
     second = (await scene.receive(waiting)).member_id
     await scene.ask("first syncs again", sync(scene, group, 2, me, {me: b"1", second: b"2"}))

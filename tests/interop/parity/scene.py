@@ -127,6 +127,7 @@ class Scene:
         self._suffix = suffix
         self._names = Names(suffix)
         self._clients: dict[str, Client] = {}
+        self._configured_groups: list[str] = []  # their configs are removed at the end
 
     async def __aenter__(self) -> Self:
         return self
@@ -136,6 +137,8 @@ class Scene:
     ) -> None:
         if kind is None and self.topic_ids:  # other tests share the broker: clean up
             await self.quietly(m.DeleteTopicsRequest(topic_names=list(self.topic_ids), timeout_ms=20_000), 5)
+        if kind is None and self._configured_groups:
+            await self._configure_groups(self._configured_groups, 1, None)
         for client in self._clients.values():
             await client.close()
 
@@ -282,6 +285,18 @@ class Scene:
         await self._find(full, 0)
         await self._ready(m.HeartbeatRequest(full, -1, "nobody"), 3)
         return full
+
+    async def consumer_group(self, name: str) -> str:
+        """As `group`, for the consumer protocol: the group's target is computed at every change, without a pause."""
+        full = await self.group(name)
+        self._configured_groups.append(full)
+        await self._configure_groups([full], 0, "0")
+        return full
+
+    async def _configure_groups(self, groups: list[str], operation: int, value: str | None) -> None:
+        cls = m.IncrementalAlterConfigsRequest
+        config = cls.AlterableConfig("consumer.assignment.interval.ms", operation, value)
+        await self.quietly(cls([cls.AlterConfigsResource(32, group, [config]) for group in groups]), 1)
 
     async def transactional_id(self, name: str) -> str:
         """Wait until the transactional id's coordinator is ready; return the full transactional id."""

@@ -3,6 +3,8 @@
 //
 // Each produces, consumes in a group of two members of which the second comes later, commits, leaves, resumes where the
 // group has left off, and writes transactions, one committed and one aborted, that it reads with read_committed.
+//
+// With the further arguments `cooperative CLIENT TOPIC GROUP` it is a member of that group instead (cooperative.go).
 package main
 
 import (
@@ -68,6 +70,10 @@ type client interface {
 
 func main() {
 	servers := strings.Split(os.Args[1], ",")
+	if os.Args[2] == "cooperative" {
+		cooperativeMember(servers, os.Args[3], os.Args[4], os.Args[5])
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	var c client = &saramaClient{servers}

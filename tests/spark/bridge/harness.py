@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from asyncgroup.errors import CommitFailedError, GroupClosed
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark import BatchId, ForeachBatch
@@ -53,6 +55,13 @@ class Harness:
         self.session.end(CLOSED)
         async with asyncio.timeout(60):
             await asyncio.gather(*self.tasks)
+        self.assert_nothing_left()
+
+    async def fail(self, error: type[Exception], match: str) -> None:
+        """Start the handler's only task, and check that it fails with this error and leaves nothing behind."""
+        (task,) = self.start()
+        with pytest.raises(error, match=match):
+            await task
         self.assert_nothing_left()
 
     def assert_nothing_left(self) -> None:

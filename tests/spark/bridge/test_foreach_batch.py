@@ -292,10 +292,7 @@ async def test_a_jvm_that_does_not_answer_raises_spark_unavailable(monkeypatch: 
     harness = Harness(0)
     monkeypatch.setattr(harness.spark.sparkContext, "addJobTag", refuse)
     harness.claims[0].feed(0, 5)
-    (task,) = harness.start()
-    with pytest.raises(SparkUnavailable, match="Spark does not answer: ConnectionRefusedError"):
-        await task
-    harness.assert_nothing_left()
+    await harness.fail(SparkUnavailable, match="Spark does not answer: ConnectionRefusedError")
 
 
 async def test_an_error_of_the_claims_iterator_is_raised_after_the_running_batch() -> None:
@@ -347,10 +344,7 @@ async def test_other_errors_of_a_commit_are_raised() -> None:
     harness = Harness(0)
     harness.session.on_commit = fail
     harness.claims[0].feed(0, 10)
-    (task,) = harness.start()
-    with pytest.raises(UsageError, match="over"):
-        await task
-    harness.assert_nothing_left()
+    await harness.fail(UsageError, match="over")
 
 
 async def test_a_commit_error_of_another_partition_is_ignored() -> None:

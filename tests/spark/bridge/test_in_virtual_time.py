@@ -204,7 +204,7 @@ async def test_a_failed_batch_is_retried_with_the_same_ranges_and_number(
     # doubled, with 20 % jitter; longer than the session timeout in total, so heartbeats continued
     for gap, pause in zip(gaps, (10, 20, 30), strict=True):
         assert gap == pytest.approx(pause, rel=0.21)
-    assert sum(gaps) > CONFIG.session_timeout
+    assert sum(gaps) > CONFIG.effective_session_timeout
     assert sink.values == list(range(12))
 
 

@@ -70,7 +70,7 @@ def test_numbers_continue_after_the_largest_found_and_never_decrease() -> None:
 
 def pauses(policy: Any, *errors: BaseException) -> list[float | None]:
     retries = RetryState(policy, random.Random(1))
-    return [retries.backoff_after(error) for error in errors]
+    return [retries.retry.seconds if retries.failed(error) else None for error in errors]
 
 
 def test_retries_back_off_and_end() -> None:

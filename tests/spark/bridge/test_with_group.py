@@ -77,6 +77,15 @@ def committed(broker: EmbeddedCluster) -> int:
     return sum(found.offset for found in broker.group("sink").offsets.values())
 
 
+async def store_all(broker: EmbeddedCluster, group: ConsumerGroup, handler: ForeachBatch) -> None:
+    """Run a member until all records are committed."""
+    async with group:
+        run = asyncio.create_task(group.run("numbers", handler))
+        await until(lambda: committed(broker) == RECORDS)
+        await group.aclose()
+        await run
+
+
 async def test_no_object_is_created_for_a_record(
     broker: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,11 +97,7 @@ async def test_no_object_is_created_for_a_record(
     monkeypatch.setattr(records, "Record", type("Made", (Record,), {"topic": property(None, made)}))
     sink = Sink()
     group, handler = member(broker, sink, max_rows=100_000)
-    async with group:
-        run = asyncio.create_task(group.run("numbers", handler))
-        await until(lambda: committed(broker) == RECORDS)
-        await group.aclose()
-        await run
+    await store_all(broker, group, handler)
     assert sink.numbers == Counter(range(RECORDS))
 
 
@@ -143,11 +148,7 @@ async def test_run_raises_an_exception_of_fn_unchanged_and_no_record_is_lost(bro
     sink = Sink()
     sink.files.update(failing.files)
     group, handler = member(broker, sink)
-    async with group:
-        run = asyncio.create_task(group.run("numbers", handler))
-        await until(lambda: committed(broker) == RECORDS)
-        await group.aclose()
-        await run
+    await store_all(broker, group, handler)
     assert sink.numbers == Counter(range(RECORDS))
 
 

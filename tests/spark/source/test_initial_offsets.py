@@ -10,15 +10,7 @@ from asyncgroup.consumer.list_offsets import EARLIEST, LATEST
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.source.driver.initial_offsets import Position, is_reproducible, resolve_offsets
 from asyncgroup.spark.source.errors import SourceError
-from asyncgroup.spark.source.options.settings import (
-    AtTimestamp,
-    ByTimestamp,
-    Earliest,
-    FromGroup,
-    Latest,
-    OffsetLimit,
-    Specific,
-)
+from asyncgroup.spark.source.options import settings
 from tests.spark.source.driver_support import offsets, tp
 
 FIRST, LAST = offsets(10, 20), offsets(100, 200)
@@ -42,7 +34,7 @@ class Log:
         return {place: 55 for place in partitions if place.partition == 0}
 
 
-async def found(limit: OffsetLimit, position: Position = "start") -> dict[TopicPartition, int]:
+async def found(limit: settings.OffsetLimit, position: Position = "start") -> dict[TopicPartition, int]:
     return await resolve_offsets(limit, Log(), position=position, group_id="g")
 
 
@@ -50,19 +42,19 @@ async def found(limit: OffsetLimit, position: Position = "start") -> dict[TopicP
 @pytest.mark.parametrize(
     ("limit", "wanted"),
     [
-        (Earliest(), FIRST),
-        (Latest(), LAST),
-        (Specific(offsets(12, 500)), offsets(12, 500)),
-        (Specific(offsets(-2, -1)), offsets(10, 200)),
-        (ByTimestamp(offsets(30, 0)), offsets(30, 20)),
-        (ByTimestamp(offsets(100, 0), "latest"), offsets(100, 20)),
-        (AtTimestamp(50), offsets(50, 50)),
-        (AtTimestamp(150, "latest"), offsets(100, 150)),
-        (FromGroup("earliest"), offsets(55, 20)),
-        (FromGroup("latest"), offsets(55, 200)),
+        (settings.Earliest(), FIRST),
+        (settings.Latest(), LAST),
+        (settings.Specific(offsets(12, 500)), offsets(12, 500)),
+        (settings.Specific(offsets(-2, -1)), offsets(10, 200)),
+        (settings.ByTimestamp(offsets(30, 0)), offsets(30, 20)),
+        (settings.ByTimestamp(offsets(100, 0), "latest"), offsets(100, 20)),
+        (settings.AtTimestamp(50), offsets(50, 50)),
+        (settings.AtTimestamp(150, "latest"), offsets(100, 150)),
+        (settings.FromGroup("earliest"), offsets(55, 20)),
+        (settings.FromGroup("latest"), offsets(55, 200)),
     ],
 )
-async def test_each_kind_of_start(limit: OffsetLimit, wanted: dict[TopicPartition, int]) -> None:
+async def test_each_kind_of_start(limit: settings.OffsetLimit, wanted: dict[TopicPartition, int]) -> None:
     assert await found(limit) == wanted
 
 
@@ -70,15 +62,15 @@ async def test_each_kind_of_start(limit: OffsetLimit, wanted: dict[TopicPartitio
 @pytest.mark.parametrize(
     ("limit", "code", "names"),
     [
-        (Specific(offsets(1)), "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED", "orders-1"),
-        (Specific(offsets(1, 1, 1)), "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED", "orders-2"),
-        (ByTimestamp(offsets(1)), "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED", "start"),
-        (AtTimestamp(150), "ASYNCGROUP_NO_OFFSET_AT_TIMESTAMP", "orders-0"),
-        (FromGroup("error"), "ASYNCGROUP_NO_COMMITTED_OFFSET", "orders-1"),
+        (settings.Specific(offsets(1)), "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED", "orders-1"),
+        (settings.Specific(offsets(1, 1, 1)), "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED", "orders-2"),
+        (settings.ByTimestamp(offsets(1)), "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED", "start"),
+        (settings.AtTimestamp(150), "ASYNCGROUP_NO_OFFSET_AT_TIMESTAMP", "orders-0"),
+        (settings.FromGroup("error"), "ASYNCGROUP_NO_COMMITTED_OFFSET", "orders-1"),
     ],
 )
 async def test_limits_that_do_not_fit_raise_errors_with_codes(
-    limit: OffsetLimit, code: str, names: str
+    limit: settings.OffsetLimit, code: str, names: str
 ) -> None:
     with pytest.raises(SourceError) as caught:
         await found(limit)
@@ -88,14 +80,22 @@ async def test_limits_that_do_not_fit_raise_errors_with_codes(
 
 @pytest.mark.asyncio
 async def test_an_ending_timestamp_after_all_records_is_the_end_of_the_log() -> None:
-    assert await found(AtTimestamp(150), "end") == offsets(100, 150)
+    assert await found(settings.AtTimestamp(150), "end") == offsets(100, 150)
     with pytest.raises(SourceError, match="end offsets"):
-        await found(ByTimestamp(offsets(1)), "end")
+        await found(settings.ByTimestamp(offsets(1)), "end")
 
 
 def test_reproducible_starts() -> None:
-    assert is_reproducible(Earliest())
-    assert is_reproducible(Specific(offsets(5, -2)))
+    assert is_reproducible(settings.Earliest())
+    assert is_reproducible(settings.Specific(offsets(5, -2)))
     assert not any(
-        map(is_reproducible, [Latest(), Specific(offsets(5, -1)), AtTimestamp(5), FromGroup("earliest")])
+        map(
+            is_reproducible,
+            [
+                settings.Latest(),
+                settings.Specific(offsets(5, -1)),
+                settings.AtTimestamp(5),
+                settings.FromGroup("earliest"),
+            ],
+        )
     )

@@ -20,6 +20,7 @@ from asyncgroup.spark.source.driver.initial_offsets import is_reproducible, may_
 from asyncgroup.spark.source.driver.limits import LogSampler, TriggerLimits
 from asyncgroup.spark.source.driver.planner import check_available_now, plan_batch, split_into_tasks
 from asyncgroup.spark.source.driver.recreated_topics import UNKNOWN_TOPIC, QueryTopics, checkpoint_topics
+from asyncgroup.spark.source.driver.retry_policy import offset_attempts
 from asyncgroup.spark.source.errors import DataLossError, report_data_loss
 from asyncgroup.spark.source.options.settings import ReadSettings, TopicIds
 
@@ -188,12 +189,13 @@ class StreamProgress:
     async def _ask_latest(self, lookups: BrokerLookups, start: Offsets) -> Offsets:
         latest = await lookups.list_all_offsets(LATEST, last_known=start)
         recreated = self._topics.recreated(start, lookups.topic_ids)
-        for _ in range(1, self._settings.offset_retries):
-            if all(latest.get(tp, -1) >= offset for tp, offset in start.items() if tp not in recreated):
+        retry = offset_attempts(self._settings)
+        # a missing or lower offset may be due to stale metadata (KAFKA-7703), so look again, as Spark does; or due to
+        # a broker that has just started and does not know the topic yet
+        while any(latest.get(tp, -1) < offset for tp, offset in start.items() if tp not in recreated):
+            if not retry.failed():
                 break
-            # a missing or lower offset may be due to stale metadata (KAFKA-7703), so look again, as Spark does; or due to
-            # a broker that has just started and does not know the topic yet
-            await asyncio.sleep(self._settings.offset_retry_interval)
+            await retry.wait()
             latest = await lookups.list_all_offsets(LATEST, refresh=True, last_known=start)
             recreated = self._topics.recreated(start, lookups.topic_ids)
         return latest
@@ -202,10 +204,9 @@ class StreamProgress:
         self, lookups: BrokerLookups, start: Offsets, target: Offsets
     ) -> None:
         """Add the ends of partitions of the checkpoint that could not be found when Trigger.AvailableNow started."""
-        for _ in range(1, self._settings.offset_retries):
-            if not (missing := start.keys() - target.keys()):
-                break
-            await asyncio.sleep(self._settings.offset_retry_interval)
+        retry = offset_attempts(self._settings)
+        while (missing := start.keys() - target.keys()) and retry.failed():
+            await retry.wait()
             found = await lookups.list_all_offsets(LATEST, refresh=True, last_known=start)
             target |= {tp: found[tp] for tp in missing if tp in found}
 
@@ -232,13 +233,11 @@ class StreamProgress:
             )
             return
         ids = await lookups.assigned()
-        for _ in range(1, self._settings.offset_retries):
-            if start.keys() <= ids.keys():
-                break
-            await asyncio.sleep(self._settings.offset_retry_interval)
-            ids = await lookups.assigned(
-                refresh=True
-            )  # a broker that has just started may not know the topics yet
+        retry = offset_attempts(self._settings)
+        while not start.keys() <= ids.keys() and retry.failed():
+            await retry.wait()
+            # a broker that has just started may not know the topics yet
+            ids = await lookups.assigned(refresh=True)
         known = checkpoint_topics(start, ids, found)
         self._topics.add_ids(known.ids)
         if not known.without_commit or self._settings.trusts_checkpoint:

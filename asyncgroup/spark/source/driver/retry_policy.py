@@ -8,7 +8,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from asyncgroup.cluster.backoff import Backoff
+from asyncgroup.cluster.backoff import Backoff, RetryLoop
 from asyncgroup.consumer.list_offsets import is_retriable_error
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -22,7 +22,7 @@ from asyncgroup.errors import (
 from asyncgroup.spark.source.errors import SourceError
 from asyncgroup.spark.source.options.settings import ReadSettings
 
-__all__ = ["API_TIMEOUT", "RetryPolicy"]
+__all__ = ["API_TIMEOUT", "RetryPolicy", "offset_attempts"]
 
 _log = logging.getLogger("asyncgroup.spark")
 
@@ -46,6 +46,12 @@ AUTHORIZATION_ERRORS: Final = frozenset(
 """Error codes for which no further attempt is made."""
 
 
+def offset_attempts(settings: ReadSettings) -> RetryLoop:
+    """Return the state of a new loop of `offset_retries` attempts, `offset_retry_interval` seconds apart, as in Spark."""
+    interval = settings.offset_retry_interval
+    return RetryLoop(Backoff(interval, interval, None), retries=settings.offset_retries - 1)
+
+
 class RetryPolicy:
     """Retries the broker requests of one query. `what` names the operation, as the beginning of a sentence."""
 
@@ -67,34 +73,32 @@ class RetryPolicy:
             before, retrying = retrying, True
             return await ask(before)
 
-        left = self._settings.offset_retries
+        retry = offset_attempts(self._settings)
         while True:
-            left -= 1
             try:
                 return await self.retry_until_timeout(what, once)
             except AsyncGroupError as error:
-                if left <= 0 or _is_final(error):
+                if _is_final(error) or not retry.failed():
                     raise
+                left = self._settings.offset_retries - retry.tries
                 _log.warning("%s failed, %d attempts left: %s", what, left, error)
-            await asyncio.sleep(self._settings.offset_retry_interval)
+            await retry.wait()
 
     async def retry_until_timeout(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
         """Await `ask()` repeatedly while it raises retriable errors, for at most `API_TIMEOUT` seconds.
 
         Raises the last error; ASYNCGROUP_BROKERS_UNREACHABLE if no broker has answered.
         """
-        time = asyncio.get_running_loop().time
-        deadline = time() + API_TIMEOUT
-        config = self._settings.config
-        backoff = Backoff(config.retry_backoff, config.retry_backoff_max, self._random)
+        backoff = Backoff.configured(self._settings.config, self._random)
+        retry = RetryLoop(backoff, timeout=API_TIMEOUT)
         while True:
             try:
                 return await ask()
             except AsyncGroupError as error:
-                pause = backoff.next()
+                may_retry = retry.failed()
                 if not is_retriable_error(error):
                     raise
-                if time() + pause >= deadline:
+                if not may_retry:
                     if isinstance(error, TransportError):
                         servers = self._settings.bootstrap_servers
                         raise SourceError(
@@ -102,9 +106,9 @@ class RetryPolicy:
                         ) from error
                     raise
                 # no warning about the first failure, which is often a connection that was idle for too long
-                if backoff.failures > 1:
-                    self.warn(what, f"is retried for up to {deadline - time():.0f} s: {error}")
-            await asyncio.sleep(pause)
+                if retry.failures > 1:
+                    self.warn(what, f"is retried for up to {retry.left:.0f} s: {error}")
+            await retry.wait()
 
     def warn(self, what: str, text: str) -> None:
         """Log a warning, at most one per `WARNING_INTERVAL` for the same operation."""

@@ -131,22 +131,21 @@ class WorkerCluster:
         """
         async with self._opening:
             await notice_closed_connections()
-            backoff, time = self._cluster.backoff(), asyncio.get_running_loop().time
-            deadline = time() + timeout
+            retry = self._cluster.retry(timeout=timeout, cuts_pause=True)
             while not self._cluster.is_open:
                 try:
                     await self._cluster.__aenter__()
                 except AsyncGroupError as error:
                     if not is_retriable_error(error):
                         raise
-                    if time() >= deadline:
+                    if not retry.failed():
                         raise SourceError(
                             "ASYNCGROUP_BROKERS_UNREACHABLE",
                             what="Reading",
                             servers=self._servers,
                             reason=error,
                         ) from error
-                    await asyncio.sleep(min(backoff.next(), max(0.0, deadline - time())))
+                    await retry.wait()
                     self._cluster = ClusterClient(self._servers, self._config)
                     for topic in self._topics:
                         self._cluster.track([topic])

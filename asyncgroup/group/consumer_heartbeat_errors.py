@@ -1,0 +1,65 @@
+"""What the error codes of ConsumerGroupHeartbeat mean to a member (KIP-848)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+from asyncgroup.errors import BrokerError, ErrorCode
+from asyncgroup.group.membership import HeartbeatResult
+
+__all__ = ["CONSUMER_HEARTBEAT_ACTIONS", "RESULTS", "HeartbeatAction", "heartbeat_action"]
+
+
+class HeartbeatAction(Enum):
+    """What to do after the response to a heartbeat."""
+
+    CONTINUE = "no error"
+    RETRY = "the coordinator is not ready: back off, send all fields"
+    FIND_COORDINATOR = "look up the coordinator again, back off, send all fields"
+    REJOIN = "give up all partitions, join with epoch 0 and the same member id"
+    REJOIN_WITH_NEW_ID = "give up all partitions, join with epoch 0 and another member id"
+    WAIT_FOR_RELEASE = "the instance id still belongs to the member that was fenced: back off, join again"
+    FAIL = "raise: not retriable"
+
+
+CONSUMER_HEARTBEAT_ACTIONS: Final[Mapping[int, HeartbeatAction]] = {
+    ErrorCode.NONE: HeartbeatAction.CONTINUE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: HeartbeatAction.RETRY,
+    ErrorCode.NOT_COORDINATOR: HeartbeatAction.FIND_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: HeartbeatAction.FIND_COORDINATOR,
+    ErrorCode.UNKNOWN_MEMBER_ID: HeartbeatAction.REJOIN_WITH_NEW_ID,
+    ErrorCode.FENCED_MEMBER_EPOCH: HeartbeatAction.REJOIN,
+    ErrorCode.STALE_MEMBER_EPOCH: HeartbeatAction.REJOIN,
+    ErrorCode.UNRELEASED_INSTANCE_ID: HeartbeatAction.WAIT_FOR_RELEASE,
+    ErrorCode.FENCED_INSTANCE_ID: HeartbeatAction.FAIL,
+    ErrorCode.UNSUPPORTED_ASSIGNOR: HeartbeatAction.FAIL,
+    ErrorCode.UNSUPPORTED_VERSION: HeartbeatAction.FAIL,
+    ErrorCode.GROUP_MAX_SIZE_REACHED: HeartbeatAction.FAIL,
+    ErrorCode.GROUP_ID_NOT_FOUND: HeartbeatAction.FAIL,
+    ErrorCode.INVALID_GROUP_ID: HeartbeatAction.FAIL,
+    ErrorCode.INVALID_REQUEST: HeartbeatAction.FAIL,
+    ErrorCode.INVALID_REGULAR_EXPRESSION: HeartbeatAction.FAIL,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: HeartbeatAction.FAIL,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: HeartbeatAction.FAIL,
+}
+"""As `AbstractHeartbeatRequestManager.onErrorResponse` in Kafka, with two differences: UNKNOWN_MEMBER_ID takes another id,
+and UNRELEASED_INSTANCE_ID is retried after a fence. Other codes: RETRY if they are retriable, else FAIL."""
+
+RESULTS: Final[Mapping[HeartbeatAction, HeartbeatResult]] = {
+    HeartbeatAction.CONTINUE: HeartbeatResult.ALIVE,
+    HeartbeatAction.RETRY: HeartbeatResult.RETRY,
+    HeartbeatAction.FIND_COORDINATOR: HeartbeatResult.COORDINATOR_MOVED,
+    HeartbeatAction.REJOIN: HeartbeatResult.LOST,
+    HeartbeatAction.REJOIN_WITH_NEW_ID: HeartbeatResult.LOST,
+    HeartbeatAction.WAIT_FOR_RELEASE: HeartbeatResult.LOST,
+    HeartbeatAction.FAIL: HeartbeatResult.FATAL,
+}
+"""What each action means for the session."""
+
+
+def heartbeat_action(code: int) -> HeartbeatAction:
+    """Return the action for the error code of a response."""
+    default = HeartbeatAction.RETRY if BrokerError(code, "").retriable else HeartbeatAction.FAIL
+    return CONSUMER_HEARTBEAT_ACTIONS.get(code, default)

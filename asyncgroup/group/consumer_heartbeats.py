@@ -1,0 +1,275 @@
+"""ConsumerHeartbeats: sends the heartbeats of one member of a KIP-848 group, and waits between them.
+
+They go out at the interval that the coordinator names in each response, and earlier when the member has something to report
+or may be about to get partitions (`EARLY_INTERVAL`). They never stop while a revocation drains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from asyncgroup.cluster import ClusterClient
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.errors import (
+    AsyncGroupError,
+    AuthenticationError,
+    BrokerError,
+    ErrorCode,
+    NoBrokersError,
+    RequestTimedOut,
+    UnsupportedVersionError,
+)
+from asyncgroup.group.consumer_heartbeat_errors import RESULTS, HeartbeatAction
+from asyncgroup.group.consumer_member_state import ConsumerMemberState
+from asyncgroup.group.heartbeats import RETRY_BACKOFF_SHARE
+from asyncgroup.group.membership import HeartbeatResult
+from asyncgroup.group.subscription_pattern import SubscriptionPattern
+from asyncgroup.lifecycle import wait_within
+from asyncgroup.offsets import GROUP_LANE
+from asyncgroup.wire import messages as m
+
+__all__ = ["EARLY_INTERVAL", "SESSION_TIMEOUT", "ConsumerHeartbeats", "HeartbeatOutcome"]
+
+EARLY_INTERVAL: Final = 0.3
+"""Seconds between heartbeats while the assignment is empty or has just grown.
+
+A partition that another member releases is assigned in the response to this member's next heartbeat: at the coordinator's
+interval of 5 s it would wait for that. With Kafka 4.3.1, two members and a third that joins, the partitions that moved stood
+still for 0.2 to 0.3 s, without early heartbeats for 3.0 s. No other client sends them early."""
+
+EARLY_INTERVALS: Final = 2
+"""For how many regular intervals after a join or new partitions heartbeats are sent early: then the group has settled."""
+
+SESSION_TIMEOUT: Final = 45.0
+"""Seconds: the default of `group.consumer.session.timeout.ms`."""
+
+PINNED_VERSION: Final = 1
+"""The first ConsumerGroupHeartbeat version in which members make their own ids (KAFKA-17116, Kafka 4.0)."""
+
+_UNDECIDED: Final = (HeartbeatAction.RETRY, HeartbeatAction.FIND_COORDINATOR)
+
+
+class HeartbeatOutcome(NamedTuple):
+    """The outcome of one heartbeat."""
+
+    action: HeartbeatAction
+    error: AsyncGroupError | None
+    has_news: bool = False
+    """Whether the epoch or the assignment is new."""
+
+
+class ConsumerHeartbeats:
+    """The heartbeats of a member; its `state` decides what they carry.
+
+    While any broker responds to any request, the member waits for its coordinator. When none responds for the group's
+    session timeout the result is LOST, as in the classic protocol: the coordinator has removed the member by then.
+    """
+
+    def __init__(
+        self, cluster: ClusterClient, group_id: str, config: ConsumerConfig, state: ConsumerMemberState
+    ) -> None:
+        self._cluster = cluster
+        self._group_id = group_id
+        self._config = config
+        self._state = state
+        self.session_timeout = SESSION_TIMEOUT
+        """Seconds after which the coordinator removes a silent member, by the group's configuration."""
+        self.is_reconciling = False
+        """Whether a revocation drains: a deadline for its handlers counts from the heartbeat that began it."""
+        self.last_response_at = float("-inf")
+        """Loop time of the last response of the coordinator."""
+        self.last_stable_sent_at = float("-inf")
+        """Loop time at which the last heartbeat was sent before the revocation, if any, began."""
+        self._accepted_sent_at = float("-inf")
+        """Loop time at which the last heartbeat was sent that the coordinator accepted."""
+        self._started_at = float("-inf")
+        self._early_until = float("-inf")
+        self._doubt_until = float("-inf")
+        """Loop time until which a request that was not answered may still reach the coordinator, after newer ones."""
+        self._wake = asyncio.Event()
+        self._is_running = False
+        self._check: asyncio.Future[HeartbeatOutcome] | None = None
+        """Resolved by the next heartbeat whose outcome decides whether the member is still in the group."""
+
+    # --- for the member -------------------------------------------------------------------------------------------
+
+    @property
+    def heartbeat_interval(self) -> float:
+        """See `HeartbeatStatus`: as the coordinator named it last."""
+        return self._state.interval
+
+    def next_heartbeat_after(self, moment: float) -> float | None:  # noqa: ARG002  the interface of both protocols
+        """Return None: members of these groups need not leave together."""
+        return None
+
+    async def confirm_refusal(self, lookup: int | None, sent_at: float) -> bool:  # noqa: ARG002  as above
+        """Return whether the refusal of a commit ends the membership: a heartbeat sent after the commit decides."""
+        if not self._is_running or sent_at < self._accepted_sent_at:
+            return not self._is_running
+        outcome = await self._ask_now()
+        return outcome is None or outcome.action is not HeartbeatAction.CONTINUE
+
+    async def wait_joined(self) -> bool:
+        """Send a heartbeat at once, and return whether it brought a newer epoch: a refused commit is repeated with it."""
+        before = self._state.epoch
+        if not self._is_running:
+            return False
+        outcome = await self._ask_now()
+        return outcome is not None and self._state.epoch > before
+
+    async def _ask_now(self) -> HeartbeatOutcome | None:
+        """Return the outcome of the next heartbeat that decides; None if they end first."""
+        if self._check is None:
+            self._check = asyncio.get_running_loop().create_future()
+        self.send_now()
+        try:
+            return await asyncio.shield(self._check)
+        except asyncio.CancelledError:
+            if not self._is_running:
+                return None
+            raise
+
+    def send_now(self) -> None:
+        """Send a heartbeat without waiting for the interval."""
+        self._wake.set()
+
+    # --- one after the other --------------------------------------------------------------------------------------
+
+    async def run(
+        self,
+        on_result: Callable[[HeartbeatResult, AsyncGroupError | None], None],
+        on_news: Callable[[], None],
+    ) -> None:
+        """Send heartbeats until cancelled; return after LOST and FATAL. Every result but ALIVE is passed to `on_result`.
+
+        `on_news` is called after a response with another epoch or assignment.
+        """
+        loop, retry = asyncio.get_running_loop(), self._cluster.retry()
+        self._started_at = loop.time()
+        self._is_running = True
+        self._set_early()
+        pause = self._interval
+        try:
+            while True:
+                await wait_within(self._wake, pause)
+                self._wake.clear()
+                check = self._check
+                outcome = await self.send()
+                result = RESULTS[outcome.action]
+                if outcome.action in _UNDECIDED:
+                    if loop.time() >= self._session_expires_at:
+                        result = HeartbeatResult.LOST
+                        self._state.rejoin()
+                    pause = min(retry.next(), RETRY_BACKOFF_SHARE * self.session_timeout)
+                else:
+                    retry.reset()
+                    self._resolve(check, outcome)
+                    if outcome.has_news:
+                        if self._state.may_gain:
+                            self._set_early()
+                        on_news()
+                    pause = self._interval
+                if result is not HeartbeatResult.ALIVE:
+                    on_result(result, outcome.error)
+                if result in (HeartbeatResult.LOST, HeartbeatResult.FATAL):
+                    self._resolve(self._check, outcome)
+                    return
+        finally:
+            self._is_running = False
+            if self._check is not None:
+                self._check.cancel()
+                self._check = None
+
+    def _resolve(self, check: asyncio.Future[HeartbeatOutcome] | None, outcome: HeartbeatOutcome) -> None:
+        """Resolve a check that was asked for before the heartbeat was sent; a newer one waits for the next."""
+        if check is not None and not check.done():
+            check.set_result(outcome)
+            self._check = None
+
+    def _set_early(self) -> None:
+        self._early_until = asyncio.get_running_loop().time() + EARLY_INTERVALS * self._state.interval
+
+    @property
+    def _interval(self) -> float:
+        """Seconds until the next heartbeat."""
+        is_early = asyncio.get_running_loop().time() < self._early_until and not self.is_reconciling
+        return min(EARLY_INTERVAL, self._state.interval) if is_early else self._state.interval
+
+    @property
+    def _session_expires_at(self) -> float:
+        """Loop time at which no broker has responded for the group's session timeout."""
+        return max(self._started_at, self._cluster.last_response_at) + self.session_timeout
+
+    # --- one heartbeat --------------------------------------------------------------------------------------------
+
+    @property
+    def timeout(self) -> float:
+        """Seconds for one attempt: a response later than this may leave no time for another one in the session."""
+        return max(self._state.interval, self.session_timeout / 3)
+
+    async def send(self) -> HeartbeatOutcome:
+        """Send one heartbeat and apply its response to the state; one limit counts for lookup, connecting and sending."""
+        time = asyncio.get_running_loop().time
+        sent_at, limit = time(), self.timeout
+        try:
+            async with asyncio.timeout(limit):
+                outcome = await self._send(limit)
+        except TimeoutError:
+            self._cluster.coordinators.mark_unknown(self._group_id)
+            error = RequestTimedOut(
+                f"no response to the heartbeat of group {self._group_id!r} within {limit:g} s"
+            )
+            outcome = HeartbeatOutcome(HeartbeatAction.FIND_COORDINATOR, error)
+        except asyncio.CancelledError:
+            self._state.on_lost_response()
+            raise
+        if outcome.action in _UNDECIDED:
+            self._state.on_lost_response()
+            if not isinstance(outcome.error, BrokerError):
+                self._doubt_until = time() + self.session_timeout
+            return outcome
+        self.last_response_at = time()
+        if outcome.action is HeartbeatAction.CONTINUE:
+            self._accepted_sent_at = sent_at
+            if not self.is_reconciling:
+                self.last_stable_sent_at = sent_at
+            self._cluster.hooks.emit("on_heartbeat", self._group_id, self.last_response_at - sent_at)
+        return outcome
+
+    async def _send(self, timeout: float) -> HeartbeatOutcome:
+        try:
+            response = await self._cluster.coordinators.request_versioned(
+                self._group_id, m.ConsumerGroupHeartbeatRequest, self._build, lane=GROUP_LANE, timeout=timeout
+            )
+        except NoBrokersError as error:
+            return HeartbeatOutcome(HeartbeatAction.RETRY, error)
+        except (BrokerError, AuthenticationError, UnsupportedVersionError) as error:
+            # of the coordinator lookup, of authentication, or of a broker without KIP-848
+            action = HeartbeatAction.FIND_COORDINATOR if error.retriable else HeartbeatAction.FAIL
+            return HeartbeatOutcome(action, error)
+        except AsyncGroupError as error:
+            return HeartbeatOutcome(HeartbeatAction.FIND_COORDINATOR, error)
+        if not response.error_code:
+            return HeartbeatOutcome(HeartbeatAction.CONTINUE, None, self._state.on_response(response))
+        what = f"heartbeat of member {self._state.member_id!r} in group {self._group_id!r}"
+        if response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION:
+            what = f"topics={SubscriptionPattern(self._state.regex)!r} of group {self._group_id!r}"
+        refusal = BrokerError(response.error_code, what, response.error_message)
+        action = self._state.on_error(response.error_code)
+        if action is HeartbeatAction.FIND_COORDINATOR:
+            self._cluster.coordinators.mark_unknown(self._group_id)
+        return HeartbeatOutcome(action, refusal)
+
+    def _build(self, version: int) -> m.ConsumerGroupHeartbeatRequest:
+        if version < PINNED_VERSION:
+            raise UnsupportedVersionError(
+                f"ConsumerGroupHeartbeat: the broker offers version {version}, this client needs {PINNED_VERSION} "
+                "(Kafka 4.0); use group_protocol='classic'"
+            )
+        if asyncio.get_running_loop().time() < self._doubt_until:
+            # A late request may have brought an epoch or an assignment of which this member does not know. The
+            # coordinator repeats them, and accepts the previous epoch, only if a request carries all fields.
+            self._state.on_lost_response()
+        return self._state.next_request()

@@ -1,0 +1,334 @@
+"""Membership by KIP-848: the coordinator assigns, and the member reconciles while its session goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count
+from typing import Final
+from uuid import UUID, uuid4
+
+from asyncgroup.cluster import ClusterClient
+from asyncgroup.cluster.backoff import RetryLoop
+from asyncgroup.cluster.connection_pool import CONTROL
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.errors import (
+    AsyncGroupError,
+    BrokerError,
+    ErrorCode,
+    RequestTimedOut,
+    SessionEnd,
+    TransportError,
+)
+from asyncgroup.group.consumer_heartbeat_errors import (
+    CONSUMER_HEARTBEAT_ACTIONS,
+    HeartbeatAction,
+    heartbeat_action,
+)
+from asyncgroup.group.consumer_heartbeats import EARLY_INTERVAL, ConsumerHeartbeats
+from asyncgroup.group.consumer_member_state import ConsumerMemberState, Reconciliation
+from asyncgroup.group.group_configs import find_session_timeout
+from asyncgroup.group.member_health import MemberHealth, MemberState, ProblemSource
+from asyncgroup.group.membership import Assignable, JoinedGroup
+from asyncgroup.group.subscription_pattern import SubscriptionPattern
+from asyncgroup.group.topic_names import TopicNames
+from asyncgroup.lifecycle import cancel_and_wait
+from asyncgroup.offsets import GROUP_LANE, MemberIdentity
+from asyncgroup.wire import messages as m
+
+__all__ = ["ConsumerMembership"]
+
+_log = logging.getLogger("asyncgroup.group")
+
+LEAVE_RETRY_BACKOFF_MAX: Final = 1.0
+"""Longest backoff between attempts to leave, in seconds."""
+
+_LEFT_CODES: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND)
+"""The coordinator does not have the member, or no longer."""
+
+_LANES = count(1)
+
+
+class ConsumerMembership:
+    """One member of a group, from its first join until it leaves. Its id is kept for the life of the object.
+
+    A session that ends while the member is in the group does not leave it: the next one reports that it owns nothing, and
+    gets the assignment again.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        group_id: str,
+        config: ConsumerConfig,
+        member_health: MemberHealth,
+        make_id: Callable[[], UUID] = uuid4,
+    ) -> None:
+        self._cluster = cluster
+        self._group_id = group_id
+        self._config = config
+        self._member_health = member_health
+        self._state = ConsumerMemberState(
+            group_id,
+            rebalance_timeout=config.rebalance_timeout,
+            group_instance_id=config.group_instance_id,
+            rack_id=config.rack_id,
+            assignor=config.remote_assignor,
+            make_id=make_id,
+        )
+        self.heartbeats = ConsumerHeartbeats(cluster, group_id, config, self._state)
+        self.lane = f"join-consumer-{next(_LANES)}"
+        """Unused: no request of this protocol waits at the coordinator, so joins share the group's connection."""
+        self._news = asyncio.Event()
+        self._is_staying = False
+        self._topics_changed = False  # until the heartbeats have the new topics
+        self._session_timeout_found = False
+        self._first: Reconciliation | None = None
+        self._topic_names = TopicNames(cluster)
+
+    def __repr__(self) -> str:
+        return f"<ConsumerMembership {self._state!r}>"
+
+    @property
+    def identity(self) -> MemberIdentity:
+        """The member with its epoch; without a member id while it is not in the group."""
+        return self._state.identity
+
+    def is_fatal(self, code: int) -> bool:
+        """As for the response to a heartbeat, except for a group that is gone with its members."""
+        is_fatal = CONSUMER_HEARTBEAT_ACTIONS.get(code) is HeartbeatAction.FAIL
+        return is_fatal and code != ErrorCode.GROUP_ID_NOT_FOUND
+
+    def rejoin(self, cause: SessionEnd) -> bool:  # noqa: ARG002  heartbeats have no reason
+        """Send the present topics with the next heartbeat; False while the member is not in its group."""
+        self._topics_changed = self._is_staying
+        self._news.set()
+        return self._is_staying
+
+    def after_session(self, cause: SessionEnd | None) -> None:
+        """Do nothing: the heartbeat that found the loss has decided how the member joins again."""
+
+    # --- join -----------------------------------------------------------------------------------------------------
+
+    async def join(self, topics: Iterable[str] | SubscriptionPattern) -> JoinedGroup:
+        """Send heartbeats with all fields until one is answered with an assignment, which may be empty.
+
+        Attempts are separated by a backoff of at most `rejoin_backoff`; after `rejoin_retry_max` retries the error is
+        raised; a coordinator that is loading is not counted. Raises BrokerError, TransportError, ProtocolError.
+        """
+        self._state.begin(topics)
+        retry = self._cluster.retry(
+            retries=self._config.rejoin_retry_max, longest=self._config.rejoin_backoff
+        )
+        while True:
+            is_accepted = await self._attempt(retry)
+            if is_accepted and self._state.has_assignment:
+                break
+            if is_accepted:
+                self._state.on_lost_response()
+                await asyncio.sleep(EARLY_INTERVAL)
+            else:
+                await retry.wait()
+        if self._state.regex and self._state.topic_ids - self._names().keys():
+            await self._refresh(self._state.topic_ids)
+        first = self._first = self._state.begin_reconciliation(self._names())
+        assert first is not None
+        self._cluster.hooks.emit("on_join", self._group_id, self._state.member_id, self._state.epoch, False)
+        return _joined(first)
+
+    async def _attempt(self, retry: RetryLoop) -> bool:
+        """Send one heartbeat; return whether it was accepted. Raises its error if that is fatal, or the attempt the last."""
+        self._member_health.transition_to(MemberState.LOOKING_UP_COORDINATOR)
+        failure: AsyncGroupError | None
+        try:
+            await self._cluster.coordinators.find(self._group_id)
+        except (BrokerError, TransportError) as error:
+            if not error.retriable:
+                raise
+            action, failure = HeartbeatAction.FIND_COORDINATOR, error
+        else:
+            self._member_health.transition_to(MemberState.JOINING)
+            former = self._state.member_id
+            outcome = await self.heartbeats.send()
+            action, failure = outcome.action, outcome.error
+            if failure is None:
+                return True
+            if action is HeartbeatAction.REJOIN_WITH_NEW_ID and _is_fenced(failure):
+                await self._drop(former)
+        self._member_health.count_error(failure)
+        self._member_health.report(ProblemSource.JOIN, failure)
+        is_counted = action is not HeartbeatAction.RETRY
+        if action is HeartbeatAction.FAIL or not retry.failed(counted=is_counted):
+            raise failure
+        _log.info("group %s: join failed, retrying: %s", self._group_id, failure)
+        return False
+
+    async def _drop(self, member_id: str) -> None:
+        """Remove the member of a former id, whose epoch was refused: else its partitions wait for its session timeout."""
+        request = m.ConsumerGroupHeartbeatRequest(
+            group_id=self._group_id, member_id=member_id, member_epoch=-1
+        )
+        try:
+            async with asyncio.timeout(self.heartbeats.timeout):
+                await self._cluster.coordinators.request(self._group_id, request, lane=GROUP_LANE)
+        except (AsyncGroupError, TimeoutError) as error:
+            _log.info("group %s: could not remove the former member: %s", self._group_id, error)
+
+    def _names(self) -> Mapping[UUID, str]:
+        return self._topic_names.of(self._state.topic_ids)
+
+    # --- stay -----------------------------------------------------------------------------------------------------
+
+    async def stay(self, joined: JoinedGroup, member: Assignable) -> None:
+        """Send heartbeats, and apply each assignment that they bring, one after the other; return when lost."""
+        self._news.clear()
+        self._is_staying, self._topics_changed = True, False
+        self._topic_names.release()
+        # the session applies it before the response to the first heartbeat
+        if self._first is not None and self._first.identity == joined.identity:
+            self._state.reconciled(self._first)
+
+        def on_news() -> None:
+            member.on_epoch(self._state.identity)
+            self._news.set()
+
+        heartbeats = asyncio.ensure_future(self.heartbeats.run(member.on_heartbeat, on_news))
+        heartbeats.add_done_callback(lambda _: self._news.set())
+        session_timeout = asyncio.ensure_future(self._find_session_timeout())
+        self.heartbeats.send_now()
+        try:
+            await self._reconcile(member, heartbeats)
+        finally:
+            self._is_staying = False
+            self._topic_names.release()
+            await cancel_and_wait(session_timeout)
+            await cancel_and_wait(heartbeats)
+
+    async def _reconcile(self, member: Assignable, heartbeats: asyncio.Future[None]) -> None:
+        retry = self._cluster.retry()
+        while not heartbeats.done():
+            self._news.clear()
+            if self._topics_changed and not member.ended:
+                await self._subscribe(member)
+            step = None if member.ended else self._state.begin_reconciliation(self._names())
+            if step is not None:
+                await self._apply(step, member)
+                self._topic_names.release()
+                retry.reset()
+            elif member.ended or not (unresolved := self._state.unresolved):
+                await self._news.wait()
+            else:
+                is_new = bool(self._state.regex) and not self._topic_names.were_looked_up(unresolved)
+                if is_new or not await retry.wait(self._news):
+                    await self._refresh(unresolved)
+        heartbeats.result()
+
+    async def _subscribe(self, member: Assignable) -> None:
+        self._topics_changed = False
+        topics = await member.prepare_join()
+        if topics is not None:
+            self._state.subscribe(topics)
+            self.heartbeats.send_now()
+
+    async def _apply(self, step: Reconciliation, member: Assignable) -> None:
+        """Apply an assignment, then report what is owned: only now may the coordinator give away what was revoked."""
+        self.heartbeats.is_reconciling = True
+        try:
+            await member.assign(_joined(step))
+        finally:
+            self.heartbeats.is_reconciling = False
+        # a session that ends has not applied it, and still owns what it had
+        if not member.ended and step.identity.member_id == self._state.identity.member_id:
+            self._state.reconciled(step)
+            if self._state.has_news:
+                self.heartbeats.send_now()
+
+    async def _refresh(self, topic_ids: frozenset[UUID]) -> None:
+        """Refresh the metadata, which does not know these ids of assigned topics yet."""
+        try:
+            async with asyncio.timeout(self.heartbeats.timeout):
+                if self._state.regex:
+                    await self._topic_names.look_up(topic_ids)
+                else:
+                    await self._cluster.refresh()
+        except (AsyncGroupError, TimeoutError) as error:
+            _log.debug("group %s: metadata refresh failed: %r", self._group_id, error)
+
+    async def _find_session_timeout(self) -> None:
+        """Ask for the group's session timeout until a broker answers; until then, and without a value, the default counts."""
+        retry = self._cluster.retry()
+        while not self._session_timeout_found:
+            try:
+                found = await find_session_timeout(self._cluster, self._group_id)
+            except AsyncGroupError as error:
+                _log.debug("group %s: its session timeout is unknown: %s", self._group_id, error)
+                if not error.retriable:
+                    return
+                await retry.wait()
+                continue
+            self._session_timeout_found = True
+            if found is not None:
+                self.heartbeats.session_timeout = found
+
+    # --- leave ----------------------------------------------------------------------------------------------------
+
+    async def leave(self, reason: str, leaves: bool | None, timeout: float) -> None:
+        """Leave: a dynamic member for good, a static one so that its partitions wait for it.
+
+        `leaves` overrides that (KIP-1092): with True a static member leaves for good, with False a dynamic one sends
+        nothing. Retried with backoff for `timeout` seconds. A final failure is logged only: the session timeout removes
+        the member later.
+        """
+        self._topic_names.release()
+        is_static = self._state.group_instance_id is not None
+        if not self._state.may_be_known or (leaves is False and not is_static):
+            return
+        _log.debug("group %s: leaving: %s", self._group_id, reason)
+        request = self._state.leave_request(is_static_leave=is_static and leaves is not True)
+        self._state.rejoin()
+        self._state.may_be_known = False
+        retry = self._cluster.retry(timeout=timeout, longest=LEAVE_RETRY_BACKOFF_MAX)
+        while (error := await self._try_to_leave(request, retry.left)) is not None:
+            if not retry.failed() or not error.retriable:
+                _log.warning(
+                    "group %s: could not leave; the session timeout will remove the member: %s",
+                    self._group_id,
+                    error,
+                )
+                return
+            _log.info("group %s: could not leave, retrying: %s", self._group_id, error)
+            await retry.wait()
+
+    async def _try_to_leave(
+        self, request: m.ConsumerGroupHeartbeatRequest, left: float
+    ) -> AsyncGroupError | None:
+        """Make one attempt; return its error, or None."""
+        limit = min(left, self.heartbeats.timeout)
+        coordinators = self._cluster.coordinators
+        try:
+            async with asyncio.timeout(limit):
+                node_id = await coordinators.find(self._group_id)
+                # a request in flight on the group's connection may wait for a response that does not come
+                is_busy = self._cluster.pool.in_flight(node_id, GROUP_LANE) > 0
+                lane = CONTROL if is_busy else GROUP_LANE
+                response = await coordinators.request(self._group_id, request, lane=lane, timeout=limit)
+        except TimeoutError:
+            coordinators.mark_unknown(self._group_id)
+            return RequestTimedOut(f"no response to leaving group {self._group_id!r} within {limit:.3g} s")
+        except AsyncGroupError as error:
+            return error
+        code = response.error_code
+        if code in _LEFT_CODES:
+            return None
+        if heartbeat_action(code) is HeartbeatAction.FIND_COORDINATOR:
+            coordinators.mark_unknown(self._group_id)
+        return BrokerError(code, f"leaving group {self._group_id!r}", response.error_message)
+
+
+def _joined(step: Reconciliation) -> JoinedGroup:
+    return JoinedGroup(step.identity, step.assignment, is_leader=False, partition_counts={})
+
+
+def _is_fenced(error: AsyncGroupError | None) -> bool:
+    return isinstance(error, BrokerError) and error.code == ErrorCode.FENCED_MEMBER_EPOCH

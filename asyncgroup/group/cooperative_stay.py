@@ -1,0 +1,116 @@
+"""A member's stay in a cooperative group: heartbeats, and joins during which its claims go on (KIP-429).
+
+For each generation: the assignment is applied (`Assignable.assign`), which revokes what another member is to get, and
+heartbeats are sent. The member joins again when a heartbeat says that the group rebalances, or at once when it has
+revoked partitions, as only the next assignment can give them to their new owners (`onJoinComplete` in Java's
+`ConsumerCoordinator`). What it keeps is consumed all the time, and committed under the newest generation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from asyncgroup.errors import AssignmentError, AsyncGroupError, BrokerError, TransportError
+from asyncgroup.group.heartbeats import Heartbeats
+from asyncgroup.group.join_requests import JoinAction, join_action
+from asyncgroup.group.membership import Assignable, HeartbeatResult, JoinedGroup
+from asyncgroup.group.subscription_pattern import check_classic
+from asyncgroup.lifecycle import cancel_and_wait
+from asyncgroup.model import TopicPartition
+
+__all__ = ["CooperativeStay"]
+
+GROUP_REBALANCES = "rebalance: a member joined, left or changed its topics"
+REVOKED = "revoked partitions that another member gets"
+
+
+class _Joins(Protocol):
+    """What a stay needs of its membership."""
+
+    heartbeats: Heartbeats
+
+    async def join_again(
+        self, topics: list[str], reason: str, owned: list[TopicPartition]
+    ) -> JoinedGroup: ...
+
+
+class CooperativeStay:
+    """Keeps one member in its group until the membership is lost."""
+
+    def __init__(self, membership: _Joins, member: Assignable) -> None:
+        self._membership = membership
+        self._member = member
+        self._reason = ""  # why to join again
+        self._joins_again = asyncio.Event()
+
+    async def run(self, joined: JoinedGroup) -> None:
+        """Return when the membership is lost, which has been reported. The first assignment is applied already."""
+        is_first = True
+        while True:
+            topics = await self._stay_in_generation(joined, is_first=is_first)
+            again = None if topics is None else await self._join_again(topics)
+            if again is None:
+                return
+            joined, is_first = again, False
+
+    def rejoin(self, reason: str) -> None:
+        """Join again as soon as the assignment is applied; the coordinator gets the first of several reasons."""
+        if not self._joins_again.is_set():
+            self._reason = reason
+            self._joins_again.set()
+
+    async def _stay_in_generation(self, joined: JoinedGroup, *, is_first: bool) -> list[str] | None:
+        """Apply the assignment and send heartbeats until the member has to join again; None if it was lost.
+
+        Returns the topics to join with, once the partitions of all others are revoked.
+        """
+        if not is_first:
+            self._joins_again.clear()
+        heartbeats = asyncio.ensure_future(
+            self._membership.heartbeats.run(joined.identity, self._on_heartbeat, joined.synced_at)
+        )
+        living = asyncio.ensure_future(self._live(joined, is_first=is_first))
+        try:
+            await asyncio.wait({heartbeats, living}, return_when=asyncio.FIRST_COMPLETED)
+            if heartbeats.done():
+                heartbeats.result()
+                self._joins_again.set()  # the session ends, and a revocation that has begun is completed before
+                await living
+                return None
+            return living.result()
+        finally:
+            await cancel_and_wait(heartbeats, living)
+
+    async def _live(self, joined: JoinedGroup, *, is_first: bool) -> list[str] | None:
+        if not is_first:
+            # not what was revoked: of claims that had not started yet there is nothing to revoke
+            owned = set(self._member.owned)
+            await self._member.assign(joined)
+            if owned.difference(self._member.owned) and not self._member.ended:
+                self.rejoin(REVOKED)
+        await self._joins_again.wait()
+        topics = await self._member.prepare_join()
+        return None if topics is None else check_classic(topics)
+
+    def _on_heartbeat(self, result: HeartbeatResult, error: AsyncGroupError | None) -> None:
+        if result is HeartbeatResult.REBALANCE and not self._member.ended:
+            self.rejoin(GROUP_REBALANCES)
+        else:
+            self._member.on_heartbeat(result, error)
+
+    async def _join_again(self, topics: list[str]) -> JoinedGroup | None:
+        """Join with the partitions that the member owns; None if it is no member any more, which is reported."""
+        heartbeats = self._membership.heartbeats
+        heartbeats.suspend()
+        is_member = False
+        try:
+            joined = await self._membership.join_again(topics, self._reason, self._member.owned)
+            is_member = True
+        except (AssignmentError, BrokerError, TransportError) as error:
+            is_fatal = isinstance(error, AssignmentError) or join_action(error) is JoinAction.FAIL
+            self._member.on_heartbeat(HeartbeatResult.FATAL if is_fatal else HeartbeatResult.LOST, error)
+            return None
+        finally:
+            heartbeats.resume(is_member=is_member)
+        return joined

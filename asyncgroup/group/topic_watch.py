@@ -1,0 +1,275 @@
+"""TopicWatch: looks for changes of the topics of a session that need a new assignment or a new subscription."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from typing import Any, TypeVarTuple
+from uuid import UUID
+
+from asyncgroup.cluster import ClusterClient
+from asyncgroup.cluster.metadata import TopicInfo
+from asyncgroup.errors import (
+    AsyncGroupError,
+    BrokerError,
+    ErrorCode,
+    PartitionsChanged,
+    SessionEnd,
+    TopicsChanged,
+)
+from asyncgroup.group.assignors.racks import PartitionRacks, replica_racks
+from asyncgroup.group.membership import JoinedGroup
+from asyncgroup.group.topics import ResolvedTopics, matching_topics
+from asyncgroup.lifecycle import BackgroundTasks, run_until
+from asyncgroup.wire import messages as m
+
+__all__ = ["TopicWatch", "watch_missing", "watch_partitions", "watch_pattern", "watch_racks", "watch_topics"]
+
+OnChange = Callable[[SessionEnd], None]
+
+Ts = TypeVarTuple("Ts")
+
+
+class TopicWatch:
+    """Watches the topics of a session; each new assignment replaces what is watched.
+
+    `on_change(cause)` is called at a change, at most once for each assignment and way to notice it; `on_gone(error)` if
+    a topic was deleted and not recreated within `timeout()` seconds.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        tasks: BackgroundTasks,
+        timeout: Callable[[], float],
+        on_change: OnChange,
+        on_gone: Callable[[BrokerError], None],
+    ) -> None:
+        self._cluster = cluster
+        self._tasks = tasks
+        self._timeout = timeout
+        self._on_change = on_change
+        self._on_gone = on_gone
+        self._tracked = contextlib.ExitStack()
+        self._superseded = asyncio.Event()
+
+    def track(self, joined: JoinedGroup, resolved: ResolvedTopics) -> None:
+        """Include these topics in the metadata from now on, instead of those before."""
+        tracked = contextlib.ExitStack()
+        topics = {*joined.assignment, *joined.partition_counts, *resolved.names}
+        tracked.enter_context(self._cluster.tracking(topics))
+        self._tracked.close()
+        self._tracked = tracked
+
+    def start(self, joined: JoinedGroup, resolved: ResolvedTopics) -> None:
+        """Watch these topics from now on, instead of those before; they must be tracked."""
+        self._superseded.set()
+        self._superseded = asyncio.Event()
+        cluster, topics = self._cluster, self._cluster.view.topics
+        if joined.is_leader:
+            self._watch(watch_partitions, cluster, joined.partition_counts, self._on_change)
+        if joined.racks is not None:
+            self._watch(watch_racks, cluster, joined.racks, self._on_change)
+        ids = {name: topics[name].topic_id for name in resolved.existing if name in topics}
+        self._watch(watch_topics, cluster, ids, self._on_change)
+        if resolved.pattern is not None:
+            self._watch(watch_pattern, cluster, resolved.pattern, resolved.existing, self._on_change)
+        if resolved.missing:
+            self._watch(
+                watch_missing, cluster, resolved.missing, self._timeout(), self._on_change, self._on_gone
+            )
+
+    def _watch(self, watch: Callable[[*Ts], Coroutine[Any, Any, None]], *args: *Ts) -> None:
+        superseded = self._superseded
+
+        async def watch_until_superseded() -> None:
+            task = await run_until(superseded.wait(), watch(*args), f"{self._tasks.name}: {watch.__name__}")
+            if not task.cancelled():
+                task.result()
+
+        self._tasks.spawn(watch_until_superseded, name=watch.__name__)
+
+    def close(self) -> None:
+        """Track no topics any more. The tasks end with the session's."""
+        self._tracked.close()
+
+
+async def watch_partitions(
+    cluster: ClusterClient, partition_counts: Mapping[str, int], on_change: OnChange
+) -> None:
+    """Compare each metadata refresh with the partition counts of the assignment; call `on_change` at a difference.
+
+    A topic that seems deleted, or to have fewer partitions, is looked up a second time. Only the leader watches, the
+    topics of all members, as in sarama (`loopCheckPartitionNumbers`): its rejoin triggers a rebalance. The topics must
+    be tracked.
+    """
+    await _ensure_known(cluster, partition_counts)
+    while True:
+        if any(
+            (now := _count(cluster, topic)) is not None and now < partition_counts[topic]
+            for topic in partition_counts
+        ):
+            await _refresh_again(cluster)
+        for topic, count in partition_counts.items():
+            now = _count(cluster, topic)
+            if now is not None and now != count:
+                on_change(
+                    PartitionsChanged(
+                        f"topic {topic!r} has {now} partitions, the assignment was made for {count}"
+                    )
+                )
+                return
+        await cluster.wait_updated()
+
+
+async def watch_racks(cluster: ClusterClient, racks: PartitionRacks, on_change: OnChange) -> None:
+    """Compare each metadata refresh with the racks of the assignment; call `on_change` if replicas are in other racks.
+
+    As in Java (KAFKA-14867), but not while a broker of the partition is down: its rack is unknown, and when it comes
+    back the replicas are where they were. Only the leader watches, the topics of all members, which must be tracked.
+    """
+    topics = {tp.topic for tp in racks}
+    while True:
+        view = cluster.view
+        for tp, now in replica_racks(view, topics).items():
+            replicas = view.topics[tp.topic].partitions[tp.partition].replicas
+            if racks.get(tp, now) != now and all(replica in view.brokers for replica in replicas):
+                on_change(PartitionsChanged(f"replicas of {tp} are in other racks"))
+                return
+        await cluster.wait_updated()
+
+
+def _count(cluster: ClusterClient, topic: str) -> int | None:
+    """Return the partition count of a topic: 0 if it does not exist, None if it is unknown now."""
+    info = cluster.view.topics.get(topic)
+    if info is None:
+        return 0
+    return None if info.error_code else len(info.partitions)
+
+
+async def _ensure_known(cluster: ClusterClient, partition_counts: Mapping[str, int]) -> None:
+    """Refresh the metadata until it succeeds if a topic is missing from it.
+
+    Topics of other members were tracked during the assignment and are tracked again now. A refresh in between, possibly
+    by another client of a shared cluster, drops them from the metadata, which is no reason for a rebalance.
+    """
+    retry = cluster.retry()
+    while any(count and topic not in cluster.view.topics for topic, count in partition_counts.items()):
+        try:
+            await cluster.refresh()
+        except AsyncGroupError:
+            await retry.wait()
+        else:
+            return
+
+
+async def watch_topics(cluster: ClusterClient, ids: Mapping[str, UUID], on_change: OnChange) -> None:
+    """Watch the member's own topics; call `on_change` when one is deleted, or recreated with another id.
+
+    Every member does this, not only the leader, which may notice late if it owns no partition of the topic. A member
+    that misses a topic rejoins without it, and again with it once it exists again (`watch_missing`); the changed
+    subscription triggers a rebalance each time.
+    """
+    while True:
+        for topic, topic_id in ids.items():
+            info = cluster.view.topics.get(topic)
+            if info is None and await _refresh_and_check_gone(cluster, topic):
+                on_change(PartitionsChanged(f"topic {topic!r} was deleted"))
+                return
+            if info is not None and info.topic_id != topic_id and m.NO_UUID not in (info.topic_id, topic_id):
+                on_change(PartitionsChanged(f"topic {topic!r} was deleted and recreated"))
+                return
+        await cluster.wait_updated()
+
+
+async def _refresh_and_check_gone(cluster: ClusterClient, topic: str) -> bool:
+    """Refresh the metadata after a backoff, and return whether the topic is missing from it as well."""
+    await _refresh_again(cluster)
+    return topic not in cluster.view.topics
+
+
+async def _refresh_again(cluster: ClusterClient) -> None:
+    """Refresh the metadata once more after a backoff: a broker that has just started may not know all topics yet."""
+    retry = cluster.retry()
+    while True:
+        await retry.wait()
+        try:
+            await cluster.refresh()
+        except AsyncGroupError:
+            continue
+        return
+
+
+async def watch_missing(
+    cluster: ClusterClient,
+    missing: Mapping[str, float],
+    timeout: float,
+    on_change: OnChange,
+    on_timeout: Callable[[BrokerError], None],
+) -> None:
+    """Refresh the metadata with backoff until a missing topic exists again, then call `on_change`.
+
+    A topic missing for `timeout` seconds, counted from the loop time in `missing`, is an error: it is passed to
+    `on_timeout`. The topics must be tracked.
+    """
+    retry, time = cluster.retry(cuts_pause=True), asyncio.get_running_loop().time
+    retry.deadline = min(missing.values()) + timeout
+    while True:
+        if back := [topic for topic in sorted(missing) if topic in cluster.view.topics]:
+            on_change(PartitionsChanged(f"topic {back[0]!r} exists again"))
+            return
+        if not retry.failed():
+            topic = min(missing, key=lambda name: missing[name])
+            text = f"it was deleted, and not recreated within {timeout:g} s"
+            on_timeout(BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r}", text))
+            return
+        await retry.wait()
+        try:
+            await cluster.refresh()
+        except AsyncGroupError:
+            # no broker has responded, so it may exist
+            retry.deadline = max(retry.deadline, time() + retry.next())
+
+
+async def watch_pattern(
+    cluster: ClusterClient, pattern: re.Pattern[str], matched: Collection[str], on_change: OnChange
+) -> None:
+    """Compare the cluster's topics with those that the pattern matched, every `metadata_refresh_interval` (0: never).
+
+    Every member does this, as in Java (`ConsumerCoordinator.updatePatternSubscription`).
+    """
+    interval = cluster.config.metadata_refresh_interval
+    while interval > 0:
+        await asyncio.sleep(interval)
+        now = matching_topics(pattern, await _all_topics(cluster, interval))
+        if not now.issuperset(matched):
+            # look up a second time here too
+            await cluster.retry().wait()
+            try:
+                now |= matching_topics(pattern, await cluster.all_topics())
+            except AsyncGroupError:
+                continue
+        if now != set(matched):
+            on_change(TopicsChanged(_difference(pattern, set(matched), now)))
+            return
+
+
+async def _all_topics(cluster: ClusterClient, longest: float) -> Mapping[str, TopicInfo]:
+    """Request every topic until it succeeds, with pauses of at most `longest` seconds."""
+    retry = cluster.retry(longest=longest)
+    while True:
+        try:
+            return await cluster.all_topics()
+        except AsyncGroupError:
+            await retry.wait()
+
+
+def _difference(pattern: re.Pattern[str], before: set[str], now: set[str]) -> str:
+    parts = [
+        f"{word} {', '.join(sorted(names))}"
+        for word, names in (("matches", now - before), ("no longer matches", before - now))
+        if names
+    ]
+    return f"the pattern {pattern.pattern!r} {' and '.join(parts)}"

@@ -1,0 +1,68 @@
+"""A Java source file that runs as a process and answers questions line by line."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pytest
+
+from asyncgroup.java import JavaNotFound, require_java
+from tests.wire.kafka_files import kafka_jar
+
+__all__ = ["JavaProgram", "jars_of_clients"]
+
+
+class JavaProgram:
+    """Runs a source file for the `with` block. It reads questions and writes answers, each ending with the line `end`."""
+
+    def __init__(self, source: Path, jars: Iterable[Path]) -> None:
+        java = require_java("run Kafka's assignors")
+        self._command = [
+            *(str(java.executable), "-cp", ":".join(map(str, jars))),
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
+            str(source),
+        ]
+
+    def __enter__(self) -> Self:
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, text=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._process.kill()
+        self._process.communicate(timeout=30)
+
+    def ask(self, lines: Iterable[str]) -> list[str]:
+        """Return the lines of the answer, without the last one."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n".join([*lines, "end"]) + "\n")
+        self._process.stdin.flush()
+        found: list[str] = []
+        for line in self._process.stdout:
+            if line == "end\n":
+                return found
+            found.append(line.rstrip("\n"))
+        raise AssertionError(f"Java ended with {self._process.wait(30)} after {found}")
+
+
+def jars_of_clients() -> list[Path]:
+    """Return the jars with Kafka's assignors; skip the test if they, or a Java that compiles, are not available."""
+    try:
+        java = require_java("run Kafka's assignors")
+    except JavaNotFound as error:
+        pytest.skip(str(error))
+    modules = subprocess.run(
+        [str(java.executable), "--list-modules"], capture_output=True, text=True, timeout=60, check=True
+    )
+    if "jdk.compiler@" not in modules.stdout:
+        pytest.skip(f"{java.executable} cannot run a source file: it has no module jdk.compiler")
+    clients = kafka_jar("kafka-clients")
+    return [clients, *sorted(clients.parent.glob("slf4j-*.jar"))]

@@ -1,0 +1,131 @@
+"""`group_protocol="auto"`: the protocol is chosen by the finalized features of the coordinator's broker."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+import pytest
+
+from asyncgroup import Cluster, ConsumerConfig
+from asyncgroup.cluster import client_of
+from asyncgroup.errors import SessionEnd
+from asyncgroup.group.group_protocol import AutoMembership, epoch_identity, membership_factory
+from asyncgroup.group.member_health import MemberHealth
+from asyncgroup.group.membership import JoinedGroup
+from asyncgroup.offsets import MemberIdentity
+from asyncgroup.wire import messages as m
+from tests.cluster.scripted import Call, ScriptedCluster
+from tests.group.consumer_scene import AA, HOST, Scene, now
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+
+
+class Classic:
+    """Stands for the classic membership."""
+
+    lane = "join-1"
+    identity = MemberIdentity()
+    heartbeats: Any = None
+
+    def __init__(self) -> None:
+        self.joins: list[list[str]] = []
+        self.left: list[str] = []
+
+    async def join(self, topics: Iterable[str]) -> JoinedGroup:
+        self.joins.append(list(topics))
+        self.identity = MemberIdentity("classic-1", 1)
+        return JoinedGroup(self.identity, {}, False, {})
+
+    async def leave(self, reason: str, leaves: bool | None, timeout: float) -> None:
+        self.left.append(reason)
+        self.identity = MemberIdentity()
+
+    async def stay(self, joined: JoinedGroup, member: Any) -> None: ...
+
+    def is_fatal(self, code: int) -> bool:
+        return code == 1
+
+    def after_session(self, cause: SessionEnd | None) -> None: ...
+
+
+@contextlib.asynccontextmanager
+async def auto(**features: int) -> AsyncIterator[tuple[Scene, AutoMembership, Classic]]:
+    """Yield a membership at a broker with these finalized features."""
+    async with ScriptedCluster(HOST) as scripted:
+        scripted.topics, scripted.topic_ids = {"aa": {0: (1, 0), 1: (1, 0)}}, {"aa": AA}
+
+        def api_versions(call: Call) -> None:
+            response = scripted[1].api_versions()
+            response.finalized_features = [
+                m.ApiVersionsResponse.FinalizedFeatureKey(name.replace("_", "."), level, level)
+                for name, level in features.items()
+            ]
+            call.answer(response)
+
+        scripted[1].script["ApiVersions"] = api_versions
+        config = ConsumerConfig(group_protocol="auto")
+        async with Cluster(scripted.servers, config) as cluster:
+            with cluster.tracking(["aa"]):
+                await cluster.refresh()
+                scene, classic = Scene(scripted, cluster), Classic()
+                health = MemberHealth(lambda _: True)
+                health.state_since = now()
+                membership = AutoMembership(
+                    client_of(cluster), "g", config, health, classic=lambda *_: classic
+                )
+                yield scene, membership, classic
+
+
+async def test_a_cluster_with_the_feature() -> None:
+    async with auto(group_version=1, metadata_version=20) as (it, membership, classic):
+        joined = await membership.join(["aa"])
+        assert joined.assignment == {"aa": [0, 1]}
+        assert not classic.joins
+        assert epoch_identity(membership) == membership.identity == joined.identity
+        assert membership.lane == "join-1"
+        assert not membership.is_fatal(1)
+        it.beats.clear()
+        await membership.leave("closing", None, 5.0)
+        assert [beat.request.member_epoch for beat in it.beats] == [-1]
+
+
+@pytest.mark.parametrize("features", [{}, {"group_version": 0}, {"metadata_version": 20}])
+async def test_a_cluster_without_it(features: dict[str, int]) -> None:
+    async with auto(**features) as (it, membership, classic):
+        await membership.join(["aa"])
+        assert classic.joins == [["aa"]]
+        assert not it.beats
+        assert epoch_identity(membership) is None
+        assert membership.is_fatal(1)
+
+
+async def test_the_choice_is_kept_while_the_member_is_in_the_group() -> None:
+    async with auto() as (it, membership, classic):
+        await membership.join(["aa"])
+        connection = await client_of(it.cluster).network.connection(1, "group")
+        connection.features = {"group.version": 1}
+        await membership.join(["aa"])
+        assert len(classic.joins) == 2
+        await membership.leave("closing", None, 5.0)
+        await membership.join(["aa"])
+        assert len(classic.joins) == 2
+        assert len(it.beats) == 1, "the cluster was upgraded"
+
+
+async def test_a_broker_that_does_not_offer_the_request_in_spite_of_the_feature() -> None:
+    async with auto(group_version=1) as (it, membership, classic):
+        it.broker.versions["ConsumerGroupHeartbeat"] = (0, 0)
+        await membership.join(["aa"])
+        assert classic.joins == [["aa"]]
+
+
+async def test_factories() -> None:
+    def name(**config: Any) -> str:
+        factory: Any = membership_factory(ConsumerConfig(**config), [])
+        return getattr(factory, "func", factory).__name__
+
+    assert name() == "ClassicMembership"
+    assert name(group_protocol="consumer") == "ConsumerMembership"
+    assert name(group_protocol="auto") == "AutoMembership"

@@ -1,0 +1,231 @@
+"""How claims and sessions end in each group protocol: the table of the guide's page on rebalances, row by row."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from asyncgroup import BrokerError, Claim, RevokeTimeout, Session
+from tests.scenario.support import Gate, SessionEndHook, WorkHandler, committed, member, running
+from tests.stories.traffic import partitions_of
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "eager": {"assignors": ("range",)},
+    "cooperative": {"assignors": ("cooperative-sticky",)},
+    "consumer": {"group_protocol": "consumer", "session_timeout": None, "heartbeat_interval": None},
+}
+
+
+@pytest.fixture(params=PROTOCOLS)
+def protocol(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def ends_session(protocol: str) -> bool:
+    """Whether a rebalance ends the session."""
+    return protocol == "eager"
+
+
+@pytest_asyncio.fixture
+async def env(protocol: str) -> AsyncIterator[VirtualEnvironment]:
+    made = VirtualEnvironment.made(
+        nodes=1,
+        group_consumer_session_timeout=VirtualEnvironment.session_timeout,
+        group_consumer_heartbeat_interval=VirtualEnvironment.heartbeat_interval,
+        group_consumer_assignment_interval=0.1,
+    )
+    async with made as environment:
+        environment.protocol = PROTOCOLS[protocol]
+        yield environment
+
+
+async def test_a_member_joins(env: VirtualEnvironment, ends_session: bool) -> None:
+    handler, ends = WorkHandler(env), SessionEndHook()
+    async with member(env, hooks=(ends,)) as group, running(group.consume("orders", handler)) as consuming:
+        await handler.until("claim 3@0")
+        await env.produce(2, range(4))
+        await handler.until("done 3@1")
+        async with member(env, "bob") as other, running(other.run("orders", WorkHandler(env))):
+            await env.bell.until(lambda: bool(partitions_of(other)), "partitions of bob", env.limit)
+            await asyncio.sleep(1.0)
+            assert committed(env) == dict.fromkeys(range(4), 2)
+            ended = [call for call in handler.calls if call.startswith("end")]
+            assert consuming.done() is ends_session
+            if ends_session:
+                assert ends.names == ["Rebalanced"]
+                assert len(ended) == 4
+                assert handler.calls[-2:] == ["revoked [0, 1, 2, 3]", "cleanup"]
+            else:
+                moved = partitions_of(other)
+                assert sorted(ended) == [f"end {number}" for number in moved]
+                assert handler.calls[-1] == f"revoked {moved}"
+                assert sorted([*partitions_of(group), *moved]) == [0, 1, 2, 3]
+
+
+async def test_the_topics_change(env: VirtualEnvironment, ends_session: bool) -> None:
+    """By set_topics(), by new partitions, by a topic that is deleted."""
+    await env.create_topic("a", 1)
+    handler, ends = WorkHandler(env), SessionEndHook()
+    async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
+        group.set_topics(["orders", "a"])
+        await env.bell.until(lambda: len(partitions_of(group)) == 5, "a as well", env.limit)
+        env.cluster.create_partitions("orders", 5)
+        await env.bell.until(lambda: len(partitions_of(group)) == 6, "a new partition", env.limit)
+        await handler.until("claim 4@0")
+        await asyncio.sleep(1.0)
+        env.cluster.delete_topic("a")
+        await env.bell.until(lambda: partitions_of(group) == [0, 1, 2, 3, 4], "without a", env.limit)
+        await asyncio.sleep(1.0)
+        ended = ["TopicsChanged", "PartitionsChanged", "PartitionsChanged"]
+        assert ends.names == (ended if ends_session else [])
+        assert handler.calls.count("setup") == (4 if ends_session else 1)
+        assert handler.calls.count("end 3") == (3 if ends_session else 0)
+
+
+async def test_a_revoked_claim_ignores_its_limit(env: VirtualEnvironment, ends_session: bool) -> None:
+    """Its record is in work for longer than `rebalance_timeout`, and its handler goes on when it is cancelled."""
+    may_end = asyncio.Event()
+    errors: list[BaseException] = []
+
+    class Stuck(WorkHandler):
+        async def consume_claim(self, session: Session, claim: Claim) -> None:
+            self.note(f"claim {claim.partition}")
+            await claim.wait_ended()
+            while not may_end.is_set():
+                try:
+                    await may_end.wait()
+                except asyncio.CancelledError:
+                    self.note(f"cancelled {claim.partition}")
+
+    handler, ends = Stuck(env), SessionEndHook()
+    async with (
+        member(env, hooks=(ends,), rebalance_timeout=12.0) as group,
+        running(group.run("orders", handler)),
+    ):
+        reader = group.errors()
+        await handler.until("claim 3")
+        async with member(env, "bob") as other, running(other.run("orders", WorkHandler(env))):
+            await env.bell.until(lambda: bool(partitions_of(other)), "partitions of bob", env.limit)
+            await handler.until(f"cancelled {partitions_of(other)[0]}")
+            await asyncio.sleep(3.0)
+            if ends_session:
+                assert group.session is handler.sessions[0], "it waits for the handlers"
+                assert group.session.ended
+            else:
+                errors.append(await anext(reader))
+                assert isinstance(errors[0], RevokeTimeout)
+                assert ends.names == []
+                assert not handler.sessions[0].ended
+            may_end.set()
+
+
+async def test_the_member_is_lost(env: VirtualEnvironment) -> None:
+    gate, ends = Gate(0, 2), SessionEndHook()
+    handler = WorkHandler(env, gate)
+    await env.produce(5, [0])
+    async with (
+        member(env, hooks=(ends,), auto_commit_interval=3000.0) as group,
+        running(group.consume("orders", handler)) as consuming,
+    ):
+        await gate.reached.wait()
+        await asyncio.sleep(1.0)
+        env.network.blackhole("10.2.0.1")
+        await env.bell.until(lambda: handler.sessions[0].ended, "the loss", env.limit)
+        gate.open.set()
+        await handler.until("cleanup")
+        env.network.heal()
+        await consuming
+        assert handler.calls[handler.calls.index("end 0") :] == ["end 0", "lost [0, 1, 2, 3]", "cleanup"]
+        assert (ends.names, committed(env)) == (["MemberLost"], {})
+
+
+async def test_consume_claim_returns(env: VirtualEnvironment) -> None:
+    class Leaves(WorkHandler):
+        async def consume_claim(self, session: Session, claim: Claim) -> None:
+            if claim.partition != 1:
+                await super().consume_claim(session, claim)
+                return
+            async for record in claim:
+                claim.mark(record)
+                return
+
+    handler, ends = Leaves(env), SessionEndHook()
+    await env.produce(5, [1])
+    async with member(env, hooks=(ends,)) as group:
+        await group.consume("orders", handler)
+        assert ends.names == ["ClaimReturned"]
+        assert handler.calls[-2:] == ["revoked [0, 1, 2, 3]", "cleanup"]
+        assert committed(env)[1] == 1
+
+
+async def test_a_handler_raises(env: VirtualEnvironment) -> None:
+    async def work(_session: Session, claim: Claim, record: Any) -> None:
+        if (claim.partition, record.offset) == (0, 3):
+            raise RuntimeError("broken")
+
+    handler = WorkHandler(env, work)
+    await env.produce(5, [0])
+    async with member(env) as group:
+        with pytest.raises(RuntimeError, match="broken") as caught:
+            await group.run("orders", handler)
+        assert any("orders" in note for note in caught.value.__notes__)
+        assert committed(env)[0] == 3
+        assert handler.calls[-2:] == ["revoked [0, 1, 2, 3]", "cleanup"]
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True], ids=["closed", "cancelled"])
+async def test_the_group_is_closed_or_the_caller_cancelled(
+    env: VirtualEnvironment, is_cancelled: bool
+) -> None:
+    handler = WorkHandler(env)
+    await env.produce(5, range(4))
+    async with member(env, auto_commit_interval=3000.0) as group:
+        async with running(group.run("orders", handler)) as run:
+            await handler.until("done 3@4")
+            if is_cancelled:
+                run.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await run
+            else:
+                await group.aclose()
+                await run
+        assert committed(env) == dict.fromkeys(range(4), 5)
+        assert handler.calls[-2:] == ["revoked [0, 1, 2, 3]", "cleanup"]
+        assert not env.cluster.group(env.group_id).members, "it has left"
+
+
+async def test_a_static_member_that_is_closed_stays(env: VirtualEnvironment) -> None:
+    handler = WorkHandler(env)
+    async with member(env, group_instance_id="one") as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
+    assert env.cluster.group(env.group_id).members
+
+
+async def test_an_instance_id_that_is_in_use(
+    env: VirtualEnvironment, protocol: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The classic protocol fences the member that is there, the other one refuses the newcomer, which then has nothing to leave."""
+    handler, newcomer = WorkHandler(env), WorkHandler(env)
+    async with (
+        member(env, group_instance_id="one") as group,
+        running(group.run("orders", handler)) as first,
+        member(env, group_instance_id="one") as other,
+    ):
+        await handler.until("claim 3@0")
+        async with running(other.run("orders", newcomer)) as second:
+            refused = second if protocol == "consumer" else first
+            with pytest.raises(BrokerError) as caught:
+                await refused
+            assert caught.value.name == (
+                "UNRELEASED_INSTANCE_ID" if protocol == "consumer" else "FENCED_INSTANCE_ID"
+            )
+    assert "could not leave" not in caplog.text
