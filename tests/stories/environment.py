@@ -224,9 +224,9 @@ class Environment(ABC):
         return Group(generation, leaders[0] if leaders else None, assignment)
 
     async def _all_assigned(self, described: DescribedGroup) -> bool:
-        """Whether all partitions of each assigned topic have an owner."""
+        """Whether all partitions of each assigned topic have an owner; a coordinator that assigned none does not know the topic yet."""
         owned = Counter[str]()
         for assignment in described.members.values():
             owned.update({topic: len(partitions) for topic, partitions in assignment.items()})
         topics = await self.admin.cluster.topics(list(owned))
-        return owned == {name: len(topic.partitions) for name, topic in topics.items()}
+        return bool(owned) and owned == {name: len(topic.partitions) for name, topic in topics.items()}

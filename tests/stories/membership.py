@@ -101,7 +101,7 @@ async def partition_increase(env: Environment) -> None:
 
     await env.admin.create_partitions(env.topic, 6)
     await env.produce(5, range(6))  # partly before the members know the new partitions
-    group = await widened(env, ann, bob)
+    group = await widened(env, before, ann, bob)
     assert group.generation == before.generation + 1
     env.chapter("two partitions more")
     assert group.leader == env.leader("ann")
@@ -112,13 +112,18 @@ async def partition_increase(env: Environment) -> None:
     await env.all_committed()
 
 
-async def widened(env: Environment, ann: Member, bob: Member) -> Group:
-    """Return the group when the two share six partitions instead of four."""
-    # members whose sessions last keep what they have; who gets which of the new ones is up to the assignor
-    last = [([0, 1, 4], [2, 3, 5])] if env.sessions_last else [([0, 1, 2], [3, 4, 5])]
-    if not env.has_leader:
-        last.append(([0, 1, 5], [2, 3, 4]))
-    wider = [{ann.name: {env.topic: first}, bob.name: {env.topic: second}} for first, second in last]
+async def widened(env: Environment, before: Group, ann: Member, bob: Member) -> Group:
+    """Return the group when the two share six partitions instead of four.
+
+    Members whose sessions last keep the two that they have. A coordinator chooses by the order of a hash map which one
+    gets which new partition (Kafka's UniformHomogeneousAssignmentBuilder).
+    """
+    shares = [([0, 1, 2], [3, 4, 5])]
+    if env.sessions_last:
+        hers, his = (before.assignment[member.name][env.topic] for member in (ann, bob))
+        new = [(4, 5)] if env.has_leader else [(4, 5), (5, 4)]
+        shares = [([*hers, for_ann], [*his, for_bob]) for for_ann, for_bob in new]
+    wider = [{ann.name: {env.topic: first}, bob.name: {env.topic: second}} for first, second in shares]
 
     async def is_wider() -> bool:
         return (await env.settled(ann, bob)).assignment in wider
@@ -201,7 +206,8 @@ async def static_leader_restarts(env: Environment) -> None:
 
     await ann.leave()
     again = await env.member("ann-again", group_instance_id="desk-a")
-    assert await env.settled(again, bob) == Group(
+    restarted = await env.settled(again, bob)
+    assert restarted == Group(
         before.generation, env.leader("ann-again"), {"ann-again": shared["ann"], "bob": shared["bob"]}
     )
     env.chapter("ann restarts")
@@ -212,4 +218,4 @@ async def static_leader_restarts(env: Environment) -> None:
     assert {offset for _, _, offset in again.log.handled} == set(range(5, 10))
 
     await env.admin.create_partitions(env.topic, 6)
-    assert (await widened(env, again, bob)).generation == before.generation + 1
+    assert (await widened(env, restarted, again, bob)).generation == before.generation + 1
