@@ -17,7 +17,7 @@ from asyncgroup.offsets import MemberIdentity
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import decode_versioned, encode_versioned
 from tests.group.java_plans import make_case
-from tests.group.java_program import JavaProgram
+from tests.group.java_program import JavaProgram, partitions_in
 
 __all__ = [
     "CooperativeCase",
@@ -28,8 +28,6 @@ __all__ = [
     "is_sound",
     "owning",
 ]
-
-SOURCE = Path(__file__).with_name("CooperativeOracle.java")
 
 Plan = dict[str, list[TopicPartition]]
 
@@ -76,7 +74,7 @@ class CooperativeOracle(JavaProgram):
     """Kafka's assignor in a Java process that runs for the `with` block."""
 
     def __init__(self, jars: Iterable[Path]) -> None:
-        super().__init__(SOURCE, jars)
+        super().__init__("cooperative", jars)
 
     def answer(self, case: CooperativeCase) -> JavaAnswer:
         """Return what Java makes of this case."""
@@ -87,10 +85,9 @@ class CooperativeOracle(JavaProgram):
                 found.subscriptions[member] = [bytes.fromhex(word) for word in words]
             elif kind == "userdata":
                 found.user_data[member] = (bytes.fromhex(words[0]), bytes.fromhex(words[1]))
-            elif kind in ("whole", "plan"):
-                pairs = (word.split(":") for word in words)
+            elif kind != "failed":
                 plan = found.whole if kind == "whole" else found.plan
-                plan[member] = sorted(TopicPartition(topic, int(number)) for topic, number in pairs)
+                plan[member] = partitions_in(words)
         return (
             found if is_sound(case.members, case.counts, found.whole) else found._replace(whole={}, plan={})
         )

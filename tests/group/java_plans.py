@@ -15,7 +15,7 @@ from asyncgroup.group.assignors import MemberSubscription
 from asyncgroup.group.assignors.sticky_user_data import MemberData, encode_member_data
 from asyncgroup.model import TopicPartition
 from asyncgroup.testing.apache_kafka.jars import kafka_jars
-from tests.group.java_program import JavaProgram
+from tests.group.java_program import JavaProgram, partitions_in
 
 __all__ = ["Case", "JavaOracle", "Plans", "make_case", "next_case", "stored"]
 
@@ -113,7 +113,7 @@ class JavaOracle(JavaProgram):
     """Kafka's assignors in a Java process that runs for the `with` block."""
 
     def __init__(self, jars: Iterable[Path]) -> None:
-        super().__init__(HERE / "PlanOracle.java", jars)
+        super().__init__("eager", jars)
         self.user_data: dict[str, bytes] = {}
         """User data of Java's sticky assignor by member, for its assignment of the last case in generation 7."""
 
@@ -132,9 +132,7 @@ class JavaOracle(JavaProgram):
             if name == "userdata":
                 self.user_data[member] = bytes.fromhex(partitions[0])
                 continue
-            pairs = (partition.split(":") for partition in partitions)
-            # the order of a member's partitions comes from Java's hash maps and has no meaning
-            plans.setdefault(name, {})[member] = sorted(TopicPartition(topic, int(p)) for topic, p in pairs)
+            plans.setdefault(name, {})[member] = partitions_in(partitions)
         return plans if _is_sound(case, plans.get("sticky")) else _without_sticky(plans)
 
 

@@ -1,4 +1,4 @@
-"""A Java source file that runs as a process and answers questions line by line."""
+"""Kafka's own assignors in a Java process that answers line by line."""
 
 from __future__ import annotations
 
@@ -11,20 +11,26 @@ from typing import Self
 import pytest
 
 from asyncgroup.java import JavaNotFound, require_java
+from asyncgroup.model import TopicPartition
 from tests.wire.kafka_files import kafka_jar
 
-__all__ = ["JavaProgram", "jars_of_clients"]
+__all__ = ["JavaProgram", "jars_of_clients", "partitions_in"]
+
+SOURCE = Path(__file__).with_name("Assignors.java")
 
 
 class JavaProgram:
-    """Runs a source file for the `with` block. It reads questions and writes answers, each ending with the line `end`."""
+    """Runs `Assignors.java` for the `with` block. It reads groups and writes answers, each ending with the line `end`.
 
-    def __init__(self, source: Path, jars: Iterable[Path]) -> None:
+    `answers` is `eager`, `racks` or `cooperative`: what it reads and writes for each group.
+    """
+
+    def __init__(self, answers: str, jars: Iterable[Path]) -> None:
         java = require_java("run Kafka's assignors")
         self._command = [
             *(str(java.executable), "-cp", ":".join(map(str, jars))),
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
-            str(source),
+            *(str(SOURCE), answers),
         ]
 
     def __enter__(self) -> Self:
@@ -51,6 +57,12 @@ class JavaProgram:
                 return found
             found.append(line.rstrip("\n"))
         raise AssertionError(f"Java ended with {self._process.wait(30)} after {found}")
+
+
+def partitions_in(words: Iterable[str]) -> list[TopicPartition]:
+    """Return the partitions of a member in a plan; their order comes from Java's hash maps and has no meaning."""
+    pairs = (word.split(":") for word in words)
+    return sorted(TopicPartition(topic, int(number)) for topic, number in pairs)
 
 
 def jars_of_clients() -> list[Path]:

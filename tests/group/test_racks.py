@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -22,13 +21,11 @@ from asyncgroup.group.assignors.cooperative import claimed_partitions
 from asyncgroup.group.assignors.sticky import assign_sticky, find_owners
 from asyncgroup.model import TopicPartition
 from tests.group.java_cooperative import claimed_case, encode_subscription, is_sound, owning
-from tests.group.java_program import JavaProgram, jars_of_clients
+from tests.group.java_program import JavaProgram, jars_of_clients, partitions_in
 from tests.group.stickiness import loads
 from tests.profiles import examples
 
 Plan = dict[str, list[TopicPartition]]
-
-SOURCE = Path(__file__).with_name("RackOracle.java")
 
 
 class RackCase(NamedTuple):
@@ -129,17 +126,14 @@ class RackOracle:
         for line in self._program.ask(case.lines()):
             name, member, *words = line.split()
             if name != "failed":
-                pairs = (word.split(":") for word in words)
-                found.setdefault(name, {})[member] = sorted(
-                    TopicPartition(topic, int(number)) for topic, number in pairs
-                )
+                found.setdefault(name, {})[member] = partitions_in(words)
         return found
 
 
 @pytest.fixture(scope="module")
 def java() -> Iterator[RackOracle]:
     """Kafka's assignors, if Java and Kafka's jars are available."""
-    with JavaProgram(SOURCE, jars_of_clients()) as program:
+    with JavaProgram("racks", jars_of_clients()) as program:
         yield RackOracle(program)
 
 
@@ -159,7 +153,7 @@ def test_sticky_is_never_worse_than_java(java: RackOracle) -> None:
     rng, compared, useful = random.Random(54), 0, 0
     while compared < examples(400):
         case = rack_case(rng)
-        theirs = java.plans(case).get("sticky")
+        theirs = java.plans(case).get("whole")
         if theirs is None or not is_sound(case.members, case.counts, theirs):
             continue  # Java's algorithm for unequal subscriptions fails for some groups
         compared += 1
