@@ -193,18 +193,6 @@ def confluent_consume(servers: str, group: str, enough: int, **options: Any) -> 
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize(
-    "options",
-    [{"acks": 1}, {"enable.idempotence": True}, {"compression.type": "lz4"}, {"compression.type": "zstd"}],
-    ids=str,
-)
-async def test_confluent_produces(options):
-    async with cluster() as started:
-        await in_thread(confluent_produce, started.bootstrap_servers, options)
-        check_produced(started)
-
-
-@pytest.mark.asyncio
 async def test_confluent_consumes_in_a_group_commits_and_resumes():
     async with cluster() as started:
         await in_thread(confluent_produce, started.bootstrap_servers, {})
@@ -276,14 +264,6 @@ def kafka_python_consume(servers: str, group: str, enough: int) -> list[bytes]:
         return seen
     finally:
         consumer.close()
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("options", [{"acks": 1}, {"acks": "all"}, {"compression_type": "gzip"}], ids=str)
-async def test_kafka_python_produces(options):
-    async with cluster() as started:
-        await in_thread(kafka_python_produce, started.bootstrap_servers, options)
-        check_produced(started)
 
 
 @pytest.mark.asyncio
@@ -419,3 +399,26 @@ def share_kafka_python(servers: str, shared: Shared) -> None:
     consumer.commit()
     shared.done()
     consumer.close()
+
+
+# -- both ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("produce", "options"),
+    [
+        (confluent_produce, {"acks": 1}),
+        (confluent_produce, {"enable.idempotence": True}),
+        (confluent_produce, {"compression.type": "lz4"}),
+        (confluent_produce, {"compression.type": "zstd"}),
+        (kafka_python_produce, {"acks": 1}),
+        (kafka_python_produce, {"acks": "all"}),
+        (kafka_python_produce, {"compression_type": "gzip"}),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+async def test_records_of_other_producers(produce, options):
+    async with cluster() as started:
+        await in_thread(produce, started.bootstrap_servers, options)
+        check_produced(started)

@@ -9,14 +9,13 @@ import asyncio
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
-from functools import partial
 from typing import Any, Protocol
 
 import pytest
 import pytest_asyncio
 
 from tests.peers import import_peer
-from tests.real.concurrent_stories import ConcurrentStories, selected
+from tests.real.concurrent_stories import ConcurrentStories
 from tests.real.support import RunningKafka
 from tests.stories.members import Member
 from tests.stories.real import RealEnvironment
@@ -234,9 +233,7 @@ async def stories(
         async with RealEnvironment(apache_kafka.bootstrap_servers, tmp_path_factory.mktemp("mixed")) as env:
             await mix(env, *CASES[case])
 
-    async with ConcurrentStories(
-        {case: partial(tell, case) for case in selected(request, CASES)}, AT_ONCE
-    ) as told:
+    async with ConcurrentStories.of(request, CASES, tell, AT_ONCE) as told:
         yield told
 
 

@@ -19,7 +19,7 @@ from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Handler, Session
 from asyncgroup.broker import EmbeddedCluster
 from tests.interop.cooperative_peers import PEERS, CooperativePeer
 from tests.profiles import thinned
-from tests.real.concurrent_stories import ConcurrentStories, selected
+from tests.real.concurrent_stories import ConcurrentStories
 from tests.real.support import RunningKafka
 from tests.stories.real import RealEnvironment
 from tests.stories.traffic import completed_traffic
@@ -229,9 +229,7 @@ async def embedded(
         ):
             await share(env, *CASES[case])
 
-    async with ConcurrentStories(
-        {case: partial(tell, case) for case in selected(request, ON_EMBEDDED)}, AT_ONCE
-    ) as told:
+    async with ConcurrentStories.of(request, ON_EMBEDDED, tell, AT_ONCE) as told:
         yield told
 
 
@@ -245,9 +243,7 @@ async def real(
         async with RealEnvironment(apache_kafka.bootstrap_servers, tmp_path_factory.mktemp("mixed")) as env:
             await share(env, *CASES[case])
 
-    async with ConcurrentStories(
-        {case: partial(tell, case) for case in selected(request, ON_KAFKA)}, AT_ONCE
-    ) as told:
+    async with ConcurrentStories.of(request, ON_KAFKA, tell, AT_ONCE) as told:
         yield told
 
 

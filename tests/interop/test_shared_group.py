@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
-from functools import partial
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
 from asyncgroup import TopicPartition
-from tests.real.concurrent_stories import ConcurrentStories, selected
+from tests.real.concurrent_stories import ConcurrentStories
 from tests.real.support import RunningKafka
 from tests.stories.members import Member
 from tests.stories.real import RealEnvironment
@@ -163,9 +162,7 @@ async def stories(
         async with RealEnvironment(apache_kafka.bootstrap_servers, tmp_path_factory.mktemp("shared")) as env:
             await lead_and_leave(env, *CASES[case])
 
-    async with ConcurrentStories(
-        {case: partial(tell, case) for case in selected(request, CASES)}, len(CASES)
-    ) as told:
+    async with ConcurrentStories.of(request, CASES, tell, len(CASES)) as told:
         yield told
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Self, TypeAlias
 
@@ -26,6 +27,17 @@ class ConcurrentStories:
         self._slots = asyncio.Semaphore(limit)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._others: set[asyncio.Task[object]] = set()
+
+    @classmethod
+    def of(
+        cls,
+        request: pytest.FixtureRequest,
+        names: Iterable[str],
+        tell: Callable[[str], Awaitable[None]],
+        limit: int,
+    ) -> Self:
+        """Return the stories that `tell` tells by their names, of those whose tests are selected to run."""
+        return cls({name: functools.partial(tell, name) for name in selected(request, names)}, limit)
 
     async def __aenter__(self) -> Self:
         self._others = asyncio.all_tasks()

@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
 
+import pytest
+
 from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Handler, Record, Session, TopicPartition
 from asyncgroup.cluster import client_of
 from asyncgroup.errors import SessionEnd
@@ -15,6 +17,7 @@ from tests.stories.environment import Environment
 from tests.stories.virtual import GROUP_APIS, VirtualEnvironment, transcript
 
 __all__ = [
+    "ClaimReturns",
     "Gate",
     "PartitionZeroReader",
     "Read",
@@ -28,7 +31,9 @@ __all__ = [
     "read_offsets",
     "read_with",
     "running",
+    "stop",
     "stubborn",
+    "working",
 ]
 
 Read = Callable[[Claim], Awaitable[None]]
@@ -92,6 +97,21 @@ class WorkHandler(Handler):
 
     async def cleanup(self, session: Session) -> None:
         self.note("cleanup")
+
+
+class ClaimReturns(WorkHandler):
+    """Returns from `consume_claim` of partition 1 after the record at the offset `last`."""
+
+    last = 0
+
+    async def consume_claim(self, session: Session, claim: Claim) -> None:
+        if claim.partition != 1:
+            await super().consume_claim(session, claim)
+            return
+        async for record in claim:
+            claim.mark(record)
+            if record.offset == self.last:
+                return
 
 
 class Gate:
@@ -166,6 +186,33 @@ async def running(call: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task
         if not task.done():
             task.cancel()
         await asyncio.wait([task])
+
+
+@contextlib.asynccontextmanager
+async def working(
+    env: VirtualEnvironment, how: str = "run", **options: Any
+) -> AsyncIterator[tuple[ConsumerGroup, asyncio.Task[None], WorkHandler, Gate]]:
+    """A `member` in `consume` or `run` (`how`) whose handler works on the record at offset 2 of partition 0."""
+    gate = Gate(0, 2)
+    handler = WorkHandler(env, gate)
+    await env.produce(5, [0])
+    async with (
+        member(env, **options) as group,
+        running(getattr(group, how)("orders", handler)) as consuming,
+    ):
+        await gate.reached.wait()
+        yield group, consuming, handler, gate
+
+
+async def stop(group: ConsumerGroup, run: asyncio.Task[None], *, by_cancellation: bool) -> None:
+    """End `run`, a task in `group.run()`, by cancelling it or by closing the group."""
+    if by_cancellation:
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+    else:
+        await group.aclose()
+        await run
 
 
 def group_requests(env: VirtualEnvironment, name: str = "ann") -> list[str]:

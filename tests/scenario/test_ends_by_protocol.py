@@ -10,7 +10,16 @@ import pytest
 import pytest_asyncio
 
 from asyncgroup import BrokerError, Claim, RevokeTimeout, Session
-from tests.scenario.support import Gate, SessionEndHook, WorkHandler, committed, member, running
+from tests.scenario.support import (
+    ClaimReturns,
+    SessionEndHook,
+    WorkHandler,
+    committed,
+    member,
+    running,
+    stop,
+    working,
+)
 from tests.stories.traffic import partitions_of
 from tests.stories.virtual import VirtualEnvironment
 
@@ -129,14 +138,9 @@ async def test_a_revoked_claim_ignores_its_limit(env: VirtualEnvironment, ends_s
 
 
 async def test_the_member_is_lost(env: VirtualEnvironment) -> None:
-    gate, ends = Gate(0, 2), SessionEndHook()
-    handler = WorkHandler(env, gate)
-    await env.produce(5, [0])
-    async with (
-        member(env, hooks=(ends,), auto_commit_interval=3000.0) as group,
-        running(group.consume("orders", handler)) as consuming,
-    ):
-        await gate.reached.wait()
+    ends = SessionEndHook()
+    options = {"hooks": (ends,), "auto_commit_interval": 3000.0}
+    async with working(env, "consume", **options) as (_group, consuming, handler, gate):
         await asyncio.sleep(1.0)
         env.network.blackhole("10.2.0.1")
         await env.bell.until(lambda: handler.sessions[0].ended, "the loss", env.limit)
@@ -149,16 +153,7 @@ async def test_the_member_is_lost(env: VirtualEnvironment) -> None:
 
 
 async def test_consume_claim_returns(env: VirtualEnvironment) -> None:
-    class Leaves(WorkHandler):
-        async def consume_claim(self, session: Session, claim: Claim) -> None:
-            if claim.partition != 1:
-                await super().consume_claim(session, claim)
-                return
-            async for record in claim:
-                claim.mark(record)
-                return
-
-    handler, ends = Leaves(env), SessionEndHook()
+    handler, ends = ClaimReturns(env), SessionEndHook()
     await env.produce(5, [1])
     async with member(env, hooks=(ends,)) as group:
         await group.consume("orders", handler)
@@ -191,13 +186,7 @@ async def test_the_group_is_closed_or_the_caller_cancelled(
     async with member(env, auto_commit_interval=3000.0) as group:
         async with running(group.run("orders", handler)) as run:
             await handler.until("done 3@4")
-            if is_cancelled:
-                run.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await run
-            else:
-                await group.aclose()
-                await run
+            await stop(group, run, by_cancellation=is_cancelled)
         assert committed(env) == dict.fromkeys(range(4), 5)
         assert handler.calls[-2:] == ["revoked [0, 1, 2, 3]", "cleanup"]
         assert not env.cluster.group(env.group_id).members, "it has left"

@@ -12,18 +12,20 @@ from tests.stories.virtual import VirtualEnvironment, lines
 
 pytestmark = pytest.mark.asyncio
 
+ANN_TAKES_OVER = """
+    ann OffsetCommit
+    ann Heartbeat × 3
+    ann Heartbeat REBALANCE_IN_PROGRESS
+    ann JoinGroup
+    ann SyncGroup with the plan
+    ann OffsetFetch
+"""
+
 
 async def test_crash_found_by_expiry(env: VirtualEnvironment):
     await failover.crash_found_by_expiry(env)
     assert env.chapters["both consume"] == lines(ANN_JOINS + BOB_JOINS)
-    assert env.chapters["bob dies"] == lines("""
-        ann OffsetCommit
-        ann Heartbeat × 3
-        ann Heartbeat REBALANCE_IN_PROGRESS
-        ann JoinGroup
-        ann SyncGroup with the plan
-        ann OffsetFetch
-    """)
+    assert env.chapters["bob dies"] == lines(ANN_TAKES_OVER)
 
 
 async def test_a_consumer_dies(env: VirtualEnvironment):
@@ -52,15 +54,7 @@ async def test_coordinator_dies(env: VirtualEnvironment):
 
 async def test_a_zombie_wakes(env: VirtualEnvironment):
     await failover.a_zombie_wakes(env)
-    assert env.chapters["zed is stopped"] == lines("""
-        ann OffsetCommit
-        ann Heartbeat × 3
-        ann Heartbeat REBALANCE_IN_PROGRESS
-        ann JoinGroup
-        ann SyncGroup with the plan
-        ann OffsetFetch
-        ann OffsetCommit
-    """)
+    assert env.chapters["zed is stopped"] == [*lines(ANN_TAKES_OVER), "ann OffsetCommit"]
     # the requests that zed sent while it was cut off are answered now; none is a commit
     assert env.chapters["zed wakes"] == lines("""
         zed FindCoordinator × 2

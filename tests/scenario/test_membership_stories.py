@@ -20,16 +20,28 @@ ANN_JOINS = """
     ann OffsetFetch
 """
 
-BOB_JOINS = """
-    bob FindCoordinator
-    bob JoinGroup MEMBER_ID_REQUIRED
-    bob JoinGroup
-    ann Heartbeat REBALANCE_IN_PROGRESS
-    ann JoinGroup
+BOTH_SYNC = """
     bob SyncGroup
     ann SyncGroup with the plan
     ann OffsetFetch
     bob OffsetFetch
+"""
+
+BOB_IS_NEW = """
+    bob JoinGroup MEMBER_ID_REQUIRED
+    bob JoinGroup
+"""
+
+ANN_REJOINS = """
+    ann Heartbeat REBALANCE_IN_PROGRESS
+    ann JoinGroup
+"""
+
+BOB_JOINS = "bob FindCoordinator" + BOB_IS_NEW + ANN_REJOINS + BOTH_SYNC
+
+BOB_LEAVES = """
+    bob OffsetCommit
+    bob LeaveGroup
 """
 
 BOB_IS_ALONE = """
@@ -44,33 +56,18 @@ BOB_IS_ALONE = """
 async def test_two_joiners(env: VirtualEnvironment):
     await membership.two_joiners(env)
     assert env.chapters["ann joins"] == lines(ANN_JOINS)
-    assert env.chapters["bob joins"] == lines("""
-        bob FindCoordinator
-        bob JoinGroup MEMBER_ID_REQUIRED
-        bob JoinGroup
-        ann OffsetCommit
-        ann Heartbeat REBALANCE_IN_PROGRESS
-        ann JoinGroup
-        bob SyncGroup
-        ann SyncGroup with the plan
-        ann OffsetFetch
-        bob OffsetFetch
-    """)
+    assert env.chapters["bob joins"] == lines(
+        "bob FindCoordinator" + BOB_IS_NEW + "ann OffsetCommit" + ANN_REJOINS + BOTH_SYNC
+    )
 
 
 @pytest.mark.asyncio
 async def test_graceful_leave(env: VirtualEnvironment):
     await membership.graceful_leave(env)
     assert env.chapters["both consume"] == lines(ANN_JOINS + BOB_JOINS)
-    assert env.chapters["bob leaves"] == lines("""
-        bob OffsetCommit
-        bob LeaveGroup
-        ann OffsetCommit
-        ann Heartbeat REBALANCE_IN_PROGRESS
-        ann JoinGroup
-        ann SyncGroup with the plan
-        ann OffsetFetch
-    """)
+    assert env.chapters["bob leaves"] == lines(
+        BOB_LEAVES + "ann OffsetCommit" + ANN_REJOINS + "ann SyncGroup with the plan\n ann OffsetFetch"
+    )
 
 
 @pytest.mark.asyncio
@@ -85,15 +82,9 @@ async def test_partition_increase(env: VirtualEnvironment):
     await membership.partition_increase(env)
     assert env.chapters["both consume"] == lines(ANN_JOINS + BOB_JOINS)
     routine = {"ann Heartbeat", "bob Heartbeat", "ann OffsetCommit", "bob OffsetCommit"}
-    assert [line for line in env.chapters["two partitions more"] if line not in routine] == lines("""
-        ann JoinGroup
-        bob Heartbeat REBALANCE_IN_PROGRESS
-        bob JoinGroup
-        bob SyncGroup
-        ann SyncGroup with the plan
-        ann OffsetFetch
-        bob OffsetFetch
-    """)
+    assert [line for line in env.chapters["two partitions more"] if line not in routine] == lines(
+        "ann JoinGroup\n bob Heartbeat REBALANCE_IN_PROGRESS\n bob JoinGroup" + BOTH_SYNC
+    )
 
 
 @pytest.mark.asyncio
@@ -111,31 +102,10 @@ async def test_a_member_changes_its_topics(env: VirtualEnvironment):
     await membership.a_member_changes_its_topics(env)
     assert env.chapters["both consume"] == lines(ANN_JOINS + BOB_JOINS)
     # a cancelled member leaves; the group object then joins as a new member
-    assert env.chapters["bob wants payments too"] == lines("""
-        bob OffsetCommit
-        bob LeaveGroup
-        bob JoinGroup MEMBER_ID_REQUIRED
-        bob JoinGroup
-        ann OffsetCommit
-        ann Heartbeat REBALANCE_IN_PROGRESS
-        ann JoinGroup
-        bob SyncGroup
-        ann SyncGroup with the plan
-        ann OffsetFetch
-        bob OffsetFetch
-    """)
-    assert env.chapters["bob wants payments only"] == lines("""
-        bob OffsetCommit
-        bob LeaveGroup
-        bob JoinGroup MEMBER_ID_REQUIRED
-        bob JoinGroup
-        ann Heartbeat REBALANCE_IN_PROGRESS
-        ann JoinGroup
-        bob SyncGroup
-        ann SyncGroup with the plan
-        ann OffsetFetch
-        bob OffsetFetch
-    """)
+    assert env.chapters["bob wants payments too"] == lines(
+        BOB_LEAVES + BOB_IS_NEW + "ann OffsetCommit" + ANN_REJOINS + BOTH_SYNC
+    )
+    assert env.chapters["bob wants payments only"] == lines(BOB_LEAVES + BOB_IS_NEW + ANN_REJOINS + BOTH_SYNC)
 
 
 @pytest.mark.asyncio

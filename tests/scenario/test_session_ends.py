@@ -13,7 +13,17 @@ import pytest
 
 from asyncgroup import Claim, ErrorCode, Record, Session
 from asyncgroup.cluster import client_of
-from tests.scenario.support import Gate, SessionEndHook, WorkHandler, committed, member, now, running
+from tests.scenario.support import (
+    ClaimReturns,
+    Gate,
+    SessionEndHook,
+    WorkHandler,
+    committed,
+    member,
+    now,
+    running,
+    working,
+)
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -24,11 +34,8 @@ pytestmark = pytest.mark.asyncio
 
 async def test_revoked(env: VirtualEnvironment):
     """The current record is finished, no other is started; its mark is committed; consume() returns."""
-    gate, ends = Gate(0, 2), SessionEndHook()
-    handler = WorkHandler(env, gate)
-    await env.produce(5, [0])
-    async with member(env, hooks=(ends,)) as group, running(group.consume("orders", handler)) as consuming:
-        await gate.reached.wait()
+    ends = SessionEndHook()
+    async with working(env, "consume", hooks=(ends,)) as (_group, consuming, handler, gate):
         bob = await env.member("bob")
         await env.bell.until(lambda: handler.sessions[0].ended, "the rebalance seen", env.limit)
         assert handler.sessions[0].claims[0].ended
@@ -59,14 +66,7 @@ async def test_revoked_handler_has_its_time(env: VirtualEnvironment):
     The coordinator waits for `rebalance_timeout` from a time after the last successful heartbeat; a fifth of it is
     reserved for the steps after the handlers.
     """
-    gate = Gate(0, 2)
-    handler = WorkHandler(env, gate)
-    await env.produce(5, [0])
-    async with (
-        member(env, rebalance_timeout=20.0) as group,
-        running(group.consume("orders", handler)) as consuming,
-    ):
-        await gate.reached.wait()
+    async with working(env, "consume", rebalance_timeout=20.0) as (_group, consuming, handler, _gate):
         bob = await env.member("bob")
         await env.bell.until(lambda: handler.sessions[0].ended, "the rebalance seen", env.limit)
         last_good = now() - env.heartbeat_interval
@@ -191,17 +191,8 @@ async def test_claim_returned(env: VirtualEnvironment, caplog: pytest.LogCapture
     """The session ends for all claims; marks are committed; one warning names the claim."""
     ends = SessionEndHook()
 
-    class Leaves(WorkHandler):
-        async def consume_claim(self, session: Session, claim: Claim) -> None:
-            if claim.partition != 1:
-                await super().consume_claim(session, claim)
-                return
-            async for record in claim:
-                claim.mark(record)
-                if record.offset == 2:
-                    return
-
-    handler = Leaves(env)
+    handler = ClaimReturns(env)
+    handler.last = 2
     await env.produce(5, [0, 1])
     async with member(env, hooks=(ends,)) as group:
         with caplog.at_level(logging.WARNING, "asyncgroup"):

@@ -17,6 +17,7 @@ from tests.scenario.support import (
     now,
     running,
     stubborn,
+    working,
 )
 from tests.stories.virtual import VirtualEnvironment
 
@@ -71,14 +72,8 @@ async def test_handler_raises(env: VirtualEnvironment, how: str):
 @pytest.mark.parametrize("how", ["consume", "run"])
 async def test_aclose(env: VirtualEnvironment, how: str):
     """Current records are finished and committed, the member leaves at once, the caller returns."""
-    gate, ends = Gate(0, 2), SessionEndHook()
-    handler = WorkHandler(env, gate)
-    await env.produce(5, [0])
-    async with (
-        member(env, hooks=(ends,)) as group,
-        running(getattr(group, how)("orders", handler)) as consuming,
-    ):
-        await gate.reached.wait()
+    ends = SessionEndHook()
+    async with working(env, how, hooks=(ends,)) as (group, consuming, handler, gate):
         closing = asyncio.create_task(group.aclose())
         await asyncio.sleep(1.0)
         assert not closing.done()
@@ -94,14 +89,7 @@ async def test_aclose(env: VirtualEnvironment, how: str):
 
 
 async def test_aclose_cancels_once_after_close_timeout(env: VirtualEnvironment):
-    gate = Gate(0, 2)
-    handler = WorkHandler(env, gate)
-    await env.produce(5, [0])
-    async with (
-        member(env, close_timeout=7.0) as group,
-        running(group.run("orders", handler)) as consuming,
-    ):
-        await gate.reached.wait()
+    async with working(env, close_timeout=7.0) as (group, consuming, handler, _gate):
         began = now()
         await group.aclose()
         assert now() - began == pytest.approx(7.0 * 0.8), (
@@ -125,14 +113,8 @@ async def test_aclose_of_a_static_member_does_not_leave_the_group(env: VirtualEn
 @pytest.mark.parametrize("how", ["consume", "run"])
 async def test_aclose_while_a_rebalance_drains(env: VirtualEnvironment, how: str):
     """The session is already ending for another reason: the caller returns, and the member does not join again."""
-    gate, ends = Gate(0, 2), SessionEndHook()
-    handler = WorkHandler(env, gate)
-    await env.produce(5, [0])
-    async with (
-        member(env, hooks=(ends,)) as group,
-        running(getattr(group, how)("orders", handler)) as consuming,
-    ):
-        await gate.reached.wait()
+    ends = SessionEndHook()
+    async with working(env, how, hooks=(ends,)) as (group, consuming, handler, gate):
         env.cluster.faults.on("Heartbeat").error(ErrorCode.REBALANCE_IN_PROGRESS)
         await env.bell.until(lambda: handler.sessions[0].ended, "the rebalance seen", env.limit)
         closing = asyncio.create_task(group.aclose())
@@ -183,16 +165,23 @@ async def test_caller_cancelled(env: VirtualEnvironment, how: str):
         assert ends.names == ["CallerCancelled"]
 
 
+class CleansUp(WorkHandler):
+    """A handler whose cleanup takes some seconds."""
+
+    def __init__(self, env: VirtualEnvironment, seconds: float) -> None:
+        super().__init__(env)
+        self._seconds = seconds
+
+    async def cleanup(self, session: Session) -> None:
+        self.note("cleanup")
+        await asyncio.sleep(self._seconds)
+        self.note("cleaned")
+
+
 async def test_caller_cancelled_cleanup_is_limited_by_close_timeout(env: VirtualEnvironment):
     """A cleanup that takes longer than close_timeout is cancelled; the commit still happens."""
 
-    class Slow(WorkHandler):
-        async def cleanup(self, session: Session) -> None:
-            self.note("cleanup")
-            await asyncio.sleep(1000.0)
-            self.note("cleaned")
-
-    handler = Slow(env)
+    handler = CleansUp(env, seconds=1000.0)
     await env.produce(5, [0])
     async with member(env, close_timeout=7.0, auto_commit_interval=3000.0) as group:
         async with running(group.run("orders", handler)) as consuming:
@@ -210,13 +199,7 @@ async def test_caller_cancelled_cleanup_is_limited_by_close_timeout(env: Virtual
 async def test_caller_cancelled_during_cleanup(env: VirtualEnvironment):
     """In a session that is already ending, the caller's cancellation does not cancel cleanup, it only limits its time."""
 
-    class Cleans(WorkHandler):
-        async def cleanup(self, session: Session) -> None:
-            self.note("cleanup")
-            await asyncio.sleep(3.0)
-            self.note("cleaned")
-
-    handler = Cleans(env)
+    handler = CleansUp(env, seconds=3.0)
     await env.produce(5, [0])
     async with member(env, close_timeout=7.0) as group:
         async with running(group.run("orders", handler)) as consuming:

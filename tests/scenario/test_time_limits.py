@@ -21,6 +21,7 @@ from tests.scenario.support import (
     now,
     running,
     stubborn,
+    working,
 )
 from tests.stories.log import RecordingHandler
 from tests.stories.members import LocalMember
@@ -81,11 +82,7 @@ async def test_a_handler_that_uses_all_of_its_time_does_not_lose_the_membership(
 
 async def test_the_limit_of_a_rebalance_started_by_the_member_counts_from_now(env: VirtualEnvironment):
     """Partitions were added: the group rebalances only when the leader joins, so no member waits for it yet."""
-    gate = Gate(0, 2)
-    handler = WorkHandler(env, gate)
-    await env.produce(5, [0])
-    async with member(env, rebalance_timeout=20.0) as group, running(group.run("orders", handler)):
-        await gate.reached.wait()
+    async with working(env, rebalance_timeout=20.0) as (_group, _running, handler, gate):
         env.cluster.create_partitions("orders", 5)
         await env.bell.until(lambda: handler.sessions[0].ended, "the growth seen", env.limit)
         ended_at = now()

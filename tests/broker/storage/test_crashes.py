@@ -6,7 +6,6 @@ changes a file: before, in the middle of, or after the call. With fsync the same
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from pathlib import Path
@@ -14,19 +13,10 @@ from typing import Any
 
 import pytest
 
-from asyncgroup.broker.metadata import metadata_log
 from tests.broker.disk_faults import KillAtCall, Killed, PowerCut
 from tests.broker.stored_cluster import STEPS, check_stored, run_steps
 
 HOW = ["before", "in the middle", "after"]
-
-
-@pytest.fixture
-def patch():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metadata_log, "SNAPSHOT_AFTER", 300)
-        patch.setattr(os, "fsync", lambda _descriptor: None)
-        yield patch
 
 
 def run_whole_scenario(

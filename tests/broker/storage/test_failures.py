@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,17 +9,8 @@ from typing import Any
 import pytest
 
 from asyncgroup.broker.errors import Refused
-from asyncgroup.broker.metadata import metadata_log
 from tests.broker.disk_faults import FailingDisk
 from tests.broker.stored_cluster import STEPS, Step, StoredCluster, reopen, run_steps
-
-
-@pytest.fixture
-def patch():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metadata_log, "SNAPSHOT_AFTER", 300)
-        patch.setattr(os, "fsync", lambda _descriptor: None)
-        yield patch
 
 
 @pytest.mark.parametrize(("count", "fsync"), [(1, False), (4, True)])

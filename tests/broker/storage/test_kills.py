@@ -69,32 +69,30 @@ async def read(directory: Path) -> list[Record]:
         return cluster.records(TOPIC)
 
 
-def killed(directory: Path, times: int, seed: int) -> None:
-    rng = random.Random(seed)
-    with broker_process(directory) as process:
+def often(few: int, many: int) -> pytest.MarkDecorator:
+    """Kill the broker a few times; many times in the soak test."""
+    long = [pytest.mark.soak, pytest.mark.timeout(1200)]
+    return pytest.mark.parametrize(
+        "times", [pytest.param(few, marks=pytest.mark.timeout(90)), pytest.param(many, marks=long)]
+    )
+
+
+@often(3, 100)
+def test_a_killed_broker_loses_no_acknowledged_record(tmp_path: Path, times: int) -> None:
+    rng = random.Random(times)
+    with broker_process(tmp_path) as process:
         writer = Writer(process.port)
         for _ in range(times):
             writer.write_until(len(writer.acknowledged) + rng.randrange(1, 1500))
             process.kill_and_start(rng)
         writer.write_until(len(writer.acknowledged) + 100)
         writer.finish()
-    found = asyncio.run(read(directory))
+    found = asyncio.run(read(tmp_path))
     for number in range(PARTITIONS):
         offsets = [record.offset for record in found if record.partition == number]
         assert offsets == list(range(len(offsets)))
     at = {(record.partition, record.offset): record.value for record in found}
     assert at == writer.acknowledged, "each acknowledged record exists once, at the acknowledged offset"
-
-
-@pytest.mark.timeout(90)
-def test_a_killed_broker_loses_no_acknowledged_record(tmp_path):
-    killed(tmp_path, 3, seed=1)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1200)
-def test_a_broker_killed_a_hundred_times_loses_no_acknowledged_record(tmp_path):
-    killed(tmp_path, 100, seed=2)
 
 
 # -- transactions --------------------------------------------------------------------------------------------
@@ -154,9 +152,10 @@ async def read_committed(directory: Path, end: int) -> list[list[int]]:
         return [*found, [committed.offset for committed in cluster.group("g").offsets.values()]]
 
 
-def killed_in_transactions(directory: Path, times: int, seed: int) -> None:
-    rng = random.Random(seed)
-    with broker_process(directory) as process, ThreadPoolExecutor(1) as killer:
+@often(2, 50)
+def test_transactions_stay_atomic_on_a_killed_broker_process(tmp_path: Path, times: int) -> None:
+    rng = random.Random(times)
+    with broker_process(tmp_path) as process, ThreadPoolExecutor(1) as killer:
         writer = TransactionalWriter(process.port)
         for _ in range(times):
             killing = killer.submit(kill_later, process, rng)
@@ -167,7 +166,7 @@ def killed_in_transactions(directory: Path, times: int, seed: int) -> None:
             writer.write()
         writer.close()
     end = writer.committed[-1]
-    *partitions, offsets = asyncio.run(read_committed(directory, end))
+    *partitions, offsets = asyncio.run(read_committed(tmp_path, end))
     assert offsets == [end]
     for values in partitions:
         assert values == partitions[0], "a transaction is in all partitions or in none"
@@ -178,14 +177,3 @@ def killed_in_transactions(directory: Path, times: int, seed: int) -> None:
 def kill_later(process: BrokerProcess, rng: random.Random) -> None:
     time.sleep(rng.uniform(0.01, 0.4))
     process.kill_and_start(rng)
-
-
-@pytest.mark.timeout(90)
-def test_transactions_stay_atomic_on_a_killed_broker_process(tmp_path):
-    killed_in_transactions(tmp_path, 2, seed=1)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1200)
-def test_transactions_stay_atomic_on_a_broker_killed_fifty_times(tmp_path):
-    killed_in_transactions(tmp_path, 50, seed=2)

@@ -149,14 +149,20 @@ async def test_a_transactional_id_survives_restarts(tmp_path):
     assert found == [(0, found[0][1], epoch) for epoch in range(3)]
 
 
+def open_transaction(cluster: EmbeddedCluster):
+    """Write a record of the transaction `tx`, which stays open; return its coordinator and its producer."""
+    cluster.create_topic("t")
+    coordinator = transactions_of(cluster)
+    producer = coordinator.init_producer_id("tx", 60.0).producer
+    coordinator.add_partitions("tx", producer, [TopicPartition("t", 0)])
+    append(log_of(cluster, "t", 0), transactional(b"v", producer_id=producer.id), 0)
+    return coordinator, producer
+
+
 @virtually
 async def test_an_open_transaction_times_out_after_a_restart(tmp_path):
     async with on_disk(tmp_path) as cluster:
-        cluster.create_topic("t")
-        coordinator = transactions_of(cluster)
-        producer = coordinator.init_producer_id("tx", 60.0).producer
-        coordinator.add_partitions("tx", producer, [TopicPartition("t", 0)])
-        append(log_of(cluster, "t", 0), transactional(b"v", producer_id=producer.id), 0)
+        open_transaction(cluster)
     async with on_disk(tmp_path) as cluster:
         assert cluster.transactions["tx"].state == "Ongoing"
         await asyncio.sleep(61)
@@ -167,11 +173,7 @@ async def test_an_open_transaction_times_out_after_a_restart(tmp_path):
 @virtually
 async def test_markers_are_retried_after_a_storage_error(tmp_path, monkeypatch):
     async with on_disk(tmp_path) as cluster:
-        cluster.create_topic("t")
-        coordinator = transactions_of(cluster)
-        producer = coordinator.init_producer_id("tx", 60.0).producer
-        coordinator.add_partitions("tx", producer, [TopicPartition("t", 0)])
-        append(log_of(cluster, "t", 0), transactional(b"v", producer_id=producer.id), 0)
+        coordinator, producer = open_transaction(cluster)
         with monkeypatch.context() as patch:
             patch.setattr(FileSegment, "append", broken)
             assert not coordinator.end("tx", producer, commit=True).error

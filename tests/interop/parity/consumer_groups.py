@@ -275,6 +275,18 @@ async def consumers_with_patterns(scene: Scene) -> None:
     await describe(scene, "names only", group)
 
 
+async def left(scene: Scene, group: str, members: set[str], *requests: Any) -> None:
+    """Wait until these members of the group are left, while some send heartbeats."""
+    async with asyncio.timeout(20):
+        while True:
+            answer = await scene.quietly(m.ConsumerGroupDescribeRequest([group]), 0)
+            if {member.member_id for member in answer.groups[0].members} == members:
+                break
+            for request in requests:
+                await scene.quietly(request)
+            await asyncio.sleep(0.05)
+
+
 async def consumers_at_their_limits(scene: Scene) -> None:
     """Members that are too many, whose sessions expire, and that do not revoke partitions in time."""
     topic = await scene.topic("limited", 2)
@@ -290,18 +302,7 @@ async def consumers_at_their_limits(scene: Scene) -> None:
     await scene.ask("one is away", beat(group, "one", -2, instance_id="i"))
     await scene.ask("one with another id", join(group, "three", topic, instance_id="i"))
 
-    async def left(of: str, members: set[str], *beats: Beat) -> None:
-        """Wait until these members are left, while some send heartbeats."""
-        async with asyncio.timeout(20):
-            while True:
-                answer = await scene.quietly(m.ConsumerGroupDescribeRequest([of]), 0)
-                if {member.member_id for member in answer.groups[0].members} == members:
-                    break
-                for request in beats:
-                    await scene.quietly(request, 0)
-                await asyncio.sleep(0.05)
-
-    await left(group, set())
+    await left(scene, group, set())
     await describe(scene, "all sessions have expired", group)
     await scene.ask("one is unknown", beat(group, "one", 2, instance_id="i"))
     slow = await scene.consumer_group("slow")
@@ -309,7 +310,7 @@ async def consumers_at_their_limits(scene: Scene) -> None:
     await scene.ask("quick", join(slow, "quick", topic))
     await scene.ask("slow is asked to revoke", beat(slow, "slow", 2))
     nothing = owned(scene, topic)
-    await left(slow, {"quick"}, beat(slow, "slow", 2), beat(slow, "quick", 3, **nothing))
+    await left(scene, slow, {"quick"}, beat(slow, "slow", 2), beat(slow, "quick", 3, **nothing))
     await scene.quietly(beat(slow, "quick", 3, **nothing))
     await describe(scene, "slow is gone", slow)
     await scene.ask("slow is unknown", beat(slow, "slow", 2))

@@ -9,7 +9,7 @@ from typing import Any
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import encode_versioned
 from tests.interop.parity.asks import commit, heartbeat, join as join_classic, joined, leave, sync
-from tests.interop.parity.consumer_groups import beat, describe, join, listed, owned
+from tests.interop.parity.consumer_groups import beat, describe, join, left, listed, owned
 from tests.interop.parity.groups import describe as describe_classic
 from tests.interop.parity.scene import Scene
 
@@ -412,18 +412,7 @@ async def mixed_groups_at_their_limits(scene: Scene) -> None:
     await scene.ask("three", join_classic(scene, group, **fields))
     await scene.ask("three by its own id", join_classic(scene, group, "three", **fields))
 
-    async def left(of: str, members: set[str], *requests: Any) -> None:
-        """Wait until these members are left, while some send heartbeats."""
-        async with asyncio.timeout(20):
-            while True:
-                answer = await scene.quietly(m.ConsumerGroupDescribeRequest([of]), 0)
-                if {member.member_id for member in answer.groups[0].members} == members:
-                    break
-                for request in requests:
-                    await scene.quietly(request)
-                await asyncio.sleep(0.05)
-
-    await left(group, set())
+    await left(scene, group, set())
     await describe(scene, "the session of one has expired", group)
     await describe_classic(scene, "two is left", group)
     await scene.ask("two shall join", heartbeat(scene, group, new.generation_id, new.member_id))
@@ -442,7 +431,7 @@ async def mixed_groups_at_their_limits(scene: Scene) -> None:
     await scene.ask("ann", join(slow, "ann", topic))
     bob = await joined(scene, "bob", slow, rebalance_timeout_ms=500, **fields)
     half = owned(scene, topic, 0, 1)
-    await left(slow, {"ann"}, beat(slow, "ann", 2))
+    await left(scene, slow, {"ann"}, beat(slow, "ann", 2))
     await scene.quietly(beat(slow, "ann", 2, **half))
     await describe(scene, "bob did not sync", slow)
     await scene.ask("bob is unknown", sync(scene, slow, bob.generation_id, bob.member_id))
@@ -452,7 +441,7 @@ async def mixed_groups_at_their_limits(scene: Scene) -> None:
     await scene.ask("ann has revoked", beat(slow, "ann", 4, **half))
     shall = heartbeat(scene, slow, bob.generation_id, bob.member_id)
     await scene.ask("bob shall join", shall)
-    await left(slow, {"ann"}, shall, beat(slow, "ann", 5, **half))
+    await left(scene, slow, {"ann"}, shall, beat(slow, "ann", 5, **half))
     await scene.quietly(beat(slow, "ann", 5, **half))
     await describe(scene, "bob did not join", slow)
     await scene.ask("bob is unknown again", heartbeat(scene, slow, bob.generation_id, bob.member_id))

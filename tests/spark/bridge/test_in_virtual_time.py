@@ -12,6 +12,7 @@ from asyncgroup.errors import MemberLost
 from asyncgroup.spark import BatchInterrupted, Retry
 from asyncgroup.testing import VirtualKafka
 from tests.group.parts import end_session
+from tests.scenario.support import stop
 from tests.spark.bridge.fakes import LoopJobs
 from tests.spark.bridge.virtual import (
     CONFIG,
@@ -22,6 +23,7 @@ from tests.spark.bridge.virtual import (
     member,
     produce,
     raises_until,
+    second_joins_in_a_batch,
     until,
 )
 
@@ -35,21 +37,14 @@ async def test_a_batch_that_ends_within_the_rebalance_timeout_is_committed(
 ) -> None:
     await produce(virtual_kafka, 40)
     sink = Sink(lambda call: 20.0 if call == 1 else 0.1)
-    first, first_handler = member(virtual_kafka, sink, max_rows=20)
-    second, second_handler = member(virtual_kafka, sink, max_rows=20)
-    async with first, second:
-        runs = [asyncio.create_task(first.run("numbers", first_handler))]
-        await until(lambda: len(sink.calls) == 1)
-        runs.append(asyncio.create_task(second.run("numbers", second_handler)))
+    first, second = (member(virtual_kafka, sink, max_rows=20) for _ in range(2))
+    async with second_joins_in_a_batch(first, second, sink):
         await until(lambda: virtual_kafka.group(GROUP).state == "PreparingRebalance")
         began = sink.calls[0][0]
         await until(lambda: bool(committed(virtual_kafka)))
         assert asyncio.get_running_loop().time() - began == pytest.approx(20, abs=0.5)
         await until(lambda: sum(committed(virtual_kafka).values()) == 40)
-        assert first_handler.statistics().interrupted == 0
-        await first.aclose()
-        await second.aclose()
-        await asyncio.gather(*runs)
+        assert first[1].statistics().interrupted == 0
     assert sink.values == list(range(40))
     starts = [(part.partition, part.start) for _, batch_id in sink.calls for part in batch_id.ranges]
     assert len(set(starts)) == len(starts), "no range was delivered again"
@@ -256,13 +251,7 @@ async def test_a_close_or_cancellation_does_not_wait_for_the_next_retry(
         await until(lambda: len(sink.calls) == 1)
         await asyncio.sleep(1)
         began = asyncio.get_running_loop().time()
-        if is_cancelled:
-            run.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await run
-        else:
-            await group.aclose()
-            await run
+        await stop(group, run, by_cancellation=is_cancelled)
         assert asyncio.get_running_loop().time() - began < 1
     assert len(sink.calls) == 1
     assert committed(virtual_kafka) == {}

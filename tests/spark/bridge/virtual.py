@@ -6,7 +6,8 @@ Calls of the function run on the event loop (`LoopJobs`); the test sets their du
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -82,6 +83,21 @@ async def until(is_so: Callable[[], bool], limit: float = 600.0) -> None:
     async with asyncio.timeout(limit):
         while not is_so():
             await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def second_joins_in_a_batch(
+    first: tuple[ConsumerGroup, ForeachBatch], second: tuple[ConsumerGroup, ForeachBatch], sink: Sink
+) -> AsyncIterator[None]:
+    """Run `first`, and `second` when the first call of `sink` begins; close both at the end of the block."""
+    async with first[0], second[0]:
+        runs = [asyncio.create_task(first[0].run("numbers", first[1]))]
+        await until(lambda: len(sink.calls) == 1)
+        runs.append(asyncio.create_task(second[0].run("numbers", second[1])))
+        yield
+        await first[0].aclose()
+        await second[0].aclose()
+        await asyncio.gather(*runs)
 
 
 async def run_until(

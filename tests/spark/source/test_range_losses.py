@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -102,16 +104,35 @@ async def test_errors_while_the_start_of_the_log_is_looked_up(brokers: EmbeddedC
     assert now() < 5
 
 
+def truncated(brokers: EmbeddedCluster, **options: Any) -> Callable[[int], None]:
+    """Return what truncates the log and fills it again when the first records have been read."""
+
+    def truncate(step: int) -> None:
+        if step == 1:
+            brokers.truncate(TOPIC, 0, 40, **options)
+            fill(brokers, 400, size=300)
+
+    return truncate
+
+
+def recreated(brokers: EmbeddedCluster) -> Callable[[int], None]:
+    """Return what recreates the topic, with other keys, when the first records have been read."""
+
+    def recreate(step: int) -> None:
+        if step == 1:
+            brokers.delete_topic(TOPIC)
+            brokers.create_topic(TOPIC, 4)
+            fill(brokers, 400, size=300, first_key=1000)
+
+    return recreate
+
+
 @pytest.mark.parametrize("fail", [True, False])
 async def test_a_new_leader_that_lacks_records_which_were_read(brokers: EmbeddedCluster, fail: bool) -> None:
     """It is asked for the end of the last epoch before it is fetched from, as every consumer does (KIP-320)."""
     fill(brokers, 300, size=300)
 
-    def cut(step: int) -> None:
-        if step == 1:
-            brokers.truncate(TOPIC, 0, 40, leader=2)
-            fill(brokers, 400, size=300)
-
+    cut = truncated(brokers, leader=2)
     async with worker(brokers, fetch_bytes=20_000, fail_on_data_loss=fail) as one:
         if fail:
             with pytest.raises(DataLossError, match=LOSS + ".*the log was truncated at offset 40"):
@@ -125,26 +146,16 @@ async def test_a_truncated_log(brokers: EmbeddedCluster) -> None:
     """Records after the truncation are others: with failOnDataLoss they must not be read as those of the range."""
     fill(brokers, 300, size=300)
 
-    def cut(step: int) -> None:
-        if step == 1:
-            brokers.truncate(TOPIC, 0, 40)
-            fill(brokers, 400, size=300)
-
     async with worker(brokers, fetch_bytes=20_000) as one:
         with pytest.raises(DataLossError, match=LOSS + ".*the log was truncated"):
-            await one.offsets(part(0, 300), between=cut)
+            await one.offsets(part(0, 300), between=truncated(brokers))
 
 
 async def test_a_truncated_log_is_read_further_without_fail_on_data_loss(brokers: EmbeddedCluster) -> None:
     fill(brokers, 300, size=300)
 
-    def cut(step: int) -> None:
-        if step == 1:
-            brokers.truncate(TOPIC, 0, 40)
-            fill(brokers, 400, size=300)
-
     async with worker(brokers, fetch_bytes=20_000, fail_on_data_loss=False) as one:
-        assert await one.offsets(part(0, 300), between=cut) == list(range(300))
+        assert await one.offsets(part(0, 300), between=truncated(brokers)) == list(range(300))
 
 
 async def test_a_deleted_topic(brokers: EmbeddedCluster) -> None:
@@ -173,29 +184,17 @@ async def test_a_deleted_topic_with_a_short_poll_timeout(brokers: EmbeddedCluste
 async def test_a_topic_recreated_while_it_is_read(brokers: EmbeddedCluster) -> None:
     fill(brokers, 300, size=300)
 
-    def renew(step: int) -> None:
-        if step == 1:
-            brokers.delete_topic(TOPIC)
-            brokers.create_topic(TOPIC, 4)
-            fill(brokers, 400, size=300)
-
     async with worker(brokers, fetch_bytes=20_000) as one:
         with pytest.raises(DataLossError, match=LOSS + ".*recreated"):
-            await one.offsets(part(0, 300), between=renew)
+            await one.offsets(part(0, 300), between=recreated(brokers))
 
 
 async def test_nothing_is_read_of_a_recreated_topic_in_place_of_the_old_one(brokers: EmbeddedCluster) -> None:
     """The driver plans to read the new topic from its start: records read here would be duplicates."""
     fill(brokers, 300, size=300)
 
-    def renew(step: int) -> None:
-        if step == 1:
-            brokers.delete_topic(TOPIC)
-            brokers.create_topic(TOPIC, 4)
-            fill(brokers, 400, size=300, first_key=1000)
-
     async with worker(brokers, fetch_bytes=20_000, fail_on_data_loss=False) as one:
-        rows = await one.rows(part(0, 300), between=renew)
+        rows = await one.rows(part(0, 300), between=recreated(brokers))
     assert 0 < len(rows) < 300
     assert [(row["offset"], row["key"]) for row in rows] == [(n, b"k%d" % n) for n in range(len(rows))]
 
