@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,8 @@ __all__ = ["BUILD_LIMIT", "build_go_clients"]
 SOURCES: Final = Path(__file__).with_name("peers")
 BUILD_LIMIT: Final = 300.0
 """Seconds for the first build, which downloads the modules; later runs use the cached program."""
+_ONE_BUILD: Final = threading.Lock()
+"""Tests that run concurrently start their peers on threads."""
 
 
 def build_go_clients() -> Path:
@@ -25,8 +28,13 @@ def build_go_clients() -> Path:
     files = sorted(path for path in SOURCES.iterdir() if path.name.startswith("go.") or path.suffix == ".go")
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
     target = user_cache() / "interop" / f"peers-{digest}"
-    if target.exists():
-        return target
+    with _ONE_BUILD:
+        if not target.exists():
+            _build(target)
+    return target
+
+
+def _build(target: Path) -> None:
     go = shutil.which("go")
     if go is None:
         pytest.skip("Go is not installed")
@@ -40,4 +48,3 @@ def build_go_clients() -> Path:
     if done.returncode:
         pytest.skip(f"the Go clients cannot be built: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
     made.replace(target)
-    return target

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +37,17 @@ def test_the_reason_of_the_skip_names_what_is_missing(
     with pytest.raises(pytest.skip.Exception, match=reason):
         build_go_clients()
     assert list((tmp_path / "cache").rglob("peers-*")) == []
+
+
+def test_concurrent_tests_build_the_program_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "go").write_text('#!/bin/sh\necho built >> "$0.log"\n: > "$5"\n')
+    (tmp_path / "go").chmod(0o755)
+    monkeypatch.setattr(go_clients, "user_cache", lambda: tmp_path / "cache")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with ThreadPoolExecutor(4) as pool:
+        programs = {future.result() for future in [pool.submit(build_go_clients) for _ in range(4)]}
+    assert [program.exists() for program in programs] == [True]
+    assert (tmp_path / "go.log").read_text() == "built\n"
 
 
 async def run(program: Path, *arguments: str) -> dict[str, Any]:
