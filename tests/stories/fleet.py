@@ -12,7 +12,7 @@ from tests.stories.environment import Environment
 
 __all__ = ["Fleet"]
 
-STEP = 0.05
+STEP = 0.1
 """Seconds between two records of a partition."""
 
 
@@ -42,7 +42,7 @@ class Fleet:
     `partitions` is the number of the topic's partitions; `settling` are the seconds of traffic after each restart.
     """
 
-    def __init__(self, env: Environment, partitions: int, settling: float = 3.0) -> None:
+    def __init__(self, env: Environment, partitions: int, settling: float = 2.0) -> None:
         self.env = env
         self.settling = settling
         self.partitions = range(partitions)
