@@ -1,4 +1,4 @@
-"""Fetcher: the tasks that fetch a client's partitions. They send and wait; `FetchScheduler` decides."""
+"""Fetcher: the tasks that fetch a client's partitions. They send and wait; `FetchScheduler` decides what is fetched."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Fetcher:
     - `spawn(function, *args)` runs a coroutine function in the owner's task group.
     - `on_error` is called with errors that the client recovers from by itself; it returns whether there are listeners.
     - `lane_suffix` names the client's own connections.
-    - `clock` is the time of day, for resets by duration.
+    - `clock` is the time of day, for resets and seeks by duration.
     - `sessions` may be passed on to a later object: its first request to a node then ends the old fetch session there, of
       which a node keeps a limited number.
 

@@ -1,4 +1,4 @@
-"""PartitionStates: the transitions of partitions between their fetch states, and when each is due. Pure state."""
+"""PartitionStates: transitions of partitions between fetch states, except those at a fetch (fetch_scheduler), and when each is due. Pure state."""
 
 from __future__ import annotations
 

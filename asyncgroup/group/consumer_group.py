@@ -71,7 +71,7 @@ class ConsumerGroup:
         self._assignors = resolve_assignors(self.config.effective_assignors)
         self._load_engine = partial(load_module, "asyncgroup.group.group")
         self._make_membership: MembershipFactory | None = None
-        """None: the classic protocol; tests set another."""
+        """None: that of `group_protocol`; tests set another."""
         self._created: GroupEngine | None = None
 
     @property

@@ -167,7 +167,7 @@ class Membership(Protocol):
 
     @property
     def heartbeats(self) -> HeartbeatStatus:
-        """The heartbeats since the last join."""
+        """The heartbeats of the current or last session."""
         ...
 
     async def join(self, topics: Iterable[str] | SubscriptionPattern) -> JoinedGroup:

@@ -100,7 +100,7 @@ class GroupCoordinator:
 
     @property
     def groups(self) -> Mapping[str, ClassicGroup]:
-        """The groups of all loaded partitions, by id."""
+        """The groups of all loaded partitions with the classic protocol, by id."""
         return self._groups.by_id
 
     # -- leadership ------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The groups of one coordinator, in memory."""
+"""The groups of one coordinator with the classic protocol, in memory."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class OffsetStore:
         return self._log.exists()
 
     def load(self, partition: int) -> Iterable[GroupSnapshot]:
-        """Read the partition into memory. Return its groups, including those with offsets only."""
+        """Read the partition into memory. Return its classic groups, including those with offsets only."""
         loaded = self._partitions[partition] = LoadedPartition(partition)
         for data in self._log.read(partition):
             loaded.replayed.replay(data)

@@ -35,7 +35,7 @@ _GROUP_ID_NOT_FOUND_VERSION = 9
 
 
 class GroupOffsets:
-    """Handles requests for offsets. `error_for` returns why this node cannot serve a group, or NONE."""
+    """Handles requests for offsets, and deletes groups. `error_for` returns why this node cannot serve a group, or NONE."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """Validate requests against consumer groups (Kafka's `ConsumerGroup.validate…` and `GroupCoordinatorService`).
 
-Each function returns None or the error to answer with.
+Each function returns the error to answer with, or that there is none.
 """
 
 from __future__ import annotations
