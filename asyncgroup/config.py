@@ -76,9 +76,10 @@ class ClientConfig:
       seconds, at most `retry_backoff_max`, with 20 % jitter (KIP-580). A group member waits at most a tenth of
       `session_timeout` before it connects again.
     - `metadata_refresh_interval`: seconds between metadata refreshes; 0 refreshes only after a failure.
-    - `metadata_retry_max`: how often a metadata lookup is retried before its error is raised. `metadata_retry_backoff`:
-      a function (failures) -> seconds to wait after the n-th failure (0, 1, …); None means the pause that
-      `retry_backoff` describes. `metadata_timeout`: seconds for a lookup with all of its retries; None sets no limit.
+    - `metadata_retry_max`: how often a metadata lookup of a connected client is retried before its error is raised; at
+      the start every bootstrap server is tried once. `metadata_retry_backoff`: a function (failures) -> seconds to wait
+      after the n-th failure (0, 1, …); None means the pause that `retry_backoff` describes. `metadata_timeout`: seconds
+      for a lookup with all of its retries; None sets no limit.
     - `metadata_full`: whether metadata of all topics of the cluster is kept, or only of topics in use (the default
       here; sarama's default is all).
     - `max_response_size`: bytes; a larger response closes the connection instead of exhausting memory. A record batch
