@@ -88,6 +88,10 @@ class ConsumerHeartbeats:
         self._early_until = float("-inf")
         self._doubt_until = float("-inf")
         """Loop time until which a request that was not answered may still reach the coordinator, after newer ones."""
+        self._limit: asyncio.Timeout | None = None
+        """Of the heartbeat that is under way."""
+        self._sent_at = float("-inf")
+        """Loop time at which it was sent."""
         self._wake = asyncio.Event()
         self._is_running = False
         self._check: asyncio.Future[HeartbeatOutcome] | None = None
@@ -209,22 +213,30 @@ class ConsumerHeartbeats:
         """Seconds for one attempt: a response later than this may leave no time for another one in the session."""
         return max(self._state.interval, self.session_timeout / 3)
 
+    def set_session_timeout(self, seconds: float) -> None:
+        """The group's session timeout is known now. It limits also the heartbeat that is under way."""
+        self.session_timeout = seconds
+        if self._limit is not None and not self._limit.expired():
+            self._limit.reschedule(self._sent_at + self.timeout)
+
     async def send(self) -> HeartbeatOutcome:
         """Send one heartbeat and apply its response to the state; one limit counts for lookup, connecting and sending."""
         time = asyncio.get_running_loop().time
-        sent_at, limit = time(), self.timeout
+        sent_at = self._sent_at = time()
         try:
-            async with asyncio.timeout(limit):
-                outcome = await self._send(limit)
+            async with asyncio.timeout(self.timeout) as self._limit:
+                outcome = await self._send(self.timeout)
         except TimeoutError:
             self._cluster.coordinators.mark_unknown(self._group_id)
             error = RequestTimedOut(
-                f"no response to the heartbeat of group {self._group_id!r} within {limit:g} s"
+                f"no response to the heartbeat of group {self._group_id!r} within {time() - sent_at:g} s"
             )
             outcome = HeartbeatOutcome(HeartbeatAction.FIND_COORDINATOR, error)
         except asyncio.CancelledError:
             self._state.on_lost_response()
             raise
+        finally:
+            self._limit = None
         if outcome.action in _UNDECIDED:
             self._state.on_lost_response()
             if not isinstance(outcome.error, BrokerError):

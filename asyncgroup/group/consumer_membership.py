@@ -269,7 +269,7 @@ class ConsumerMembership:
                 continue
             self._session_timeout_found = True
             if found is not None:
-                self.heartbeats.session_timeout = found
+                self.heartbeats.set_session_timeout(found)
 
     # --- leave ----------------------------------------------------------------------------------------------------
 

@@ -215,6 +215,24 @@ async def test_the_session_timeout_is_asked_for_until_a_broker_answers() -> None
             assert it.membership.heartbeats.session_timeout == 20.0
 
 
+async def test_the_session_timeout_limits_the_heartbeat_that_is_under_way() -> None:
+    """The first heartbeat is sent before the session timeout is known: by the default it would wait for 15 s."""
+    async with scene() as it:
+        it.session_timeout = "9000"
+        it.script = [it.accept, it.ignore]
+        answer = it.broker.script["DescribeConfigs"]
+        it.broker.script["DescribeConfigs"] = lambda call: asyncio.get_running_loop().call_later(
+            1.0, answer, call
+        )
+        async with it.staying():
+            await asyncio.sleep(10)
+            _joins, ignored, again, *_ = it.beats
+            assert again.at - ignored.at == pytest.approx(INTERVAL, abs=0.5), (
+                "longer than a third of the session timeout"
+            )
+            assert again.is_full
+
+
 @pytest.mark.parametrize(
     ("code", "keeps_id"),
     [(ErrorCode.UNKNOWN_MEMBER_ID, False), (ErrorCode.FENCED_MEMBER_EPOCH, True)],

@@ -51,6 +51,8 @@ FOUND_BUGS = {
     + 1011: "a session that ended committed under an older epoch, which coordinators before Kafka 4.3 refuse",
     CONSUMERS + 1374: "a heartbeat that was given up arrived after newer ones, and the member was fenced",
     CONSUMERS + 1407: "the same",
+    CONSUMERS
+    + 3668: "a heartbeat was sent before the session timeout was known, and waited for longer than that",
 }
 """Seeds that reproduce earlier bugs with the current plans; `test_found_by_simulation` has separate tests for the bugs."""
 
