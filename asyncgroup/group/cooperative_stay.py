@@ -73,6 +73,9 @@ class CooperativeStay:
         living = asyncio.ensure_future(self._live(joined, is_first=is_first))
         try:
             await asyncio.wait({heartbeats, living}, return_when=asyncio.FIRST_COMPLETED)
+            if living.done() and living.result() is None:
+                # the session ends: it needs its membership for the last commit, and cancels this when all is done
+                await asyncio.wait({heartbeats})
             if heartbeats.done():
                 heartbeats.result()
                 self._joins_again.set()  # the session ends, and a revocation that has begun is completed before

@@ -13,9 +13,9 @@ import pytest
 import pytest_asyncio
 
 from asyncgroup import Claim, Session
-from asyncgroup.errors import ErrorCode, RevokeTimeout, TopicsChanged
+from asyncgroup.errors import BrokerError, ErrorCode, RevokeTimeout, TopicsChanged
 from asyncgroup.group.consumer_group import ConsumerGroup
-from tests.scenario.support import WorkHandler, committed, member, now, running
+from tests.scenario.support import WorkHandler, committed, member, now, running, working
 from tests.stories.traffic import PARTITIONS, STEP, Handled, Reader, partitions_of, traffic
 from tests.stories.virtual import VirtualEnvironment
 
@@ -143,6 +143,29 @@ async def test_added_partitions_are_assigned_while_the_session_goes_on(env: Virt
         if number < PARTITIONS:
             times = [at for at, *_ in records]
             assert max(later - earlier for earlier, later in pairwise(times)) < 3 * STEP
+
+
+async def test_a_member_whose_topics_are_unknown_stays_until_its_handlers_are_done(
+    env: VirtualEnvironment,
+) -> None:
+    """The session ends while the member prepares to join again: its heartbeats go on, and its last commit is accepted."""
+    with pytest.raises(BrokerError, match="'nowhere'"):
+        async with working(env, **COOPERATIVE, session_timeout=6.0, auto_commit_interval=3000.0) as (
+            group,
+            run,
+            handler,
+            gate,
+        ):
+            group.set_topics("nowhere")
+            await env.bell.until(lambda: handler.sessions[0].ended, "the end of the session", env.limit)
+            ended_at = now()
+            await asyncio.sleep(20.0)
+            beats = [e for e in env.cluster.history.of("Heartbeat") if e.time > ended_at]
+            assert len(beats) >= 20 / HEARTBEAT - 2
+            gate.open.set()
+            await run
+    assert "end 0" in handler.calls
+    assert committed(env) == {0: 3}
 
 
 async def test_set_topics_stops_only_the_partitions_of_topics_that_are_left_out(
