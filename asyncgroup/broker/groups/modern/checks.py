@@ -1,6 +1,6 @@
 """Validate requests against consumer groups (Kafka's `ConsumerGroup.validate…` and `GroupCoordinatorService`).
 
-Each function returns the error to answer with, or that there is none.
+Each function returns the error of the response; without an error `check_heartbeat` returns None, the others `NONE`.
 """
 
 from __future__ import annotations
