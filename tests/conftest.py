@@ -71,6 +71,10 @@ VIRTUAL_TURNS = 20
 REAL_GRACE = 5.0
 """The longest time in seconds that tasks of a finished test on a real loop may take to end."""
 
+pytest.register_assert_rewrite(
+    "tests.stories", "tests.simulate", "tests.broker"
+)  # failed stories show the values
+
 _passed = pytest.StashKey[bool]()
 
 

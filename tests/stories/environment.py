@@ -88,9 +88,13 @@ class Environment(ABC):
         return name if self.has_leader else None
 
     @property
-    def first_generation(self) -> int:
-        """The generation of the first member; a group's epoch is increased for the member, and for its topics (KIP-848)."""
-        return 1 if self.has_leader else 2
+    def first_generations(self) -> tuple[int, ...]:
+        """The generations that a group can have with its first member.
+
+        The coordinator of KIP-848 creates the group with epoch 1 and increases it for the member, and once more for the
+        topics if it did not know them yet: a broker answers for a new topic before its coordinators know it.
+        """
+        return (1,) if self.has_leader else (2, 3)
 
     @property
     def generations_of_a_move(self) -> int:
