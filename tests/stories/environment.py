@@ -208,17 +208,21 @@ class Environment(ABC):
         return group
 
     async def _agreed_state(self, members: tuple[Member, ...]) -> Group | None:
-        sessions = [member.session for member in members]
+        describe = self.admin.describe if self.has_leader else self.admin.describe_consumers
+        described = await describe(self.group_id)
+        if described is None or described.state != "Stable":
+            return None
+        if self.sessions_last and not await self._all_assigned(described):
+            return None
+        sessions = [
+            member.session for member in members
+        ]  # now, as the generation of a session that lasts changes
         generations = {session.generation for session in sessions if session}
         # a member of the consumer protocol reports its epoch only with a change of its partitions
         if None in sessions or (self.has_leader and len(generations) != 1):
             return None
-        describe = self.admin.describe if self.has_leader else self.admin.describe_consumers
-        described = await describe(self.group_id)
         believed = {s.member_id: s.assignment for s in sessions if s is not None}
-        if described is None or described.state != "Stable" or described.members != believed:
-            return None
-        if self.sessions_last and not await self._all_assigned(described):
+        if described.members != believed:
             return None
         by_name = {member.name: session for member, session in zip(members, sessions, strict=True) if session}
         leaders = [name for name, session in by_name.items() if session.is_leader]
