@@ -5,7 +5,8 @@
   A test with `@pytest.mark.asyncio(loop_factories=["real", "virtual"])` runs on both loops.
 - Every async test that passes must have ended its tasks, and on the virtual loop its connections and listeners.
 - The fixtures of `tests/apache_kafka.py` provide a real Apache Kafka, those of `tests/shared_spark.py` a Spark session.
-- Tests marked `soak` are deselected unless `--soak` is given; `--full` draws all random cases (`tests/profiles.py`).
+- Tests marked `soak` are deselected unless `--soak` is given, those marked `full` unless `--full` is, which also draws all
+  random cases (`tests/profiles.py`).
 - Tests that need a JVM have the marker `java`; worker processes share the tests (`tests/workers.py`).
 - Every skipped test is listed at the end with its reason.
 """
@@ -205,12 +206,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         share_groups(config, items)
     if config.getoption("--soak"):
         return
-    soak, ordinary = [], []
+    left_out = {"soak"} if current_profile() == "full" else {"soak", "full"}
+    deselected, selected = [], []
     for item in items:
-        (soak if item.get_closest_marker("soak") else ordinary).append(item)
-    if soak:
-        config.hook.pytest_deselected(items=soak)
-        items[:] = ordinary
+        is_left_out = any(marker.name in left_out for marker in item.iter_markers())
+        (deselected if is_left_out else selected).append(item)
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = selected
 
 
 def pytest_report_header() -> str:

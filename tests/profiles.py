@@ -5,7 +5,8 @@
 
 Thinned are examples of Hypothesis, seeds, and sweeps (random bytes for every message in every version, a cancellation at
 every iteration of the loop, mutations of the simulation, a story at every combination of moments and codes), and the cases
-and clients with which the benchmarks are tried. Written stories and tables of cases always run.
+and clients with which the benchmarks are tried. Written stories and tables of cases always run, but for two with the marker
+`full`: the demonstration with Spark, whose parts have tests of their own, and a story that runs on a real Kafka, too.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ PROFILES: Final[tuple[Profile, ...]] = ("quick", "full")
 VARIABLE: Final = "ASYNCGROUP_TESTS"
 """The environment variable, so that worker processes and decorators in test modules see the same profile."""
 
-QUICK_SHARE: Final = 12
+QUICK_SHARE: Final = 16
 """The quick profile draws one of this many examples."""
 
 T = TypeVar("T")
@@ -57,7 +58,7 @@ def examples(full: int) -> int:
     return full if current_profile() == "full" else max(full // QUICK_SHARE, min(full, 2))
 
 
-def thinned(cases: Iterable[T], every: int = 8) -> list[T]:
+def thinned(cases: Iterable[T], every: int = 12) -> list[T]:
     """Return the cases of a random family or a sweep: all in the full profile, in the quick one each `every`-th."""
     return list(cases)[:: 1 if current_profile() == "full" else every]
 

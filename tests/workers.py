@@ -48,11 +48,14 @@ GROUPS: Final = {
     "kafka_39": "kafka_39",
     "java_tools": "java_tools",
 }
-"""The group of a test by its fixtures that start a JVM, in the order in which the groups start; the first fixture counts.
+"""The group of a test by its fixtures that start a JVM; the first fixture counts.
 
 There are several groups so that the workers are busy for about the same time. The price is a second node of Kafka: the
 groups `kafka_3` (with `interop/test_parity.py`, which needs one process) and `spark` have tests with `apache_kafka`, too.
 """
+
+IN_ORDER: Final = ("kafka", "spark", "kafka_3", "java_tools", "kafka_39", "spark_demo")
+"""The order in which the groups start: the longest first, which mostly waits while others compute."""
 
 NEED_JAVA: Final = GROUPS.keys() | {"java", "kafka_at_hand"}
 
@@ -79,15 +82,14 @@ def mark_java(item: pytest.Item) -> None:
 
 def sort_for_workers(items: list[pytest.Item]) -> None:
     """Sort the tests of a worker in the order in which their groups and files are to start."""
-    groups = list(dict.fromkeys(GROUPS.values()))
     waiting = itertools.count(0, 3)
     computing = (number for number in itertools.count() if number % 3)
     places: dict[str, int] = {}
 
     def rank(item: pytest.Item) -> tuple[int, int]:
         marker = item.get_closest_marker("xdist_group")
-        if marker is not None and marker.args[0] in groups:
-            return 0, groups.index(marker.args[0])
+        if marker is not None and marker.args[0] in IN_ORDER:
+            return 0, IN_ORDER.index(marker.args[0])
         if item.get_closest_marker("java") is not None:
             return 1, 0
         file = item.nodeid.partition("::")[0]
@@ -115,8 +117,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     cpus = os.cpu_count() or 1
     if cpus == 1:
         return 0
-    # a worker that waits for a process leaves its processor to the others
-    return min(cpus + 1, WORKERS)
+    # workers that wait for a process leave their processors to the others
+    return min(cpus + 2, WORKERS)
 
 
 # The nodes of a run agree on the groups by a file: xdist itself would append them to the names of tests, which pytest 9.2

@@ -38,6 +38,7 @@ def assert_results_are_kept(kept: Path, result: dict[str, Any], departures: str)
     assert departures in " ".join(each.text or "" for each in svg)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(500)
 def test_the_demo_with_spark(spark_demo: BackgroundCommand, demo_directory: Path) -> None:
     kept = demo_directory / "kept"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import pytest
-
-from asyncgroup.java import JavaNotFound, require_java
 from asyncgroup.model import TopicPartition
+from tests.java_programs import java_command
 from tests.wire.kafka_files import kafka_jar
 
 __all__ = ["JavaProgram", "jars_of_clients", "partitions_in"]
@@ -26,12 +25,8 @@ class JavaProgram:
     """
 
     def __init__(self, answers: str, jars: Iterable[Path]) -> None:
-        java = require_java("run Kafka's assignors")
-        self._command = [
-            *(str(java.executable), "-cp", ":".join(map(str, jars))),
-            "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
-            *(str(SOURCE), answers),
-        ]
+        path = os.pathsep.join(map(str, jars))
+        self._command = [*java_command(SOURCE, path, log_level="off"), answers]
 
     def __enter__(self) -> Self:
         pipe = subprocess.PIPE
@@ -66,15 +61,6 @@ def partitions_in(words: Iterable[str]) -> list[TopicPartition]:
 
 
 def jars_of_clients() -> list[Path]:
-    """Return the jars with Kafka's assignors; skip the test if they, or a Java that compiles, are not available."""
-    try:
-        java = require_java("run Kafka's assignors")
-    except JavaNotFound as error:
-        pytest.skip(str(error))
-    modules = subprocess.run(
-        [str(java.executable), "--list-modules"], capture_output=True, text=True, timeout=60, check=True
-    )
-    if "jdk.compiler@" not in modules.stdout:
-        pytest.skip(f"{java.executable} cannot run a source file: it has no module jdk.compiler")
+    """Return the jars with Kafka's assignors; skip the test if they are not available."""
     clients = kafka_jar("kafka-clients")
     return [clients, *sorted(clients.parent.glob("slf4j-*.jar"))]

@@ -6,7 +6,6 @@ Each is a program that prints what it is assigned and the records that it handle
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,7 +14,9 @@ from typing import Final, NamedTuple
 
 from asyncgroup.java import require_java
 from asyncgroup.testing.apache_kafka import kafka_jars
+from asyncgroup.testing.apache_kafka.class_archive import ClassArchive
 from tests.interop.go_clients import build_go_clients
+from tests.java_programs import java_command
 
 __all__ = ["CONSUMERS", "PEERS", "CooperativePeer"]
 
@@ -39,11 +40,11 @@ class PeerProgram(NamedTuple):
 
 
 def _java() -> list[str]:
-    java = require_java("run Kafka's consumer")
-    jars = os.pathsep.join(str(jar) for jar in sorted(kafka_jars().glob("*.jar")))
-    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
-    options = ["-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xmx128m", quiet, "-cp", jars]
-    return [str(java.executable), *options, str(HERE / "CooperativeMember.java")]
+    java, jars = require_java("run Kafka's consumer"), kafka_jars()
+    # the archive contains the classes that a broker has in common with a consumer
+    return java_command(
+        HERE / "CooperativeMember.java", f"{jars}/*", options=["-Xmx128m", *ClassArchive(java, jars).options]
+    )
 
 
 def _librdkafka() -> list[str]:

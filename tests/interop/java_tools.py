@@ -16,8 +16,8 @@ from typing import Final, NamedTuple, Self
 
 import pytest
 
-from asyncgroup.java import require_java
 from asyncgroup.testing.apache_kafka.jars import kafka_jars
+from tests.java_programs import java_command
 
 __all__ = ["TOOLS", "JavaTools", "Output", "java_tools"]
 
@@ -72,23 +72,11 @@ class JavaTools:
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
-        java, jars = require_java("run Kafka's own tools"), kafka_jars()
+        jars = kafka_jars()
         (tools,) = jars.glob("kafka-tools-4*.jar")
         path = os.pathsep.join(str(jar) for jar in sorted(jars.glob("*.jar")) if jar != tools)
-        quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
         self._process = subprocess.Popen(
-            [
-                *(
-                    java.executable,
-                    "-cp",
-                    path,
-                    quiet,
-                    "-XX:TieredStopAtLevel=1",
-                    "-XX:-UsePerfData",
-                    "-Xmx256m",
-                ),
-                *(Path(__file__).with_name("Tools.java"), tools),
-            ],
+            [*java_command(Path(__file__).with_name("Tools.java"), path, options=["-Xmx256m"]), str(tools)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

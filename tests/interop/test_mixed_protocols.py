@@ -161,6 +161,7 @@ async def move(env: RealEnvironment) -> None:
         await crew.stop()
 
 
+@pytest.mark.full
 async def test_a_group_moves_between_the_protocols_on_the_embedded_broker(
     kafka_at_hand: None, tmp_path: Path
 ) -> None:

@@ -29,6 +29,7 @@ from asyncgroup.errors import UnsupportedVersionError
 from asyncgroup.group.assignors import Assignment
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from asyncgroup.wire import messages as m
+from tests.profiles import thinned
 from tests.real.concurrent_stories import ConcurrentStories, selected
 from tests.real.support import RunningKafka
 from tests.scenario.support import Gate, WorkHandler, now, running
@@ -576,7 +577,7 @@ ON_BOTH = [
 """Stories about live groups that change their protocol."""
 
 
-@pytest.mark.parametrize("story", ON_BOTH, ids=lambda story: f"embedded {story.__name__}")
+@pytest.mark.parametrize("story", thinned(ON_BOTH[::-1]), ids=lambda story: f"embedded {story.__name__}")
 async def test_story_on_the_embedded_broker(
     story: Callable[[RealEnvironment], Awaitable[None]], tmp_path: Path
 ) -> None:

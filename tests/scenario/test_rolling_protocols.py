@@ -107,7 +107,7 @@ async def test_the_coordinator_moves_with_members_of_both_protocols(env: Virtual
 FORMER = ("cooperative-sticky", "sticky", "range")
 
 
-@pytest.mark.parametrize("seed", thinned(range(40), every=20))
+@pytest.mark.parametrize("seed", thinned(range(40), every=40))
 async def test_random_restarts_with_both_protocols(env: VirtualEnvironment, seed: int) -> None:
     """Restarts overlap with rebalances, upgrades and downgrades, and the coordinator moves.
 

@@ -29,7 +29,7 @@ from tests.simulate.run import Outcome, run_plan, run_seed
 from tests.simulate.shrink import shrink
 
 ROOT = Path(__file__).parents[2]
-CHUNK = 25 if current_profile() == "full" else 5
+CHUNK = 25 if current_profile() == "full" else 3
 SOAK_CHUNK = 1000
 
 PROTOCOLS = (0, COOPERATIVE, CONSUMERS)
@@ -99,7 +99,7 @@ def test_many_seeds(first: int):
     assert summary.unused == []
 
 
-@pytest.mark.parametrize("seed", FOUND_BUGS)
+@pytest.mark.parametrize("seed", thinned(FOUND_BUGS, every=3))
 def test_seeds_that_found_bugs(seed: int):
     check([seed])
 
@@ -197,7 +197,7 @@ def test_mutations_are_detected(mutation: str):
     assert find_mutation(mutation, range(40)) is not None
 
 
-@pytest.mark.parametrize(("mutation", "seed"), FOUND_BY_ONE.items())
+@pytest.mark.parametrize(("mutation", "seed"), thinned(FOUND_BY_ONE.items(), every=3))
 def test_mutations_that_rarely_matter_are_detected(mutation: str, seed: int):
     assert find_mutation(mutation, [seed]) is not None
     check([seed])

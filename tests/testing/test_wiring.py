@@ -181,6 +181,10 @@ from tests.profiles import examples, thinned
 def test_seed(seed):
     assert True
 
+@pytest.mark.full
+def test_long():
+    assert True
+
 def test_examples():
     given = settings(), settings(max_examples=examples(300)), settings(max_examples=examples(2))
     print("examples:", *(each.max_examples for each in given), given[0].deadline)
@@ -237,6 +241,7 @@ def run(tmp_path_factory: pytest.TempPathFactory):
     for name in (
         "conftest.py",
         "apache_kafka.py",
+        "java_programs.py",
         "profiles.py",
         "shared_spark.py",
         "spark_archive.py",
@@ -375,7 +380,7 @@ def test_tests_that_need_java_can_be_left_out(run):
 @pytest.mark.parametrize(
     ("arguments", "environment", "seeds", "drawn"),
     [
-        ([], {}, {0, 8}, "8 25 2"),
+        ([], {}, {0, 12}, "6 18 2"),
         (["--full"], {}, set(range(16)), "100 300 2"),
         (["--soak"], {}, set(range(16)), "100 300 2"),
         ([], {"ASYNCGROUP_TESTS": "full"}, set(range(16)), "100 300 2"),
@@ -383,7 +388,8 @@ def test_tests_that_need_java_can_be_left_out(run):
 )
 def test_profiles(run, arguments, environment, seeds, drawn):
     outcome = run("-n", "0", "-s", *arguments, "tests/drawn", **environment)
-    assert outcome.named("PASSED") == {"test_examples", *(f"test_seed[{seed}]" for seed in seeds)}
+    long = {"test_long"} if len(seeds) == 16 else set()
+    assert outcome.named("PASSED") == {"test_examples", *(f"test_seed[{seed}]" for seed in seeds)} | long
     assert f"examples: {drawn} None" in outcome.text
 
 

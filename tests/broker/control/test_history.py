@@ -85,7 +85,7 @@ async def test_the_history_is_bounded_in_bytes():
         cluster.create_topic("t", 200)
         history = cluster.history
         tracemalloc.start()
-        for number in range(40):
+        for number in range(25):
             await client.ask(m.MetadataRequest(topics=None), 9)
             assert len(history) + history.dropped == number + 1
             assert history.bytes <= 1_000_000
