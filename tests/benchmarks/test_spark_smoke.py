@@ -39,10 +39,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 SILENT = Progress(disable=True)
 MEASURED: Mapping[Profile, list[tuple[str, str]]] = {
-    "quick": [
-        ("1k-small", "asyncgroup"),
-        ("latency", "asyncgroup"),
-    ],
+    "quick": [("1k-small", "asyncgroup")],
     "full": [
         ("1k-small", "kafka-tuned"),
         ("1k-small", "asyncgroup"),

@@ -262,6 +262,7 @@ async def test_a_corrupt_batch_raises_in_the_thread_and_is_not_marked() -> None:
     )
     await run.start()
     await until(lambda: len(raised) == 1)
+    await asyncio.sleep(0)  # what the thread asked of the loop before it raised
     partition_of(consumer_of(run.claims[0])).fetched(
         FetchedRecords(good + bad + batch(7, count=2), 1 << 40, 0, zero_copy=True)
     )

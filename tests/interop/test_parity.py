@@ -104,8 +104,9 @@ async def test_both_answer_the_same_at_their_limits(
     await _compare(story, pick, {1: _address(narrow_kafka.bootstrap_servers)}, **OUR_LIMITS)
 
 
+@pytest.mark.full
 @pytest.mark.asyncio
-@pytest.mark.parametrize("policy", thinned(["disabled", "upgrade", "downgrade"]))
+@pytest.mark.parametrize("policy", ["disabled", "upgrade", "downgrade"])
 async def test_both_answer_the_same_under_a_migration_policy(kafka_at_hand: None, policy: str) -> None:
     _require_same_release()
     with ApacheKafka(properties={"group.consumer.migration.policy": policy}) as kafka:

@@ -1,15 +1,16 @@
 """The stories of `tests/stories` on a real Apache Kafka; `tests/scenario` runs those about groups in virtual time.
 
 They mostly wait, for sessions to expire or for a Kafka to restart, so that they run concurrently. Stories that kill or
-damage a broker have a broker of their own.
+damage a broker share one of their own, one after the other.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -72,28 +73,41 @@ class ConsumerProtocolEnvironment(RealEnvironment):
 class Kafkas:
     """The Kafkas that stories can use."""
 
-    def __init__(self, one: RunningKafka, three: ApacheKafka | None, stack: AsyncExitStack) -> None:
+    def __init__(self, one: RunningKafka, three: ApacheKafka | None) -> None:
         self.servers = one.bootstrap_servers
         self.three = three
-        self._stack = stack
+        self._turn = asyncio.Lock()
+        self._to_break: ApacheKafka | None = None
 
-    async def own(self) -> ApacheKafka:
-        """Start one node for this story only, which it may damage."""
-        return await self._stack.enter_async_context(ApacheKafka())
+    @asynccontextmanager
+    async def to_break(self) -> AsyncIterator[ApacheKafka]:
+        """Yield a running node that one story after the other may damage."""
+        async with self._turn:
+            if self._to_break is None:
+                self._to_break = await ApacheKafka().__aenter__()
+            yield self._to_break
+
+    async def aclose(self) -> None:
+        if self._to_break is not None:
+            await self._to_break.__aexit__()
 
 
 Story = Callable[[Kafkas, Path], Awaitable[None]]
 
 
 async def the_broker_is_killed(kafkas: Kafkas, directory: Path) -> None:
-    kafka = await kafkas.own()
-    async with SlowEnvironment(kafka.bootstrap_servers, directory, kafka) as env:
+    async with (
+        kafkas.to_break() as kafka,
+        SlowEnvironment(kafka.bootstrap_servers, directory, kafka) as env,
+    ):
         await faults.the_broker_is_killed(env, lambda: kafka.kill(1), lambda: kafka.start_node(1))
 
 
 async def a_log_is_truncated(kafkas: Kafkas, directory: Path) -> None:
-    kafka = await kafkas.own()
-    async with SlowEnvironment(kafka.bootstrap_servers, directory, kafka) as env:
+    async with (
+        kafkas.to_break() as kafka,
+        SlowEnvironment(kafka.bootstrap_servers, directory, kafka) as env,
+    ):
 
         def lose_records() -> None:
             kafka.kill(1)
@@ -105,8 +119,10 @@ async def a_log_is_truncated(kafkas: Kafkas, directory: Path) -> None:
 
 
 async def the_broker_hangs(kafkas: Kafkas, directory: Path) -> None:
-    kafka = await kafkas.own()
-    async with SlowEnvironment(kafka.bootstrap_servers, directory, kafka) as env:
+    async with (
+        kafkas.to_break() as kafka,
+        SlowEnvironment(kafka.bootstrap_servers, directory, kafka) as env,
+    ):
         await faults.the_broker_hangs(env, lambda: kafka.suspend(1), lambda: kafka.resume(1))
 
 
@@ -167,12 +183,15 @@ async def stories(
     """The selected stories, running."""
     names = selected(request, STORIES)
     three = request.getfixturevalue("apache_kafka_3") if coordinator_dies.__name__ in names else None
-    async with AsyncExitStack() as stack:
-        kafkas = Kafkas(apache_kafka, three, stack)
-        partials = {
-            name: functools.partial(STORIES[name], kafkas, tmp_path_factory.mktemp(name)) for name in names
-        }
-        yield await stack.enter_async_context(ConcurrentStories(partials, AT_ONCE))
+    kafkas = Kafkas(apache_kafka, three)
+    partials = {
+        name: functools.partial(STORIES[name], kafkas, tmp_path_factory.mktemp(name)) for name in names
+    }
+    try:
+        async with ConcurrentStories(partials, AT_ONCE) as running_stories:
+            yield running_stories
+    finally:
+        await kafkas.aclose()
 
 
 OF_THREE_NODES = [coordinator_dies.__name__]
