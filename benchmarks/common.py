@@ -123,7 +123,8 @@ def run_with_kafka(
 
     async def work() -> T:
         with progress_on(console) as progress:
-            async with kafka(options.bootstrap_servers, progress) as servers:
+            properties = getattr(options, "kafka_properties", None)
+            async with kafka(options.bootstrap_servers, progress, properties) as servers:
                 return await run(servers, options, progress)
 
     return run_to_end(work(), console)
@@ -133,14 +134,19 @@ def measure_cases(
     run: Callable[[str, argparse.Namespace, Progress], Coroutine[Any, Any, T]],
     options: argparse.Namespace,
     clients: Mapping[str, str],
+    in_go: Mapping[str, str] | None = None,
 ) -> tuple[Conditions, T]:
     """Measure `options.cases`, without those whose client is not installed, on one Kafka; see `run_with_kafka`.
 
-    `clients` has the client of each case.
+    `clients` has the client of each case, `in_go` the versions of those that are no Python packages.
     """
+    others = in_go or {}
     console = Console(stderr=True)
     started = machine()
-    used, options.cases = installed({name: clients[name] for name in options.cases}, console)
+    packages = {name: clients[name] for name in options.cases if clients[name] not in others}
+    used, found = installed(packages, console)
+    options.cases = [name for name in options.cases if name in found or clients[name] in others]
+    used |= {client: others[client] for client in map(clients.__getitem__, options.cases) if client in others}
     used["Apache Kafka"] = "of --bootstrap-servers" if options.bootstrap_servers else KAFKA_VERSION
     measurements = run_with_kafka(run, options, console)
     return Conditions(started, used), measurements
@@ -159,14 +165,16 @@ def progress_on(console: Console) -> Progress:
 
 
 @asynccontextmanager
-async def kafka(servers: str | None, progress: Progress) -> AsyncIterator[str]:
+async def kafka(
+    servers: str | None, progress: Progress, properties: Mapping[str, int] | None = None
+) -> AsyncIterator[str]:
     """Yield bootstrap servers: `servers` if given, else those of an Apache Kafka that runs until the context ends."""
     if servers:
         yield servers
         return
     # the broker must not be the bottleneck: Java's default garbage collector and compiler, and a large heap
     task = progress.add_task("starting Apache Kafka", total=None)
-    async with ApacheKafka(heap="1g", java_options=()) as cluster:
+    async with ApacheKafka(heap="1g", java_options=(), properties=properties) as cluster:
         progress.remove_task(task)
         yield cluster.bootstrap_servers
 

@@ -33,7 +33,11 @@ POLL_SECONDS: Final = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings of a member; durations in seconds."""
+    """Settings of a member; durations in seconds.
+
+    `strategy` is an assignor, or `consumer` for the consumer protocol (KIP-848), in which the broker has the heartbeat
+    interval and the session timeout.
+    """
 
     bootstrap_servers: str
     group_id: str
@@ -92,12 +96,15 @@ async def _asyncgroup(settings: Settings, log: MemberLog) -> None:
             if offsets and not errors:
                 log.committed()
 
+    protocol: dict[str, Any] = {"group_protocol": "consumer"}
+    if settings.strategy != "consumer":
+        protocol = {
+            "heartbeat_interval": settings.heartbeat,
+            "session_timeout": settings.session_timeout,
+            "assignors": (settings.strategy,),
+        }
     config = ConsumerConfig(
-        auto_offset_reset="earliest",
-        heartbeat_interval=settings.heartbeat,
-        session_timeout=settings.session_timeout,
-        auto_commit_interval=settings.commit_interval,
-        assignors=(settings.strategy,),
+        auto_offset_reset="earliest", auto_commit_interval=settings.commit_interval, **protocol
     )
     servers = settings.bootstrap_servers
     async with ConsumerGroup(servers, settings.group_id, config, hooks=[Commits()]) as group:
@@ -163,14 +170,19 @@ def _confluent(settings: Settings, log: MemberLog) -> None:
         if error is None and partitions:
             log.committed()
 
-    consumer = Consumer(
-        {
-            "bootstrap.servers": settings.bootstrap_servers,
-            "group.id": settings.group_id,
-            "auto.offset.reset": "earliest",
+    protocol: dict[str, Any] = {"group.protocol": "consumer"}
+    if settings.strategy != "consumer":
+        protocol = {
             "session.timeout.ms": int(settings.session_timeout * 1000),
             "heartbeat.interval.ms": int(settings.heartbeat * 1000),
             "partition.assignment.strategy": settings.strategy,
+        }
+    consumer = Consumer(
+        {
+            **protocol,
+            "bootstrap.servers": settings.bootstrap_servers,
+            "group.id": settings.group_id,
+            "auto.offset.reset": "earliest",
             "auto.commit.interval.ms": int(settings.commit_interval * 1000),
             "on_commit": on_commit,
         }

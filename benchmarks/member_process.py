@@ -9,6 +9,7 @@ import signal
 import sys
 from contextlib import AsyncExitStack
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.common import ClientFailed, started_process
@@ -22,9 +23,15 @@ LINE_LIMIT: Final = 64 << 20
 ERROR_LINES: Final = 30
 
 
-async def start_member(stack: AsyncExitStack, client: str, settings: Settings) -> MemberProcess:
-    """Start a member of the client library `client`; the process is killed if it outlives `stack`."""
-    command = (sys.executable, "-m", "benchmarks.member", client, json.dumps(asdict(settings)))
+async def start_member(
+    stack: AsyncExitStack, client: str, settings: Settings, program: Path | None = None
+) -> MemberProcess:
+    """Start a member of the client library `client`; the process is killed if it outlives `stack`.
+
+    `program` is the one for clients in Go; without it `benchmarks.member` runs.
+    """
+    run = (sys.executable, "-m", "benchmarks.member") if program is None else (str(program),)
+    command = (*run, client, json.dumps(asdict(settings)))
     process = await stack.enter_async_context(started_process(*command, limit=LINE_LIMIT))
     member = MemberProcess(process, client)
     stack.push_async_callback(member.aclose)

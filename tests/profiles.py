@@ -5,9 +5,9 @@
 
 Thinned are examples of Hypothesis, seeds, and sweeps (random bytes for every message in every version, a cancellation at
 every iteration of the loop, mutations of the simulation, a story at every combination of moments and codes), and the cases
-and clients with which the benchmarks are tried. Written stories and tables of cases always run, but for three with the
-marker `full`: the demonstration with Spark, whose parts have tests of their own, a story that runs on a real Kafka, too, and
-one for which a Kafka has to start.
+and clients with which the benchmarks are tried. Written stories and tables of cases always run, but for a few with the
+marker `full`: the demonstration with Spark, whose parts have tests of their own, and stories that start a Kafka of their own
+or run on a real Kafka, too.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ __all__ = ["CASES", "Case", "Measurement", "Summary", "summarize", "worst_gaps"]
 
 
 class Case(NamedTuple):
-    """A client with an assignor (`strategy`)."""
+    """A client with an assignor, or with the consumer protocol (`strategy`)."""
 
     name: str
     client: str
@@ -24,7 +24,7 @@ class Case(NamedTuple):
     @property
     def title(self) -> str:
         """The name in the table."""
-        return f"{self.client} {self.strategy}{', leaves at a heartbeat' * self.at_heartbeat}"
+        return f"{self.client} {self.strategy}{', at heartbeat' * self.at_heartbeat}"
 
 
 CASES: Final = {
@@ -33,11 +33,21 @@ CASES: Final = {
         Case("asyncgroup", "asyncgroup", "range"),
         Case("asyncgroup-at-heartbeat", "asyncgroup", "range", at_heartbeat=True),
         Case("asyncgroup-cooperative", "asyncgroup", "cooperative-sticky"),
+        Case("asyncgroup-consumer", "asyncgroup", "consumer"),
         Case("aiokafka", "aiokafka", "range"),
         Case("confluent", "confluent-kafka", "range"),
         Case("confluent-cooperative", "confluent-kafka", "cooperative-sticky"),
+        Case("confluent-consumer", "confluent-kafka", "consumer"),
+        Case("sarama", "sarama", "range"),
+        Case("sarama-cooperative", "sarama", "cooperative-sticky"),
+        Case("franz-go", "franz-go", "range"),
+        Case("franz-go-cooperative", "franz-go", "cooperative-sticky"),
+        Case("franz-go-consumer", "franz-go", "consumer"),
     )
 }
+GO_MODULES: Final = {"sarama": "github.com/IBM/sarama", "franz-go": "github.com/twmb/franz-go"}
+"""The clients in Go, which are members by `benchmarks/peers/group`, and their modules."""
+
 MODES: Final = ("in step", "spread")
 
 
@@ -45,15 +55,16 @@ MODES: Final = ("in step", "spread")
 class Measurement:
     """One run: the longest gap between records of each partition, in seconds, in each phase.
 
-    `quiet`: no member joins or leaves; `join`: a member joins; `stay` and `leave`: a member leaves, for partitions of
-    the other members and for its own. `sent`, `lost` and `duplicates` count records.
+    `quiet`: no member joins or leaves; `keep` and `move`: a member joins, for partitions that stay with their member and
+    for those that it gets; `stay` and `leave`: a member leaves, for partitions of the other members and for its own. `sent`, `lost` and `duplicates` count records.
     """
 
     case: str
     mode: str
     round: int
     quiet: list[float]
-    join: list[float]
+    keep: list[float]
+    move: list[float]
     stay: list[float]
     leave: list[float]
     sent: int
@@ -65,15 +76,18 @@ class Measurement:
         """Create a measurement from the outcome of a scenario."""
         first = first_receipts(outcome.receipts)
         sent = sum(outcome.sent.values())
-        leave = worst_gaps(first, outcome.leave)
+        join, leave = worst_gaps(first, outcome.join), worst_gaps(first, outcome.leave)
+        founders = {each.partition: each.member for each in first if each.at < outcome.join[0]}
         owners = {each.partition: each.member for each in first if each.at < outcome.leave[0]}
+        moved = {partition for partition, member in owners.items() if member != founders.get(partition)}
         left = {partition for partition, member in owners.items() if member == LEAVER}
         return cls(
             case=case,
             mode=mode,
             round=index,
             quiet=list(worst_gaps(first, outcome.quiet).values()),
-            join=list(worst_gaps(first, outcome.join).values()),
+            keep=[gap for partition, gap in join.items() if partition not in moved],
+            move=[gap for partition, gap in join.items() if partition in moved],
             stay=[gap for partition, gap in leave.items() if partition not in left],
             leave=[gap for partition, gap in leave.items() if partition in left],
             sent=sent,
@@ -114,8 +128,10 @@ class Summary(NamedTuple):
     case: str
     mode: str
     quiet: float
-    join_median: float
-    join: float
+    keep_median: float
+    keep: float
+    move_median: float
+    move: float
     stay_median: float
     stay: float
     leave_median: float
@@ -147,13 +163,15 @@ def _summary(case: str, mode: str, own: Sequence[Measurement]) -> Summary:
         case,
         mode,
         worst(each.quiet for each in own),
-        median(each.join for each in own),
-        worst(each.join for each in own),
+        median(each.keep for each in own),
+        worst(each.keep for each in own),
+        median(each.move for each in own),
+        worst(each.move for each in own),
         median(each.stay for each in own),
         worst(each.stay for each in own),
         median(each.leave for each in own),
         worst(each.leave for each in own),
-        [worst([each.join, each.stay, each.leave]) for each in own],
+        [worst([each.keep, each.move, each.stay, each.leave]) for each in own],
         sum(each.sent for each in own),
         sum(each.duplicates for each in own),
         sum(each.lost for each in own),
@@ -166,12 +184,12 @@ def rows(summaries: Sequence[Summary], mode: str) -> list[list[str]]:
         [
             CASES[each.case].title,
             f"{each.quiet * 1000:,.0f}",
-            _pair(each.join_median, each.join),
+            _pair(each.keep_median, each.keep),
+            _pair(each.move_median, each.move),
             _pair(each.stay_median, each.stay),
             _pair(each.leave_median, each.leave),
             f"{each.duplicates:,}",
             f"{each.lost:,}",
-            f"{each.sent:,}",
         ]
         for each in summaries
         if each.mode == mode
@@ -185,10 +203,12 @@ def _pair(median: float, worst: float) -> str:
 def caption(options: Mapping[str, object]) -> str:
     """Return the explanation of the columns."""
     return wrap(
-        f"{options['rate']} records/s over {options['partitions']} partitions, heartbeats every {options['heartbeat']:g} s, "
+        f"{options['rate']} records/s over {options['partitions']} partitions, heartbeats every {options['heartbeat']:g} s "
+        f"(by the consumer protocol every {options['consumer_heartbeat']:g} s), "
         f"{options['rounds']} rounds; three members, then another one joins, then one leaves, each in a separate process. "
         "The longest gap between two receipts of a partition in ms, median / worst over partitions and rounds: without a "
-        "change of members, when one joins, when one leaves (the other members' partitions, and its own: these wait for the "
+        "change of members, when one joins (partitions that stay with their member, and those that move), when one leaves "
+        "(the other members' partitions, and its own: these wait for the "
         "others' next heartbeat, unless the leaving member works until then, as `aclose(at_heartbeat=True)` does). In each "
         "round the changes come at another time of the heartbeat interval, the same for all clients. In step: heartbeats "
         "at their natural times. Spread: before each change all processes are stopped (SIGSTOP) for one interval and resumed "

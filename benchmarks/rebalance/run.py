@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Final
 
 from rich.progress import Progress
@@ -18,23 +19,29 @@ from benchmarks.common import (
     show_footer,
     show_table,
 )
+from benchmarks.go_program import GoProgram, GoProgramUnavailable
 from benchmarks.member import Settings
-from benchmarks.rebalance.figures import CASES, MODES, Measurement, caption, rows, summarize
+from benchmarks.rebalance.figures import CASES, GO_MODULES, MODES, Measurement, caption, rows, summarize
 from benchmarks.rebalance.scenario import Scenario, ScenarioPlan
 from benchmarks.topic import Topic
 
-__all__ = ["main", "parse", "run"]
+__all__ = ["GO_CLIENTS", "main", "parse", "run"]
+
+GO_CLIENTS: Final = {client: GoProgram("group", module) for client, module in GO_MODULES.items()}
+"""One program for both."""
 
 SETTLE: Final = 2.5
+SHORTEST: Final = 1.0
+"""The shortest heartbeat interval of the consumer protocol for which clients are made."""
 COLUMNS: Final = (
     "client",
     "quiet",
-    "one joins",
-    "one leaves: others'",
+    "join: kept",
+    "moved",
+    "leave: others'",
     "its own",
     "twice",
     "lost",
-    "records",
 )
 
 
@@ -44,11 +51,25 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add_number(parser, "--rate", 800, "records a second")
     add_number(parser, "--partitions", 16, "partitions of the topic")
     add_number(parser, "--heartbeat", 1.0, "seconds between two")
+    parser.add_argument(
+        "--default-heartbeats",
+        action="store_true",
+        help="Kafka's intervals: every 3 s, by the consumer protocol every 5 s",
+    )
     parser.add_argument("--modes", default="", help=f"comma-separated: {', '.join(MODES)}")
     options = parser.parse_args(arguments)
     options.settle = SETTLE
     if options.quick:
         options.settle, options.rounds, options.heartbeat = 0.3, 1, 0.2
+    options.consumer_heartbeat = max(options.heartbeat, SHORTEST)
+    options.kafka_properties = {}
+    if options.default_heartbeats:
+        options.heartbeat, options.consumer_heartbeat = 3.0, 5.0
+    else:
+        interval = round(options.consumer_heartbeat * 1000)
+        options.kafka_properties = dict.fromkeys(
+            ("group.consumer.min.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms"), interval
+        )
     options.modes = _chosen(options.modes, MODES)
     options.cases = _chosen(options.only, CASES)
     if not options.cases:
@@ -64,9 +85,15 @@ def _chosen(text: str, names: Sequence[str] | Mapping[str, object]) -> list[str]
 def main(arguments: Sequence[str]) -> int:
     """Run the benchmark and print its figures."""
     options = parse(arguments)
-    conditions, measurements = measure_cases(run, options, {name: CASES[name].client for name in CASES})
+    clients = {name: CASES[name].client for name in CASES}
+    in_go = {client: program.version() for client, program in GO_CLIENTS.items()}
+    conditions, (measurements, missing) = measure_cases(run, options, clients, in_go)
+    conditions = replace(conditions, missing=missing)
     summaries = summarize(measurements)
-    settings = {key: getattr(options, key) for key in ("rate", "partitions", "heartbeat", "rounds")}
+    settings = {
+        key: getattr(options, key)
+        for key in ("rate", "partitions", "heartbeat", "consumer_heartbeat", "rounds")
+    }
     if options.json:
         print_report(
             "rebalance",
@@ -85,9 +112,15 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if measurements else 1
 
 
-async def run(servers: str, options: argparse.Namespace, progress: Progress) -> list[Measurement]:
-    """Run every case in every mode `rounds` times, each with a new topic and a new group."""
+async def run(
+    servers: str, options: argparse.Namespace, progress: Progress
+) -> tuple[list[Measurement], dict[str, str]]:
+    """Run every case in every mode `rounds` times, each with a new topic and a new group.
+
+    Also returns why the clients in Go were left out, if they were.
+    """
     found: list[Measurement] = []
+    program, missing = await _go_program(options, progress)
     steps = [
         (index, mode, case)
         for index in range(1, options.rounds + 1)
@@ -99,11 +132,13 @@ async def run(servers: str, options: argparse.Namespace, progress: Progress) -> 
         for index, mode, name in steps:
             case = CASES[name]
             topic = Topic(cluster, options.partitions, 0, 1)
+            is_consumer = case.strategy == "consumer"
+            heartbeat = options.consumer_heartbeat if is_consumer else options.heartbeat
             settings = Settings(
                 bootstrap_servers=servers,
                 group_id=topic.name,
                 topic=topic.name,
-                heartbeat=options.heartbeat,
+                heartbeat=heartbeat,
                 strategy=case.strategy,
                 at_heartbeat=case.at_heartbeat,
             )
@@ -112,7 +147,7 @@ async def run(servers: str, options: argparse.Namespace, progress: Progress) -> 
                 rate=options.rate,
                 settle=options.settle,
                 spread=mode == "spread",
-                delay=options.heartbeat * (index - 1) / options.rounds,
+                delay=heartbeat * (index - 1) / options.rounds,
             )
 
             def say(what: str, name: str = name, mode: str = mode, index: int = index) -> None:
@@ -122,9 +157,25 @@ async def run(servers: str, options: argparse.Namespace, progress: Progress) -> 
             await topic.create()
             try:
                 await topic.find_coordinator(topic.name)
-                outcome = await Scenario(case.client, settings, plan).run(say)
+                in_go = program if case.client in GO_CLIENTS else None
+                outcome = await Scenario(case.client, settings, plan, in_go).run(say)
             finally:
                 await topic.remove([])
             found.append(Measurement.of(name, mode, index, outcome))
             progress.advance(task)
-    return found
+    return found, missing
+
+
+async def _go_program(options: argparse.Namespace, progress: Progress) -> tuple[Path | None, dict[str, str]]:
+    """Return the program for the clients in Go; without it, leave out their cases and say why."""
+    wanted = {CASES[name].client for name in options.cases} & GO_CLIENTS.keys()
+    if not wanted:
+        return None, {}
+    task = progress.add_task("building the program in Go", total=None)
+    try:
+        return await GO_CLIENTS["sarama"].build(), {}
+    except GoProgramUnavailable as error:
+        options.cases = [name for name in options.cases if CASES[name].client not in wanted]
+        return None, dict.fromkeys(sorted(wanted), str(error))
+    finally:
+        progress.remove_task(task)

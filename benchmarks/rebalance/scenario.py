@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from asyncgroup import Producer
@@ -68,8 +69,11 @@ class Outcome:
 class Scenario:
     """One run of the scenario with one client."""
 
-    def __init__(self, client: str, settings: Settings, plan: ScenarioPlan) -> None:
+    def __init__(
+        self, client: str, settings: Settings, plan: ScenarioPlan, program: Path | None = None
+    ) -> None:
         self._client = client
+        self._program = program
         self._settings = settings
         self._plan = plan
         self.outcome = Outcome()
@@ -79,7 +83,10 @@ class Scenario:
         outcome, plan = self.outcome, self._plan
         async with AsyncExitStack() as stack:
             producer = await stack.enter_async_context(Producer(self._settings.bootstrap_servers))
-            members = [await start_member(stack, self._client, self._settings) for _ in range(FOUNDERS + 1)]
+            members = [
+                await start_member(stack, self._client, self._settings, self._program)
+                for _ in range(FOUNDERS + 1)
+            ]
             founders, joiner = members[:FOUNDERS], members[FOUNDERS]
             say("waiting for imports")
             await asyncio.gather(*(member.ready() for member in members))

@@ -13,6 +13,7 @@ from rich.progress import Progress
 from asyncgroup import Cluster
 from asyncgroup.broker import EmbeddedCluster
 from benchmarks import memory, neighbours, rebalance
+from benchmarks.member import Settings as MemberSettings
 from benchmarks.memory import run as memory_run
 from benchmarks.neighbours import run as neighbours_run, sarama
 from benchmarks.neighbours.figures import Measurement as Neighbours, summarize as summarize_neighbours
@@ -65,12 +66,13 @@ async def check_rebalance() -> None:
         ["--quick", "--partitions", "4", "--rate", "200", "--only", "asyncgroup", "--modes", "in step"]
     )
     async with EmbeddedCluster() as cluster:
-        (found,) = await rebalance_run.run(cluster.bootstrap_servers, options, SILENT)
+        (found,), missing = await rebalance_run.run(cluster.bootstrap_servers, options, SILENT)
         assert await leftovers(cluster) == []
     assert (found.case, found.mode) == ("asyncgroup", "in step")
     assert (found.lost, found.duplicates) == (0, 0)
     assert found.sent > 100
-    assert len(found.join) == 4
+    assert missing == {}
+    assert len(found.keep) + len(found.move) == 4
     assert len(found.stay) + len(found.leave) == 4
 
 
@@ -166,6 +168,7 @@ def test_gaps_of_a_rebalance_depend_on_the_partitions_owner() -> None:
     assert (found.sent, found.lost, found.duplicates) == (7, 1, 1)
     assert (found.stay, found.leave) == ([2.0], [3.0])
     assert [each.at for each in first_receipts(outcome.receipts)][-1] == 5 * SECOND
+    assert (found.keep, found.move) == ([0.5, 0.9], [])
     (summary,) = summarize([found])
     assert (summary.leave, summary.stay, summary.lost) == (3.0, 2.0, 1)
 
@@ -184,7 +187,22 @@ async def test_without_go_sarama_is_unavailable(monkeypatch: pytest.MonkeyPatch,
     assert sarama.version().count(".") == 2
 
 
+def test_a_partition_moves_to_the_member_that_joins() -> None:
+    outcome = Outcome(quiet=(0, SECOND), join=(SECOND, 4 * SECOND), leave=(4 * SECOND, 5 * SECOND))
+    outcome.receipts = [
+        Receipt(0, 0, 0, 1),
+        Receipt(1, 0, 0, 1),
+        Receipt(0, 1, 2 * SECOND, 1),
+        Receipt(1, 1, 3 * SECOND, 2),
+    ]
+    found = Rebalance.of("aiokafka", "spread", 1, outcome)
+    assert (found.keep, found.move) == ([2.0], [2.0])
+
+
 def test_the_settings_of_go_and_python_are_the_same() -> None:
+    members = (rebalance_run.GO_CLIENTS["sarama"].sources / "main.go").read_text(encoding="utf-8")
+    for name in MemberSettings.__dataclass_fields__.keys() - {"at_heartbeat"}:
+        assert f'`json:"{name}"`' in members
     source = (sarama.SOURCES / "main.go").read_text(encoding="utf-8")
     for name in NeighboursSettings.__dataclass_fields__:
         assert f'`json:"{name}"`' in source

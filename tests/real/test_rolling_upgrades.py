@@ -1,4 +1,4 @@
-"""A rolling upgrade to the cooperative protocol and back, on a real Kafka under traffic (KIP-429)."""
+"""Rolling upgrades to the cooperative and the consumer protocol and back, on a real Kafka under traffic (KIP-429, KIP-848)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from asyncgroup.testing.apache_kafka import ApacheKafka
 from tests.profiles import thinned
 from tests.real.support import RunningKafka
 from tests.stories.fleet import Fleet
@@ -14,6 +15,7 @@ from tests.stories.real import RealEnvironment
 pytestmark = pytest.mark.asyncio
 
 NAMES = ("ann", "bob", "cat")
+FIVE = (*NAMES, "dan", "eve")
 
 
 @pytest.mark.parametrize("former", thinned(["sticky", "range"], every=2))
@@ -37,3 +39,36 @@ async def test_a_rolling_upgrade_and_downgrade(
             for name in NAMES:
                 await fleet.restart(name, *assignors)
         await fleet.all_handled_once()
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+async def test_five_members_use_each_protocol_in_turn(kafka_at_hand: None, tmp_path: Path) -> None:
+    """From eager to cooperative to the consumer protocol and back. Nothing is lost, nothing is handled twice."""
+    soon = dict.fromkeys(
+        ("group.consumer.min.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms"), 1000
+    )
+    async with (
+        ApacheKafka(properties=soon) as kafka,
+        RealEnvironment(kafka.bootstrap_servers, tmp_path) as env,
+    ):
+        await env.admin.create_partitions(env.topic, 10)
+        async with Fleet(env, partitions=10, settling=0.3) as fleet:
+            await upgrade_and_downgrade(fleet)
+
+
+async def upgrade_and_downgrade(fleet: Fleet) -> None:
+    for name in FIVE:
+        await fleet.start(name, "range")
+    for assignors in [("cooperative-sticky", "range"), ("cooperative-sticky",)]:
+        for name in FIVE:
+            await fleet.restart(name, *assignors)
+    for name in FIVE:
+        await fleet.restart(name, group_protocol="consumer")
+    described = await fleet.env.admin.describe_consumers(fleet.env.group_id)
+    assert described is not None
+    assert len(described.members) == len(FIVE)
+    for assignors in [("cooperative-sticky",), ("cooperative-sticky", "range"), ("range",)]:
+        for name in FIVE:
+            await fleet.restart(name, *assignors)
+    await fleet.all_handled_once()

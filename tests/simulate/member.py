@@ -109,7 +109,7 @@ class SimMember:
             connect_timeout=2.0,
             close_timeout=4.0,
             retry_backoff_max=1.0,
-            metadata_refresh_interval=3.0,
+            metadata_refresh_interval=self.world.plan.setting.metadata_refresh_interval,
             **self._protocol,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,7 @@ from asyncgroup.broker.groups.coordinator import GroupCoordinator
 from asyncgroup.broker.groups.modern.group import ModernGroup
 from asyncgroup.broker.groups.modern.member import TopicIdPartition
 from asyncgroup.broker.groups.offsets import GroupOffsets
+from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.error_codes import ErrorCode
 from tests.broker.internals import log_of, node_of, nodes_of
 from tests.simulate import groups
@@ -26,23 +28,33 @@ LIMIT = 1_000_000
 
 
 class ObservedRecorder(ExchangeRecorder):
-    """Calls `on_event` at each request and each response; between them only timers change the brokers' state."""
+    """Calls `on_event` at each request and each response; between them only timers change the brokers' state.
 
-    def __init__(self, on_event: Callable[[], None]) -> None:
+    Unless it `keeps` the exchanges they are not measured, either, which takes longer than to answer large ones.
+    """
+
+    def __init__(self, on_event: Callable[[], None], *, keeps: bool) -> None:
         super().__init__(LIMIT)
         self._on_event = on_event
+        self._keeps = keeps
 
-    def record_request(self, *args: Any) -> Exchange:
+    def record_request(self, context: RequestContext, request: Any, size: int) -> Exchange:
         self._on_event()
-        return super().record_request(*args)
+        if not self._keeps:
+            return Exchange(context, request, size)
+        return super().record_request(context, request, size)
 
-    def record_response(self, *args: Any) -> None:
-        super().record_response(*args)
+    def record_response(self, exchange: Exchange, response: Any, size: int, now: float) -> None:
+        if self._keeps:
+            super().record_response(exchange, response, size, now)
         self._on_event()
 
 
 class BrokerObserver:
-    """Checks the cluster at every event; `fail` is called with violations."""
+    """Checks the cluster at every event; `fail` is called with violations.
+
+    With a `check_interval` in seconds it is checked at every change of the group, and else only after so long.
+    """
 
     def __init__(
         self,
@@ -50,16 +62,19 @@ class BrokerObserver:
         story: Story,
         name_of: Callable[[str], str],
         fail: Callable[[Violation], None],
+        check_interval: float = 0.0,
     ) -> None:
         self._story = story
         self._name_of = name_of
         self._fail = fail
         self.oracles = oracles
         """By group."""
-        self.recorder = ObservedRecorder(self.observe)
+        self.recorder = ObservedRecorder(self.observe, keeps=not check_interval)
         """Of all observed clusters."""
         self.may_be_unanswered = False
         """Whether followers of `__consumer_offsets` were held: an unanswered commit may take effect."""
+        self._check_interval = check_interval
+        self._next_check = 0.0
         self._cluster: EmbeddedCluster | None = None
         self._last: tuple[int, str, int] = (-1, "Dead", -1)
         self._removed: set[str] = set()  # members of the consumer protocol
@@ -117,10 +132,24 @@ class BrokerObserver:
         if now != self._last:
             self._last = now
             self._group_changed(*now)
+        elif not self._is_check_due(node_id):
+            return
         try:
             self.check()
         except Violation as violation:
             self._fail(violation)
+
+    def _is_check_due(self, node_id: int) -> bool:
+        if not self._check_interval:
+            return True
+        assert self._cluster is not None
+        time = asyncio.get_running_loop().time()
+        groups_of = node_of(self._cluster, node_id).coordinator.consumer_groups if node_id >= 0 else None
+        has_changed = groups_of is not None and groups_of.get(GROUP) is not self._checked
+        if not has_changed and time < self._next_check:
+            return False
+        self._next_check = time + self._check_interval
+        return True
 
     def _group_changed(self, node_id: int, state: str, generation: int) -> None:
         view = self.view()

@@ -96,7 +96,10 @@ class Setting:
     - `latency_profile`: the name of a distribution of latencies (`conditions`);
     - `has_standalone`: whether there is a standalone reader;
     - `is_on_disk`: whether records and metadata are kept in files, so that all brokers may be killed at once;
-    - `has_strict_epochs`: whether commits must have the member's present epoch, as before Kafka 4.3 (KIP-1251).
+    - `has_strict_epochs`: whether commits must have the member's present epoch, as before Kafka 4.3 (KIP-1251);
+    - `check_interval`: 0 if the invariants are checked at every event, else the longest time without a check; then requests
+      are not kept, either;
+    - `metadata_refresh_interval`: that of the members.
     """
 
     nodes: int
@@ -111,6 +114,8 @@ class Setting:
     offsets_load_delay: float
     is_on_disk: bool
     has_strict_epochs: bool = False
+    check_interval: float = 0.0
+    metadata_refresh_interval: float = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

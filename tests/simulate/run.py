@@ -72,7 +72,7 @@ def run_plan(plan: Plan) -> Outcome:
     began = time.perf_counter()
     conditions = DisturbedConditions(random_of(plan, "weather"), plan.setting.latency_profile)
     network = SimulatedNetwork(conditions, plan.setting.chunk_size)
-    loop = VirtualTimeLoop(network=network, max_virtual_time=3600.0)
+    loop = VirtualTimeLoop(network=network, max_virtual_time=plan.faults_end_at + 3600.0)
     found: list[World] = []
     violation: Violation | None = None
     with (

@@ -44,7 +44,9 @@ class World:
         self.oracle = Oracle()
         self.oracle.is_cooperative = any(spec.is_cooperative for spec in plan.members.values())
         self.oracle.replicated = self._replicated
-        self.observer = BrokerObserver({GROUP: self.oracle}, self.story, name_of, self.fail)
+        self.observer = BrokerObserver(
+            {GROUP: self.oracle}, self.story, name_of, self.fail, plan.setting.check_interval
+        )
         self.oracle.accepts = self.observer.accepts
         if any(spec.is_consumer for spec in plan.members.values()):
             self.oracle.owner = self.observer.owner
@@ -144,7 +146,8 @@ class World:
 
     def join(self, name: str) -> SimMember:
         """Start the program with a member."""
-        host = f"10.1.{len(self.members)}.1"
+        number = len(self.members)
+        host = f"10.1.{number % 256}.{number // 256 + 1}"
         self._hosts[host] = name
         member = self.members[name] = SimMember(self, self.plan.members[name], host)
         member.start()

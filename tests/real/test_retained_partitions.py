@@ -1,0 +1,112 @@
+"""Partitions that a rebalance leaves with their member go on while another member is slow to give its own away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Session
+from asyncgroup.testing.apache_kafka import ApacheKafka
+from tests.scenario.support import now
+from tests.stories.real import RealEnvironment
+from tests.stories.traffic import PARTITIONS, Handled, Reader, partitions_of, traffic
+
+pytestmark = pytest.mark.asyncio
+
+LATE = 5.0
+"""Seconds that the handlers of one member take after the end of their claims."""
+
+
+class LateReader(Reader):
+    """Takes `lateness` seconds after the end of each claim; the member revokes its partition only then."""
+
+    lateness = LATE
+    revoked = 0
+
+    async def consume_claim(self, session: Session, claim: Claim) -> None:
+        await super().consume_claim(session, claim)
+        await asyncio.sleep(self.lateness)
+        self.revoked += 1
+
+
+@asynccontextmanager
+async def member(
+    env: RealEnvironment, reader: Reader, config: dict[str, Any]
+) -> AsyncIterator[ConsumerGroup]:
+    options = ConsumerConfig(**env.config(reader.name, rebalance_timeout=30.0, **config))
+    async with ConsumerGroup(env.bootstrap_servers, env.group_id, options, hooks=[env.bell]) as group:
+        running = asyncio.create_task(group.run(env.topic, reader), name=reader.name)
+        try:
+            yield group
+        finally:
+            if isinstance(reader, LateReader):
+                reader.lateness = 0.0
+            await group.aclose()
+            await running
+
+
+async def share(env: RealEnvironment, groups: list[ConsumerGroup]) -> list[set[int]]:
+    """Wait until the members share all partitions; return each one's."""
+
+    def is_shared() -> bool:
+        parts = list(map(partitions_of, groups))
+        sizes = list(map(len, parts))
+        return sorted(chain(*parts)) == list(range(PARTITIONS)) and max(sizes) - min(sizes) <= 1
+
+    await env.bell.until(is_shared, f"{len(groups)} members share the partitions", env.limit)
+    return [set(partitions_of(group)) for group in groups]
+
+
+@pytest.mark.full
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"assignors": ("cooperative-sticky",)},
+        {"group_protocol": "consumer", "session_timeout": None, "heartbeat_interval": None},
+    ],
+    ids=["cooperative", "consumer"],
+)
+async def test_a_member_that_revokes_late_stops_no_partition_that_stays(
+    kafka_at_hand: None, tmp_path: Path, config: dict[str, Any]
+) -> None:
+    """The bound is generous: by the eager protocol every partition would wait for the late member."""
+    soon = dict.fromkeys(
+        ("group.consumer.min.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms"), 1000
+    )
+    handled: Handled = {number: [] for number in range(PARTITIONS)}
+    async with (
+        ApacheKafka(properties=soon) as kafka,
+        RealEnvironment(kafka.bootstrap_servers, tmp_path) as env,
+    ):
+        await env.admin.create_partitions(env.topic, PARTITIONS)
+        late = LateReader(env, "late", handled)
+        async with traffic(env), AsyncExitStack() as stack:
+            groups = [
+                await stack.enter_async_context(member(env, reader, config))
+                for reader in (Reader(env, "ann", handled), late)
+            ]
+            before = await share(env, groups)
+            late.revoked = 0
+            begun = now()
+            groups.append(await stack.enter_async_context(member(env, Reader(env, "cat", handled), config)))
+            await env.bell.until(lambda: late.revoked == 1, "the late member has revoked", env.limit)
+            after = await share(env, groups)
+            await asyncio.sleep(1)
+            assert now() - begun > LATE
+            kept = {number: records for number, records in handled.items() if number not in after[2]}
+    assert [former & present for former, present in zip(before, after, strict=False)] == after[:2]
+    gaps = [
+        later - earlier
+        for records in kept.values()
+        for (earlier, *_), (later, *_) in pairwise(record for record in records if record[0] >= begun)
+    ]
+    print(f"worst gap of a partition that stays: {max(gaps):.3f} s")
+    assert len(kept) == 4
+    assert max(gaps) < LATE / 3

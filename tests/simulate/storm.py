@@ -1,0 +1,102 @@
+"""Storms: many members of one group join, leave and die for a long time, while their handlers work. Pure."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Final, Literal, TypeAlias
+
+from tests.simulate.plan import SPARE, Action, MemberSpec, Plan, Setting
+
+__all__ = ["Protocol", "storm_plan"]
+
+Protocol: TypeAlias = Literal["eager", "cooperative", "consumer"]
+
+ASSIGNORS: Final[dict[Protocol, tuple[str, ...]]] = {
+    "eager": ("sticky",),
+    "cooperative": ("cooperative-sticky",),
+    "consumer": (),
+}
+
+ENDS: Final = ("leave", "leave", "crash", "lose_host")
+"""How a member ends: half of them leave in an orderly way."""
+
+
+def storm_plan(
+    protocol: Protocol, *, members: int, partitions: int, seconds: float, pause: float, seed: int
+) -> Plan:
+    """Return a storm of `seconds` with an action each `pause` seconds on average.
+
+    Between half of `members` and all of them are alive. Every action is a join, an end or a restart.
+    """
+    rng = random.Random(f"storm {protocol} {seed}")
+    setting = _setting(partitions)
+    specs: dict[str, MemberSpec] = {}
+    alive: list[str] = []
+    actions: list[Action] = []
+
+    def join(at: float) -> None:
+        name = f"m{len(specs) + 1}"
+        specs[name] = _member(rng, name, protocol)
+        alive.append(name)
+        actions.append(Action(at, "join", (name,)))
+
+    for number in range(3 * members // 4):
+        join(round(0.01 * number, 3))
+    at = 5.0
+    while (at := at + rng.expovariate(1 / pause)) < seconds:
+        moment = round(at, 3)
+        may_join, may_end = len(alive) < members, len(alive) > members // 2
+        kind = rng.choice(["join"] * may_join + ["end"] * may_end + ["restart"])
+        if kind == "join":
+            join(moment)
+        elif kind == "end":
+            name = alive.pop(rng.randrange(len(alive)))
+            actions.append(Action(moment, rng.choice(ENDS), (name,)))
+        else:
+            actions.append(Action(moment, "restart", (rng.choice(alive),)))
+    actions += [Action(float(second), "produce", ("orders", 10)) for second in range(1, int(seconds))]
+    specs[SPARE] = _member(rng, SPARE, protocol)
+    return Plan(
+        seed=seed,
+        setting=setting,
+        members=specs,
+        actions=tuple(sorted(actions, key=lambda action: action.at)),
+        faults_end_at=seconds,
+    )
+
+
+def _setting(partitions: int) -> Setting:
+    return Setting(
+        nodes=3,
+        topics={"orders": partitions},
+        latency_profile="near",
+        chunk_size=1 << 18,
+        initial_rebalance_delay=0.0,
+        session_timeout=6.0,
+        heartbeat_interval=2.0,
+        has_standalone=False,
+        offsets_append_delay=0.003,
+        offsets_load_delay=0.05,
+        is_on_disk=False,
+        check_interval=1.0,
+        metadata_refresh_interval=30.0,
+    )
+
+
+def _member(rng: random.Random, name: str, protocol: Protocol) -> MemberSpec:
+    member = MemberSpec(
+        name=name,
+        instance_id=None,
+        topics=("orders",),
+        assignors=ASSIGNORS[protocol],
+        auto_commit=True,
+        auto_commit_interval=1.0,
+        rebalance_timeout=5.0,
+        fetch_max_wait=3.0,
+        buffer_bytes=1 << 20,
+        style=rng.choice(["records", "records", "batches"]),
+        mark_every=rng.choice([1, 1, 3]),
+        work_seconds=rng.choice([0.0, 0.0, 0.05]),
+    )
+    return replace(member, is_consumer=protocol == "consumer")
