@@ -84,6 +84,7 @@ def options_parser(
     """Create a parser with the options of all benchmarks; `external` adds `--bootstrap-servers`."""
     what = (description or "").removeprefix("The command: ")  # the description is a module's docstring
     parser = argparse.ArgumentParser(f"python -m benchmarks {name}", description=what[:1].upper() + what[1:])
+    parser.set_defaults(kafka_properties={})  # of the Kafka that the benchmark starts
     add_number(parser, "--rounds", rounds, "measurements of each")
     parser.add_argument("--only", default="", help="clients to measure, comma-separated")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON instead of a table")
@@ -123,8 +124,7 @@ def run_with_kafka(
 
     async def work() -> T:
         with progress_on(console) as progress:
-            properties = getattr(options, "kafka_properties", None)
-            async with kafka(options.bootstrap_servers, progress, properties) as servers:
+            async with kafka(options.bootstrap_servers, progress, options.kafka_properties) as servers:
                 return await run(servers, options, progress)
 
     return run_to_end(work(), console)
@@ -138,7 +138,7 @@ def measure_cases(
 ) -> tuple[Conditions, T]:
     """Measure `options.cases`, without those whose client is not installed, on one Kafka; see `run_with_kafka`.
 
-    `clients` has the client of each case, `in_go` the versions of those that are no Python packages.
+    `clients` has the client of each case, `in_go` the version of each client that is not a Python package.
     """
     others = in_go or {}
     console = Console(stderr=True)

@@ -42,7 +42,6 @@ CASES: Final = {
         Case("sarama-cooperative", "sarama", "cooperative-sticky"),
         Case("franz-go", "franz-go", "range"),
         Case("franz-go-cooperative", "franz-go", "cooperative-sticky"),
-        Case("franz-go-consumer", "franz-go", "consumer"),
     )
 }
 GO_MODULES: Final = {"sarama": "github.com/IBM/sarama", "franz-go": "github.com/twmb/franz-go"}

@@ -62,7 +62,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if options.quick:
         options.settle, options.rounds, options.heartbeat = 0.3, 1, 0.2
     options.consumer_heartbeat = max(options.heartbeat, SHORTEST)
-    options.kafka_properties = {}
     if options.default_heartbeats:
         options.heartbeat, options.consumer_heartbeat = 3.0, 5.0
     else:

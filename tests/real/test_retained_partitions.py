@@ -99,8 +99,8 @@ async def test_a_member_that_revokes_late_stops_no_partition_that_stays(
             await env.bell.until(lambda: late.revoked == 1, "the late member has revoked", env.limit)
             after = await share(env, groups)
             await asyncio.sleep(1)
-            assert now() - begun > LATE
-            kept = {number: records for number, records in handled.items() if number not in after[2]}
+            # without the records that follow when the members close, and partitions move again
+            kept = {number: list(records) for number, records in handled.items() if number not in after[2]}
     assert [former & present for former, present in zip(before, after, strict=False)] == after[:2]
     gaps = [
         later - earlier

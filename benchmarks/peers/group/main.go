@@ -89,9 +89,6 @@ func franz(ctx context.Context, given settings, log *log) {
 			change(-1)(ctx, client, partitions)
 		}),
 	}
-	if given.Strategy == "consumer" {
-		options = append(options, kgo.ServerSideBalancer())
-	}
 	client, err := kgo.NewClient(options...)
 	fail(err)
 	for ctx.Err() == nil {
