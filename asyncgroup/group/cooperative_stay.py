@@ -12,7 +12,7 @@ import asyncio
 from typing import Protocol
 
 from asyncgroup.errors import AssignmentError, AsyncGroupError, BrokerError, TransportError
-from asyncgroup.group.heartbeats import Heartbeats
+from asyncgroup.group.heartbeats import EARLY_HEARTBEATS, Heartbeats
 from asyncgroup.group.join_requests import JoinAction, join_action
 from asyncgroup.group.membership import Assignable, HeartbeatResult, JoinedGroup
 from asyncgroup.group.subscription_pattern import check_classic
@@ -68,7 +68,9 @@ class CooperativeStay:
         if not is_first:
             self._joins_again.clear()
         heartbeats = asyncio.ensure_future(
-            self._membership.heartbeats.run(joined.identity, self._on_heartbeat, joined.synced_at)
+            self._membership.heartbeats.run(
+                joined.identity, self._on_heartbeat, joined.synced_at, EARLY_HEARTBEATS
+            )
         )
         living = asyncio.ensure_future(self._live(joined, is_first=is_first))
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from asyncgroup.cluster import ClusterClient
@@ -26,12 +26,21 @@ from asyncgroup.lifecycle import wait_within
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 from asyncgroup.wire import messages as m
 
-__all__ = ["HEARTBEAT_RESULTS", "RETRY_BACKOFF_SHARE", "Heartbeats"]
+__all__ = ["EARLY_HEARTBEATS", "HEARTBEAT_RESULTS", "RETRY_BACKOFF_SHARE", "Heartbeats"]
 
 _log = logging.getLogger("asyncgroup.group")
 
 RETRY_BACKOFF_SHARE: Final = 0.1
 """The longest backoff between attempts to reach the coordinator, as a share of `session_timeout`."""
+
+
+EARLY_HEARTBEATS: Final = (0.25, 0.5, 1.0, 2.0)
+"""Seconds after a cooperative SyncGroup at which heartbeats are sent besides those of the interval.
+
+A partition that moves is assigned in a second rebalance, which begins once its owner has revoked it and joined again; the
+other members hear of that with their next heartbeat. The pauses grow as it becomes more likely that a handler takes long to
+drain, so a member hears of it at most twice as late as it happened. (franz-go sends one heartbeat after 500 ms,
+`cooperativeFastCheck` in `consumer_group.go`; Java and librdkafka wait for the interval.)"""
 
 
 HEARTBEAT_RESULTS: Final[Mapping[int, HeartbeatResult]] = {
@@ -69,7 +78,7 @@ class _HeartbeatResponse(NamedTuple):
 class Heartbeats:
     """Sends heartbeats for one identity until cancelled, on the connection that it shares with commits.
 
-    They are sent at `started_at` + k × `heartbeat_interval`, however long a response takes. The coordinator responds
+    They are sent at `started_at` + k × `heartbeat_interval`, however long a response takes, and some before the first one. The coordinator responds
     to all SyncGroups of a group at once, so the members' heartbeats coincide and all learn of a rebalance together:
     with the eager protocol consumption then stops for a round trip instead of up to an interval.
 
@@ -123,17 +132,19 @@ class Heartbeats:
         identity: MemberIdentity,
         on_result: Callable[[HeartbeatResult, AsyncGroupError | None], None],
         started_at: float | None = None,
+        early: Sequence[float] = (),
     ) -> None:
         """Send heartbeats for `identity`; `on_result(result, error)` is called with every result but ALIVE.
 
-        Returns after LOST and FATAL. `started_at` is the loop time of the SyncGroup response, by default now.
+        Returns after LOST and FATAL. `started_at` is the loop time of the SyncGroup response, by default now; `early` are
+        the seconds after it at which heartbeats are sent before the first of the interval.
         """
         loop = asyncio.get_running_loop()
         started_at = loop.time() if started_at is None else started_at
         self._started_at = self._confirmed_at = started_at
         self.last_response_at = self.last_stable_sent_at = started_at
         self._confirmed_lookup = self._cluster.coordinators.lookup_number(self._group_id)
-        self._schedule = _Schedule(started_at, self._config.effective_heartbeat_interval)
+        self._schedule = _Schedule(started_at, self._config.effective_heartbeat_interval, early)
         self._running = True
         try:
             await self._run(identity, on_result, self._schedule)
@@ -328,25 +339,30 @@ class Heartbeats:
 
 
 class _Schedule:
-    """The times `started_at` + k × `interval`. Counting k excludes that rounding repeats one of them."""
+    """The times `started_at` + k × `interval`, and some early ones. Counting k excludes that rounding repeats one of them."""
 
-    def __init__(self, started_at: float, interval: float) -> None:
+    def __init__(self, started_at: float, interval: float, early: Sequence[float] = ()) -> None:
         self._started_at = started_at
         self._interval = interval
-        self._ticks = 1  # the k of `next`
+        self._early = [
+            started_at + after for after in early if after < interval
+        ]  # those still to come, in order
+        self._ticks = 1  # the k of `next`, once there is no early one
 
     @property
     def next(self) -> float:
         """The next time of the schedule."""
-        return self._started_at + self._ticks * self._interval
+        return self._early[0] if self._early else self._started_at + self._ticks * self._interval
 
     def after(self, moment: float) -> float:
-        """Return the first time of the schedule after `moment`."""
+        """Return the first time of the interval after `moment`."""
         return (
             self._started_at + (math.floor((moment - self._started_at) / self._interval) + 1) * self._interval
         )
 
     def advance(self, now: float) -> None:
         """Move `next` past `now`, by however many intervals that takes."""
-        if self.next <= now:
+        while self._early and self._early[0] <= now:
+            del self._early[0]
+        if self._started_at + self._ticks * self._interval <= now:
             self._ticks = max(self._ticks + 1, int((now - self._started_at) / self._interval) + 1)

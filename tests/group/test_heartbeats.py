@@ -62,13 +62,15 @@ class Scene:
         self.cluster.last_response_at = now()
         return SimpleNamespace(error_code=answer)
 
-    async def run(self, seconds: float, started_at: float | None = None) -> bool:
+    async def run(
+        self, seconds: float, started_at: float | None = None, early: tuple[float, ...] = ()
+    ) -> bool:
         """Send heartbeats for `seconds`; return whether they ended before."""
 
         def report(result: HeartbeatResult, error: Exception | None) -> None:
             self.reports.append((now(), result, error))
 
-        task = asyncio.ensure_future(self.heartbeats.run(IDENTITY, report, started_at))
+        task = asyncio.ensure_future(self.heartbeats.run(IDENTITY, report, started_at, early))
         done, _ = await asyncio.wait([task], timeout=seconds)
         task.cancel()
         await asyncio.wait([task])
@@ -120,6 +122,19 @@ async def test_rounding_never_repeats_a_heartbeat() -> None:
     assert len(scene.beats) == 996  # from 0.4 to 99.9
     assert min(gaps) == pytest.approx(0.1)
     assert max(gaps) == pytest.approx(0.1)
+
+
+async def test_early_heartbeats_come_before_the_first_of_the_interval() -> None:
+    scene = Scene(heartbeat_interval=1.5)
+    await scene.run(4, 0.0, early=(0.25, 0.5, 1.0, 2.0))
+    assert scene.beats == [0.25, 0.5, 1.0, 1.5, 3.0]
+
+
+async def test_early_heartbeats_that_are_late_are_not_sent_after_each_other() -> None:
+    scene = Scene(heartbeat_interval=3.0)
+    scene.delay = 0.6
+    await scene.run(7, 0.0, early=(0.25, 0.5, 1.0, 2.0))
+    assert scene.beats == [0.25, 1.0, 2.0, 3.0, 6.0]
 
 
 async def test_retries_do_not_shift_the_schedule() -> None:

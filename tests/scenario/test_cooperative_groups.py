@@ -15,6 +15,7 @@ import pytest_asyncio
 from asyncgroup import Claim, Session
 from asyncgroup.errors import BrokerError, ErrorCode, RevokeTimeout, TopicsChanged
 from asyncgroup.group.consumer_group import ConsumerGroup
+from asyncgroup.group.heartbeats import EARLY_HEARTBEATS
 from tests.scenario.support import WorkHandler, committed, member, now, running, working
 from tests.stories.traffic import PARTITIONS, STEP, Handled, Reader, partitions_of, traffic
 from tests.stories.virtual import VirtualEnvironment
@@ -74,6 +75,23 @@ async def test_a_member_joins_and_another_leaves(env: VirtualEnvironment) -> Non
     assert f"revoked {moved}" in ann.calls
     assert f"assigned {moved}" in ann.calls, "bob's, when bob has left"
     assert ann.calls[-1] == "cleanup"
+
+
+async def test_a_partition_that_moves_does_not_wait_for_the_interval(env: VirtualEnvironment) -> None:
+    """The new member owns nothing that it could revoke: it hears of the second rebalance by an early heartbeat."""
+    handled: Handled = {number: [] for number in range(PARTITIONS)}
+    ann, bob = Reader(env, "ann", handled), Reader(env, "bob", handled)
+    config = {**COOPERATIVE, "heartbeat_interval": 3.0}
+    async with member(env, "ann", **config) as first, traffic(env), running(first.run("orders", ann)):
+        await env.bell.until(lambda: all(handled.values()), "records of all partitions", env.limit)
+        async with member(env, "bob", **config) as second, running(second.run("orders", bob)):
+            await env.bell.until(lambda: len(partitions_of(second)) == 3, "halves", env.limit)
+            moved = partitions_of(second)
+            await asyncio.sleep(1)
+            for number in moved:
+                last = max(at for at, name, _ in handled[number] if name == "ann")
+                first_at = min(at for at, name, _ in handled[number] if name == "bob")
+                assert first_at - last < EARLY_HEARTBEATS[0] + 3 * STEP + 0.1
 
 
 async def test_a_commit_waits_for_the_generation_and_is_not_refused(env: VirtualEnvironment) -> None:
