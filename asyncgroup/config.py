@@ -300,6 +300,11 @@ class ConsumerConfig(ClientConfig):
     - `remote_assignor`: with `consumer`, the name of the coordinator's assignor (`uniform`, `range`); None means that the
       coordinator chooses. It has no effect with `classic`, as in Java.
     - `group_instance_id`: makes the member static (KIP-345).
+    - `max_poll_interval`: seconds after which a claim is stuck if its handler works on a record and does not ask for the
+      next one, mark, seek, pause, or call `claim.renew()`. The member then leaves its group, so that others get its
+      partitions, and `run()` joins again once the handlers have ended. 0 turns that off.
+    - `heartbeat_thread`: whether a thread sends the heartbeats while the event loop is blocked by code that does not await,
+      at most for `max_poll_interval`. It has connections of its own, so `connector` and token providers are called in it.
     - `rejoin_backoff`, `rejoin_retry_max`: the longest pause in seconds before a failed join is retried, and how often
       it is retried.
     - `close_timeout`: seconds for a close or a cancellation as a whole: handlers, `cleanup`, the last commit and
@@ -346,6 +351,8 @@ class ConsumerConfig(ClientConfig):
     balance_by_rack: bool = False
     remote_assignor: str | None = None
     group_instance_id: str | None = None
+    max_poll_interval: float = 300.0
+    heartbeat_thread: bool = True
     rejoin_backoff: float = 2.0
     rejoin_retry_max: int = 4
     close_timeout: float = 30.0
@@ -387,6 +394,8 @@ class ConsumerConfig(ClientConfig):
             (lambda value: value is None or (isinstance(value, str) and is_legal_name(value))),
             "None, or 1 to 249 of the characters a-z A-Z 0-9 . _ -, and neither '.' nor '..'",
         ),
+        "max_poll_interval": DURATION_OR_ZERO,
+        "heartbeat_thread": FLAG,
         "rejoin_backoff": DURATION_OR_ZERO,
         "rejoin_retry_max": COUNT,
         "close_timeout": DURATION,

@@ -331,6 +331,35 @@ class RevokeTimeout(AsyncGroupError):
         )
 
 
+class ClaimStuck(AsyncGroupError):
+    """A handler had a record of this partition for longer than `max_poll_interval` without a sign of progress.
+
+    A sign is that it asks for the next record, marks, seeks, pauses, or calls `claim.renew()`. The member leaves its group, so
+    that others get its partitions, and its session ends as lost. `seconds` is how long the claim has been stuck.
+    """
+
+    def __init__(self, group_id: str, tp: TopicPartition, seconds: float, limit: float) -> None:
+        self.group_id = group_id
+        self.topic, self.partition = tp
+        self.seconds = seconds
+        super().__init__(
+            f"group {group_id!r}: claim {tp} is stuck: for {seconds:.1f} s its handler asked for no next record and did not "
+            f"mark, seek, pause or renew (max_poll_interval={limit:g} s; `claim.renew()` during long work prevents this)"
+        )
+
+
+class EventLoopBlocked(AsyncGroupError):
+    """The event loop of a group member ran nothing for `seconds`: a handler or another task did not await.
+
+    Meanwhile heartbeats go out from a thread, if `heartbeat_thread` is on.
+    """
+
+    def __init__(self, group_id: str, seconds: float) -> None:
+        self.group_id = group_id
+        self.seconds = seconds
+        super().__init__(f"group {group_id!r}: the event loop was blocked for {seconds:.1f} s")
+
+
 class MarkDropped(AsyncGroupError):
     """A record was marked by `ConsumerGroup.mark` after the claim that it was read from had ended: it is not committed.
 

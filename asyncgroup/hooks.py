@@ -27,6 +27,7 @@ EVENTS: Final = frozenset(
         "on_heartbeat",
         "on_commit",
         "on_fetch",
+        "on_stall",
         "on_stalled",
         "on_resumed",
         "on_produce",

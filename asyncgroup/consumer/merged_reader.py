@@ -83,11 +83,15 @@ class MergedReader:
     async def serve(self, consumer: PartitionConsumer) -> None:
         """Give a partition its turns; return when it ends."""
         partition = partition_of(consumer)
-        while not partition.ended:
-            if partition.is_ready and self._ready.add(partition):
-                self._wake.set()
-            partition.changed.clear()
-            await partition.changed.wait()
+        partition.waiting += 1  # except while a record of it is in hand
+        try:
+            while not partition.ended:
+                if partition.is_ready and self._ready.add(partition):
+                    self._wake.set()
+                partition.changed.clear()
+                await partition.changed.wait()
+        finally:
+            partition.waiting -= 1
         self._ready.remove(partition)
 
     def forget(self, consumer: PartitionConsumer) -> None:
@@ -108,6 +112,8 @@ class MergedReader:
 
     def clear_in_hand(self) -> None:
         """Mark the record in hand as finished or given up."""
+        if self._current is not None:
+            self._current.waiting += 1
         self._current = None
         self._idle.set()
 
@@ -149,6 +155,7 @@ class MergedReader:
         while (partition := self._ready.next_ready()) is not None:
             if partition.decode_next():
                 self._current = partition
+                partition.waiting -= 1
                 self._turn_at = self._time() + TURN_SECONDS
                 self._idle.clear()
                 return True

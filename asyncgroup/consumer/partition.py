@@ -91,6 +91,8 @@ class TopicPartitionState:
         self.ended = False
         self.blocked = False  # ended, paused, or an error to raise: what the iterators' fast path checks
         self.gathering = 0  # readers that wait to fill a larger batch
+        self.waiting = 0
+        """Readers that wait for their next record: while there is one, no record is in the hands of a handler."""
         self.changed = asyncio.Event()
         self.decoder = BatchDecoder(self._decoded)
         self._last_progress: tuple[int, int] | None = None

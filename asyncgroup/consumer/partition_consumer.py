@@ -235,8 +235,13 @@ class PartitionConsumer:
         self._turn_at = self._loop_time() + TURN_SECONDS
 
     async def _wait_for_change(self) -> None:
-        self._partition.changed.clear()
-        await self._partition.changed.wait()
+        partition = self._partition
+        partition.changed.clear()
+        partition.waiting += 1
+        try:
+            await partition.changed.wait()
+        finally:
+            partition.waiting -= 1
         self._turn_at = self._loop_time() + TURN_SECONDS
 
     def _pop_batch(self, max_records: int, max_bytes: int) -> Batch | None:

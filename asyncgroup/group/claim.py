@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asyncgroup.checks import check_metadata
+from asyncgroup.checks import check_duration_or_zero, check_metadata
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import Batch, Record, TopicPartition
 
@@ -26,7 +26,7 @@ __all__ = ["Claim", "ClaimState"]
 class ClaimState:
     """The parts of a claim: where its records come from, its marks, and its end."""
 
-    __slots__ = ("_ended", "cause", "consumer", "initial_metadata", "offsets")
+    __slots__ = ("_ended", "_renewed", "cause", "consumer", "initial_metadata", "offsets", "renewals")
 
     def __init__(self, consumer: PartitionConsumer, offsets: PartitionMarks) -> None:
         from asyncio import Event
@@ -36,6 +36,11 @@ class ClaimState:
         self.initial_metadata = offsets.metadata
         self.cause: SessionEnd | None = None
         """Why the claim ended; None while it is live."""
+        self.renewals = 0
+        """Number of calls of `renew`."""
+        self._renewed: tuple[object, float] | None = (
+            None  # the progress at the last one, and the loop time it counts until
+        )
         self._ended = Event()
 
     @property
@@ -55,6 +60,34 @@ class ClaimState:
             self.cause = cause
             self._ended.set()
             partition_of(self.consumer).end()
+
+    # --- progress ---------------------------------------------------------------------------------------------------
+
+    @property
+    def progress(self) -> tuple[object, ...]:
+        """A value that changes with each record that is handed out, each mark, seek and renewal; a timer compares it."""
+        from asyncgroup.consumer.partition_consumer import partition_of
+
+        partition = partition_of(self.consumer)
+        return (*partition.buffer.progress, partition.jumps, self.offsets.next_offset, self.renewals)
+
+    @property
+    def holds_record(self) -> bool:
+        """Whether the handler works on a record, as far as one can tell: it was given one and has not asked for the next."""
+        from asyncgroup.consumer.partition_consumer import partition_of
+
+        partition = partition_of(self.consumer)
+        was_read = partition.buffer.batches_read > 0
+        return was_read and not (partition.waiting or partition.paused or self.ended)
+
+    def renew(self, until: float) -> None:
+        """The handler is at work, and without any other progress until this loop time."""
+        self.renewals += 1
+        self._renewed = self.progress, until
+
+    def is_renewed(self, now: float) -> bool:
+        """Whether the last renewal still counts at loop time `now`."""
+        return self._renewed is not None and now < self._renewed[1] and self._renewed[0] == self.progress
 
     def check_mark(self, done: object, metadata: object = "") -> None:
         """Raise ConfigError where `Claim.mark` would, without a change of state. Safe to call from any thread."""
@@ -199,6 +232,17 @@ class Claim:
                 "done", done, "a Record or a Batch; session.mark_offset marks an offset"
             ) from None
         self._offsets.advance(last + 1, metadata, done.leader_epoch)
+
+    def renew(self, seconds: float = 0.0) -> None:
+        """Say that the handler is at work on a record: `max_poll_interval` begins anew.
+
+        With `seconds` the claim does not count as stuck for that long, if it is longer, or until its next progress. Raises
+        ConfigError for a negative value.
+        """
+        from asyncio import get_running_loop
+
+        check_duration_or_zero("seconds", seconds)
+        self._state.renew(get_running_loop().time() + seconds)
 
     def seek(self, offset: StartOffset) -> None:
         """Continue reading at `offset`: buffered records are dropped, marks stay.

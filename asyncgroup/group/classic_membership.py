@@ -18,7 +18,9 @@ from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
+    ClaimStuck,
     ErrorCode,
+    EventLoopBlocked,
     MemberLost,
     RequestTimedOut,
     SessionEnd,
@@ -113,6 +115,8 @@ class ClassicMembership:
         """
         self._last_end = cause
         error = cause.__cause__ if isinstance(cause, MemberLost) else None
+        if isinstance(error, ClaimStuck | EventLoopBlocked) and self.identity.group_instance_id is None:
+            self.forget_member()  # it has left
         if isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_MEMBER_ID:
             self.forget_member()
 

@@ -24,6 +24,7 @@ from asyncgroup.errors import (
 from asyncgroup.group.consumer_heartbeat_errors import RESULTS, HeartbeatAction
 from asyncgroup.group.consumer_member_state import ConsumerMemberState
 from asyncgroup.group.heartbeats import RETRY_BACKOFF_SHARE
+from asyncgroup.group.keep_alive import ConsumerKeepAlive, KeptAlive
 from asyncgroup.group.membership import HeartbeatResult
 from asyncgroup.group.subscription_pattern import SubscriptionPattern
 from asyncgroup.lifecycle import wait_within
@@ -92,6 +93,12 @@ class ConsumerHeartbeats:
         """Of the heartbeat that is under way."""
         self._sent_at = float("-inf")
         """Loop time at which it was sent."""
+        self.keep_alive: ConsumerKeepAlive | None = None
+        """See `KeptAliveMember`."""
+        self.kept_alive: KeptAlive | None = None
+        """See `KeptAliveMember`."""
+        self._kept_alive_at = float("-inf")
+        """Loop time of the last heartbeat that was accepted while the event loop was blocked."""
         self._wake = asyncio.Event()
         self._is_running = False
         self._check: asyncio.Future[HeartbeatOutcome] | None = None
@@ -157,8 +164,14 @@ class ConsumerHeartbeats:
         pause = self._interval
         try:
             while True:
+                self._publish(loop.time() + pause)
                 await wait_within(self._wake, pause)
                 self._wake.clear()
+                if (left_because := self._take_kept_alive(on_news)) is not None:
+                    self._state.rejoin()
+                    self._state.may_be_known = False
+                    on_result(HeartbeatResult.LOST, left_because)
+                    return
                 check = self._check
                 outcome = await self.send()
                 result = RESULTS[outcome.action]
@@ -182,9 +195,40 @@ class ConsumerHeartbeats:
                     return
         finally:
             self._is_running = False
+            self.keep_alive = None
             if self._check is not None:
                 self._check.cancel()
                 self._check = None
+
+    def _publish(self, due: float) -> None:
+        """Publish the member for the heartbeat thread, whose first heartbeat would be due then."""
+        identity = self._state.identity
+        if identity.member_id:
+            owned = tuple(self._state.reported_partitions())
+            self.keep_alive = ConsumerKeepAlive(
+                self._group_id, identity, due, self._state.interval, self.timeout, owned
+            )
+        else:
+            self.keep_alive = None
+
+    def _take_kept_alive(self, on_news: Callable[[], None]) -> AsyncGroupError | None:
+        """Take note of the heartbeats that were sent while the event loop was blocked; return why the member left, if it did.
+
+        Their responses are not known here, only the epoch: requests with all fields make the coordinator repeat the assignment.
+        """
+        kept, self.kept_alive = self.kept_alive, None
+        if kept is None:
+            return None
+        self._doubt_until = asyncio.get_running_loop().time() + self.session_timeout
+        before = self._state.epoch
+        self._state.on_newer_epoch(kept.epoch)
+        if self._state.epoch > before:
+            on_news()
+        self._kept_alive_at = max(self._kept_alive_at, kept.at)
+        self.last_response_at = max(self.last_response_at, kept.at)
+        if not self.is_reconciling:
+            self.last_stable_sent_at = max(self.last_stable_sent_at, kept.stable_at)
+        return kept.left_because
 
     def _resolve(self, check: asyncio.Future[HeartbeatOutcome] | None, outcome: HeartbeatOutcome) -> None:
         """Resolve a check that was asked for before the heartbeat was sent; a newer one waits for the next."""
@@ -204,7 +248,8 @@ class ConsumerHeartbeats:
     @property
     def _session_expires_at(self) -> float:
         """Loop time at which no broker has responded for the group's session timeout."""
-        return max(self._started_at, self._cluster.last_response_at) + self.session_timeout
+        last = max(self._started_at, self._kept_alive_at, self._cluster.last_response_at)
+        return last + self.session_timeout
 
     # --- one heartbeat --------------------------------------------------------------------------------------------
 
@@ -284,4 +329,8 @@ class ConsumerHeartbeats:
             # A late request may have brought an epoch or an assignment of which this member does not know. The
             # coordinator repeats them, and accepts the previous epoch, only if a request carries all fields.
             self._state.on_lost_response()
-        return self._state.next_request()
+        request = self._state.next_request()
+        # from now on the coordinator may have given away what this request no longer reports
+        if self._is_running:
+            self._publish(asyncio.get_running_loop().time() + self._state.interval)
+        return request

@@ -218,6 +218,11 @@ class ConsumerMemberState:
             topic_partitions=_by_topic_id(now.owned) if sends_owned else None,
         )
 
+    def reported_partitions(self) -> list[m.ConsumerGroupHeartbeatRequest.TopicPartitions]:
+        """Return what the last heartbeat reported as owned, as far as one did; else what the next one will."""
+        last = self._in_flight or self._confirmed
+        return _by_topic_id(self.reported if last is None else last.owned)
+
     def leave_request(self, *, is_static_leave: bool) -> m.ConsumerGroupHeartbeatRequest:
         """Return the heartbeat that leaves. It may be repeated: the coordinator then no longer knows the member."""
         return m.ConsumerGroupHeartbeatRequest(
@@ -253,6 +258,12 @@ class ConsumerMemberState:
         if response.member_epoch > JOIN_EPOCH:
             self.epoch = response.member_epoch
         return (self.epoch, self._assigned) != before
+
+    def on_newer_epoch(self, epoch: int) -> None:
+        """The coordinator has named this epoch in a response whose other contents are unknown here."""
+        if self.epoch > JOIN_EPOCH:
+            self.epoch = max(self.epoch, epoch)
+        self.on_lost_response()
 
     def on_lost_response(self) -> None:
         """The outcome of the request is unknown: the next one carries all fields."""

@@ -21,6 +21,7 @@ from asyncgroup.errors import (
     NoBrokersError,
     RequestTimedOut,
 )
+from asyncgroup.group.keep_alive import ClassicKeepAlive, KeptAlive
 from asyncgroup.group.membership import HeartbeatResult
 from asyncgroup.lifecycle import wait_within
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
@@ -108,6 +109,12 @@ class Heartbeats:
         """Loop time of the last response other than COORDINATOR_MOVED and RETRY."""
         self.last_stable_sent_at = float("-inf")
         """Loop time at which the last heartbeat was sent whose response was ALIVE: a later rebalance began after it."""
+        self.keep_alive: ClassicKeepAlive | None = None
+        """See `KeptAliveMember`."""
+        self.kept_alive: KeptAlive | None = None
+        """See `KeptAliveMember`."""
+        self._kept_alive_at = float("-inf")
+        """Loop time of the last heartbeat that was accepted while the event loop was blocked."""
         self._schedule: _Schedule | None = None
         self._confirmed_lookup: int | None = None
         """The number of the lookup that found the coordinator of the last successful heartbeat."""
@@ -150,6 +157,7 @@ class Heartbeats:
             await self._run(identity, on_result, self._schedule)
         finally:
             self._running = False
+            self.keep_alive = None
             if self._check is not None:
                 self._check.cancel()
 
@@ -164,8 +172,15 @@ class Heartbeats:
         # loop time of the next heartbeat: by the schedule, or earlier for a retry; `_wake` sends one before that
         due = schedule.next
         while True:
+            self.keep_alive = ClassicKeepAlive(
+                self._group_id, identity, due, self.heartbeat_interval, self._timeout
+            )
             is_early = await wait_within(self._wake, max(0.0, due - loop.time()))
             self._wake.clear()
+            if (left_because := self._take_kept_alive()) is not None:
+                on_result(HeartbeatResult.LOST, left_because)
+                self._resolve_check(self._check, HeartbeatResult.LOST)
+                return
             # only a heartbeat that is sent after a check was requested can resolve it
             check = self._check
             # a lookup by another task, sent before, may have returned the former coordinator once more
@@ -189,6 +204,16 @@ class Heartbeats:
             due = schedule.next
             if result in (HeartbeatResult.COORDINATOR_MOVED, HeartbeatResult.RETRY):
                 due = min(due, loop.time() + retry.next(), self._session_expires_at)
+
+    def _take_kept_alive(self) -> AsyncGroupError | None:
+        """Take note of the heartbeats that were sent while the event loop was blocked; return why the member left, if it did."""
+        kept, self.kept_alive = self.kept_alive, None
+        if kept is None:
+            return None
+        self._kept_alive_at = max(self._kept_alive_at, kept.at)
+        self.last_response_at = max(self.last_response_at, kept.at)
+        self.last_stable_sent_at = max(self.last_stable_sent_at, kept.stable_at)
+        return kept.left_because
 
     def _on_response(self, result: HeartbeatResult, sent: float) -> None:
         """Record a response that is neither COORDINATOR_MOVED nor RETRY to the heartbeat sent at `sent`."""
@@ -287,7 +312,8 @@ class Heartbeats:
     @property
     def _session_expires_at(self) -> float:
         """Loop time at which no broker has responded for `session_timeout`."""
-        return max(self._started_at, self._cluster.last_response_at) + self._config.effective_session_timeout
+        last = max(self._started_at, self._kept_alive_at, self._cluster.last_response_at)
+        return last + self._config.effective_session_timeout
 
     async def _heartbeat_within_limit(self, identity: MemberIdentity) -> _HeartbeatResponse:
         """Send a heartbeat with one limit for all its steps: lookup and connecting have longer timeouts of their own.

@@ -7,7 +7,7 @@ calls the methods, knows only their names.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from asyncgroup.hooks import defines_no_listeners
 
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from asyncgroup.model import TopicPartition
     from asyncgroup.offsets import CommittedOffset
 
-__all__ = ["Hook"]
+__all__ = ["Hook", "StallKind"]
+
+StallKind: TypeAlias = Literal["event loop", "claim", "join", "coordinator"]
+"""What holds a group member up, see `Hook.on_stall`."""
 
 
 # mypy takes a protocol method with only a docstring for an abstract one; a `return` prevents that.
@@ -77,6 +80,15 @@ class Hook(Protocol):
         """A heartbeat was answered `seconds` after it was sent; by the classic protocol also with a rebalance or a refusal.
 
         Answers after which it is retried are not reported, for example while the coordinator loads.
+        """
+        return
+
+    def on_stall(self, group_id: str, kind: StallKind, seconds: float, text: str) -> None:
+        """Something has held the member up for `seconds`; `text` says what, and is logged, too.
+
+        `kind`: `event loop` (nothing ran on it; called when it runs again), `claim` (a handler shows no progress for
+        `max_poll_interval`, and the member leaves its group), `join` (it is not complete after 10 s), `coordinator` (none is
+        found, or it answers no heartbeats).
         """
         return
 

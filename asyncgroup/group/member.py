@@ -11,12 +11,16 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.backoff import RetryLoop
+from asyncgroup.config import ClientConfig
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
     CallerCancelled,
+    ClaimStuck,
     ErrorCode,
+    EventLoopBlocked,
     GroupClosed,
     PartitionsChanged,
     Rebalanced,
@@ -27,9 +31,13 @@ from asyncgroup.group.claim_source import ClaimSource
 from asyncgroup.group.handler import Handler
 from asyncgroup.group.handler_calls import MIN_RESERVE_SHARE, reserve_for
 from asyncgroup.group.health import Health
+from asyncgroup.group.heartbeat_thread import BLOCKED_SECONDS, HeartbeatThread
 from asyncgroup.group.member_health import HealthSnapshot, MemberHealth, MemberState, ProblemSource, diagnose
 from asyncgroup.group.membership import CANCELLED, JoinedGroup, Membership
 from asyncgroup.group.session_life import SessionLife
+from asyncgroup.group.stalls import Stalls
+from asyncgroup.group.stand_in import StandIn
+from asyncgroup.group.stuck_claims import CHECKS
 from asyncgroup.group.topics import ResolvedTopics, Subscription, resolve_topics
 from asyncgroup.lifecycle import run_until, wait_shielded
 
@@ -56,6 +64,11 @@ class Member:
         self._config = source.config
         self._membership = membership
         self._member_health = member_health
+        self._stalls = Stalls(source.group_id, source.cluster.hooks, member_health)
+        self._stalls.watch_states()
+        self._heartbeat_thread = HeartbeatThread(
+            source.group_id, self._make_stand_in, self._on_unblocked, self._sign_period
+        )
         self._session_lock = asyncio.Lock()  # held from the join to the end of the session, and while leaving
         self._leave_deadline = float("inf")  # loop time; set when closing or cancelled
         self.closing = asyncio.Event()
@@ -115,8 +128,17 @@ class Member:
         self, joined: JoinedGroup, resolved: ResolvedTopics, subscription: Subscription, handler: Handler
     ) -> SessionLife:
         life = self.life = SessionLife(
-            self._source, self._membership, self._member_health, joined, subscription, resolved, handler
+            self._source,
+            self._membership,
+            self._member_health,
+            self._stalls,
+            joined,
+            subscription,
+            resolved,
+            handler,
         )
+        if self._config.heartbeat_thread:
+            self._heartbeat_thread.start()
         task = asyncio.create_task(life.run(), name=f"session of {self._group_id}")
         if self.closing.is_set():
             life.state.end(GroupClosed(f"group {self._group_id!r} was closed"))
@@ -133,6 +155,42 @@ class Member:
             self.life = None
             self._membership.after_session(life.state.cause)
         return life
+
+    # --- the event loop is blocked ------------------------------------------------------------------------------
+
+    def _make_stand_in(self, blocked_since: float) -> StandIn:
+        """Return what sends the heartbeats while the event loop is blocked. Called in the heartbeat thread."""
+        limit = self._config.max_poll_interval
+        if (life := self.life) is not None:
+            life.stuck_claims.find(blocked_since)  # no claim has made progress since then
+
+        def find_stuck(now: float) -> ClaimStuck | EventLoopBlocked | None:
+            stuck = None if life is None else life.stuck_claims.find(now)
+            if stuck is None and limit and now - blocked_since >= limit:
+                return EventLoopBlocked(self._group_id, now - blocked_since)
+            return stuck
+
+        period = limit / CHECKS if limit else float("inf")
+        return StandIn(self._membership.heartbeats, self._make_second_client, find_stuck, period)
+
+    def _sign_period(self) -> float:
+        """Return the seconds between two signs of life: a block must be noticed long before the session timeout."""
+        return min(BLOCKED_SECONDS, self._membership.heartbeats.heartbeat_interval)
+
+    def _make_second_client(self) -> ClusterClient:
+        """Return a client of the same cluster for another event loop. Without hooks, which run on the group's loop."""
+        brokers = self._cluster.view.brokers.values()
+        hosts = [f"[{broker.host}]" if ":" in broker.host else broker.host for broker in brokers]
+        addresses = [f"{host}:{broker.port}" for host, broker in zip(hosts, brokers, strict=True)]
+        keys = self._cluster.config.client() | {"metadata_refresh_interval": 0.0}
+        return ClusterClient(addresses, ClientConfig(**keys))
+
+    def _on_unblocked(self, seconds: float) -> None:
+        self._stalls.on_blocked(seconds, is_logged=True)
+
+    async def stop_heartbeat_thread(self) -> None:
+        """End the heartbeat thread, if it runs."""
+        await self._heartbeat_thread.stop()
 
     # --- between sessions ---------------------------------------------------------------------------------------
 

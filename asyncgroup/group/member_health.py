@@ -98,11 +98,25 @@ class MemberHealth:
         self.problems: dict[ProblemSource, _Occurrences] = {}
         self.errors: dict[tuple[str, str], _Occurrences] = {}
         """By type and error code or text, the least recent first."""
+        self._watched: Mapping[MemberState, tuple[float, Callable[[float], None]]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self, states: Mapping[MemberState, tuple[float, Callable[[float], None]]]) -> None:
+        """Call a function with the seconds that a state has lasted, once for each of these states that lasts that long."""
+        self._watched = states
 
     def transition_to(self, state: MemberState) -> None:
         """Change the state, with the current time."""
-        if state is not self.state:
-            self.state, self.state_since = state, asyncio.get_running_loop().time()
+        if state is self.state:
+            return
+        loop = asyncio.get_running_loop()
+        self.state, self.state_since = state, loop.time()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if state in self._watched:
+            seconds, function = self._watched[state]
+            self._timer = loop.call_later(seconds, function, seconds)
 
     def update_last_responses(self, heartbeat: float, fetch: float) -> None:
         """Update the times of the last responses to a heartbeat and a fetch; minus infinity means none."""

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, Protocol
 
 from asyncgroup.errors import AsyncGroupError, SessionEnd
 from asyncgroup.group.assignors.racks import PartitionRacks
+from asyncgroup.group.keep_alive import KeepAlive, KeptAlive
 from asyncgroup.group.subscription_pattern import SubscriptionPattern
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import MemberIdentity
@@ -134,6 +135,13 @@ class HeartbeatStatus(Protocol):
         """Longest time between two heartbeats, in seconds: the member's own, or the group's (KIP-848)."""
         ...
 
+    @property
+    def keep_alive(self) -> KeepAlive | None:
+        """The member now, for a heartbeat thread; None while it sends no heartbeats."""
+        ...
+
+    kept_alive: KeptAlive | None
+    """What the heartbeat thread did for it; the next heartbeat takes it."""
     last_response_at: float
     """Loop time of the last response of the coordinator; minus infinity before the first."""
     last_stable_sent_at: float

@@ -29,6 +29,7 @@ from typing import Any, TypeVar
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
+    ClaimStuck,
     CommitFailedError,
     Rebalanced,
     RevokeTimeout,
@@ -43,10 +44,12 @@ from asyncgroup.group.member_health import HealthSnapshot, MemberHealth, MemberS
 from asyncgroup.group.membership import ClaimChanges, HeartbeatResult, JoinedGroup, Membership
 from asyncgroup.group.session import Session
 from asyncgroup.group.session_state import SessionState
+from asyncgroup.group.stalls import Stalls
+from asyncgroup.group.stuck_claims import StuckClaims
 from asyncgroup.group.subscription_pattern import SubscriptionPattern
 from asyncgroup.group.topic_watch import TopicWatch
 from asyncgroup.group.topics import ResolvedTopics, Subscription, resolve_topics
-from asyncgroup.lifecycle import BackgroundTasks, run_until
+from asyncgroup.lifecycle import BackgroundTasks, cancel_and_wait, run_until
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import MemberIdentity
 
@@ -65,6 +68,7 @@ class SessionLife:
         source: ClaimSource,
         membership: Membership,
         member_health: MemberHealth,
+        stalls: Stalls,
         joined: JoinedGroup,
         subscription: Subscription,
         resolved: ResolvedTopics,
@@ -75,6 +79,7 @@ class SessionLife:
         self._config = source.config
         self._membership = membership
         self._member_health = member_health
+        self._stalls = stalls
         self._joined = joined
         self._subscription = subscription
         self._resolved = resolved
@@ -99,6 +104,9 @@ class SessionLife:
         )
         self.state.on_end = self._on_end
         self.session = Session(self.state)
+        self.stuck_claims = StuckClaims(
+            source.group_id, self._config.max_poll_interval, self.state.claims.__iter__
+        )
         self._fetcher = source.make_fetcher(self._tasks.spawn, self._on_fetch_error)
         self._limits = self._make_limits()
         self._calls = HandlerCalls(handler, self.session, self._limits, self.state.fail)
@@ -124,7 +132,7 @@ class SessionLife:
         try:
             await self._tasks.start()
             try:
-                self._tasks.spawn(self._membership.stay, self._joined, self)
+                self._tasks.spawn(self._stay)
                 await self._consume()
                 await self._shut_down()
             finally:
@@ -168,6 +176,30 @@ class SessionLife:
         self._source.known_topics.update(
             (topics[name] for name in names if name in topics), are_new=by_broker
         )
+
+    async def _stay(self) -> None:
+        """Stay in the group; leave it if a claim is stuck, while its handler may still run."""
+        staying = asyncio.ensure_future(self._membership.stay(self._joined, self))
+        watching = asyncio.ensure_future(self._wait_stuck())
+        try:
+            await asyncio.wait({staying, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if not watching.done():
+                await staying
+                return
+        finally:
+            await cancel_and_wait(staying, watching)
+        error = watching.result()
+        self._stalls.on_stuck(error)
+        self._on_lost(error)
+        await self._membership.leave(str(error), None, self._config.close_timeout)
+
+    async def _wait_stuck(self) -> ClaimStuck:
+        """Return the error of the first claim that is stuck."""
+        loop, stuck = asyncio.get_running_loop(), self.stuck_claims
+        while True:
+            await asyncio.sleep(stuck.period)
+            if (error := stuck.find(loop.time())) is not None and not self.state.ended:
+                return error
 
     async def _auto_commit(self) -> None:
         while True:
@@ -336,11 +368,18 @@ class SessionLife:
         if result is HeartbeatResult.REBALANCE:
             self.state.end(Rebalanced(f"{group} rebalances: a member joined, left or changed its topics"))
         elif result in (HeartbeatResult.LOST, HeartbeatResult.FATAL):
-            text = f"member {self.state.identity.member_id!r} of {group} is lost: {error}"
-            self.state.lose(text, error, is_fatal=result is HeartbeatResult.FATAL)
+            if isinstance(error, ClaimStuck):  # found by the heartbeat thread
+                self._stalls.on_stuck(error)
+            self._on_lost(error, is_fatal=result is HeartbeatResult.FATAL)
         elif error is not None:
             self._member_health.report(ProblemSource.HEARTBEAT, error)
             self._member_health.report_error(error)
+            heartbeats = self._membership.heartbeats
+            self._stalls.on_silence(heartbeats.last_response_at, heartbeats.heartbeat_interval)
+
+    def _on_lost(self, error: AsyncGroupError | None, *, is_fatal: bool = False) -> None:
+        group, member_id = self._source.group_id, self.state.identity.member_id
+        self.state.lose(f"member {member_id!r} of group {group!r} is lost: {error}", error, is_fatal=is_fatal)
 
     def _on_commit_refused(self, error: BrokerError) -> None:
         is_fatal = self._membership.is_fatal(error.code)

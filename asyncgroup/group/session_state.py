@@ -160,8 +160,12 @@ class SessionState:
         """End the session because the membership is lost; the caller gets an error that is fatal for the group object."""
         if is_fatal and self.failure is None:
             self.failure = error
-        if error is not None:
+        if not self.is_lost:
+            _log.warning("group %s: %s", self.group_id, text)
+        if error is not None and is_fatal:
             self._member_health.count_error(error)
+        elif error is not None:
+            self._member_health.report_error(error)
         self._end_because_of(error, MemberLost(text))
 
     def fail(self, error: BaseException, what: str, *, by_handler: bool = True) -> None:

@@ -11,6 +11,7 @@ import anyio
 import anyio.from_thread
 import anyio.to_thread
 
+from asyncgroup.checks import check_duration_or_zero
 from asyncgroup.errors import ConfigError
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.handler import Handler
@@ -24,7 +25,7 @@ BATCH_RECORDS: int = 500
 
 
 class ThreadClaim:
-    """A claim for use in a worker thread: a plain iterator of records, with a thread-safe `mark`.
+    """A claim for use in a worker thread: a plain iterator of records, with a thread-safe `mark` and `renew`.
 
     Records are passed to the thread in batches of up to 500. When the claim ends, the rest of a batch is discarded and
     not marked. After `break`, a second loop continues at the next record.
@@ -87,6 +88,11 @@ class ThreadClaim:
         """Schedule `Claim.mark` on the event loop. Raise ConfigError at once, in the thread, for invalid arguments."""
         self._claim._state.check_mark(done, metadata)
         self._loop.call_soon_threadsafe(self._claim.mark, done, metadata)
+
+    def renew(self, seconds: float = 0.0) -> None:
+        """Say that the function is at work on a record, as `Claim.renew`. Raise ConfigError for a negative value."""
+        check_duration_or_zero("seconds", seconds)
+        self._loop.call_soon_threadsafe(self._claim.renew, seconds)
 
 
 class _ThreadHandler(Handler):

@@ -24,10 +24,10 @@ PUBLIC_MEMBERS: dict[str, set[str]] = {
     },
     "Claim": {
         *("topic", "partition", "tp", "initial_offset", "initial_metadata", "position", "next_mark"),
-        *("high_water_mark", "lag", "stalled", "paused", "batches", "mark", "seek"),
+        *("high_water_mark", "lag", "stalled", "paused", "batches", "mark", "renew", "seek"),
         *("ended", "cause", "wait_ended"),
     },
-    "ThreadClaim": {"topic", "partition", "tp", "batches", "mark", "ended"},
+    "ThreadClaim": {"topic", "partition", "tp", "batches", "mark", "renew", "ended"},
     # what a user writes or creates
     "ConsumerGroup": {
         *("group_id", "config", "cluster", "consume", "run", "records", "set_topics", "aclose"),

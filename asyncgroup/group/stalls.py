@@ -1,0 +1,81 @@
+"""Stalls: what holds a group member up is never silent: one log line, the hook `on_stall`, and `errors()` or `health()`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from asyncgroup.errors import ClaimStuck, EventLoopBlocked
+from asyncgroup.group.hook import StallKind
+from asyncgroup.group.member_health import MemberHealth, MemberState
+from asyncgroup.hooks import Hooks
+
+__all__ = ["LONG_JOIN", "UNKNOWN_COORDINATOR", "Stalls"]
+
+_log = logging.getLogger("asyncgroup.group")
+
+LONG_JOIN: Final = 10.0
+"""Seconds after which a join that is not complete is reported."""
+
+UNKNOWN_COORDINATOR: Final = 5.0
+"""Seconds after which it is reported that no coordinator is found, or that it does not answer heartbeats that are due."""
+
+
+class Stalls:
+    """Reports what holds up one member, each thing once until it goes on."""
+
+    def __init__(self, group_id: str, hooks: Hooks, member_health: MemberHealth) -> None:
+        self._group_id = group_id
+        self._hooks = hooks
+        self._member_health = member_health
+        self._silent_since = float("-inf")  # the last response before the silence that was reported
+
+    def __repr__(self) -> str:
+        return f"<Stalls of {self._group_id!r}>"
+
+    def watch_states(self) -> None:
+        """Report from now on also a member that looks for its coordinator or joins for long."""
+        self._member_health.watch(
+            {
+                MemberState.LOOKING_UP_COORDINATOR: (UNKNOWN_COORDINATOR, self._on_unknown_coordinator),
+                MemberState.JOINING: (LONG_JOIN, self._on_long_join),
+                MemberState.SYNCING: (LONG_JOIN, self._on_long_join),
+            }
+        )
+
+    def on_blocked(self, seconds: float, *, is_logged: bool) -> None:
+        """The event loop ran nothing for that long. `is_logged`: the heartbeat thread has logged it already."""
+        error = EventLoopBlocked(self._group_id, seconds)
+        self._member_health.report_error(error)
+        if not is_logged:
+            _log.warning("%s", error)
+        self._emit("event loop", seconds, str(error))
+
+    def on_stuck(self, error: ClaimStuck) -> None:
+        """A claim is stuck, and the member leaves its group. It is logged with the loss."""
+        self._emit("claim", error.seconds, str(error))
+
+    def on_silence(self, last_response_at: float, interval: float) -> None:
+        """A heartbeat has failed; the coordinator last answered then, and is asked every `interval` seconds."""
+        seconds = asyncio.get_running_loop().time() - last_response_at
+        if seconds >= interval + UNKNOWN_COORDINATOR and last_response_at > self._silent_since:
+            self._silent_since = last_response_at
+            self._warn(
+                "coordinator", seconds, f"the coordinator has not answered a heartbeat for {seconds:.1f} s"
+            )
+
+    def _on_unknown_coordinator(self, seconds: float) -> None:
+        self._warn("coordinator", seconds, f"no coordinator found for {seconds:.1f} s")
+
+    def _on_long_join(self, seconds: float) -> None:
+        what = "the assignment" if self._member_health.state is MemberState.SYNCING else "all members to join"
+        self._warn("join", seconds, f"the join is not complete after {seconds:.1f} s: it waits for {what}")
+
+    def _warn(self, kind: StallKind, seconds: float, text: str) -> None:
+        text = f"group {self._group_id!r}: {text}"
+        _log.warning("%s", text)
+        self._emit(kind, seconds, text)
+
+    def _emit(self, kind: StallKind, seconds: float, text: str) -> None:
+        self._hooks.emit("on_stall", self._group_id, kind, seconds, text)
