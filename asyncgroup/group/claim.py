@@ -26,12 +26,24 @@ __all__ = ["Claim", "ClaimState"]
 class ClaimState:
     """The parts of a claim: where its records come from, its marks, and its end."""
 
-    __slots__ = ("_ended", "_renewed", "cause", "consumer", "initial_metadata", "offsets", "renewals")
+    __slots__ = (
+        "_ended",
+        "_nothing_read",
+        "_renewed",
+        "cause",
+        "consumer",
+        "initial_metadata",
+        "offsets",
+        "renewals",
+    )
 
     def __init__(self, consumer: PartitionConsumer, offsets: PartitionMarks) -> None:
         from asyncio import Event
 
+        from asyncgroup.consumer.partition_consumer import partition_of
+
         self.consumer = consumer
+        self._nothing_read = partition_of(consumer).buffer.progress
         self.offsets = offsets
         self.initial_metadata = offsets.metadata
         self.cause: SessionEnd | None = None
@@ -77,7 +89,7 @@ class ClaimState:
         from asyncgroup.consumer.partition_consumer import partition_of
 
         partition = partition_of(self.consumer)
-        was_read = partition.buffer.batches_read > 0
+        was_read = partition.buffer.progress != self._nothing_read
         return was_read and not (partition.waiting or partition.paused or self.ended)
 
     def renew(self, until: float) -> None:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
-from itertools import count
+from itertools import count, pairwise
 from typing import Any
 
 import pytest
@@ -140,7 +140,7 @@ async def test_a_blocked_event_loop_keeps_its_partitions(
     assert "in block (test_heartbeat_thread.py:" in blocked
     assert [kind for kind, _ in hook.seen] == ["event loop"]
     beats = kafka.history.of("ConsumerGroupHeartbeat" if protocol == "consumer" else "Heartbeat")
-    gaps = [later.time - earlier.time for earlier, later in zip(beats, beats[1:], strict=False)]
+    gaps = [later.time - earlier.time for earlier, later in pairwise(beats)]
     assert max(gaps) < SESSION_TIMEOUT
     assert len([call for call in handler.calls if call.startswith("setup")]) == 1
 

@@ -1,0 +1,192 @@
+"""`max_poll_interval` in virtual time: a claim whose handler does not go on costs the member its place in the group."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from asyncgroup import Claim, Record, Session
+from asyncgroup.errors import ClaimStuck, ConfigError, MemberLost
+from tests.scenario.support import SessionEndHook, WorkHandler, member, now, running, working
+from tests.stories.traffic import partitions_of
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+LIMIT = 10.0
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "eager": {"assignors": ("range",)},
+    "cooperative": {"assignors": ("cooperative-sticky",)},
+    "consumer": {"group_protocol": "consumer", "session_timeout": None, "heartbeat_interval": None},
+}
+
+
+@pytest_asyncio.fixture(params=PROTOCOLS)
+async def env(request: pytest.FixtureRequest) -> AsyncIterator[VirtualEnvironment]:
+    made = VirtualEnvironment.made(
+        nodes=1,
+        group_consumer_session_timeout=VirtualEnvironment.session_timeout,
+        group_consumer_heartbeat_interval=VirtualEnvironment.heartbeat_interval,
+        group_consumer_assignment_interval=0.1,
+    )
+    async with made as environment:
+        environment.protocol = PROTOCOLS[str(request.param)]
+        yield environment
+
+
+@pytest_asyncio.fixture
+async def classic() -> AsyncIterator[VirtualEnvironment]:
+    async with VirtualEnvironment.made(nodes=1) as environment:
+        yield environment
+
+
+class StallHook:
+    """A hook that keeps the kinds and texts of its calls."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str]] = []
+
+    def on_stall(self, group_id: str, kind: str, seconds: float, text: str) -> None:
+        self.seen.append((kind, text))
+
+
+async def test_the_member_leaves_and_joins_again(
+    env: VirtualEnvironment, caplog: pytest.LogCaptureFixture
+) -> None:
+    hook, ends = StallHook(), SessionEndHook()
+    async with working(env, hooks=(hook, ends), max_poll_interval=LIMIT) as (group, _, handler, gate):
+        stuck_at, member_id = now(), group.session.member_id  # type: ignore[union-attr]
+        errors = group.errors()
+        await group.session._state.wait_lost()  # type: ignore[union-attr]
+        assert LIMIT <= now() - stuck_at < 1.2 * LIMIT
+        async with member(env, "bob") as other, running(other.run("orders", WorkHandler(env))):
+            await env.bell.until(lambda: partitions_of(other) == [0, 1, 2, 3], "all partitions", 3.0)
+            assert "end 0" not in handler.calls, "the others do not wait for the handler"
+            gate.open.set()
+            await env.bell.until(lambda: len(partitions_of(other)) == 2, "a share", env.limit)
+            session = group.session
+            assert session is not None
+            assert env.protocol == PROTOCOLS["consumer"] or session.member_id != member_id
+            error = await anext(errors)
+            while not isinstance(error, ClaimStuck):
+                error = await anext(errors)
+            assert (error.topic, error.partition) == ("orders", 0)
+    cause = ends.causes[-2]
+    assert isinstance(cause, MemberLost)
+    assert isinstance(cause.__cause__, ClaimStuck)
+    assert [kind for kind, _ in hook.seen if kind == "claim"] == ["claim"]
+    assert any("claim orders-0 is stuck" in text for text in caplog.messages)
+    assert "lost" in "".join(handler.calls)
+
+
+async def test_work_that_renews_its_claim_is_not_stuck(classic: VirtualEnvironment) -> None:
+    async def work(_session: Session, claim: Claim, record: Record) -> None:
+        if record.offset == 1:
+            for _ in range(6):
+                await asyncio.sleep(LIMIT / 2)
+                claim.renew()
+        if record.offset == 2:
+            claim.renew(5 * LIMIT)
+            await asyncio.sleep(5 * LIMIT - 1)
+        with pytest.raises(ConfigError, match=r"seconds=-1"):
+            claim.renew(-1)
+
+    ends, handler = SessionEndHook(), WorkHandler(classic, work)
+    await classic.produce(4, [0])
+    async with (
+        member(classic, hooks=(ends,), max_poll_interval=LIMIT) as group,
+        running(group.run("orders", handler)),
+    ):
+        await handler.until("done 0@3")
+        await asyncio.sleep(3 * LIMIT)  # waits for records
+        assert not ends.causes
+
+
+async def test_a_renewal_counts_until_the_next_progress(classic: VirtualEnvironment) -> None:
+    async def work(_session: Session, claim: Claim, record: Record) -> None:
+        if record.offset == 1:
+            claim.renew(100 * LIMIT)
+        if record.offset == 2:
+            await asyncio.sleep(50 * LIMIT)
+
+    ends, handler = SessionEndHook(), WorkHandler(classic, work)
+    await classic.produce(4, [0])
+    async with (
+        member(classic, hooks=(ends,), max_poll_interval=LIMIT) as group,
+        running(group.run("orders", handler)),
+    ):
+        await handler.until("record 0@2")
+        began = now()
+        await classic.bell.until(
+            lambda: group.session is None or group.session.ended, "the loss", classic.limit
+        )
+        assert LIMIT <= now() - began <= LIMIT * 1.2 + 1
+
+
+@pytest.mark.parametrize("how", ["paused", "off", "nothing read", "marks"])
+async def test_what_is_not_stuck(classic: VirtualEnvironment, how: str) -> None:
+    class Waits(WorkHandler):
+        async def consume_claim(self, session: Session, claim: Claim) -> None:
+            if how == "nothing read":
+                await asyncio.sleep(5 * LIMIT)
+            async for record in claim:
+                if record.offset == 0 and how == "paused":
+                    group.pause([claim.tp])
+                    await asyncio.sleep(5 * LIMIT)
+                    group.resume([claim.tp])
+                if record.offset == 0 and how == "off":
+                    await asyncio.sleep(50 * LIMIT)
+                if record.offset == 0 and how == "marks":
+                    for offset in range(1, 4):
+                        await asyncio.sleep(0.85 * LIMIT)
+                        session.mark_offset(claim.topic, claim.partition, offset)
+                claim.mark(record)
+                self.note(f"done {record.offset}")
+
+    ends, handler = SessionEndHook(), Waits(classic)
+    await classic.produce(5, [0])
+    limit = 0.0 if how == "off" else LIMIT
+    async with (
+        member(classic, hooks=(ends,), max_poll_interval=limit) as group,
+        running(group.run("orders", handler)),
+    ):
+        await classic.bell.until(lambda: "done 4" in handler.calls, "all records", 100 * LIMIT)
+        assert not ends.causes
+
+
+async def test_a_static_member_stops_its_heartbeats(classic: VirtualEnvironment) -> None:
+    options = {"max_poll_interval": LIMIT, "group_instance_id": "a"}
+    async with working(classic, **options) as (_, _, handler, gate):
+        await handler.until("lost [0, 1, 2, 3]")
+        stopped_at = now()
+        assert not classic.cluster.history.of("LeaveGroup")
+        assert all(beat.time <= stopped_at for beat in classic.cluster.history.of("Heartbeat"))
+        gate.open.set()
+        await handler.until("setup", times=2)
+
+
+async def test_a_record_in_hand_of_records(classic: VirtualEnvironment) -> None:
+    """The record that the body of the loop works on can be stuck, but no partition of which no record is in hand."""
+    ends = SessionEndHook()
+    await classic.produce(2, range(4))
+    async with (
+        member(classic, hooks=(ends,), max_poll_interval=LIMIT) as group,
+        group.records("orders") as records,
+    ):
+        seen = [await anext(records) for _ in range(8)]
+        waiting = asyncio.ensure_future(anext(records))
+        await asyncio.sleep(3 * LIMIT)
+        assert not ends.causes
+        await classic.produce(1, [2])
+        record = await waiting
+        began = now()
+        await classic.bell.until(lambda: bool(ends.causes), "the loss", env_limit := 5 * LIMIT)
+        assert LIMIT <= now() - began < env_limit
+    cause = ends.causes[0]
+    assert isinstance(cause.__cause__, ClaimStuck)
+    assert cause.__cause__.partition == record.partition == 2
+    assert len({(each.partition, each.offset) for each in seen}) == 8
