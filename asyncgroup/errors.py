@@ -27,6 +27,8 @@ AsyncGroupError
 ├── RecordTooLargeError                a record batch exceeds the fetch limit, and the broker truncated it
 ├── CommitFailedError                  offsets that could not be committed, per partition
 ├── RevokeTimeout                      a handler that still ran when its partition had to be given up
+├── ClaimStuck                         a handler made no progress with a record for max_poll_interval
+├── EventLoopBlocked                   a handler or another task did not await for more than a second
 ├── MarkDropped                        a record was marked through its group after its claim had ended
 ├── DeliveryFailedError                records that could not be delivered, per partition
 ├── AssignmentError                    the group leader sent an assignment that does not match the subscription
@@ -59,6 +61,7 @@ __all__ = [
     "BrokerError",
     "CallerCancelled",
     "ClaimReturned",
+    "ClaimStuck",
     "ClosedError",
     "CommitFailedError",
     "ConfigError",
@@ -68,6 +71,7 @@ __all__ = [
     "DecodeError",
     "DeliveryFailedError",
     "ErrorCode",
+    "EventLoopBlocked",
     "GroupClosed",
     "HandlerFailed",
     "LogTruncatedError",
@@ -351,7 +355,7 @@ class ClaimStuck(AsyncGroupError):
 class EventLoopBlocked(AsyncGroupError):
     """The event loop of a group member ran nothing for `seconds`: a handler or another task did not await.
 
-    Meanwhile heartbeats go out from a thread, if `heartbeat_thread` is on.
+    In that time heartbeats go out from a thread, if `heartbeat_thread` is on.
     """
 
     def __init__(self, group_id: str, seconds: float) -> None:

@@ -72,6 +72,8 @@ TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
         "group_instance_id": ([None, "worker-1", "a.b_c"], ["", ".", "..", "a b", "x" * 250, 7]),
         "rejoin_backoff": PAUSE,
         "rejoin_retry_max": COUNT,
+        "max_poll_interval": PAUSE,
+        "heartbeat_thread": FLAG,
         "close_timeout": DURATION,
         "user_data": ([None, b"", b"x"], ["x", 7]),
         "auto_offset_reset": (RESETS, ["newest", "", None, 0, timedelta(0), timedelta(seconds=-1)]),

@@ -8,14 +8,16 @@ import inspect
 import types
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
 import asyncgroup
 from asyncgroup import Claim, ConfigError, ConsumerConfig, ConsumerGroup, Hook, Producer, Session
 from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.errors import AsyncGroupError, SessionEnd
 from asyncgroup.hooks import EVENTS, Hooks
+from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import CommittedOffset
 
 
@@ -163,7 +165,8 @@ class Checks:
 
     def check(self, event: str, *values: object) -> None:
         self.seen.add(event)
-        names = {"Session": Session, "CommittedOffset": CommittedOffset}
+        names = {"Session": Session, "CommittedOffset": CommittedOffset, "TopicPartition": TopicPartition}
+        names |= {"AsyncGroupError": AsyncGroupError, "SessionEnd": SessionEnd}
         hints = get_type_hints(getattr(Hook, event), localns=names)
         bound = inspect.signature(getattr(Hook, event)).bind(None, *values).arguments
         self.wrong += [
@@ -177,6 +180,8 @@ def fits(value: object, hint: Any) -> bool:
     """Return whether a value has the annotated type, including keys and values of mappings."""
     if isinstance(hint, types.UnionType):
         return any(fits(value, part) for part in get_args(hint))
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
     if get_origin(hint) is None:
         # bool is a subclass of int
         return isinstance(value, hint) and (hint is not int or not isinstance(value, bool))
@@ -195,13 +200,17 @@ async def test_hooks_get_values_of_the_annotated_types() -> None:
         async for record in claim:
             claim.mark(record)
             if record.offset == 1:
-                await asyncio.sleep(5.0)
+                await asyncio.sleep(5.0)  # stalled
+            if record.offset == 150:
+                await asyncio.sleep(10.0)  # stuck
 
     async with EmbeddedCluster(nodes=1, seed=1) as broker:
         broker.create_topic("orders", 1)
         broker.faults.on("Heartbeat", nth=2).throttle(200)
         broker.faults.on("OffsetCommit").error("COORDINATOR_LOAD_IN_PROGRESS")
-        config = ConsumerConfig(auto_offset_reset="earliest", max_processing_time=0.5, session_timeout=60.0)
+        config = ConsumerConfig(
+            auto_offset_reset="earliest", max_processing_time=0.5, session_timeout=60.0, max_poll_interval=8.0
+        )
         async with (
             Producer(broker.bootstrap_servers, hooks=[checks]) as producer,
             ConsumerGroup(broker.bootstrap_servers, "g", config, hooks=[checks]) as group,

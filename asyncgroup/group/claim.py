@@ -246,7 +246,7 @@ class Claim:
         self._offsets.advance(last + 1, metadata, done.leader_epoch)
 
     def renew(self, seconds: float = 0.0) -> None:
-        """Say that the handler is at work on a record: `max_poll_interval` begins anew.
+        """Say that the handler is at work on a record: `max_poll_interval` begins again.
 
         With `seconds` the claim does not count as stuck for that long, if it is longer, or until its next progress. Raises
         ConfigError for a negative value.

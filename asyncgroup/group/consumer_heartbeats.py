@@ -204,9 +204,15 @@ class ConsumerHeartbeats:
         """Publish the member for the heartbeat thread, whose first heartbeat would be due then."""
         identity = self._state.identity
         if identity.member_id:
-            owned = tuple(self._state.reported_partitions())
+            leave = self._state.leave_request(is_static_leave=identity.group_instance_id is not None)
             self.keep_alive = ConsumerKeepAlive(
-                self._group_id, identity, due, self._state.interval, self.timeout, owned
+                self._group_id,
+                identity,
+                due,
+                self._state.interval,
+                self.timeout,
+                self._state.last_reported,
+                leave,
             )
         else:
             self.keep_alive = None

@@ -13,11 +13,12 @@ KIP-848. That partitions of unknown topic ids are reported as owned, and that an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 from uuid import UUID, uuid4
 
 from asyncgroup.errors import ErrorCode
 from asyncgroup.group.consumer_heartbeat_errors import HeartbeatAction, heartbeat_action
+from asyncgroup.group.keep_alive import Partitions, TopicIdPartition, by_topic_id
 from asyncgroup.group.subscription_pattern import SubscriptionPattern
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import MemberIdentity
@@ -44,10 +45,6 @@ STATIC_LEAVE_EPOCH: Final = -2
 UNRELEASED_TRIES: Final = 3
 """How often a fenced static member tries to join while its instance id is not released yet."""
 
-TopicIdPartition: TypeAlias = "tuple[UUID, int]"
-"""A partition by the id of its topic."""
-
-Partitions: TypeAlias = "frozenset[TopicIdPartition]"
 _NONE: Final[Partitions] = frozenset()
 
 
@@ -215,13 +212,14 @@ class ConsumerMemberState:
             # an empty one replaces an earlier one, also that of the static member that had this instance id
             subscribed_topic_regex=now.regex if before is None or before.regex != now.regex else None,
             server_assignor=now.assignor if before is None else None,
-            topic_partitions=_by_topic_id(now.owned) if sends_owned else None,
+            topic_partitions=by_topic_id(now.owned) if sends_owned else None,
         )
 
-    def reported_partitions(self) -> list[m.ConsumerGroupHeartbeatRequest.TopicPartitions]:
-        """Return what the last heartbeat reported as owned, as far as one did; else what the next one will."""
+    @property
+    def last_reported(self) -> Partitions:
+        """What the last heartbeat reported as owned; what the next one will, if its outcome is unknown."""
         last = self._in_flight or self._confirmed
-        return _by_topic_id(self.reported if last is None else last.owned)
+        return self.reported if last is None else last.owned
 
     def leave_request(self, *, is_static_leave: bool) -> m.ConsumerGroupHeartbeatRequest:
         """Return the heartbeat that leaves. It may be repeated: the coordinator then no longer knows the member."""
@@ -322,13 +320,3 @@ class ConsumerMemberState:
     def unresolved(self) -> frozenset[UUID]:
         """The topic ids of the assignment applied last that metadata did not know."""
         return frozenset() if self._last is None else self._last.unresolved
-
-
-def _by_topic_id(partitions: Partitions) -> list[m.ConsumerGroupHeartbeatRequest.TopicPartitions]:
-    topics: dict[UUID, list[int]] = {}
-    for topic_id, number in sorted(partitions):
-        topics.setdefault(topic_id, []).append(number)
-    return [
-        m.ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=topic_id, partitions=numbers)
-        for topic_id, numbers in topics.items()
-    ]

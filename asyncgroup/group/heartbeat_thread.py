@@ -115,7 +115,7 @@ class HeartbeatThread:
         asyncio.set_event_loop(self._own_loop)
         try:
             self._own_loop.run_until_complete(self._watch())
-        except Exception as error:  # noqa: BLE001  logged: nobody waits for the thread
+        except Exception as error:  # noqa: BLE001  logged: no task waits for the thread
             # without its loop the program has ended, perhaps without closing the group
             if not self._loop.is_closed():
                 _log.error("group %s: the heartbeat thread failed", self._group_id, exc_info=error)

@@ -39,8 +39,8 @@ EARLY_HEARTBEATS: Final = (0.25, 0.5, 1.0, 2.0)
 """Seconds after a cooperative SyncGroup at which heartbeats are sent besides those of the interval.
 
 A partition that moves is assigned in a second rebalance, which begins once its owner has revoked it and joined again; the
-other members hear of that with their next heartbeat. The pauses grow as it becomes more likely that a handler takes long to
-drain, so a member hears of it at most twice as late as it happened. (franz-go sends one heartbeat after 500 ms,
+other members learn of that by their next heartbeat. The pauses grow as it becomes more likely that a handler takes long to
+drain, so a member learns of it at most twice as late as it happened. (franz-go sends one heartbeat after 500 ms,
 `cooperativeFastCheck` in `consumer_group.go`; Java and librdkafka wait for the interval.)"""
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias
+from uuid import UUID
 
 from asyncgroup.errors import AsyncGroupError, ErrorCode
 from asyncgroup.offsets import MemberIdentity
@@ -22,8 +23,17 @@ __all__ = [
     "KeepAlive",
     "KeepAliveResult",
     "KeptAlive",
+    "Partitions",
+    "TopicIdPartition",
+    "by_topic_id",
     "leave_group_request",
 ]
+
+
+TopicIdPartition: TypeAlias = "tuple[UUID, int]"
+"""A partition by the id of its topic."""
+
+Partitions: TypeAlias = "frozenset[TopicIdPartition]"
 
 
 class KeepAliveResult(Enum):
@@ -74,7 +84,7 @@ class KeepAlive(Protocol):
 
     @property
     def leaves(self) -> bool:
-        """Whether this kind of member leaves its group; a static one only stops its heartbeats."""
+        """Whether this kind of member leaves its group; a static one of a classic group only stops its heartbeats."""
         ...
 
     @property
@@ -166,7 +176,10 @@ class ConsumerKeepAlive:
     due: float
     interval: float
     timeout: float
-    owned: tuple[m.ConsumerGroupHeartbeatRequest.TopicPartitions, ...]
+    owned: Partitions
+    """The partitions that were reported last."""
+    leave: m.ConsumerGroupHeartbeatRequest
+    """The request that leaves."""
 
     @property
     def epoch(self) -> int:
@@ -180,7 +193,7 @@ class ConsumerKeepAlive:
             member_id=self.identity.member_id,
             member_epoch=self.epoch,
             instance_id=self.identity.group_instance_id,
-            topic_partitions=list(self.owned),
+            topic_partitions=by_topic_id(self.owned),
         )
 
     def result(self, response: m.ConsumerGroupHeartbeatResponse) -> tuple[KeepAliveResult, Self]:
@@ -195,8 +208,8 @@ class ConsumerKeepAlive:
 
     @property
     def leaves(self) -> bool:
-        """See `KeepAlive`."""
-        return self.identity.group_instance_id is None
+        """True: a static member leaves, too, but its partitions wait for it; else it could not join again."""
+        return True
 
     @property
     def leave_type(self) -> type[m.ConsumerGroupHeartbeatRequest]:
@@ -205,9 +218,18 @@ class ConsumerKeepAlive:
 
     def leave_request(self, version: int) -> m.ConsumerGroupHeartbeatRequest:  # noqa: ARG002  as KeepAlive
         """See `KeepAlive`."""
-        return m.ConsumerGroupHeartbeatRequest(
-            group_id=self.group_id, member_id=self.identity.member_id, member_epoch=-1
-        )
+        return self.leave
+
+
+def by_topic_id(partitions: Partitions) -> list[m.ConsumerGroupHeartbeatRequest.TopicPartitions]:
+    """Return the partitions as a heartbeat of the consumer protocol lists them, sorted."""
+    topics: dict[UUID, list[int]] = {}
+    for topic_id, number in sorted(partitions):
+        topics.setdefault(topic_id, []).append(number)
+    return [
+        m.ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=topic_id, partitions=numbers)
+        for topic_id, numbers in topics.items()
+    ]
 
 
 _BATCH_LEAVE_VERSION: Final = 3

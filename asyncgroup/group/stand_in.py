@@ -126,7 +126,7 @@ class StandIn:
         return KeepAliveResult.REFUSED if is_final else KeepAliveResult.RETRY
 
     async def _leave(self, member: KeepAlive, error: AsyncGroupError) -> None:
-        """Leave the group, or only end the heartbeats of a static member: others get its partitions."""
+        """Leave the group, or only end the heartbeats if this kind of member does not leave."""
         _log.warning("%s; the member leaves its group", error)
         self._publish(member, error)
         retry = self._cluster.retry(timeout=member.timeout)

@@ -21,7 +21,7 @@ class StuckClaims:
 
     Only a claim whose handler works on a record can be stuck: not one that waits for records, is paused, or has not read
     anything yet. `limit` is in seconds; 0 finds nothing. It may be called from the heartbeat thread, too: that reads the
-    claims only while the event loop is blocked, so they do not change meanwhile, except by the handler that blocks it.
+    claims only while the event loop is blocked, so they do not change in that time, except by the handler that blocks it.
     """
 
     def __init__(self, group_id: str, limit: float, claims: Callable[[], Iterable[Claim]]) -> None:

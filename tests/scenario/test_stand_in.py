@@ -1,0 +1,180 @@
+"""The heartbeats of the heartbeat thread in virtual time, without the thread: the member's own are held by the broker.
+
+A blocked event loop cannot be had in virtual time, so the coordinator does not answer the member's own requests here. The
+stand-in is the one that the thread runs; tests/group/test_heartbeat_thread.py blocks real event loops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from asyncgroup import ClientConfig, ConsumerGroup
+from asyncgroup.broker import Fault
+from asyncgroup.cluster import ClusterClient
+from asyncgroup.errors import AsyncGroupError, EventLoopBlocked
+from asyncgroup.group.stand_in import StandIn
+from tests.scenario.support import SessionEndHook, WorkHandler, committed, member, now, running
+from tests.stories.traffic import partitions_of
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "eager": {"assignors": ("range",)},
+    "cooperative": {"assignors": ("cooperative-sticky",)},
+    "consumer": {"group_protocol": "consumer", "session_timeout": None, "heartbeat_interval": None},
+}
+
+
+@pytest_asyncio.fixture(params=PROTOCOLS)
+async def env(request: pytest.FixtureRequest) -> AsyncIterator[VirtualEnvironment]:
+    made = VirtualEnvironment.made(
+        nodes=3,
+        group_consumer_session_timeout=VirtualEnvironment.session_timeout,
+        group_consumer_heartbeat_interval=VirtualEnvironment.heartbeat_interval,
+        group_consumer_assignment_interval=0.1,
+    )
+    async with made as environment:
+        environment.protocol = PROTOCOLS[str(request.param)]
+        yield environment
+
+
+def api(env: VirtualEnvironment) -> str:
+    return "ConsumerGroupHeartbeat" if env.protocol == PROTOCOLS["consumer"] else "Heartbeat"
+
+
+def hold_heartbeats(env: VirtualEnvironment) -> Fault:
+    """Leave the member's own heartbeats without a response, and without an effect, as if they had never been sent."""
+    return env.cluster.faults.on(api(env), client_id="ann", times=None).drop()
+
+
+def stand_in(env: VirtualEnvironment, group: ConsumerGroup, error: AsyncGroupError | None = None) -> StandIn:
+    """What the heartbeat thread of this member would run; with `error` it has to leave at once."""
+
+    def make_cluster() -> ClusterClient:
+        return ClusterClient(env.bootstrap_servers, ClientConfig(client_id="stand-in"))
+
+    engine = group._engine
+    return StandIn(engine._membership.heartbeats, make_cluster, lambda _now: error, 1.0)
+
+
+async def test_it_keeps_the_member_in_its_group(env: VirtualEnvironment) -> None:
+    """Also when the coordinator moves meanwhile. Afterwards the member goes on where it was."""
+    ends, handler = SessionEndHook(), WorkHandler(env)
+    async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
+        session = group.session
+        fault = hold_heartbeats(env)
+        async with running(stand_in(env, group).run()):
+            await asyncio.sleep(2 * env.session_timeout)
+            await env.kill_node(env.cluster.coordinator(env.group_id))
+            await asyncio.sleep(2 * env.session_timeout)
+        beats = env.cluster.history.of(api(env), client_id="stand-in")
+        assert len(beats) >= 3.5 * env.session_timeout / env.heartbeat_interval
+        fault.cancel()
+        await asyncio.sleep(env.session_timeout)
+        assert not ends.causes
+        assert group.session is session
+        await env.produce(3, range(4))
+        await handler.until("done 3@2")
+        await env.all_committed()
+
+
+async def test_a_member_joins_meanwhile(env: VirtualEnvironment) -> None:
+    """The rebalance waits for the member: nothing is confirmed for it, and it loses nothing."""
+    ends, handler = SessionEndHook(), WorkHandler(env)
+    async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
+        await env.produce(3, range(4))
+        await handler.until("done 3@2")
+        fault = hold_heartbeats(env)
+        async with running(stand_in(env, group).run()):
+            await asyncio.sleep(env.session_timeout)
+            async with member(env, "bob") as other, running(other.run("orders", WorkHandler(env))):
+                await asyncio.sleep(2 * env.session_timeout)
+                assert partitions_of(other) == []
+                assert not [cause for cause in ends.causes if "lost" in str(cause)]
+                fault.cancel()
+                await env.bell.until(
+                    lambda: len(partitions_of(other)) == 2 == len(partitions_of(group)), "halves", env.limit
+                )
+    assert committed(env) == dict.fromkeys(range(4), 3)
+    assert not [cause for cause in ends.causes if "lost" in str(cause)]
+
+
+async def test_members_come_and_go_meanwhile(env: VirtualEnvironment) -> None:
+    """By the consumer protocol the member's epoch advances several times without it."""
+    ends, handler = SessionEndHook(), WorkHandler(env)
+    async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
+        fault = hold_heartbeats(env)
+        async with running(stand_in(env, group).run()):
+            for name in ("bob", "carl"):
+                async with member(env, name) as other, running(other.run("orders", WorkHandler(env))):
+                    await asyncio.sleep(env.session_timeout)
+            fault.cancel()
+            await asyncio.sleep(env.heartbeat_interval)
+        await env.bell.until(lambda: len(partitions_of(group)) == 4, "all partitions", env.limit)
+        await env.produce(3, range(4))
+        await handler.until("done 3@2")
+        await env.all_committed()
+    assert not [cause for cause in ends.causes if "lost" in str(cause)]
+
+
+async def test_it_leaves_for_the_member(env: VirtualEnvironment) -> None:
+    ends, handler = SessionEndHook(), WorkHandler(env)
+    async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
+        fault = hold_heartbeats(env)
+        began = now()
+        await stand_in(env, group, EventLoopBlocked("g", 300.0)).run()
+        async with member(env, "bob") as other, running(other.run("orders", WorkHandler(env))):
+            await env.bell.until(lambda: partitions_of(other) == [0, 1, 2, 3], "all partitions", 3.0)
+            assert now() - began < 3.0
+            fault.cancel()
+            await env.bell.until(lambda: bool(ends.causes), "the loss", env.limit)
+            assert isinstance(ends.causes[0].__cause__, EventLoopBlocked)
+            await env.bell.until(lambda: len(partitions_of(group)) == 2, "a share", env.limit)
+
+
+async def test_the_partitions_of_a_static_member_wait_for_it(env: VirtualEnvironment) -> None:
+    handler = WorkHandler(env)
+    async with (
+        member(env, group_instance_id="a") as group,
+        running(group.run("orders", handler)),
+    ):
+        await handler.until("claim 3@0")
+        fault = hold_heartbeats(env)
+        await stand_in(env, group, EventLoopBlocked("g", 300.0)).run()
+        left = env.cluster.history.of(client_id="stand-in")
+        assert not [exchange for exchange in left if exchange.api == "LeaveGroup"]
+        fault.cancel()
+        await handler.until("setup", times=2)
+
+
+async def test_no_broker_answers(env: VirtualEnvironment) -> None:
+    """It tries again until a broker answers; what it was told is not given up."""
+    handler = WorkHandler(env)
+    async with member(env) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
+        addresses = list(env.cluster.bootstrap_servers.split(","))
+        fault = hold_heartbeats(env)
+        calls = 0
+
+        def make_cluster() -> ClusterClient:
+            nonlocal calls
+            calls += 1
+            servers = "127.0.0.1:1" if calls < 4 else addresses
+            return ClusterClient(servers, ClientConfig(client_id="stand-in"))
+
+        standing = StandIn(group._engine._membership.heartbeats, make_cluster, lambda _now: None, 1.0)
+        async with running(standing.run()):
+            await asyncio.sleep(2 * env.session_timeout)
+        assert calls == 4
+        assert env.cluster.history.of(api(env), client_id="stand-in")
+        fault.cancel()
