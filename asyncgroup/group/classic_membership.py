@@ -38,6 +38,7 @@ from asyncgroup.group.join_requests import (
     decode_members,
     join_action,
     join_reason,
+    join_refusal,
     shorten,
 )
 from asyncgroup.group.member_health import MemberHealth, MemberState, ProblemSource
@@ -266,7 +267,7 @@ class ClassicMembership:
             # also with MEMBER_ID_REQUIRED, which assigns the id to this member
             self.identity = self.identity._replace(member_id=response.member_id)
         if response.error_code:
-            raise BrokerError(response.error_code, f"join of group {self._group_id!r}")
+            raise join_refusal(response.error_code, self._group_id, self._protocols.names)
         self.identity = self.identity._replace(generation_id=response.generation_id)
         self._confirmed_id = self.identity.member_id
         return response

@@ -8,8 +8,16 @@ from typing import Final
 
 from asyncgroup.errors import BrokerError, ErrorCode
 from asyncgroup.group.membership import HeartbeatResult
+from asyncgroup.group.subscription_pattern import SubscriptionPattern
+from asyncgroup.wire import messages as m
 
-__all__ = ["CONSUMER_HEARTBEAT_ACTIONS", "RESULTS", "HeartbeatAction", "heartbeat_action"]
+__all__ = [
+    "CONSUMER_HEARTBEAT_ACTIONS",
+    "RESULTS",
+    "HeartbeatAction",
+    "heartbeat_action",
+    "heartbeat_refusal",
+]
 
 
 class HeartbeatAction(Enum):
@@ -63,3 +71,23 @@ def heartbeat_action(code: int) -> HeartbeatAction:
     """Return the action for the error code of a response."""
     default = HeartbeatAction.RETRY if BrokerError(code, "").retriable else HeartbeatAction.FAIL
     return CONSUMER_HEARTBEAT_ACTIONS.get(code, default)
+
+
+def heartbeat_refusal(
+    response: m.ConsumerGroupHeartbeatResponse,
+    group_id: str,
+    member_id: str,
+    regex: str,
+    remote_assignor: str | None,
+) -> BrokerError:
+    """Return the error of a response to this member: it names the setting that was refused, if it was one."""
+    code, detail = response.error_code, response.error_message
+    what = f"heartbeat of member {member_id!r} in group {group_id!r}"
+    if code == ErrorCode.INVALID_REGULAR_EXPRESSION:
+        what = f"topics={SubscriptionPattern(regex)!r} of group {group_id!r}"
+    elif code == ErrorCode.UNSUPPORTED_ASSIGNOR:
+        what = f"remote_assignor={remote_assignor!r} of group {group_id!r}"
+        detail = (
+            f"{detail or 'the broker does not have it'} (brokers list theirs in group.consumer.assignors)"
+        )
+    return BrokerError(code, what, detail)
