@@ -6,29 +6,23 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
-from typing import Final
 from uuid import UUID, uuid4
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.backoff import RetryLoop
-from asyncgroup.cluster.connection_pool import CONTROL
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
     ErrorCode,
-    RequestTimedOut,
     SessionEnd,
     TransportError,
 )
-from asyncgroup.group.consumer_heartbeat_errors import (
-    CONSUMER_HEARTBEAT_ACTIONS,
-    HeartbeatAction,
-    heartbeat_action,
-)
+from asyncgroup.group.consumer_heartbeat_errors import CONSUMER_HEARTBEAT_ACTIONS, HeartbeatAction
 from asyncgroup.group.consumer_heartbeats import EARLY_INTERVAL, ConsumerHeartbeats
 from asyncgroup.group.consumer_member_state import ConsumerMemberState, Reconciliation
 from asyncgroup.group.group_configs import find_session_timeout
+from asyncgroup.group.leaving import leave_group
 from asyncgroup.group.member_health import MemberHealth, MemberState, ProblemSource
 from asyncgroup.group.membership import Assignable, JoinedGroup
 from asyncgroup.group.subscription_pattern import SubscriptionPattern
@@ -40,12 +34,6 @@ from asyncgroup.wire import messages as m
 __all__ = ["ConsumerMembership"]
 
 _log = logging.getLogger("asyncgroup.group")
-
-LEAVE_RETRY_BACKOFF_MAX: Final = 1.0
-"""Longest backoff between attempts to leave, in seconds."""
-
-_LEFT_CODES: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND)
-"""The coordinator does not have the member, or no longer."""
 
 _LANES = count(1)
 
@@ -277,8 +265,7 @@ class ConsumerMembership:
         """Leave: a dynamic member for good, a static one so that its partitions wait for it.
 
         `leaves` overrides that (KIP-1092): with True a static member leaves for good, with False a dynamic one sends
-        nothing. Retried with backoff for `timeout` seconds. A final failure is logged only: the session timeout removes
-        the member later.
+        nothing. See `leave_group` for retries.
         """
         self._topic_names.release()
         is_static = self._state.group_instance_id is not None
@@ -288,42 +275,16 @@ class ConsumerMembership:
         request = self._state.leave_request(is_static_leave=is_static and leaves is not True)
         self._state.rejoin()
         self._state.may_be_known = False
-        retry = self._cluster.retry(timeout=timeout, longest=LEAVE_RETRY_BACKOFF_MAX)
-        while (error := await self._try_to_leave(request, retry.left)) is not None:
-            if not retry.failed() or not error.retriable:
-                _log.warning(
-                    "group %s: could not leave; the session timeout will remove the member: %s",
-                    self._group_id,
-                    error,
-                )
-                return
-            _log.info("group %s: could not leave, retrying: %s", self._group_id, error)
-            await retry.wait()
 
-    async def _try_to_leave(
-        self, request: m.ConsumerGroupHeartbeatRequest, left: float
-    ) -> AsyncGroupError | None:
-        """Make one attempt; return its error, or None."""
-        limit = min(left, self.heartbeats.timeout)
-        coordinators = self._cluster.coordinators
-        try:
-            async with asyncio.timeout(limit):
-                node_id = await coordinators.find(self._group_id)
-                # a request in flight on the group's connection may wait for a response that does not come
-                is_busy = self._cluster.pool.in_flight(node_id, GROUP_LANE) > 0
-                lane = CONTROL if is_busy else GROUP_LANE
-                response = await coordinators.request(self._group_id, request, lane=lane, timeout=limit)
-        except TimeoutError:
-            coordinators.mark_unknown(self._group_id)
-            return RequestTimedOut(f"no response to leaving group {self._group_id!r} within {limit:.3g} s")
-        except AsyncGroupError as error:
-            return error
-        code = response.error_code
-        if code in _LEFT_CODES:
-            return None
-        if heartbeat_action(code) is HeartbeatAction.FIND_COORDINATOR:
-            coordinators.mark_unknown(self._group_id)
-        return BrokerError(code, f"leaving group {self._group_id!r}", response.error_message)
+        async def send(lane: str, seconds: float) -> tuple[int, str | None]:
+            response = await self._cluster.coordinators.request(
+                self._group_id, request, lane=lane, timeout=seconds
+            )
+            return response.error_code, response.error_message
+
+        await leave_group(
+            self._cluster, self._group_id, send, timeout=timeout, attempt_timeout=self.heartbeats.timeout
+        )
 
 
 def _joined(step: Reconciliation) -> JoinedGroup:

@@ -208,10 +208,9 @@ def _stale_is_final() -> Patched:
 def _never_leaves() -> Patched:
     """The heartbeat that leaves is not sent."""
 
-    async def silent(*_args: Any) -> None:
-        return None
+    async def silent(*_args: Any, **_limits: Any) -> None: ...
 
-    return patch.object(ConsumerMembership, "_try_to_leave", silent)
+    return patch.object(consumer_membership, "leave_group", silent)
 
 
 def _session_timeout_once() -> Patched:
