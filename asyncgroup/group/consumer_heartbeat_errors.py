@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
+from asyncgroup.error_codes import is_retriable
 from asyncgroup.errors import BrokerError, ErrorCode
 from asyncgroup.group.membership import HeartbeatResult
 from asyncgroup.group.subscription_pattern import SubscriptionPattern
@@ -69,7 +70,7 @@ RESULTS: Final[Mapping[HeartbeatAction, HeartbeatResult]] = {
 
 def heartbeat_action(code: int) -> HeartbeatAction:
     """Return the action for the error code of a response."""
-    default = HeartbeatAction.RETRY if BrokerError(code, "").retriable else HeartbeatAction.FAIL
+    default = HeartbeatAction.RETRY if is_retriable(code) else HeartbeatAction.FAIL
     return CONSUMER_HEARTBEAT_ACTIONS.get(code, default)
 
 

@@ -22,6 +22,7 @@ from asyncgroup.errors import AssignmentError, UsageError
 from asyncgroup.group import RangeAssignor
 from tests.broker.internals import controller_of
 from tests.scenario.support import WorkHandler, committed, member, now, running
+from tests.stories.environment import CONSUMER
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -235,8 +236,7 @@ async def test_members_that_share_no_assignor(env: VirtualEnvironment):
 
 
 async def test_an_assignor_that_the_coordinator_does_not_have(env: VirtualEnvironment):
-    consumer = {"group_protocol": "consumer", "session_timeout": None, "heartbeat_interval": None}
-    async with member(env, **consumer, remote_assignor="sticky") as group:
+    async with member(env, **CONSUMER, remote_assignor="sticky") as group:
         with pytest.raises(
             BrokerError, match=r"remote_assignor='sticky'.*'g'.*UNSUPPORTED_ASSIGNOR"
         ) as caught:

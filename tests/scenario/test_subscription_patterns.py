@@ -18,11 +18,10 @@ from asyncgroup.wire import messages as m
 from tests.profiles import thinned
 from tests.scenario.support import WorkHandler, member, running
 from tests.scenario.test_changing_topics import TopicHandler
+from tests.stories.environment import CONSUMER
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
-
-CONSUMER: dict[str, Any] = {"session_timeout": None, "heartbeat_interval": None, "group_protocol": "consumer"}
 
 
 @pytest_asyncio.fixture
