@@ -30,6 +30,7 @@ class HeartbeatAction(Enum):
     REJOIN = "give up all partitions, join with epoch 0 and the same member id"
     REJOIN_WITH_NEW_ID = "give up all partitions, join with epoch 0 and another member id"
     WAIT_FOR_RELEASE = "the instance id still belongs to the member that was fenced: back off, join again"
+    WAIT_FOR_GENERATION = "the classic group may be in its first rebalance: back off, join again"
     FAIL = "raise: not retriable"
 
 
@@ -54,7 +55,12 @@ CONSUMER_HEARTBEAT_ACTIONS: Final[Mapping[int, HeartbeatAction]] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: HeartbeatAction.FAIL,
 }
 """As `AbstractHeartbeatRequestManager.onErrorResponse` in Kafka, with two differences: UNKNOWN_MEMBER_ID takes another id,
-and UNRELEASED_INSTANCE_ID is retried after a fence. Other codes: RETRY if they are retriable, else FAIL."""
+and UNRELEASED_INSTANCE_ID is retried after a fence. Other codes: RETRY if they are retriable, else FAIL.
+
+Two more differences depend on the state of the member (`ConsumerMemberState.on_error`); Java's member gives up in both cases.
+UNKNOWN_SERVER_ERROR to a member that joins is retried: a classic group has no protocol before its first generation, so that
+Kafka 4.3.1 cannot make it a consumer group, and fails (`ConsumerGroup.fromClassicGroup`). After GROUP_ID_NOT_FOUND to a member
+of the group it joins again: the coordinator has removed it, and the group of the others became a classic one."""
 
 RESULTS: Final[Mapping[HeartbeatAction, HeartbeatResult]] = {
     HeartbeatAction.CONTINUE: HeartbeatResult.ALIVE,
@@ -63,6 +69,7 @@ RESULTS: Final[Mapping[HeartbeatAction, HeartbeatResult]] = {
     HeartbeatAction.REJOIN: HeartbeatResult.LOST,
     HeartbeatAction.REJOIN_WITH_NEW_ID: HeartbeatResult.LOST,
     HeartbeatAction.WAIT_FOR_RELEASE: HeartbeatResult.LOST,
+    HeartbeatAction.WAIT_FOR_GENERATION: HeartbeatResult.LOST,
     HeartbeatAction.FAIL: HeartbeatResult.FATAL,
 }
 """What each action means for the session."""

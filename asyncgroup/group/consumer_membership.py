@@ -103,14 +103,16 @@ class ConsumerMembership:
         """Send heartbeats with all fields until one is answered with an assignment, which may be empty.
 
         Attempts are separated by a backoff of at most `rejoin_backoff`; after `rejoin_retry_max` retries the error is
-        raised; a coordinator that is loading is not counted. Raises BrokerError, TransportError, ProtocolError.
+        raised; a coordinator that is loading is not counted. The first rebalance of a classic group is waited for during
+        `rebalance_timeout`. Raises BrokerError, TransportError, ProtocolError.
         """
         self._state.begin(topics)
         retry = self._cluster.retry(
             retries=self._config.rejoin_retry_max, longest=self._config.rejoin_backoff
         )
+        generation_limit = _now() + self._config.rebalance_timeout
         while True:
-            is_accepted = await self._attempt(retry)
+            is_accepted = await self._attempt(retry, generation_limit)
             if is_accepted and self._state.has_assignment:
                 break
             if is_accepted:
@@ -125,8 +127,11 @@ class ConsumerMembership:
         self._cluster.hooks.emit("on_join", self._group_id, self._state.member_id, self._state.epoch, False)
         return _joined(first)
 
-    async def _attempt(self, retry: RetryLoop) -> bool:
-        """Send one heartbeat; return whether it was accepted. Raises its error if that is fatal, or the attempt the last."""
+    async def _attempt(self, retry: RetryLoop, generation_limit: float) -> bool:
+        """Send one heartbeat; return whether it was accepted. Raises its error if that is fatal, or the attempt the last.
+
+        `generation_limit`: the loop time until which a classic group may be in its first rebalance.
+        """
         self._member_health.transition_to(MemberState.LOOKING_UP_COORDINATOR)
         failure: AsyncGroupError | None
         try:
@@ -146,7 +151,9 @@ class ConsumerMembership:
                 await self._drop(former)
         self._member_health.count_error(failure)
         self._member_health.report(ProblemSource.JOIN, failure)
-        is_counted = action is not HeartbeatAction.RETRY
+        if action is HeartbeatAction.WAIT_FOR_GENERATION and _now() >= generation_limit:
+            action = HeartbeatAction.FAIL
+        is_counted = action not in (HeartbeatAction.RETRY, HeartbeatAction.WAIT_FOR_GENERATION)
         if action is HeartbeatAction.FAIL or not retry.failed(counted=is_counted):
             raise failure
         _log.info("group %s: join failed, retrying: %s", self._group_id, failure)
@@ -285,6 +292,10 @@ class ConsumerMembership:
         await leave_group(
             self._cluster, self._group_id, send, timeout=timeout, attempt_timeout=self.heartbeats.timeout
         )
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _joined(step: Reconciliation) -> JoinedGroup:
