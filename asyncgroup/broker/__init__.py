@@ -35,7 +35,7 @@ from asyncgroup.broker.control.views import (
     TransactionView,
 )
 from asyncgroup.broker.errors import Refused, UnusedFaults
-from asyncgroup.broker.groups.requests import OffsetAndMetadata
+from asyncgroup.broker.groups.shared.requests import OffsetAndMetadata
 from asyncgroup.broker.net.security import ListenerSecurity
 
 __all__ = [

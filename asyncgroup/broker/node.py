@@ -12,9 +12,9 @@ from typing import Any, Final, TypeAlias, TypeVar
 from asyncgroup.broker.clock import LoopTimers, WallClock
 from asyncgroup.broker.errors import PartitionError
 from asyncgroup.broker.groups.coordinator import GroupCoordinator
-from asyncgroup.broker.groups.interfaces import CoordinatorConfig
-from asyncgroup.broker.groups.offset_store import OffsetStore
-from asyncgroup.broker.groups.offsets_topic import ClusterTopics, OffsetsTopic
+from asyncgroup.broker.groups.shared.interfaces import CoordinatorConfig
+from asyncgroup.broker.groups.store.offset_store import OffsetStore
+from asyncgroup.broker.groups.store.offsets_topic import ClusterTopics, OffsetsTopic
 from asyncgroup.broker.log.fetch_sessions import FetchSessions
 from asyncgroup.broker.metadata.config_repository import GROUP
 from asyncgroup.broker.metadata.controller import Controller

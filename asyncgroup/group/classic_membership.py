@@ -13,7 +13,6 @@ from itertools import count
 from typing import Final, TypeVar
 
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.cluster.connection_pool import CONTROL
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -22,7 +21,6 @@ from asyncgroup.errors import (
     ErrorCode,
     EventLoopBlocked,
     MemberLost,
-    RequestTimedOut,
     SessionEnd,
     TransportError,
 )
@@ -31,7 +29,6 @@ from asyncgroup.group.assignors.racks import PartitionRacks, replica_racks
 from asyncgroup.group.cooperative_stay import CooperativeStay
 from asyncgroup.group.heartbeats import HEARTBEAT_RESULTS, Heartbeats
 from asyncgroup.group.join_requests import (
-    JOIN_ACTIONS,
     JoinAction,
     JoinProtocols,
     build_join,
@@ -40,14 +37,16 @@ from asyncgroup.group.join_requests import (
     decode_members,
     join_action,
     join_reason,
+    join_refusal,
     shorten,
 )
+from asyncgroup.group.leaving import build_leave, leave_group
 from asyncgroup.group.member_health import MemberHealth, MemberState, ProblemSource
 from asyncgroup.group.membership import JOIN_GRACE, Assignable, HeartbeatResult, JoinedGroup
 from asyncgroup.group.subscription_pattern import SubscriptionPattern, check_classic
 from asyncgroup.lifecycle import cancel_and_wait
 from asyncgroup.model import TopicPartition, by_topic
-from asyncgroup.offsets import GROUP_LANE, MemberIdentity
+from asyncgroup.offsets import MemberIdentity
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.message import Message, Request
 
@@ -57,9 +56,6 @@ _log = logging.getLogger("asyncgroup.group")
 
 JOIN_LANE: Final = "join"
 """Prefix of the connection purposes for JoinGroup and SyncGroup, whose responses wait for the whole group: `join-1`."""
-
-LEAVE_RETRY_BACKOFF_MAX: Final = 1.0
-"""Longest backoff between attempts to leave, in seconds."""
 
 _LANES = count(1)
 
@@ -270,7 +266,7 @@ class ClassicMembership:
             # also with MEMBER_ID_REQUIRED, which assigns the id to this member
             self.identity = self.identity._replace(member_id=response.member_id)
         if response.error_code:
-            raise BrokerError(response.error_code, f"join of group {self._group_id!r}")
+            raise join_refusal(response.error_code, self._group_id, self._protocols.names)
         self.identity = self.identity._replace(generation_id=response.generation_id)
         self._confirmed_id = self.identity.member_id
         return response
@@ -338,89 +334,36 @@ class ClassicMembership:
     async def leave(self, reason: str, leaves: bool | None, timeout: float) -> None:
         """Send LeaveGroup for a dynamic member; a static member stays (KIP-345).
 
-        `leaves` overrides that for either kind (KIP-1092): True leaves, False does not. Retriable errors are retried
-        with backoff for `timeout` seconds. A final failure is logged only: the session timeout removes the member
-        later.
+        `leaves` overrides that for either kind (KIP-1092): True leaves, False does not. See `leave_group` for retries.
         """
         identity = self.identity
         should_leave = identity.group_instance_id is None if leaves is None else leaves
         if not identity.member_id or not should_leave:
             return
         self.forget_member()
-        retry = self._cluster.retry(timeout=timeout, longest=LEAVE_RETRY_BACKOFF_MAX)
-        last: AsyncGroupError | None = None
-        while (error := await self._try_to_leave(identity, reason, retry.left)) is not None:
-            if not retry.failed() or not error.retriable:
-                # the timeout of the last attempt, cut short by the deadline, says less than the error before it
-                text = last if isinstance(error, RequestTimedOut) and last is not None else error
-                _log.warning(
-                    "group %s: could not leave; the session timeout will remove the member: %s",
-                    self._group_id,
-                    text,
-                )
-                return
-            last = error
-            _log.info("group %s: could not leave, retrying: %s", self._group_id, error)
-            await retry.wait()
+        config = self._config
 
-    async def _try_to_leave(
-        self, identity: MemberIdentity, reason: str, left: float
-    ) -> AsyncGroupError | None:
-        """Make one attempt; return its error, or None.
-
-        It has a timeout of its own, as a heartbeat has: no other request detects a silent coordinator now.
-        """
-        limit = min(
-            left, max(self._config.effective_heartbeat_interval, self._config.effective_session_timeout / 3)
-        )
-        try:
-            async with asyncio.timeout(limit):
-                code = await self._leave(identity, reason, limit)
-        except TimeoutError:
-            self._cluster.coordinators.mark_unknown(self._group_id)
-            return RequestTimedOut(
-                f"no response to the LeaveGroup of group {self._group_id!r} within {limit:.3g} s"
+        async def send(lane: str, seconds: float) -> tuple[int, str | None]:
+            response = await self._cluster.coordinators.request_versioned(
+                self._group_id,
+                m.LeaveGroupRequest,
+                lambda version: build_leave(self._group_id, identity, reason, version),
+                lane=lane,
+                timeout=seconds,
             )
-        except AsyncGroupError as error:
-            return error
-        if JOIN_ACTIONS.get(code) is JoinAction.FIND_COORDINATOR:
-            self._cluster.coordinators.mark_unknown(self._group_id)
-        return None if code in _LEFT_CODES else BrokerError(code, f"leaving group {self._group_id!r}")
+            codes = [response.error_code, *(member.error_code for member in response.members)]
+            return max(codes, key=bool), None
 
-    async def _leave(self, identity: MemberIdentity, reason: str, timeout: float) -> int:
-        """Send LeaveGroup; return the error code of the request or of the member.
-
-        If a request is in flight on the group's connection, use another one: it could wait behind a commit without a
-        response.
-        """
-        node_id = await self._cluster.coordinators.find(self._group_id)
-        is_busy = self._cluster.pool.in_flight(node_id, GROUP_LANE) > 0
-        response = await self._cluster.coordinators.request_versioned(
+        await leave_group(
+            self._cluster,
             self._group_id,
-            m.LeaveGroupRequest,
-            lambda version: _leave_request(self._group_id, identity, reason, version),
-            lane=CONTROL if is_busy else GROUP_LANE,
+            send,
             timeout=timeout,
+            attempt_timeout=max(config.effective_heartbeat_interval, config.effective_session_timeout / 3),
         )
-        codes = [response.error_code, *(member.error_code for member in response.members)]
-        return max(codes, key=bool)
 
 
 def _ends_membership(error: BrokerError | TransportError, action: JoinAction) -> bool:
     """Whether a member that joins again has lost its partitions, as the coordinator refuses its id or generation."""
     is_former = isinstance(error, BrokerError) and error.code == ErrorCode.ILLEGAL_GENERATION
     return is_former or action is JoinAction.REJOIN_AS_NEW_MEMBER
-
-
-_LEFT_CODES: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
-_BATCH_LEAVE_VERSION: Final = 3
-"""The first LeaveGroup version with a list of members (KIP-345)."""
-
-
-def _leave_request(group_id: str, identity: MemberIdentity, reason: str, version: int) -> m.LeaveGroupRequest:
-    if version < _BATCH_LEAVE_VERSION:
-        return m.LeaveGroupRequest(group_id=group_id, member_id=identity.member_id)
-    member = m.LeaveGroupRequest.MemberIdentity(
-        member_id=identity.member_id, group_instance_id=identity.group_instance_id, reason=reason
-    )
-    return m.LeaveGroupRequest(group_id=group_id, members=[member])

@@ -206,7 +206,8 @@ class ConsumerGroup:
         change nothing. If several calls of `run()` or `consume()` wait, the newest one is changed. `run()` raises the
         error of an unknown topic.
 
-        Raises ConfigError for no topics or an invalid name, UsageError if neither runs, ClosedError.
+        Raises ConfigError for no topics, an invalid name, and a SubscriptionPattern while the member is in a group of the
+        classic protocol; UsageError if neither runs; ClosedError.
         """
         self._engine.set_topics(topics)
 

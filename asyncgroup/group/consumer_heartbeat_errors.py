@@ -6,10 +6,19 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
+from asyncgroup.error_codes import is_retriable
 from asyncgroup.errors import BrokerError, ErrorCode
 from asyncgroup.group.membership import HeartbeatResult
+from asyncgroup.group.subscription_pattern import SubscriptionPattern
+from asyncgroup.wire import messages as m
 
-__all__ = ["CONSUMER_HEARTBEAT_ACTIONS", "RESULTS", "HeartbeatAction", "heartbeat_action"]
+__all__ = [
+    "CONSUMER_HEARTBEAT_ACTIONS",
+    "RESULTS",
+    "HeartbeatAction",
+    "heartbeat_action",
+    "heartbeat_refusal",
+]
 
 
 class HeartbeatAction(Enum):
@@ -21,6 +30,7 @@ class HeartbeatAction(Enum):
     REJOIN = "give up all partitions, join with epoch 0 and the same member id"
     REJOIN_WITH_NEW_ID = "give up all partitions, join with epoch 0 and another member id"
     WAIT_FOR_RELEASE = "the instance id still belongs to the member that was fenced: back off, join again"
+    WAIT_FOR_GENERATION = "the classic group may be in its first rebalance: back off, join again"
     FAIL = "raise: not retriable"
 
 
@@ -45,7 +55,12 @@ CONSUMER_HEARTBEAT_ACTIONS: Final[Mapping[int, HeartbeatAction]] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: HeartbeatAction.FAIL,
 }
 """As `AbstractHeartbeatRequestManager.onErrorResponse` in Kafka, with two differences: UNKNOWN_MEMBER_ID takes another id,
-and UNRELEASED_INSTANCE_ID is retried after a fence. Other codes: RETRY if they are retriable, else FAIL."""
+and UNRELEASED_INSTANCE_ID is retried after a fence. Other codes: RETRY if they are retriable, else FAIL.
+
+Two more differences depend on the state of the member (`ConsumerMemberState.on_error`); Java's member gives up in both cases.
+UNKNOWN_SERVER_ERROR to a member that joins is retried: a classic group has no protocol before its first generation, so that
+Kafka 4.3.1 cannot make it a consumer group, and fails (`ConsumerGroup.fromClassicGroup`). After GROUP_ID_NOT_FOUND to a member
+of the group it joins again: the coordinator has removed it, and the group of the others became a classic one."""
 
 RESULTS: Final[Mapping[HeartbeatAction, HeartbeatResult]] = {
     HeartbeatAction.CONTINUE: HeartbeatResult.ALIVE,
@@ -54,6 +69,7 @@ RESULTS: Final[Mapping[HeartbeatAction, HeartbeatResult]] = {
     HeartbeatAction.REJOIN: HeartbeatResult.LOST,
     HeartbeatAction.REJOIN_WITH_NEW_ID: HeartbeatResult.LOST,
     HeartbeatAction.WAIT_FOR_RELEASE: HeartbeatResult.LOST,
+    HeartbeatAction.WAIT_FOR_GENERATION: HeartbeatResult.LOST,
     HeartbeatAction.FAIL: HeartbeatResult.FATAL,
 }
 """What each action means for the session."""
@@ -61,5 +77,25 @@ RESULTS: Final[Mapping[HeartbeatAction, HeartbeatResult]] = {
 
 def heartbeat_action(code: int) -> HeartbeatAction:
     """Return the action for the error code of a response."""
-    default = HeartbeatAction.RETRY if BrokerError(code, "").retriable else HeartbeatAction.FAIL
+    default = HeartbeatAction.RETRY if is_retriable(code) else HeartbeatAction.FAIL
     return CONSUMER_HEARTBEAT_ACTIONS.get(code, default)
+
+
+def heartbeat_refusal(
+    response: m.ConsumerGroupHeartbeatResponse,
+    group_id: str,
+    member_id: str,
+    regex: str,
+    remote_assignor: str | None,
+) -> BrokerError:
+    """Return the error of a response to this member: it names the setting that was refused, if it was one."""
+    code, detail = response.error_code, response.error_message
+    what = f"heartbeat of member {member_id!r} in group {group_id!r}"
+    if code == ErrorCode.INVALID_REGULAR_EXPRESSION:
+        what = f"topics={SubscriptionPattern(regex)!r} of group {group_id!r}"
+    elif code == ErrorCode.UNSUPPORTED_ASSIGNOR:
+        what = f"remote_assignor={remote_assignor!r} of group {group_id!r}"
+        detail = (
+            f"{detail or 'the broker does not have it'} (brokers list theirs in group.consumer.assignors)"
+        )
+    return BrokerError(code, what, detail)

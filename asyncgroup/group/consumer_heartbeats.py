@@ -16,17 +16,15 @@ from asyncgroup.errors import (
     AsyncGroupError,
     AuthenticationError,
     BrokerError,
-    ErrorCode,
     NoBrokersError,
     RequestTimedOut,
     UnsupportedVersionError,
 )
-from asyncgroup.group.consumer_heartbeat_errors import RESULTS, HeartbeatAction
+from asyncgroup.group.consumer_heartbeat_errors import RESULTS, HeartbeatAction, heartbeat_refusal
 from asyncgroup.group.consumer_member_state import ConsumerMemberState
 from asyncgroup.group.heartbeats import RETRY_BACKOFF_SHARE
 from asyncgroup.group.keep_alive import ConsumerKeepAlive, KeptAlive
 from asyncgroup.group.membership import HeartbeatResult
-from asyncgroup.group.subscription_pattern import SubscriptionPattern
 from asyncgroup.lifecycle import wait_within
 from asyncgroup.offsets import GROUP_LANE
 from asyncgroup.wire import messages as m
@@ -316,10 +314,9 @@ class ConsumerHeartbeats:
             return HeartbeatOutcome(HeartbeatAction.FIND_COORDINATOR, error)
         if not response.error_code:
             return HeartbeatOutcome(HeartbeatAction.CONTINUE, None, self._state.on_response(response))
-        what = f"heartbeat of member {self._state.member_id!r} in group {self._group_id!r}"
-        if response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION:
-            what = f"topics={SubscriptionPattern(self._state.regex)!r} of group {self._group_id!r}"
-        refusal = BrokerError(response.error_code, what, response.error_message)
+        refusal = heartbeat_refusal(
+            response, self._group_id, self._state.member_id, self._state.regex, self._config.remote_assignor
+        )
         action = self._state.on_error(response.error_code)
         if action is HeartbeatAction.FIND_COORDINATOR:
             self._cluster.coordinators.mark_unknown(self._group_id)

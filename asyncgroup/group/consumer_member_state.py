@@ -275,6 +275,10 @@ class ConsumerMemberState:
         if action is HeartbeatAction.REJOIN and was_joining:
             # brokers without KAFKA-19233 refuse a known id with epoch 0
             action = HeartbeatAction.REJOIN_WITH_NEW_ID
+        elif code == ErrorCode.UNKNOWN_SERVER_ERROR and was_joining:
+            action = HeartbeatAction.WAIT_FOR_GENERATION
+        elif code == ErrorCode.GROUP_ID_NOT_FOUND and not was_joining:
+            action = HeartbeatAction.REJOIN
         if action is HeartbeatAction.WAIT_FOR_RELEASE:
             self._unreleased += 1
             if not self._was_fenced or self._unreleased > UNRELEASED_TRIES:

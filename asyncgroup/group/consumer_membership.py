@@ -6,29 +6,23 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
-from typing import Final
 from uuid import UUID, uuid4
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.backoff import RetryLoop
-from asyncgroup.cluster.connection_pool import CONTROL
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
     ErrorCode,
-    RequestTimedOut,
     SessionEnd,
     TransportError,
 )
-from asyncgroup.group.consumer_heartbeat_errors import (
-    CONSUMER_HEARTBEAT_ACTIONS,
-    HeartbeatAction,
-    heartbeat_action,
-)
+from asyncgroup.group.consumer_heartbeat_errors import CONSUMER_HEARTBEAT_ACTIONS, HeartbeatAction
 from asyncgroup.group.consumer_heartbeats import EARLY_INTERVAL, ConsumerHeartbeats
 from asyncgroup.group.consumer_member_state import ConsumerMemberState, Reconciliation
 from asyncgroup.group.group_configs import find_session_timeout
+from asyncgroup.group.leaving import leave_group
 from asyncgroup.group.member_health import MemberHealth, MemberState, ProblemSource
 from asyncgroup.group.membership import Assignable, JoinedGroup
 from asyncgroup.group.subscription_pattern import SubscriptionPattern
@@ -40,12 +34,6 @@ from asyncgroup.wire import messages as m
 __all__ = ["ConsumerMembership"]
 
 _log = logging.getLogger("asyncgroup.group")
-
-LEAVE_RETRY_BACKOFF_MAX: Final = 1.0
-"""Longest backoff between attempts to leave, in seconds."""
-
-_LEFT_CODES: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND)
-"""The coordinator does not have the member, or no longer."""
 
 _LANES = count(1)
 
@@ -115,14 +103,16 @@ class ConsumerMembership:
         """Send heartbeats with all fields until one is answered with an assignment, which may be empty.
 
         Attempts are separated by a backoff of at most `rejoin_backoff`; after `rejoin_retry_max` retries the error is
-        raised; a coordinator that is loading is not counted. Raises BrokerError, TransportError, ProtocolError.
+        raised; a coordinator that is loading is not counted. The first rebalance of a classic group is waited for during
+        `rebalance_timeout`. Raises BrokerError, TransportError, ProtocolError.
         """
         self._state.begin(topics)
         retry = self._cluster.retry(
             retries=self._config.rejoin_retry_max, longest=self._config.rejoin_backoff
         )
+        generation_limit = _now() + self._config.rebalance_timeout
         while True:
-            is_accepted = await self._attempt(retry)
+            is_accepted = await self._attempt(retry, generation_limit)
             if is_accepted and self._state.has_assignment:
                 break
             if is_accepted:
@@ -137,8 +127,11 @@ class ConsumerMembership:
         self._cluster.hooks.emit("on_join", self._group_id, self._state.member_id, self._state.epoch, False)
         return _joined(first)
 
-    async def _attempt(self, retry: RetryLoop) -> bool:
-        """Send one heartbeat; return whether it was accepted. Raises its error if that is fatal, or the attempt the last."""
+    async def _attempt(self, retry: RetryLoop, generation_limit: float) -> bool:
+        """Send one heartbeat; return whether it was accepted. Raises its error if that is fatal, or the attempt the last.
+
+        `generation_limit`: the loop time until which a classic group may be in its first rebalance.
+        """
         self._member_health.transition_to(MemberState.LOOKING_UP_COORDINATOR)
         failure: AsyncGroupError | None
         try:
@@ -158,7 +151,9 @@ class ConsumerMembership:
                 await self._drop(former)
         self._member_health.count_error(failure)
         self._member_health.report(ProblemSource.JOIN, failure)
-        is_counted = action is not HeartbeatAction.RETRY
+        if action is HeartbeatAction.WAIT_FOR_GENERATION and _now() >= generation_limit:
+            action = HeartbeatAction.FAIL
+        is_counted = action not in (HeartbeatAction.RETRY, HeartbeatAction.WAIT_FOR_GENERATION)
         if action is HeartbeatAction.FAIL or not retry.failed(counted=is_counted):
             raise failure
         _log.info("group %s: join failed, retrying: %s", self._group_id, failure)
@@ -277,8 +272,7 @@ class ConsumerMembership:
         """Leave: a dynamic member for good, a static one so that its partitions wait for it.
 
         `leaves` overrides that (KIP-1092): with True a static member leaves for good, with False a dynamic one sends
-        nothing. Retried with backoff for `timeout` seconds. A final failure is logged only: the session timeout removes
-        the member later.
+        nothing. See `leave_group` for retries.
         """
         self._topic_names.release()
         is_static = self._state.group_instance_id is not None
@@ -288,42 +282,20 @@ class ConsumerMembership:
         request = self._state.leave_request(is_static_leave=is_static and leaves is not True)
         self._state.rejoin()
         self._state.may_be_known = False
-        retry = self._cluster.retry(timeout=timeout, longest=LEAVE_RETRY_BACKOFF_MAX)
-        while (error := await self._try_to_leave(request, retry.left)) is not None:
-            if not retry.failed() or not error.retriable:
-                _log.warning(
-                    "group %s: could not leave; the session timeout will remove the member: %s",
-                    self._group_id,
-                    error,
-                )
-                return
-            _log.info("group %s: could not leave, retrying: %s", self._group_id, error)
-            await retry.wait()
 
-    async def _try_to_leave(
-        self, request: m.ConsumerGroupHeartbeatRequest, left: float
-    ) -> AsyncGroupError | None:
-        """Make one attempt; return its error, or None."""
-        limit = min(left, self.heartbeats.timeout)
-        coordinators = self._cluster.coordinators
-        try:
-            async with asyncio.timeout(limit):
-                node_id = await coordinators.find(self._group_id)
-                # a request in flight on the group's connection may wait for a response that does not come
-                is_busy = self._cluster.pool.in_flight(node_id, GROUP_LANE) > 0
-                lane = CONTROL if is_busy else GROUP_LANE
-                response = await coordinators.request(self._group_id, request, lane=lane, timeout=limit)
-        except TimeoutError:
-            coordinators.mark_unknown(self._group_id)
-            return RequestTimedOut(f"no response to leaving group {self._group_id!r} within {limit:.3g} s")
-        except AsyncGroupError as error:
-            return error
-        code = response.error_code
-        if code in _LEFT_CODES:
-            return None
-        if heartbeat_action(code) is HeartbeatAction.FIND_COORDINATOR:
-            coordinators.mark_unknown(self._group_id)
-        return BrokerError(code, f"leaving group {self._group_id!r}", response.error_message)
+        async def send(lane: str, seconds: float) -> tuple[int, str | None]:
+            response = await self._cluster.coordinators.request(
+                self._group_id, request, lane=lane, timeout=seconds
+            )
+            return response.error_code, response.error_message
+
+        await leave_group(
+            self._cluster, self._group_id, send, timeout=timeout, attempt_timeout=self.heartbeats.timeout
+        )
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _joined(step: Reconciliation) -> JoinedGroup:

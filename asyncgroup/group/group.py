@@ -13,7 +13,12 @@ from asyncgroup.consumer.interceptors import Interceptor, Interceptors
 from asyncgroup.errors import ClosedError, TopicsChanged, UsageError
 from asyncgroup.group.assignors import Assignor
 from asyncgroup.group.claim_source import ClaimSource
-from asyncgroup.group.group_protocol import MembershipFactory, epoch_identity, membership_factory
+from asyncgroup.group.group_protocol import (
+    MembershipFactory,
+    current_protocol,
+    epoch_identity,
+    membership_factory,
+)
 from asyncgroup.group.handler import Handler, HandlerLike, as_handler
 from asyncgroup.group.health import Health
 from asyncgroup.group.heartbeats import RETRY_BACKOFF_SHARE
@@ -220,7 +225,7 @@ class GroupEngine:
 
     def set_topics(self, topics: Topics) -> None:
         """See `ConsumerGroup.set_topics`."""
-        check_topics(topics, self.config.group_protocol)
+        check_topics(topics, current_protocol(self._membership, self.config.group_protocol))
         self._check_open()
         if self._subscription is None:
             raise UsageError(

@@ -22,7 +22,7 @@ from asyncgroup.group.membership import Assignable, HeartbeatStatus, JoinedGroup
 from asyncgroup.group.subscription_pattern import SubscriptionPattern
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 
-__all__ = ["AutoMembership", "MembershipFactory", "epoch_identity", "membership_factory"]
+__all__ = ["AutoMembership", "MembershipFactory", "current_protocol", "epoch_identity", "membership_factory"]
 
 _log = logging.getLogger("asyncgroup.group")
 
@@ -39,6 +39,13 @@ def membership_factory(config: ConsumerConfig, assignors: list[Assignor]) -> Mem
     if config.group_protocol == "auto":
         return partial(AutoMembership, classic=classic)
     return ConsumerMembership if config.group_protocol == "consumer" else classic
+
+
+def current_protocol(membership: Membership, configured: str) -> str:
+    """Return the protocol of the group that the member is in; the configured one, perhaps `auto`, if it is in none."""
+    if isinstance(membership, AutoMembership) and membership.identity.member_id:
+        return "consumer" if isinstance(membership.chosen, ConsumerMembership) else "classic"
+    return configured
 
 
 def epoch_identity(membership: Membership) -> MemberIdentity | None:

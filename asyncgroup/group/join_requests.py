@@ -59,6 +59,7 @@ __all__ = [
     "encode_assignment",
     "join_action",
     "join_reason",
+    "join_refusal",
     "shorten",
 ]
 
@@ -116,6 +117,18 @@ def join_action(error: BrokerError | TransportError) -> JoinAction:
     if isinstance(error, TransportError):
         return JoinAction.FIND_COORDINATOR
     return JOIN_ACTIONS.get(error.code, JoinAction.REJOIN if error.retriable else JoinAction.FAIL)
+
+
+def join_refusal(code: int, group_id: str, assignors: Sequence[str]) -> BrokerError:
+    """Return the error for a refused JoinGroup of a member with these assignors, with what the code may mean."""
+    detail = None
+    if code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+        detail = (
+            f"this member has assignors={tuple(assignors)!r}, and each member of a group must have one that all others have; "
+            "or the group is not one of consumers, or has the consumer protocol and brokers that do not convert it "
+            "(group.consumer.migration.policy). kafka-consumer-groups --describe --state shows the group's assignor"
+        )
+    return BrokerError(code, f"join of group {group_id!r}", detail)
 
 
 def build_join(

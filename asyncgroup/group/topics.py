@@ -118,15 +118,42 @@ def check_topics(topics: object, group_protocol: str = "consumer") -> list[str] 
             raise ConfigError("topics", topics, "a pattern of str, not of bytes")
         return topics
     if isinstance(topics, str):
-        if not _PATTERN_CHARACTERS.isdisjoint(topics):
-            raise ConfigError("topics", topics, f"{_ALLOWED}: re.compile(…)")
+        if _looks_like_pattern(topics):
+            raise ConfigError("topics", topics, f"{_ALLOWED}: {_as_pattern(topics, group_protocol)}")
         return [check_topic(topics)]
     if not isinstance(topics, Iterable) or isinstance(topics, (bytes, bytearray)):
         raise ConfigError("topics", topics, _ALLOWED)
-    names = sorted({check_topic(topic) for topic in topics})
+    names = sorted({_check_listed(topic, group_protocol) for topic in topics})
     if not names:
         raise ConfigError("topics", topics, f"{_ALLOWED}; it is empty")
     return names
+
+
+def _check_listed(topic: object, group_protocol: str) -> str:
+    """Return a topic of a list. Raises ConfigError if it is not one, and for a pattern: a list cannot have any."""
+    if isinstance(topic, (re.Pattern, SubscriptionPattern)):
+        allowed = f"a pattern stands alone, not in a list: {_as_pattern('a|b', group_protocol)}"
+        raise ConfigError("topics", topic, allowed)
+    if isinstance(topic, str) and _looks_like_pattern(topic):
+        pattern = _as_pattern(topic, group_protocol)
+        raise ConfigError("topic", topic, f"topics by name, or one pattern instead of the list: {pattern}")
+    return check_topic(topic)
+
+
+def _looks_like_pattern(topic: str) -> bool:
+    return not _PATTERN_CHARACTERS.isdisjoint(topic)
+
+
+def _as_pattern(topic: str, group_protocol: str) -> str:
+    """Return how to write a pattern that was given as a string; another one as an example if Python cannot compile it."""
+    try:
+        re.compile(topic)
+    except re.error:
+        topic = "orders.*"
+    by_client = f"re.compile({topic!r})"
+    if group_protocol == "classic":
+        return by_client
+    return f"{by_client} or, with the consumer protocol, SubscriptionPattern({topic!r})"
 
 
 class Subscription:

@@ -11,6 +11,7 @@ from typing import Final
 from rich.progress import Progress
 
 from asyncgroup import Cluster
+from asyncgroup.testing.apache_kafka.properties import consumer_heartbeats
 from benchmarks.common import (
     add_number,
     measure_cases,
@@ -65,10 +66,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if options.default_heartbeats:
         options.heartbeat, options.consumer_heartbeat = 3.0, 5.0
     else:
-        interval = round(options.consumer_heartbeat * 1000)
-        options.kafka_properties = dict.fromkeys(
-            ("group.consumer.min.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms"), interval
-        )
+        options.kafka_properties = consumer_heartbeats(options.consumer_heartbeat)
     options.modes = _chosen(options.modes, MODES)
     options.cases = _chosen(options.only, CASES)
     if not options.cases:

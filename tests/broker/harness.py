@@ -6,13 +6,12 @@ import random
 from collections.abc import Callable, Hashable
 
 from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.groups.classic.classic_group import ClassicGroup
+from asyncgroup.broker.groups.consumer.heartbeat_messages import MemberHeartbeat, MemberHeartbeatResult
+from asyncgroup.broker.groups.consumer.topics import NO_TOPICS, TopicsImage
 from asyncgroup.broker.groups.coordinator import GroupCoordinator
-from asyncgroup.broker.groups.group import ClassicGroup
-from asyncgroup.broker.groups.interfaces import CoordinatorConfig
-from asyncgroup.broker.groups.modern.requests import MemberHeartbeat, MemberHeartbeatResult
-from asyncgroup.broker.groups.modern.topics import NO_TOPICS, TopicsImage
-from asyncgroup.broker.groups.offset_store import OffsetStore
-from asyncgroup.broker.groups.requests import (
+from asyncgroup.broker.groups.shared.interfaces import CoordinatorConfig
+from asyncgroup.broker.groups.shared.requests import (
     ClientDetails,
     CommitRequest,
     JoinRequest,
@@ -24,6 +23,7 @@ from asyncgroup.broker.groups.requests import (
     SyncRequest,
     SyncResult,
 )
+from asyncgroup.broker.groups.store.offset_store import OffsetStore
 from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition

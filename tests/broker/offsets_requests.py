@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.groups.records import GroupRecord, OffsetRecord, decode_record
+from asyncgroup.broker.groups.store.coordinator_records import GroupRecord, OffsetRecord, decode_record
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 from tests.broker.client import Client

@@ -11,7 +11,12 @@ import pytest
 from asyncgroup import Cluster, ConsumerConfig
 from asyncgroup.cluster import client_of
 from asyncgroup.errors import SessionEnd
-from asyncgroup.group.group_protocol import AutoMembership, epoch_identity, membership_factory
+from asyncgroup.group.group_protocol import (
+    AutoMembership,
+    current_protocol,
+    epoch_identity,
+    membership_factory,
+)
 from asyncgroup.group.member_health import MemberHealth
 from asyncgroup.group.membership import JoinedGroup
 from asyncgroup.offsets import MemberIdentity
@@ -80,8 +85,10 @@ async def auto(**features: int) -> AsyncIterator[tuple[Scene, AutoMembership, Cl
 
 async def test_a_cluster_with_the_feature() -> None:
     async with auto(group_version=1, metadata_version=20) as (it, membership, classic):
+        assert current_protocol(membership, "auto") == "auto"
         joined = await membership.join(["aa"])
         assert joined.assignment == {"aa": [0, 1]}
+        assert current_protocol(membership, "auto") == "consumer"
         assert not classic.joins
         assert epoch_identity(membership) == membership.identity == joined.identity
         assert membership.lane == "join-1"
@@ -98,6 +105,7 @@ async def test_a_cluster_without_it(features: dict[str, int]) -> None:
         assert classic.joins == [["aa"]]
         assert not it.beats
         assert epoch_identity(membership) is None
+        assert current_protocol(membership, "auto") == "classic"
         assert membership.is_fatal(1)
 
 

@@ -284,8 +284,30 @@ def test_rule_11_a_leave_may_be_repeated() -> None:
 
 
 def test_rule_12_errors_that_are_fatal() -> None:
-    for code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST):
+    for code in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_SERVER_ERROR):
         assert settled({A: [0]}).on_error(code) is HeartbeatAction.FAIL
+    state = member()
+    state.next_request()
+    assert state.on_error(ErrorCode.GROUP_ID_NOT_FOUND) is HeartbeatAction.FAIL
+
+
+def test_a_member_of_a_group_that_is_gone_joins_again() -> None:
+    """It was removed, and the group became a classic one, or was deleted."""
+    state = settled({A: [0]})
+    before = state.member_id
+    assert state.on_error(ErrorCode.GROUP_ID_NOT_FOUND) is HeartbeatAction.REJOIN
+    assert (state.member_id, state.epoch, state.owned) == (before, 0, frozenset())
+    state.next_request()
+    assert state.on_error(ErrorCode.GROUP_ID_NOT_FOUND) is HeartbeatAction.FAIL
+
+
+def test_a_member_that_joins_waits_for_the_first_generation_of_a_classic_group() -> None:
+    state = member()
+    before = state.member_id
+    assert is_full(state.next_request())
+    assert state.on_error(ErrorCode.UNKNOWN_SERVER_ERROR) is HeartbeatAction.WAIT_FOR_GENERATION
+    assert (state.member_id, state.epoch) == (before, 0)
+    assert is_full(state.next_request())
 
 
 def test_rule_14_a_fenced_member_has_no_identity_to_commit_with() -> None:

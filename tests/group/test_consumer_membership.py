@@ -262,7 +262,6 @@ async def test_a_member_that_is_refused_stops_and_joins_again(code: int, keeps_i
         ErrorCode.UNSUPPORTED_ASSIGNOR,
         ErrorCode.GROUP_MAX_SIZE_REACHED,
         ErrorCode.GROUP_AUTHORIZATION_FAILED,
-        ErrorCode.GROUP_ID_NOT_FOUND,
         ErrorCode.INVALID_REQUEST,
         ErrorCode.UNRELEASED_INSTANCE_ID,
     ],
@@ -288,6 +287,31 @@ async def test_a_join_is_retried() -> None:
         assert len(it.beats) == 9
         assert all(beat.is_full and beat.request.member_epoch == 0 for beat in it.beats)
         assert len(it.scripted.requests_of("FindCoordinator")) == 3
+
+
+async def test_a_classic_group_that_cannot_be_upgraded_is_fatal() -> None:
+    async with scene() as it:
+        it.script = [it.refuse(ErrorCode.GROUP_ID_NOT_FOUND)]
+        with pytest.raises(BrokerError, match="as the script says"):
+            await it.membership.join(["aa"])
+        assert len(it.beats) == 1
+
+
+async def test_a_join_waits_for_the_first_generation_of_a_classic_group() -> None:
+    """It may take as long as a rebalance, and its end is not told: it counts towards no number of retries."""
+    async with scene(rejoin_retry_max=2, rebalance_timeout=10.0) as it:
+        began = asyncio.get_running_loop().time()
+        it.script = [it.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)] * 8
+        await it.membership.join(["aa"])
+        assert len(it.beats) == 9
+        assert asyncio.get_running_loop().time() - began < 10
+        await it.membership.leave("for another try", None, 1.0)
+        it.script = [it.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)] * 99
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(BrokerError) as caught:
+            await it.membership.join(["aa"])
+        assert caught.value.code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert 10 <= asyncio.get_running_loop().time() - began <= 12
 
 
 async def test_a_join_gives_up() -> None:

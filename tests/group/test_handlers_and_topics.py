@@ -138,8 +138,15 @@ def test_a_pattern_is_returned_unchanged() -> None:
         ([], "it is empty"),
         ("", "topic=''"),
         ("a b", "topic='a b'"),
-        ("^orders.*", r"topics='\^orders\.\*' .* compiled pattern: re\.compile\(…\)"),
-        (["orders", "bills[0-9]"], r"topic='bills\[0-9\]'"),
+        ("^orders.*", r"topics='\^orders\.\*' .* re\.compile\('\^orders\.\*'\) .* SubscriptionPattern\("),
+        ("greet.*", r"topics='greet\.\*' .* with the consumer protocol, SubscriptionPattern\('greet\.\*'\)"),
+        ("*", r"topics='\*' .* re\.compile\('orders\.\*'\)"),
+        (
+            ["orders", "bills[0-9]"],
+            r"topic='bills\[0-9\]' .* instead of the list: re\.compile\('bills\[0-9\]'\)",
+        ),
+        (["orders", re.compile("a")], r"topics=re\.compile\('a'\) .* stands alone"),
+        ([SubscriptionPattern("a")], r"topics=SubscriptionPattern\('a'\) .* stands alone.*'a\|b'"),
         (["good", "bad/name"], "topic='bad/name'"),
         (["x" * 250], "1 to 249"),
         (["."], r"topic='\.'"),
@@ -174,6 +181,9 @@ def test_a_pattern_for_the_broker_needs_the_consumer_protocol() -> None:
         assert check_topics(pattern, protocol) is pattern
     with pytest.raises(ConfigError, match=r"topics=SubscriptionPattern\('eu-\.\*'\) .* compiled pattern"):
         check_topics(pattern, "classic")
+    with pytest.raises(ConfigError, match=r"re\.compile\('eu-\.\*'\)") as caught:
+        check_topics("eu-.*", "classic")
+    assert "SubscriptionPattern" not in str(caught.value)
 
 
 class Topics:

@@ -22,6 +22,7 @@ from tests.profiles import thinned
 from tests.real.concurrent_stories import ConcurrentStories
 from tests.real.support import RunningKafka
 from tests.stories.real import RealEnvironment
+from tests.stories.sharing import are_described, are_shared_evenly
 from tests.stories.traffic import completed_traffic
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -94,14 +95,9 @@ async def shared(env: RealEnvironment, *members: Ours | CooperativePeer) -> None
 
     async def is_shared() -> bool:
         parts = [member.assigned for member in members]
-        sizes = [len(part) for part in parts]
-        if set().union(*parts) != set(PARTITIONS) or sum(sizes) != 4 or max(sizes) - min(sizes) > 1:
+        if not are_shared_evenly(PARTITIONS, parts):
             return False
-        described = await env.admin.describe(env.group_id)
-        if described is None or described.state != "Stable":
-            return False
-        held = [sorted(assignment.get(env.topic, [])) for assignment in described.members.values()]
-        return sorted(held) == sorted(sorted(part) for part in parts)
+        return are_described(parts, await env.admin.describe(env.group_id), env.topic)
 
     names = ", ".join(member.name for member in members)
     await env.bell.until_known(is_shared, f"the group shared by {names}", env.limit)

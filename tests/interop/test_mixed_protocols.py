@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -17,7 +17,9 @@ from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Handler, Session
 from asyncgroup.broker import EmbeddedCluster
 from tests.interop.cooperative_peers import CooperativePeer
 from tests.real.support import RunningKafka
+from tests.stories.environment import CONSUMER
 from tests.stories.real import RealEnvironment
+from tests.stories.sharing import are_described, are_shared_evenly
 from tests.stories.traffic import completed_traffic
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.java]
@@ -33,13 +35,7 @@ class Ours(Handler):
         self.name = name
         self.handled: list[tuple[int, int]] = []
         self.sessions: list[Session] = []
-        config: dict[str, Any] = {
-            "group_protocol": "consumer",
-            "session_timeout": None,
-            "heartbeat_interval": None,
-        }
-        if protocol == "classic":
-            config = {"assignors": ("cooperative-sticky",)}
+        config = {"assignors": ("cooperative-sticky",)} if protocol == "classic" else CONSUMER
         options = ConsumerConfig(**env.config(name, **config))
         self.group = ConsumerGroup(env.bootstrap_servers, env.group_id, options, hooks=[env.bell])
         self._task: asyncio.Task[None] | None = None
@@ -99,15 +95,10 @@ class Crew:
 
         async def is_shared() -> bool:
             parts = [member.assigned for member in self.members.values()]
-            sizes = [len(part) for part in parts]
-            if Counter(number for part in parts for number in part) != Counter(PARTITIONS):
+            if not are_shared_evenly(PARTITIONS, parts):
                 return False
             describe = env.admin.describe if kind == "classic" else env.admin.describe_consumers
-            described = await describe(env.group_id)
-            if max(sizes) - min(sizes) > 1 or described is None or described.state != "Stable":
-                return False
-            held = [sorted(assignment.get(env.topic, [])) for assignment in described.members.values()]
-            return sorted(held) == sorted(sorted(part) for part in parts)
+            return are_described(parts, await describe(env.group_id), env.topic)
 
         names = ", ".join(self.members)
         await env.bell.until_known(is_shared, f"a {kind} group shared by {names}", env.limit)

@@ -14,7 +14,7 @@ import pytest
 
 from asyncgroup import ConsumerConfig, OffsetManager
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.groups.records import decode_record
+from asyncgroup.broker.groups.store.coordinator_records import decode_record
 from asyncgroup.wire import messages as m
 from tests.broker.client import connect
 from tests.broker.internals import offsets_partition_of

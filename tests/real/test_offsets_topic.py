@@ -17,9 +17,14 @@ import pytest_asyncio
 
 from asyncgroup import Consumer, TopicPartition
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.groups.records import GroupRecord, OffsetRecord, decode_record, encode_record
-from asyncgroup.broker.groups.replayed import ReplayedPartition
-from asyncgroup.broker.groups.requests import GroupSnapshot
+from asyncgroup.broker.groups.shared.requests import GroupSnapshot
+from asyncgroup.broker.groups.store.coordinator_records import (
+    GroupRecord,
+    OffsetRecord,
+    decode_record,
+    encode_record,
+)
+from asyncgroup.broker.groups.store.replayed import ReplayedPartition
 from asyncgroup.broker.metadata.coordinator_election import java_hash
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.batch_view import iter_batches

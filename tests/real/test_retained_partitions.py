@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,11 @@ import pytest
 
 from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Session
 from asyncgroup.testing.apache_kafka import ApacheKafka
+from asyncgroup.testing.apache_kafka.properties import consumer_heartbeats
 from tests.scenario.support import now
+from tests.stories.environment import CONSUMER
 from tests.stories.real import RealEnvironment
+from tests.stories.sharing import are_shared_evenly
 from tests.stories.traffic import PARTITIONS, Handled, Reader, partitions_of, traffic
 
 pytestmark = pytest.mark.asyncio
@@ -37,7 +40,7 @@ class LateReader(Reader):
 
 @asynccontextmanager
 async def member(
-    env: RealEnvironment, reader: Reader, config: dict[str, Any]
+    env: RealEnvironment, reader: Reader, config: Mapping[str, Any]
 ) -> AsyncIterator[ConsumerGroup]:
     options = ConsumerConfig(**env.config(reader.name, rebalance_timeout=30.0, **config))
     async with ConsumerGroup(env.bootstrap_servers, env.group_id, options, hooks=[env.bell]) as group:
@@ -55,9 +58,7 @@ async def share(env: RealEnvironment, groups: list[ConsumerGroup]) -> list[set[i
     """Wait until the members share all partitions; return each one's."""
 
     def is_shared() -> bool:
-        parts = list(map(partitions_of, groups))
-        sizes = list(map(len, parts))
-        return sorted(chain(*parts)) == list(range(PARTITIONS)) and max(sizes) - min(sizes) <= 1
+        return are_shared_evenly(range(PARTITIONS), list(map(partitions_of, groups)))
 
     await env.bell.until(is_shared, f"{len(groups)} members share the partitions", env.limit)
     return [set(partitions_of(group)) for group in groups]
@@ -67,22 +68,16 @@ async def share(env: RealEnvironment, groups: list[ConsumerGroup]) -> list[set[i
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     "config",
-    [
-        {"assignors": ("cooperative-sticky",)},
-        {"group_protocol": "consumer", "session_timeout": None, "heartbeat_interval": None},
-    ],
+    [{"assignors": ("cooperative-sticky",)}, CONSUMER],
     ids=["cooperative", "consumer"],
 )
 async def test_a_member_that_revokes_late_stops_no_partition_that_stays(
-    kafka_at_hand: None, tmp_path: Path, config: dict[str, Any]
+    kafka_at_hand: None, tmp_path: Path, config: Mapping[str, Any]
 ) -> None:
     """The bound is generous: by the eager protocol every partition would wait for the late member."""
-    soon = dict.fromkeys(
-        ("group.consumer.min.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms"), 1000
-    )
     handled: Handled = {number: [] for number in range(PARTITIONS)}
     async with (
-        ApacheKafka(properties=soon) as kafka,
+        ApacheKafka(properties=consumer_heartbeats(1.0)) as kafka,
         RealEnvironment(kafka.bootstrap_servers, tmp_path) as env,
     ):
         await env.admin.create_partitions(env.topic, PARTITIONS)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from asyncgroup.testing.apache_kafka import ApacheKafka
+from asyncgroup.testing.apache_kafka.properties import consumer_heartbeats
 from tests.profiles import thinned
 from tests.real.support import RunningKafka
 from tests.stories.fleet import Fleet
@@ -45,11 +46,8 @@ async def test_a_rolling_upgrade_and_downgrade(
 @pytest.mark.timeout(600)
 async def test_five_members_use_each_protocol_in_turn(kafka_at_hand: None, tmp_path: Path) -> None:
     """From eager to cooperative to the consumer protocol and back. Nothing is lost, nothing is handled twice."""
-    soon = dict.fromkeys(
-        ("group.consumer.min.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms"), 1000
-    )
     async with (
-        ApacheKafka(properties=soon) as kafka,
+        ApacheKafka(properties=consumer_heartbeats(1.0)) as kafka,
         RealEnvironment(kafka.bootstrap_servers, tmp_path) as env,
     ):
         await env.admin.create_partitions(env.topic, 10)

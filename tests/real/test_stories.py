@@ -23,7 +23,7 @@ from tests.profiles import thinned
 from tests.real.concurrent_stories import ConcurrentStories, selected
 from tests.real.support import RunningKafka
 from tests.stories import failover, faults, membership
-from tests.stories.environment import Environment
+from tests.stories.environment import CONSUMER, Environment
 from tests.stories.of_groups import OF_GROUPS
 from tests.stories.proxy import TcpProxy
 from tests.stories.real import RealEnvironment
@@ -65,9 +65,7 @@ class ConsumerProtocolEnvironment(RealEnvironment):
     """Members of the consumer protocol; their session timeout is Kafka's default, which is also its shortest one."""
 
     session_timeout = 45.0
-    protocol: Mapping[str, Any] = MappingProxyType(
-        {"group_protocol": "consumer", "session_timeout": None, "heartbeat_interval": None}
-    )
+    protocol: Mapping[str, Any] = CONSUMER
 
 
 class Kafkas:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from asyncgroup import TopicPartition
-from asyncgroup.broker.groups.replayed import ReplayedPartition
+from asyncgroup.broker.groups.store.replayed import ReplayedPartition
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import decode_versioned
 from tests.broker.internals import controller_of, log_of

@@ -22,6 +22,7 @@ from asyncgroup.errors import AssignmentError, UsageError
 from asyncgroup.group import RangeAssignor
 from tests.broker.internals import controller_of
 from tests.scenario.support import WorkHandler, committed, member, now, running
+from tests.stories.environment import CONSUMER
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -226,10 +227,22 @@ async def test_a_full_group(network):
 async def test_members_that_share_no_assignor(env: VirtualEnvironment):
     ann = await env.member("ann", assignors=("range",))
     await env.settled(ann)
-    async with member(env, "bob", assignors=("roundrobin",)) as group:
-        with pytest.raises(BrokerError, match=r"'g'.*INCONSISTENT_GROUP_PROTOCOL"):
+    async with member(env, "bob", assignors=("roundrobin", "sticky")) as group:
+        with pytest.raises(BrokerError, match=r"'g'.*INCONSISTENT_GROUP_PROTOCOL") as caught:
             await group.run("orders", handle)
+    assert "this member has assignors=('roundrobin', 'sticky'), " in str(caught.value)
+    assert "kafka-consumer-groups --describe --state" in str(caught.value)
     assert ann.session is not None
+
+
+async def test_an_assignor_that_the_coordinator_does_not_have(env: VirtualEnvironment):
+    async with member(env, **CONSUMER, remote_assignor="sticky") as group:
+        with pytest.raises(
+            BrokerError, match=r"remote_assignor='sticky'.*'g'.*UNSUPPORTED_ASSIGNOR"
+        ) as caught:
+            await group.run("orders", handle)
+    assert "is not one of uniform, range" in str(caught.value), "the broker's own message"
+    assert "group.consumer.assignors" in str(caught.value)
 
 
 class WrongAssignor(RangeAssignor):

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from tests.stories import failover
-from tests.stories.environment import Environment
+from tests.stories.environment import CONSUMER, Environment
 from tests.stories.of_groups import OF_GROUPS
 from tests.stories.virtual import VirtualEnvironment
 
@@ -22,11 +22,7 @@ async def env() -> AsyncIterator[VirtualEnvironment]:
         group_consumer_assignment_interval=0.1,
     )
     async with made as environment:
-        environment.protocol = {
-            "group_protocol": "consumer",
-            "session_timeout": None,
-            "heartbeat_interval": None,
-        }
+        environment.protocol = CONSUMER
         yield environment
 
 

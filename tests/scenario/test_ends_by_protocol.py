@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
@@ -20,15 +20,16 @@ from tests.scenario.support import (
     stop,
     working,
 )
+from tests.stories.environment import CONSUMER
 from tests.stories.traffic import partitions_of
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
 
-PROTOCOLS: dict[str, dict[str, Any]] = {
+PROTOCOLS: dict[str, Mapping[str, Any]] = {
     "eager": {"assignors": ("range",)},
     "cooperative": {"assignors": ("cooperative-sticky",)},
-    "consumer": {"group_protocol": "consumer", "session_timeout": None, "heartbeat_interval": None},
+    "consumer": CONSUMER,
 }
 
 

@@ -21,6 +21,7 @@ from asyncgroup import (
     TopicPartition,
 )
 from tests.scenario.support import Gate, WorkHandler, member, running, stubborn
+from tests.stories.environment import CONSUMER
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -420,7 +421,7 @@ async def test_at_every_event_of_a_failing_member(env: VirtualEnvironment, caplo
 @pytest.mark.parametrize(
     "protocol",
     [
-        {"group_protocol": "consumer", "session_timeout": None, "heartbeat_interval": None},
+        CONSUMER,
         {"group_protocol": "auto", "session_timeout": 8.0, "heartbeat_interval": 0.5},
     ],
     ids=["consumer", "auto"],
@@ -466,8 +467,7 @@ async def test_by_the_consumer_protocol_a_deleted_topic_is_missing_for_the_timeo
 
 
 async def test_a_member_without_partitions_of_a_pattern_that_the_broker_matches() -> None:
-    protocol = {"group_protocol": "consumer", "session_timeout": None, "heartbeat_interval": None}
-    async with VirtualEnvironment.made(nodes=1) as env, member(env, **protocol) as group:
+    async with VirtualEnvironment.made(nodes=1) as env, member(env, **CONSUMER) as group:
         pattern = SubscriptionPattern("nothing-.*")
         async with running(group.run(pattern, handler := WorkHandler(env))):
             await handler.until("setup")

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from asyncgroup import Claim, ErrorCode as E
-from asyncgroup.broker.groups.requests import CommitRequest, OffsetAndMetadata
+from asyncgroup.broker.groups.shared.requests import CommitRequest, OffsetAndMetadata
 from asyncgroup.model import TopicPartition
 from tests.broker.batches import append
 from tests.broker.internals import complete_delayed_operations, node_of, partition_in, transactions_of

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from asyncgroup import ErrorCode
 from tests.profiles import thinned
 from tests.stories.fleet import Fleet
 from tests.stories.virtual import VirtualEnvironment
@@ -102,6 +103,42 @@ async def test_the_coordinator_moves_with_members_of_both_protocols(env: Virtual
         await fleet.settled()
         assert kind_of(env) == "classic"
         await fleet.all_handled_once()
+
+
+async def test_a_member_of_each_protocol_starts_a_group() -> None:
+    """The classic one is first. Kafka cannot make its group a consumer group before the first generation."""
+    async with VirtualEnvironment.made(nodes=1, partitions=PARTITIONS, initial_rebalance_delay=3.0) as env:
+        async with Fleet(env, PARTITIONS) as fleet:
+            await fleet.start("ann", "range", settles=False)
+            await asyncio.sleep(1.0)
+            assert env.cluster.group(env.group_id).state == "PreparingRebalance"
+            await fleet.start("bob", **CONSUMER)
+            assert kind_of(env) == "consumer"
+            await asyncio.sleep(fleet.settling)
+            await fleet.all_handled_once()
+            beats = env.cluster.history.of("ConsumerGroupHeartbeat")
+            assert beats[0].response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+async def test_a_member_whose_group_became_a_classic_one_joins_again() -> None:
+    """The last member of the consumer protocol is removed, as after a long pause of its process, and comes back."""
+    options = {"group_consumer_session_timeout": 4.0, "group_consumer_heartbeat_interval": 0.5}
+    async with VirtualEnvironment.made(nodes=1, partitions=PARTITIONS, **options) as env:
+        env.heartbeat_interval = 0.5
+
+        def has_leader() -> bool:
+            return env.cluster.group(env.group_id).leader is not None
+
+        async with Fleet(env, PARTITIONS) as fleet:
+            await fleet.start("ann", "cooperative-sticky")
+            await fleet.start("bob", **CONSUMER)
+            lost = env.cluster.faults.on("ConsumerGroupHeartbeat", client_id="bob", times=None).disconnect()
+            await env.bell.until(has_leader, "a classic group", env.limit)
+            lost.cancel()
+            await env.bell.until(lambda: not has_leader(), "bob joins again", env.limit)
+            await fleet.settled()
+            await asyncio.sleep(fleet.settling)
+            await fleet.all_handled()
 
 
 FORMER = ("cooperative-sticky", "sticky", "range")

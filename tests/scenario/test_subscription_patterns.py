@@ -18,11 +18,10 @@ from asyncgroup.wire import messages as m
 from tests.profiles import thinned
 from tests.scenario.support import WorkHandler, member, running
 from tests.scenario.test_changing_topics import TopicHandler
+from tests.stories.environment import CONSUMER
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
-
-CONSUMER: dict[str, Any] = {"session_timeout": None, "heartbeat_interval": None, "group_protocol": "consumer"}
 
 
 @pytest_asyncio.fixture
@@ -250,7 +249,7 @@ async def test_classic_groups_have_no_such_patterns(
 
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
 async def test_auto_refuses_them_if_the_brokers_have_only_the_classic_protocol(
-    env: VirtualEnvironment, monkeypatch: pytest.MonkeyPatch, assignor: str
+    env: VirtualEnvironment, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, assignor: str
 ) -> None:
     await create(env, "eu-a")
     auto = {"group_protocol": "auto", "session_timeout": 10.0, "heartbeat_interval": 3.0}
@@ -265,9 +264,20 @@ async def test_auto_refuses_them_if_the_brokers_have_only_the_classic_protocol(
         assert handler.calls == []
         async with running(group.run("orders", handler)) as run:
             await handler.until("setup")
+            with pytest.raises(ConfigError, match="classic protocol"):
+                group.set_topics(pattern)
+            await env.produce(1, [0])
+            await handler.until("done 0@0")
+            assert not run.done()
+        # before a member has joined its protocol is not known
+        held = env.cluster.faults.on("JoinGroup").hold()
+        async with running(group.run("orders", handler)) as run:
+            await held.wait_hit()
             group.set_topics(pattern)
+            held.release()
             with pytest.raises(ConfigError, match="classic protocol"):
                 await run
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize("seed", thinned(range(40)))

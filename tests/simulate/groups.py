@@ -9,13 +9,14 @@ from unittest.mock import patch
 from uuid import UUID
 
 from asyncgroup import TopicPartition
-from asyncgroup.broker.groups import checks, offsets
+from asyncgroup.broker.groups import offsets
+from asyncgroup.broker.groups.classic import classic_checks
+from asyncgroup.broker.groups.consumer import consumer_checks
+from asyncgroup.broker.groups.consumer.consumer_group_member import TopicIdPartition
+from asyncgroup.broker.groups.consumer.consumer_groups import ConsumerGroups
+from asyncgroup.broker.groups.consumer.modern_group import ModernGroup
 from asyncgroup.broker.groups.coordinator import GroupCoordinator
-from asyncgroup.broker.groups.modern import checks as modern_checks
-from asyncgroup.broker.groups.modern.coordinator import ConsumerGroups
-from asyncgroup.broker.groups.modern.group import ModernGroup
-from asyncgroup.broker.groups.modern.member import TopicIdPartition
-from asyncgroup.broker.groups.requests import RequestMember
+from asyncgroup.broker.groups.shared.requests import RequestMember
 from asyncgroup.error_codes import ErrorCode
 from tests.simulate.oracle import ClaimLog
 
@@ -62,7 +63,7 @@ def _identified(groups: ConsumerGroups, tp: TopicPartition) -> TopicIdPartition 
 @contextmanager
 def strict_epochs() -> Iterator[None]:
     """Let coordinators accept only commits with the member's present epoch during the block (Kafka 4.0 to 4.2)."""
-    check = modern_checks.check_commit
+    check = consumer_checks.check_commit
 
     def strict(group: ModernGroup, sender: RequestMember, **how: Any) -> ErrorCode:
         member = group.members.get(sender.id)
@@ -71,7 +72,7 @@ def strict_epochs() -> Iterator[None]:
         return check(group, sender, **how)
 
     with (
-        patch.object(modern_checks, "check_commit", strict),
+        patch.object(consumer_checks, "check_commit", strict),
         patch.object(offsets, "check_member_commit", strict),
     ):
         yield
@@ -90,11 +91,11 @@ def accepts(coordinator: GroupCoordinator, group_id: str, claim: ClaimLog) -> bo
     sender = RequestMember(claim.member_id, claim.generation, claim.instance_id)
     if (modern := groups.get(group_id)) is not None:
         partition = _identified(groups, claim.tp)
-        return not modern_checks.check_commit(
+        return not consumer_checks.check_commit(
             modern,
             sender,
             partitions=[] if partition is None else [partition],
             version=COMMIT_VERSION,
             transactional=False,
         )
-    return classic is not None and not checks.check_commit(classic, sender)
+    return classic is not None and not classic_checks.check_commit(classic, sender)

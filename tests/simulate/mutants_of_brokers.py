@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
-from asyncgroup.broker.groups import checks, offsets
+from asyncgroup.broker.groups import offsets
+from asyncgroup.broker.groups.classic import classic_checks
+from asyncgroup.broker.groups.classic.classic_group import ClassicGroup
+from asyncgroup.broker.groups.classic.group_member import GroupMember
+from asyncgroup.broker.groups.classic.rebalance import Rebalance
 from asyncgroup.broker.groups.coordinator import GroupCoordinator
-from asyncgroup.broker.groups.group import ClassicGroup
-from asyncgroup.broker.groups.member import GroupMember
-from asyncgroup.broker.groups.offset_store import OffsetStore
-from asyncgroup.broker.groups.rebalance import Rebalance
-from asyncgroup.broker.groups.replayed import ReplayedPartition
-from asyncgroup.broker.groups.requests import RequestMember
+from asyncgroup.broker.groups.shared.requests import RequestMember
+from asyncgroup.broker.groups.store.offset_store import OffsetStore
+from asyncgroup.broker.groups.store.replayed import ReplayedPartition
 from asyncgroup.broker.handlers import offset_fetch
 from asyncgroup.broker.log import recovery
 from asyncgroup.broker.log.open_files import OpenFiles
@@ -41,7 +42,7 @@ def _any_generation() -> Patched:
 
 def _stale_generation() -> Patched:
     """The coordinator accepts commits of current members with a former generation."""
-    check = checks.check_commit
+    check = classic_checks.check_commit
 
     def lenient(group: ClassicGroup, member: RequestMember, **how: Any) -> ErrorCode:
         newest = group.generation_id if member.generation_id >= 0 else -1
@@ -52,7 +53,7 @@ def _stale_generation() -> Patched:
 
 @contextmanager
 def _commits_checked_by(check: Callable[..., ErrorCode]) -> Iterator[None]:
-    with patch.object(checks, "check_commit", check), patch.object(offsets, "check_commit", check):
+    with patch.object(classic_checks, "check_commit", check), patch.object(offsets, "check_commit", check):
         yield
 
 

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from asyncgroup.consumer.fetch_scheduler import FetchScheduler
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.error_codes import ErrorCode
-from asyncgroup.group import heartbeats
+from asyncgroup.group import classic_membership, heartbeats
 from asyncgroup.group.claim_source import ClaimSource
 from asyncgroup.group.classic_membership import ClassicMembership
 from asyncgroup.group.handler_calls import HandlerCalls
@@ -175,10 +175,9 @@ def _no_cleanup_after_loss() -> AbstractContextManager[object]:
 def _never_leaves() -> AbstractContextManager[object]:
     """LeaveGroup is not sent."""
 
-    async def silent(*_args: Any) -> int:
-        return 0
+    async def silent(*_args: Any, **_limits: Any) -> None: ...
 
-    return patch.object(ClassicMembership, "_leave", silent)
+    return patch.object(classic_membership, "leave_group", silent)
 
 
 def _failed_is_written() -> AbstractContextManager[object]:

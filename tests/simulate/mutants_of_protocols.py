@@ -11,10 +11,10 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from asyncgroup.broker.groups import offsets as group_offsets
-from asyncgroup.broker.groups.modern import checks as modern_checks, coordinator, heartbeat
-from asyncgroup.broker.groups.modern.coordinator import ConsumerGroups
-from asyncgroup.broker.groups.modern.group import ModernGroup
-from asyncgroup.broker.groups.modern.records import ConsumerGroupRecord
+from asyncgroup.broker.groups.consumer import consumer_checks, consumer_groups, heartbeat
+from asyncgroup.broker.groups.consumer.consumer_group_records import ConsumerGroupRecord
+from asyncgroup.broker.groups.consumer.consumer_groups import ConsumerGroups
+from asyncgroup.broker.groups.consumer.modern_group import ModernGroup
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.group import consumer_heartbeats, consumer_membership
@@ -208,10 +208,9 @@ def _stale_is_final() -> Patched:
 def _never_leaves() -> Patched:
     """The heartbeat that leaves is not sent."""
 
-    async def silent(*_args: Any) -> None:
-        return None
+    async def silent(*_args: Any, **_limits: Any) -> None: ...
 
-    return patch.object(ConsumerMembership, "_try_to_leave", silent)
+    return patch.object(consumer_membership, "leave_group", silent)
 
 
 def _session_timeout_once() -> Patched:
@@ -242,7 +241,7 @@ def _any_epoch() -> Iterator[None]:
         return ErrorCode.NONE
 
     with (
-        patch.object(modern_checks, "check_commit", lenient),
+        patch.object(consumer_checks, "check_commit", lenient),
         patch.object(group_offsets, "check_member_commit", lenient),
     ):
         yield
@@ -261,19 +260,19 @@ def _removed_unnoticed() -> Iterator[None]:
         return dataclasses.replace(remove(group, *args), epoch=group.epoch)
 
     remove = heartbeat.remove
-    with patch.object(heartbeat, "remove", quiet), patch.object(coordinator, "remove", quiet):
+    with patch.object(heartbeat, "remove", quiet), patch.object(consumer_groups, "remove", quiet):
         yield
 
 
 def _assignments_not_written() -> Patched:
     """The group's log contains the members without their assignments."""
-    changes = coordinator.changes
+    changes = consumer_groups.changes
 
     def fewer(*groups: Any) -> list[ConsumerGroupRecord]:
         key = m.ConsumerGroupCurrentMemberAssignmentKey
         return [record for record in changes(*groups) if not isinstance(record.key, key)]
 
-    return patch.object(coordinator, "changes", fewer)
+    return patch.object(consumer_groups, "changes", fewer)
 
 
 def _answers_first() -> Patched:

@@ -10,9 +10,9 @@ from typing import Any
 from asyncgroup import Session, TopicPartition
 from asyncgroup.broker import EmbeddedCluster, Exchange, GroupView
 from asyncgroup.broker.control.recorder import ExchangeRecorder
+from asyncgroup.broker.groups.consumer.consumer_group_member import TopicIdPartition
+from asyncgroup.broker.groups.consumer.modern_group import ModernGroup
 from asyncgroup.broker.groups.coordinator import GroupCoordinator
-from asyncgroup.broker.groups.modern.group import ModernGroup
-from asyncgroup.broker.groups.modern.member import TopicIdPartition
 from asyncgroup.broker.groups.offsets import GroupOffsets
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.error_codes import ErrorCode

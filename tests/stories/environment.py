@@ -7,14 +7,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from asyncgroup import TopicPartition
 from tests.stories.admin import Admin, DescribedGroup
 from tests.stories.bell import Bell
 from tests.stories.members import Member
 
-__all__ = ["Environment", "Group"]
+__all__ = ["CONSUMER", "Environment", "Group"]
+
+CONSUMER: Final[Mapping[str, Any]] = MappingProxyType(
+    {"group_protocol": "consumer", "session_timeout": None, "heartbeat_interval": None}
+)
+"""The settings of a member with the consumer protocol; its timeouts are the group's."""
 
 
 @dataclass(frozen=True)

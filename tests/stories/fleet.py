@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import chain
 from typing import Any, NamedTuple, Self
 
 from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Handler, Session, TopicPartition
 from asyncgroup.cluster import client_of
-from tests.stories.environment import Environment
+from tests.stories.environment import CONSUMER, Environment
+from tests.stories.sharing import are_shared_evenly
+from tests.stories.traffic import partitions_of
 
 __all__ = ["Fleet"]
 
@@ -78,7 +79,7 @@ class Fleet:
     async def start(self, name: str, *assignors: str, settles: bool = True, **config: Any) -> None:
         """Start a member; by default wait until all partitions have an owner. With the consumer protocol it has no assignors."""
         if config.get("group_protocol") == "consumer":  # what is the group's in this protocol is not set
-            given = {**dict.fromkeys(("session_timeout", "heartbeat_interval")), **config}
+            given = {**CONSUMER, **config}
         else:
             given = {"assignors": assignors, **config}
         options = ConsumerConfig(**self.env.config(name, **given))
@@ -107,14 +108,8 @@ class Fleet:
         """Wait until the running members share all partitions evenly."""
 
         def is_even() -> bool:
-            shares = [
-                [tp.partition for tp in running.group.session.partitions]
-                if running.group.session is not None
-                else []
-                for running in self.running.values()
-            ]
-            sizes = [len(share) for share in shares]
-            return sorted(chain(*shares)) == list(self.partitions) and max(sizes) - min(sizes) <= 1
+            parts = [partitions_of(running.group) for running in self.running.values()]
+            return are_shared_evenly(self.partitions, parts)
 
         await self.env.bell.until(is_even, f"{len(self.running)} members share everything", self.env.limit)
 

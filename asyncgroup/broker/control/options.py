@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 from asyncgroup.broker.control.recorder import DEFAULT_HISTORY_BYTES, DEFAULT_HISTORY_LIMIT
 from asyncgroup.broker.control.seeding import topic_seeds
-from asyncgroup.broker.groups.interfaces import MIGRATION_POLICIES, GroupOptions
+from asyncgroup.broker.groups.shared.interfaces import MIGRATION_POLICIES, GroupOptions
 from asyncgroup.broker.net.listener import DEFAULT_CONNECTIONS_MAX_IDLE
 from asyncgroup.broker.net.request_memory import DEFAULT_QUEUED_MAX_REQUEST_BYTES
 from asyncgroup.broker.net.security import ListenerSecurity

@@ -16,7 +16,7 @@ from asyncgroup.broker.control.injection import Injector
 from asyncgroup.broker.control.message_fields import topic_names_in
 from asyncgroup.broker.control.options import ClusterOptions
 from asyncgroup.broker.control.recorder import ExchangeRecorder
-from asyncgroup.broker.groups.interfaces import CoordinatorConfig, GroupOptions
+from asyncgroup.broker.groups.shared.interfaces import CoordinatorConfig, GroupOptions
 from asyncgroup.broker.metadata.config_repository import ConfigRepository
 from asyncgroup.broker.metadata.controller import Controller
 from asyncgroup.broker.metadata.journal import Journal

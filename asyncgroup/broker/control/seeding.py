@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from asyncgroup.broker.groups.requests import CommitRequest, OffsetAndMetadata
+from asyncgroup.broker.groups.shared.requests import CommitRequest, OffsetAndMetadata
 from asyncgroup.broker.metadata.topics import Partition, Topic
 from asyncgroup.broker.node import ClusterState
 from asyncgroup.error_codes import ErrorCode

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from asyncgroup.broker.groups.group import ClassicGroup
-from asyncgroup.broker.groups.member import CONSUMER_PROTOCOL, GroupMember
-from asyncgroup.broker.groups.modern.group import ModernGroup
-from asyncgroup.broker.groups.modern.heartbeat import DEFAULT_ASSIGNOR
-from asyncgroup.broker.groups.modern.member import ConsumerGroupMember, by_topic
-from asyncgroup.broker.groups.modern.topics import TopicsImage
-from asyncgroup.broker.groups.requests import OffsetAndMetadata
+from asyncgroup.broker.groups.classic.classic_group import ClassicGroup
+from asyncgroup.broker.groups.classic.group_member import GroupMember
+from asyncgroup.broker.groups.consumer.consumer_group_member import ConsumerGroupMember, by_topic
+from asyncgroup.broker.groups.consumer.heartbeat import DEFAULT_ASSIGNOR
+from asyncgroup.broker.groups.consumer.modern_group import ModernGroup
+from asyncgroup.broker.groups.consumer.topics import TopicsImage
+from asyncgroup.broker.groups.shared.requests import CONSUMER_PROTOCOL, OffsetAndMetadata
 from asyncgroup.broker.metadata.topics import Partition, Topic
 from asyncgroup.broker.node import Node
 from asyncgroup.broker.transactions.metadata import TransactionMetadata

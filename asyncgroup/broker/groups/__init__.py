@@ -1,12 +1,12 @@
-"""The group coordinator of a broker. Only `offsets_topic` does I/O: it appends to the log.
+"""The group coordinator of a broker. Only `store.offsets_topic` does I/O: it appends to the log.
 
-Groups with the classic protocol:
+Each line imports only from those below it:
 
-- `coordinator`: entry point, one method per API; `requests` has its arguments and results, `checks` the validation.
-- `membership`, `rebalance`: move a `group` through its states; `member` are its members, `groups` holds them.
-- `offsets`: offset commits, deletion and expiration, and the deletion of groups, of either protocol.
-- `offset_store`, `records`: write groups and offsets to `__consumer_offsets`; `loaded_partition` and `replayed` are its
-  content in memory.
-- `modern`: groups with the consumer protocol (KIP-848); `migration`: live groups change their protocol.
-- `interfaces`: its configuration, and what it needs from the broker; `offsets_topic` implements the latter.
+- `coordinator`: entry point, one method per API.
+- `offsets`: offset commits, deletion and expiration, and the deletion of groups, of either protocol; `migration`: live
+  groups change their protocol, `conversion`: what they are in the other one.
+- `store`: groups and offsets in `__consumer_offsets`, and in memory.
+- `classic`: groups with the classic protocol; `consumer`: groups with the consumer protocol (KIP-848). They do not know each
+  other.
+- `shared`: requests and results, the configuration, and what the coordinator needs from the broker.
 """

@@ -12,25 +12,24 @@ from collections.abc import Callable, Iterable, Mapping
 
 from asyncgroup.broker.clock import Clock, Timers
 from asyncgroup.broker.errors import Refused
-from asyncgroup.broker.groups.checks import check_heartbeat, check_sync
-from asyncgroup.broker.groups.group import ClassicGroup, ClassicGroupState
-from asyncgroup.broker.groups.groups import Groups
-from asyncgroup.broker.groups.interfaces import CoordinatorConfig, WriteCallback
-from asyncgroup.broker.groups.membership import GroupMembership
-from asyncgroup.broker.groups.migration import GroupMigration
-from asyncgroup.broker.groups.modern.checks import check_heartbeat as check_consumer_heartbeat
-from asyncgroup.broker.groups.modern.classic_requests import ClassicRequests
-from asyncgroup.broker.groups.modern.coordinator import ConsumerGroups
-from asyncgroup.broker.groups.modern.requests import (
+from asyncgroup.broker.groups.classic.classic_checks import check_heartbeat, check_sync
+from asyncgroup.broker.groups.classic.classic_group import ClassicGroup, ClassicGroupState
+from asyncgroup.broker.groups.classic.classic_groups import ClassicGroups
+from asyncgroup.broker.groups.classic.membership import GroupMembership
+from asyncgroup.broker.groups.classic.rebalance import Rebalance, sync_result
+from asyncgroup.broker.groups.consumer.classic_requests import ClassicRequests
+from asyncgroup.broker.groups.consumer.consumer_checks import check_heartbeat as check_consumer_heartbeat
+from asyncgroup.broker.groups.consumer.consumer_groups import ConsumerGroups
+from asyncgroup.broker.groups.consumer.heartbeat_messages import (
     MemberHeartbeat,
     MemberHeartbeatReply,
     MemberHeartbeatResult,
 )
-from asyncgroup.broker.groups.modern.topics import NO_TOPICS, TopicsImage
-from asyncgroup.broker.groups.offset_store import OffsetStore
+from asyncgroup.broker.groups.consumer.topics import NO_TOPICS, TopicsImage
+from asyncgroup.broker.groups.migration import GroupMigration
 from asyncgroup.broker.groups.offsets import GroupOffsets
-from asyncgroup.broker.groups.rebalance import Rebalance, sync_result
-from asyncgroup.broker.groups.requests import (
+from asyncgroup.broker.groups.shared.interfaces import CoordinatorConfig, WriteCallback
+from asyncgroup.broker.groups.shared.requests import (
     JoinReply,
     JoinRequest,
     JoinResult,
@@ -41,6 +40,7 @@ from asyncgroup.broker.groups.requests import (
     SyncRequest,
     SyncResult,
 )
+from asyncgroup.broker.groups.store.offset_store import OffsetStore
 from asyncgroup.error_codes import ErrorCode
 
 __all__ = ["GroupCoordinator"]
@@ -75,10 +75,10 @@ class GroupCoordinator:
         self._store = store
         self._partition_of = partition_of
         self._expiry_scheduled = False
-        self._groups = Groups(clock, self._schedule_expiry)
-        self._rebalance = Rebalance(config, timers, store)
+        self._groups = ClassicGroups(clock, self._schedule_expiry)
+        self._rebalance = Rebalance(config, timers, store.write_group)
         self._membership = GroupMembership(self._rebalance, rng)
-        self._migration = GroupMigration(self._groups, self._rebalance, topics)
+        self._migration = GroupMigration(self._groups, self._rebalance, store, topics)
         self.consumer_groups = ConsumerGroups(
             config,
             timers,
@@ -92,7 +92,9 @@ class GroupCoordinator:
         )
         """The groups with the consumer protocol (KIP-848); all others are in `groups`."""
         self._classic_requests = ClassicRequests(config, self.consumer_groups, store.after_writes)
-        self.offsets = GroupOffsets(self._groups, self.consumer_groups, self._rebalance, self.error_for)
+        self.offsets = GroupOffsets(
+            self._groups, self.consumer_groups, self._rebalance, store, self.error_for
+        )
         """Handles the requests for offsets."""
 
     def __repr__(self) -> str:

@@ -2,7 +2,7 @@
 
 A classic group of consumers becomes a consumer group when a member with the consumer protocol joins; a consumer group
 becomes a classic one when only members with the classic protocol stay. Here is the side of classic groups; the other one is
-`modern.coordinator`. The tombstones of the one and the records of the other are one batch.
+`consumer.consumer_groups`. The tombstones of the one and the records of the other are one batch.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from collections.abc import Sequence
 from functools import partial
 
 from asyncgroup.broker.errors import Refused
-from asyncgroup.broker.groups.group import ClassicGroup, ClassicGroupState
-from asyncgroup.broker.groups.groups import Groups
-from asyncgroup.broker.groups.interfaces import WriteCallback
-from asyncgroup.broker.groups.modern.conversion import downgraded, upgraded
-from asyncgroup.broker.groups.modern.group import ModernGroup
-from asyncgroup.broker.groups.modern.interfaces import Downgrade, Upgrade
-from asyncgroup.broker.groups.modern.records import ConsumerGroupRecord
-from asyncgroup.broker.groups.modern.topics import TopicsImage
-from asyncgroup.broker.groups.rebalance import Rebalance
-from asyncgroup.broker.groups.records import GroupRecord
+from asyncgroup.broker.groups.classic.classic_group import ClassicGroup, ClassicGroupState
+from asyncgroup.broker.groups.classic.classic_groups import ClassicGroups
+from asyncgroup.broker.groups.classic.rebalance import Rebalance
+from asyncgroup.broker.groups.consumer.consumer_group_records import ConsumerGroupRecord
+from asyncgroup.broker.groups.consumer.modern_group import ModernGroup
+from asyncgroup.broker.groups.consumer.protocol_change import Downgrade, Upgrade
+from asyncgroup.broker.groups.consumer.topics import TopicsImage
+from asyncgroup.broker.groups.conversion import downgraded, upgraded
+from asyncgroup.broker.groups.shared.interfaces import WriteCallback
+from asyncgroup.broker.groups.store.coordinator_records import GroupRecord
+from asyncgroup.broker.groups.store.offset_store import OffsetStore
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.escaping import escaping_logger
 
@@ -32,10 +33,12 @@ log = escaping_logger(__name__)
 class GroupMigration:
     """Takes classic groups out of `groups`, and puts new ones there."""
 
-    def __init__(self, groups: Groups, rebalance: Rebalance, topics: TopicsImage) -> None:
+    def __init__(
+        self, groups: ClassicGroups, rebalance: Rebalance, store: OffsetStore, topics: TopicsImage
+    ) -> None:
         self._groups = groups
         self._rebalance = rebalance
-        self._store = rebalance.store
+        self._store = store
         self._topics = topics
 
     def __repr__(self) -> str:

@@ -9,16 +9,17 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
-from asyncgroup.broker.groups.checks import check_commit, check_delete, check_offset_delete
-from asyncgroup.broker.groups.group import ClassicGroup, ClassicGroupState
-from asyncgroup.broker.groups.groups import Groups
-from asyncgroup.broker.groups.interfaces import ExpiredOffsets, WriteCallback
-from asyncgroup.broker.groups.modern.checks import check_commit as check_member_commit, check_fetch
-from asyncgroup.broker.groups.modern.coordinator import ConsumerGroups
-from asyncgroup.broker.groups.modern.group import ModernGroup
-from asyncgroup.broker.groups.modern.member import TopicIdPartition
-from asyncgroup.broker.groups.rebalance import Rebalance
-from asyncgroup.broker.groups.requests import CommitReply, CommitRequest, OffsetAndMetadata
+from asyncgroup.broker.groups.classic.classic_checks import check_commit, check_delete, check_offset_delete
+from asyncgroup.broker.groups.classic.classic_group import ClassicGroup, ClassicGroupState
+from asyncgroup.broker.groups.classic.classic_groups import ClassicGroups
+from asyncgroup.broker.groups.classic.rebalance import Rebalance
+from asyncgroup.broker.groups.consumer.consumer_checks import check_commit as check_member_commit, check_fetch
+from asyncgroup.broker.groups.consumer.consumer_group_member import TopicIdPartition
+from asyncgroup.broker.groups.consumer.consumer_groups import ConsumerGroups
+from asyncgroup.broker.groups.consumer.modern_group import ModernGroup
+from asyncgroup.broker.groups.shared.interfaces import ExpiredOffsets, WriteCallback
+from asyncgroup.broker.groups.shared.requests import CommitReply, CommitRequest, OffsetAndMetadata
+from asyncgroup.broker.groups.store.offset_store import OffsetStore
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.model import TopicPartition
@@ -39,9 +40,10 @@ class GroupOffsets:
 
     def __init__(
         self,
-        groups: Groups,
+        groups: ClassicGroups,
         consumer_groups: ConsumerGroups,
         rebalance: Rebalance,
+        store: OffsetStore,
         error_for: Callable[[str | None], ErrorCode],
     ) -> None:
         self._groups = groups
@@ -49,7 +51,7 @@ class GroupOffsets:
         self._rebalance = rebalance
         self._error_for = error_for
         self._config = rebalance.config
-        self._store = rebalance.store
+        self._store = store
 
     # -- reading ---------------------------------------------------------------------------------------------
 

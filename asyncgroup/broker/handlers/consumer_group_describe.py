@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from asyncgroup.broker.errors import shortened
-from asyncgroup.broker.groups.modern.group import ModernGroup
-from asyncgroup.broker.groups.modern.heartbeat import DEFAULT_ASSIGNOR
-from asyncgroup.broker.groups.modern.member import ConsumerGroupMember, TopicIdPartition, by_topic
-from asyncgroup.broker.groups.modern.records import member_fields
+from asyncgroup.broker.groups.consumer.consumer_group_member import (
+    ConsumerGroupMember,
+    TopicIdPartition,
+    by_topic,
+)
+from asyncgroup.broker.groups.consumer.consumer_group_records import member_fields
+from asyncgroup.broker.groups.consumer.heartbeat import DEFAULT_ASSIGNOR
+from asyncgroup.broker.groups.consumer.modern_group import ModernGroup
 from asyncgroup.broker.handlers.describe_groups import ALL_GROUP_OPERATIONS
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.net.service import RequestContext

@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Iterable
 
 from asyncgroup.broker.errors import shortened
-from asyncgroup.broker.groups.modern.member import TopicIdPartition, by_topic
-from asyncgroup.broker.groups.modern.requests import MemberHeartbeat, MemberHeartbeatResult
+from asyncgroup.broker.groups.consumer.consumer_group_member import TopicIdPartition, by_topic
+from asyncgroup.broker.groups.consumer.heartbeat_messages import MemberHeartbeat, MemberHeartbeatResult
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from asyncgroup.broker.errors import shortened
-from asyncgroup.broker.groups.group import ClassicGroup, ClassicGroupState
+from asyncgroup.broker.groups.classic.classic_group import ClassicGroup, ClassicGroupState
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncgroup.broker.groups.requests import RequestMember
+from asyncgroup.broker.groups.shared.requests import RequestMember
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node

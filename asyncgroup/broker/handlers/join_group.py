@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from asyncgroup.broker.groups.requests import ClientDetails, JoinRequest, JoinResult, MemberTimeouts
+from asyncgroup.broker.groups.shared.requests import ClientDetails, JoinRequest, JoinResult, MemberTimeouts
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from asyncgroup.broker.groups.member import CONSUMER_PROTOCOL
+from asyncgroup.broker.groups.shared.requests import CONSUMER_PROTOCOL
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node

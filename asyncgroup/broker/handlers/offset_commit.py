@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from asyncgroup.broker.groups.requests import CommitRequest, OffsetAndMetadata, RequestMember
+from asyncgroup.broker.groups.shared.requests import CommitRequest, OffsetAndMetadata, RequestMember
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node

@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
-from asyncgroup.broker.groups.requests import OffsetAndMetadata
+from asyncgroup.broker.groups.shared.requests import OffsetAndMetadata
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from asyncgroup.broker.groups.requests import RequestMember, SyncRequest, SyncResult
+from asyncgroup.broker.groups.shared.requests import RequestMember, SyncRequest, SyncResult
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from asyncgroup.broker.groups.requests import CommitRequest, OffsetAndMetadata, RequestMember
+from asyncgroup.broker.groups.shared.requests import CommitRequest, OffsetAndMetadata, RequestMember
 from asyncgroup.broker.handlers.partition_results import results_by_topic
 from asyncgroup.broker.handlers.registry import register
 from asyncgroup.broker.net.service import RequestContext

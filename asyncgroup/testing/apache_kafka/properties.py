@@ -9,7 +9,15 @@ from typing import Final, TypeAlias
 
 from asyncgroup.errors import ConfigError
 
-__all__ = ["HOST", "Value", "check_listeners", "check_overrides", "property_text", "server_properties"]
+__all__ = [
+    "HOST",
+    "Value",
+    "check_listeners",
+    "check_overrides",
+    "consumer_heartbeats",
+    "property_text",
+    "server_properties",
+]
 
 Value: TypeAlias = str | int | float | bool
 
@@ -52,6 +60,12 @@ _RESERVED: Final = frozenset(
         "log.dirs",
     }
 )
+
+
+def consumer_heartbeats(interval: float) -> dict[str, Value]:
+    """Return the properties of brokers whose members of the consumer protocol send a heartbeat every `interval` seconds."""
+    names = ("group.consumer.min.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms")
+    return dict.fromkeys(names, round(interval * 1000))
 
 
 def check_overrides(overrides: Mapping[str, Value]) -> None:

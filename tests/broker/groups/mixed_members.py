@@ -6,12 +6,12 @@ assigned them.
 
 from __future__ import annotations
 
-from asyncgroup.broker.groups.modern.member import TopicIdPartition
-from asyncgroup.broker.groups.requests import JoinResult, RequestMember, SyncResult
+from asyncgroup.broker.groups.consumer.consumer_group_member import TopicIdPartition
+from asyncgroup.broker.groups.shared.requests import JoinResult, RequestMember, SyncResult
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import decode_versioned, encode_versioned
-from tests.broker.groups.modern_members import parts
+from tests.broker.groups.consumer_members import parts
 from tests.broker.harness import GROUP, Harness
 
 Subscription = m.ConsumerProtocolSubscription

@@ -9,8 +9,8 @@ from __future__ import annotations
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from asyncgroup.broker.groups.group import ClassicGroupState
-from asyncgroup.broker.groups.requests import RequestMember
+from asyncgroup.broker.groups.classic.classic_group import ClassicGroupState
+from asyncgroup.broker.groups.shared.requests import RequestMember
 from asyncgroup.error_codes import ErrorCode
 from tests.broker.harness import GROUP, FakeTimers, Harness
 from tests.profiles import examples

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asyncgroup.broker.groups.group import ClassicGroup, ClassicGroupState
+from asyncgroup.broker.groups.classic.classic_group import ClassicGroup, ClassicGroupState
 
 ALLOWED = {
     ("PreparingRebalance", "Empty"),

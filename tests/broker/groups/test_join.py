@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asyncgroup.broker.groups.group import ClassicGroupState
+from asyncgroup.broker.groups.classic.classic_group import ClassicGroupState
 from asyncgroup.error_codes import ErrorCode
 from tests.broker.harness import GROUP, RANGE, Harness
 
@@ -204,7 +204,7 @@ def test_session_timeouts_have_bounds(timeout, error):
 def test_join_errors_that_need_no_group():
     harness = Harness()
     answers = []
-    from asyncgroup.broker.groups.requests import JoinRequest
+    from asyncgroup.broker.groups.shared.requests import JoinRequest
 
     harness.coordinator.join(JoinRequest(group_id="", protocols=RANGE), answers.append)
     assert answers[0].error == ErrorCode.INVALID_GROUP_ID

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from asyncgroup.broker.groups.group import ClassicGroupState
-from asyncgroup.broker.groups.requests import LeavingMember
+from asyncgroup.broker.groups.classic.classic_group import ClassicGroupState
+from asyncgroup.broker.groups.shared.requests import LeavingMember
 from asyncgroup.error_codes import ErrorCode
 from tests.broker.harness import Harness
 
@@ -278,7 +278,7 @@ def test_a_replacement_that_could_not_be_written_is_refused():
     harness = Harness()
     static(harness, "i1", "i2")
     original = harness.store.write_group
-    harness.store.write_group = lambda snapshot, done: (
+    harness.coordinator._rebalance.write_group = lambda snapshot, done: (
         original(snapshot, lambda _error: None),
         done(ErrorCode.COORDINATOR_NOT_AVAILABLE),
     )

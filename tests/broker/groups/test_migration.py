@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from asyncgroup.broker.groups.group import ClassicGroupState
-from asyncgroup.broker.groups.modern.group import ModernGroup
-from asyncgroup.broker.groups.requests import LeavingMember
+from asyncgroup.broker.groups.classic.classic_group import ClassicGroupState
+from asyncgroup.broker.groups.consumer.modern_group import ModernGroup
+from asyncgroup.broker.groups.shared.requests import LeavingMember
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import encode_versioned
-from tests.broker.groups.modern_members import parts, topics_of
+from tests.broker.groups.consumer_members import parts, topics_of
 from tests.broker.harness import GROUP, Harness
 
 SUBSCRIPTION = encode_versioned(m.ConsumerProtocolSubscription(["a"]), 1)

@@ -7,11 +7,11 @@ from collections import Counter
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from asyncgroup.broker.groups.group import ClassicGroupState
-from asyncgroup.broker.groups.modern.group import ConsumerGroupState
+from asyncgroup.broker.groups.classic.classic_group import ClassicGroupState
+from asyncgroup.broker.groups.consumer.modern_group import ConsumerGroupState
 from asyncgroup.error_codes import ErrorCode
+from tests.broker.groups.consumer_members import parts, topics_of
 from tests.broker.groups.mixed_members import ClassicClient, Client, ConsumerClient
-from tests.broker.groups.modern_members import parts, topics_of
 from tests.broker.harness import GROUP, Harness
 from tests.profiles import examples
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from asyncgroup.broker.groups.group import ClassicGroupState
-from asyncgroup.broker.groups.requests import RequestMember
+from asyncgroup.broker.groups.classic.classic_group import ClassicGroupState
+from asyncgroup.broker.groups.shared.requests import RequestMember
 from asyncgroup.broker.log.record_reader import read_records
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
@@ -223,5 +223,5 @@ def test_reprs():
     harness.commit(1)
     assert repr(harness.coordinator) == "<GroupCoordinator partitions=1 groups=1>"
     assert repr(harness.store) == "<OffsetStore 1 partitions>"
-    assert repr(harness.coordinator._groups) == "<Groups 1>"
+    assert repr(harness.coordinator._groups) == "<ClassicGroups 1>"
     assert repr(harness.store._partitions[0].replayed) == "<ReplayedPartition 0 1 groups, 1 offsets>"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from asyncgroup.broker.groups.group import ClassicGroup, ClassicGroupState
-from asyncgroup.broker.groups.member import GroupMember
+from asyncgroup.broker.groups.classic.classic_group import ClassicGroup, ClassicGroupState
+from asyncgroup.broker.groups.classic.group_member import GroupMember
 from asyncgroup.broker.groups.offsets import expired_offsets
-from asyncgroup.broker.groups.requests import ClientDetails, MemberTimeouts, OffsetAndMetadata
+from asyncgroup.broker.groups.shared.requests import ClientDetails, MemberTimeouts, OffsetAndMetadata
 from asyncgroup.broker.log.record_reader import read_records
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition

@@ -5,15 +5,20 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from asyncgroup.broker.groups.records import GroupRecord, OffsetRecord, decode_record, encode_record
-from asyncgroup.broker.groups.replayed import ReplayedPartition
-from asyncgroup.broker.groups.requests import (
+from asyncgroup.broker.groups.shared.requests import (
     ClientDetails,
     GroupSnapshot,
     MemberSnapshot,
     MemberTimeouts,
     OffsetAndMetadata,
 )
+from asyncgroup.broker.groups.store.coordinator_records import (
+    GroupRecord,
+    OffsetRecord,
+    decode_record,
+    encode_record,
+)
+from asyncgroup.broker.groups.store.replayed import ReplayedPartition
 from asyncgroup.errors import DecodeError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m

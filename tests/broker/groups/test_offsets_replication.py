@@ -10,8 +10,8 @@ import asyncio
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster, OffsetAndMetadata
-from asyncgroup.broker.groups.group import ClassicGroupState
-from asyncgroup.broker.groups.offset_store import COMMIT_TIMEOUT
+from asyncgroup.broker.groups.classic.classic_group import ClassicGroupState
+from asyncgroup.broker.groups.store.offset_store import COMMIT_TIMEOUT
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m

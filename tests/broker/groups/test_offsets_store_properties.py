@@ -9,9 +9,9 @@ from __future__ import annotations
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from asyncgroup.broker.groups.offset_store import OffsetStore
-from asyncgroup.broker.groups.replayed import ReplayedPartition
-from asyncgroup.broker.groups.requests import GroupSnapshot, OffsetAndMetadata
+from asyncgroup.broker.groups.shared.requests import GroupSnapshot, OffsetAndMetadata
+from asyncgroup.broker.groups.store.offset_store import OffsetStore
+from asyncgroup.broker.groups.store.replayed import ReplayedPartition
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.records import ControlType

@@ -8,8 +8,8 @@ import pytest
 
 from asyncgroup import Consumer
 from asyncgroup.broker import EmbeddedCluster, OffsetAndMetadata, Refused
-from asyncgroup.broker.groups.records import GroupRecord, OffsetRecord, decode_record
-from asyncgroup.broker.groups.requests import MemberTimeouts
+from asyncgroup.broker.groups.shared.requests import MemberTimeouts
+from asyncgroup.broker.groups.store.coordinator_records import GroupRecord, OffsetRecord, decode_record
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m

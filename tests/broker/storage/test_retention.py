@@ -12,9 +12,9 @@ from confluent_kafka import Consumer as ConfluentConsumer, TopicPartition as Con
 from asyncgroup import Consumer, ConsumerConfig
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.errors import KafkaStorageError
-from asyncgroup.broker.groups.offset_store import OffsetStore
-from asyncgroup.broker.groups.offsets_topic import OffsetsTopic
-from asyncgroup.broker.groups.requests import OffsetAndMetadata
+from asyncgroup.broker.groups.shared.requests import OffsetAndMetadata
+from asyncgroup.broker.groups.store.offset_store import OffsetStore
+from asyncgroup.broker.groups.store.offsets_topic import OffsetsTopic
 from asyncgroup.broker.log.record_reader import read_records
 from asyncgroup.broker.metadata.controller import Controller
 from asyncgroup.error_codes import ErrorCode

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from asyncgroup.broker.groups.offset_store import OffsetStore
-from asyncgroup.broker.groups.offsets_topic import OffsetsTopic
-from asyncgroup.broker.groups.requests import OffsetAndMetadata
+from asyncgroup.broker.groups.shared.requests import OffsetAndMetadata
+from asyncgroup.broker.groups.store.offset_store import OffsetStore
+from asyncgroup.broker.groups.store.offsets_topic import OffsetsTopic
 from asyncgroup.broker.metadata.controller import Controller
 from asyncgroup.broker.metadata.topics import OFFSETS_PARTITIONS
 from asyncgroup.broker.transactions.completion import MarkerWriter

@@ -1,0 +1,92 @@
+"""Leave a group, by either protocol: attempts with a limit each, until the coordinator has removed the member."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+
+from asyncgroup.cluster import ClusterClient
+from asyncgroup.cluster.connection_pool import CONTROL
+from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, RequestTimedOut
+from asyncgroup.offsets import GROUP_LANE, MemberIdentity
+from asyncgroup.wire import messages as m
+
+__all__ = ["SendLeave", "build_leave", "leave_group"]
+
+_log = logging.getLogger("asyncgroup.group")
+
+RETRY_BACKOFF_MAX: Final = 1.0
+"""Longest backoff between attempts, in seconds."""
+
+SendLeave: TypeAlias = Callable[[str, float], Awaitable[tuple[int, str | None]]]
+"""Sends the request on the connection of this purpose, within these seconds; returns error code and message of the response."""
+
+_LEFT: Final = (
+    ErrorCode.NONE,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+)
+"""The coordinator does not have the member, or no longer."""
+
+_COORDINATOR_MOVED: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+_BATCH_VERSION: Final = 3
+"""The first LeaveGroup version with a list of members (KIP-345)."""
+
+
+async def leave_group(
+    cluster: ClusterClient, group_id: str, send: SendLeave, *, timeout: float, attempt_timeout: float
+) -> None:
+    """Send the request until it succeeds; retriable errors are retried with backoff for `timeout` seconds.
+
+    An attempt has `attempt_timeout` seconds, as a heartbeat has: no other request detects a silent coordinator now. A final
+    failure is logged only: the session timeout removes the member later.
+    """
+    retry = cluster.retry(timeout=timeout, longest=RETRY_BACKOFF_MAX)
+    last: AsyncGroupError | None = None
+    while (error := await _attempt(cluster, group_id, send, min(retry.left, attempt_timeout))) is not None:
+        if not retry.failed() or not error.retriable:
+            # the timeout of the last attempt, cut short by the deadline, says less than the error before it
+            shown = last if isinstance(error, RequestTimedOut) and last is not None else error
+            text = "group %s: could not leave; the session timeout will remove the member: %s"
+            _log.warning(text, group_id, shown)
+            return
+        last = error
+        _log.info("group %s: could not leave, retrying: %s", group_id, error)
+        await retry.wait()
+
+
+async def _attempt(
+    cluster: ClusterClient, group_id: str, send: SendLeave, limit: float
+) -> AsyncGroupError | None:
+    """Make one attempt; return its error, or None."""
+    coordinators = cluster.coordinators
+    try:
+        async with asyncio.timeout(limit):
+            node_id = await coordinators.find(group_id)
+            # a request in flight on the group's connection, such as a commit, may wait for a response that does not come
+            is_busy = cluster.pool.in_flight(node_id, GROUP_LANE) > 0
+            code, detail = await send(CONTROL if is_busy else GROUP_LANE, limit)
+    except TimeoutError:
+        coordinators.mark_unknown(group_id)
+        return RequestTimedOut(f"no response to leaving group {group_id!r} within {limit:.3g} s")
+    except AsyncGroupError as error:
+        return error
+    if code in _LEFT:
+        return None
+    if code in _COORDINATOR_MOVED:
+        coordinators.mark_unknown(group_id)
+    return BrokerError(code, f"leaving group {group_id!r}", detail)
+
+
+def build_leave(group_id: str, identity: MemberIdentity, reason: str, version: int) -> m.LeaveGroupRequest:
+    """Build the LeaveGroup request of the classic protocol."""
+    if version < _BATCH_VERSION:
+        return m.LeaveGroupRequest(group_id=group_id, member_id=identity.member_id)
+    member = m.LeaveGroupRequest.MemberIdentity(
+        member_id=identity.member_id, group_instance_id=identity.group_instance_id, reason=reason
+    )
+    return m.LeaveGroupRequest(group_id=group_id, members=[member])
