@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias
 from uuid import UUID
 
 from asyncgroup.errors import AsyncGroupError, ErrorCode
+from asyncgroup.group.leaving import build_leave
 from asyncgroup.offsets import MemberIdentity
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.message import Request
@@ -26,7 +27,6 @@ __all__ = [
     "Partitions",
     "TopicIdPartition",
     "by_topic_id",
-    "leave_group_request",
 ]
 
 
@@ -160,7 +160,7 @@ class ClassicKeepAlive:
 
     def leave_request(self, version: int) -> m.LeaveGroupRequest:
         """See `KeepAlive`."""
-        return leave_group_request(self.group_id, self.identity, LEFT, version)
+        return build_leave(self.group_id, self.identity, LEFT, version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,19 +230,3 @@ def by_topic_id(partitions: Partitions) -> list[m.ConsumerGroupHeartbeatRequest.
         m.ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=topic_id, partitions=numbers)
         for topic_id, numbers in topics.items()
     ]
-
-
-_BATCH_LEAVE_VERSION: Final = 3
-"""The first LeaveGroup version with a list of members (KIP-345)."""
-
-
-def leave_group_request(
-    group_id: str, identity: MemberIdentity, reason: str, version: int
-) -> m.LeaveGroupRequest:
-    """Return a LeaveGroup request of one member."""
-    if version < _BATCH_LEAVE_VERSION:
-        return m.LeaveGroupRequest(group_id=group_id, member_id=identity.member_id)
-    member = m.LeaveGroupRequest.MemberIdentity(
-        member_id=identity.member_id, group_instance_id=identity.group_instance_id, reason=reason
-    )
-    return m.LeaveGroupRequest(group_id=group_id, members=[member])
