@@ -248,8 +248,8 @@ class Claim:
     def renew(self, seconds: float = 0.0) -> None:
         """Say that the handler is at work on a record: `max_poll_interval` begins again.
 
-        With `seconds` the claim does not count as stuck for that long, if it is longer, or until its next progress. Raises
-        ConfigError for a negative value.
+        With `seconds` the claim does not count as stuck for that long, if it is longer, or until its next progress;
+        infinity is allowed. Raises ConfigError for a negative value.
         """
         from asyncio import get_running_loop
 

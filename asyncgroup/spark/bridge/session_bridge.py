@@ -156,6 +156,9 @@ class Bridge:
             queue.put(self._to_chunk(state, batch))
             self._data_available.set()
             while not queue.accepts(state.tp):
+                state.claim.renew(
+                    float("inf")
+                )  # it waits for the function: not stuck, however long that takes
                 await self._batch_taken.wait()
 
     def _to_chunk(self, state: BridgedClaim, batch: Batch) -> Chunk:

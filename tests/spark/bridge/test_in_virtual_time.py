@@ -50,6 +50,21 @@ async def test_a_batch_that_ends_within_the_rebalance_timeout_is_committed(
     assert len(set(starts)) == len(starts), "no range was delivered again"
 
 
+async def test_a_claim_that_waits_for_the_function_is_not_stuck(virtual_kafka: VirtualKafka) -> None:
+    await produce(virtual_kafka, 120)
+    sink = Sink(lambda call: 900.0 if call == 1 else 0.1)
+    group, handler = member(virtual_kafka, sink, max_rows=20)
+    async with group:
+        run = asyncio.create_task(group.run("numbers", handler))
+        await until(lambda: len(sink.calls) == 1)
+        session = group.session
+        await until(lambda: sum(committed(virtual_kafka).values()) == 120, 1000.0)
+        assert group.session is session
+        await group.aclose()
+        await run
+    assert len(sink.calls) == 6
+
+
 async def test_a_batch_that_outlasts_the_rebalance_timeout_is_cancelled_and_the_session_fails(
     virtual_kafka: VirtualKafka,
 ) -> None:
