@@ -40,7 +40,7 @@ from asyncgroup.group.join_requests import (
     join_refusal,
     shorten,
 )
-from asyncgroup.group.leaving import build_leave, leave_group
+from asyncgroup.group.leaving import LeaveResult, build_leave, leave_group, leave_result
 from asyncgroup.group.member_health import MemberHealth, MemberState, ProblemSource
 from asyncgroup.group.membership import JOIN_GRACE, Assignable, HeartbeatResult, JoinedGroup
 from asyncgroup.group.subscription_pattern import SubscriptionPattern, check_classic
@@ -343,7 +343,7 @@ class ClassicMembership:
         self.forget_member()
         config = self._config
 
-        async def send(lane: str, seconds: float) -> tuple[int, str | None]:
+        async def send(lane: str, seconds: float) -> LeaveResult:
             response = await self._cluster.coordinators.request_versioned(
                 self._group_id,
                 m.LeaveGroupRequest,
@@ -351,8 +351,7 @@ class ClassicMembership:
                 lane=lane,
                 timeout=seconds,
             )
-            codes = [response.error_code, *(member.error_code for member in response.members)]
-            return max(codes, key=bool), None
+            return leave_result(response)
 
         await leave_group(
             self._cluster,

@@ -158,6 +158,7 @@ class ConsumerHeartbeats:
         loop, retry = asyncio.get_running_loop(), self._cluster.retry()
         self._started_at = loop.time()
         self._is_running = True
+        self.kept_alive = None
         self._set_early()
         pause = self._interval
         try:
@@ -165,13 +166,12 @@ class ConsumerHeartbeats:
                 self._publish(loop.time() + pause)
                 await wait_within(self._wake, pause)
                 self._wake.clear()
-                if (left_because := self._take_kept_alive(on_news)) is not None:
-                    self._state.rejoin()
-                    self._state.may_be_known = False
-                    on_result(HeartbeatResult.LOST, left_because)
+                if self._has_left(on_result, on_news):
                     return
                 check = self._check
                 outcome = await self.send()
+                if self._has_left(on_result, on_news):  # the event loop may have been blocked in the meantime
+                    return
                 result = RESULTS[outcome.action]
                 if outcome.action in _UNDECIDED:
                     if loop.time() >= self._session_expires_at:
@@ -194,6 +194,7 @@ class ConsumerHeartbeats:
         finally:
             self._is_running = False
             self.keep_alive = None
+            self._take_kept_alive(lambda: None)  # its epoch is the one to join again with
             if self._check is not None:
                 self._check.cancel()
                 self._check = None
@@ -209,11 +210,23 @@ class ConsumerHeartbeats:
                 due,
                 self._state.interval,
                 self.timeout,
-                self._state.last_reported,
+                self._state.reported,
                 leave,
             )
         else:
             self.keep_alive = None
+
+    def _has_left(
+        self,
+        on_result: Callable[[HeartbeatResult, AsyncGroupError | None], None],
+        on_news: Callable[[], None],
+    ) -> bool:
+        """Whether the member has left its group while the event loop was blocked, which is reported."""
+        left_because = self._take_kept_alive(on_news)
+        if left_because is None:
+            return False
+        on_result(HeartbeatResult.LOST, left_because)
+        return True
 
     def _take_kept_alive(self, on_news: Callable[[], None]) -> AsyncGroupError | None:
         """Take note of the heartbeats that were sent while the event loop was blocked; return why the member left, if it did.
@@ -232,6 +245,8 @@ class ConsumerHeartbeats:
         self.last_response_at = max(self.last_response_at, kept.at)
         if not self.is_reconciling:
             self.last_stable_sent_at = max(self.last_stable_sent_at, kept.stable_at)
+        if kept.left_because is not None:
+            self._state.rejoin()
         return kept.left_because
 
     def _resolve(self, check: asyncio.Future[HeartbeatOutcome] | None, outcome: HeartbeatOutcome) -> None:

@@ -215,12 +215,6 @@ class ConsumerMemberState:
             topic_partitions=by_topic_id(now.owned) if sends_owned else None,
         )
 
-    @property
-    def last_reported(self) -> Partitions:
-        """What the last heartbeat reported as owned; what the next one will, if its outcome is unknown."""
-        last = self._in_flight or self._confirmed
-        return self.reported if last is None else last.owned
-
     def leave_request(self, *, is_static_leave: bool) -> m.ConsumerGroupHeartbeatRequest:
         """Return the heartbeat that leaves. It may be repeated: the coordinator then no longer knows the member."""
         return m.ConsumerGroupHeartbeatRequest(

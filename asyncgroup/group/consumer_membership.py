@@ -22,7 +22,7 @@ from asyncgroup.group.consumer_heartbeat_errors import CONSUMER_HEARTBEAT_ACTION
 from asyncgroup.group.consumer_heartbeats import EARLY_INTERVAL, ConsumerHeartbeats
 from asyncgroup.group.consumer_member_state import ConsumerMemberState, Reconciliation
 from asyncgroup.group.group_configs import find_session_timeout
-from asyncgroup.group.leaving import leave_group
+from asyncgroup.group.leaving import LeaveResult, leave_group
 from asyncgroup.group.member_health import MemberHealth, MemberState, ProblemSource
 from asyncgroup.group.membership import Assignable, JoinedGroup
 from asyncgroup.group.subscription_pattern import SubscriptionPattern
@@ -283,7 +283,7 @@ class ConsumerMembership:
         self._state.rejoin()
         self._state.may_be_known = False
 
-        async def send(lane: str, seconds: float) -> tuple[int, str | None]:
+        async def send(lane: str, seconds: float) -> LeaveResult:
             response = await self._cluster.coordinators.request(
                 self._group_id, request, lane=lane, timeout=seconds
             )

@@ -37,13 +37,14 @@ class HeartbeatThread:
     """The heartbeat thread of one group object.
 
     `make_stand_in(blocked_since)` is called in the thread when the event loop is blocked, with the loop time at which it last
-    ran; `on_unblocked(seconds)` on the event loop, when it runs again. `period()` are the seconds between two signs of life.
+    ran; it returns None if there is no member to stand in for. `on_unblocked(seconds)` is called on the event loop, when it
+    runs again. `period()` are the seconds between two signs of life.
     """
 
     def __init__(
         self,
         group_id: str,
-        make_stand_in: Callable[[float], StandIn],
+        make_stand_in: Callable[[float], StandIn | None],
         on_unblocked: Callable[[float], None],
         period: Callable[[], float],
     ) -> None:
@@ -69,18 +70,29 @@ class HeartbeatThread:
         return self._thread is not None
 
     def start(self) -> None:
-        """Start the thread, if it does not run yet. In virtual time there is none: no handler blocks that clock."""
+        """Start the thread, if it does not run yet. In virtual time there is none: no handler blocks that clock.
+
+        If the process cannot have another thread or event loop, a warning is logged, and the member goes on without it.
+        """
         loop = asyncio.get_running_loop()
         if self._thread is not None or is_virtual(loop):
             return
         self._loop, self._loop_thread_id = loop, threading.get_ident()
-        self._own_loop = asyncio.new_event_loop()
         self._stop, self._unblocked, self._stopped = asyncio.Event(), asyncio.Event(), asyncio.Event()
         # a daemon: a program that does not close its group must be able to end
-        self._thread = threading.Thread(
+        thread = threading.Thread(
             target=self._main, name=f"asyncgroup heartbeats {self._group_id}", daemon=True
         )
-        self._thread.start()
+        try:
+            with contextlib.ExitStack() as undo:
+                self._own_loop = asyncio.new_event_loop()
+                undo.callback(self._own_loop.close)
+                thread.start()
+                undo.pop_all()
+        except (OSError, RuntimeError) as error:
+            _log.warning("group %s: there is no heartbeat thread: %s", self._group_id, error)
+            return
+        self._thread = thread
 
     async def stop(self) -> None:
         """End the thread, and wait for its end."""
@@ -138,22 +150,31 @@ class HeartbeatThread:
         """Send the heartbeats of the member until its event loop runs again; log where it is blocked."""
         self._unblocked.clear()
         self._loop.call_soon_threadsafe(self._end_block, since)
-        sending = asyncio.ensure_future(self._make_stand_in(since).run())
+        sending = asyncio.ensure_future(self._send(since))
         try:
             if not await wait_within(self._unblocked, since + BLOCKED_SECONDS - self._own_loop.time()):
-                self._log_block(since)
-                await self._unblocked.wait()
+                self._log_block(since, is_sending=not sending.done())
+                # a loop that is closed now never runs again
+                while not (self._loop.is_closed() or await wait_within(self._unblocked, BLOCKED_SECONDS)):
+                    pass
         finally:
             await cancel_and_wait(sending)
-        if not sending.cancelled():
-            sending.result()
 
-    def _log_block(self, since: float) -> None:
+    async def _send(self, since: float) -> None:
+        """Stand in for the member, if there is one. After a failure the thread goes on, for the next block."""
+        try:
+            if (stand_in := self._make_stand_in(since)) is not None:
+                await stand_in.run()
+        except Exception as error:  # noqa: BLE001  logged: no task waits for the thread
+            _log.error("group %s: the heartbeat thread failed", self._group_id, exc_info=error)
+
+    def _log_block(self, since: float, *, is_sending: bool) -> None:
         _log.warning(
-            "group %s: the event loop is blocked for %.1f s now, %s; heartbeats go on from a thread",
+            "group %s: the event loop is blocked for %.1f s now, %s%s",
             self._group_id,
             self._own_loop.time() - since,
             _describe_stack(sys._current_frames().get(self._loop_thread_id)),
+            "; heartbeats go on from a thread" if is_sending else "",
         )
 
 

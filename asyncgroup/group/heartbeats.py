@@ -153,6 +153,7 @@ class Heartbeats:
         self._confirmed_lookup = self._cluster.coordinators.lookup_number(self._group_id)
         self._schedule = _Schedule(started_at, self._config.effective_heartbeat_interval, early)
         self._running = True
+        self.kept_alive = None
         try:
             await self._run(identity, on_result, self._schedule)
         finally:
@@ -177,15 +178,15 @@ class Heartbeats:
             )
             is_early = await wait_within(self._wake, max(0.0, due - loop.time()))
             self._wake.clear()
-            if (left_because := self._take_kept_alive()) is not None:
-                on_result(HeartbeatResult.LOST, left_because)
-                self._resolve_check(self._check, HeartbeatResult.LOST)
+            if self._has_left(on_result):
                 return
             # only a heartbeat that is sent after a check was requested can resolve it
             check = self._check
             # a lookup by another task, sent before, may have returned the former coordinator once more
             is_in_doubt = is_early and self._cluster.coordinators.lookup_number(self._group_id) is None
             sent, response = await self._confirmed_heartbeat(identity, on_result, is_in_doubt=is_in_doubt)
+            if self._has_left(on_result):  # the event loop may have been blocked in the meantime
+                return
             result, error = response.result, response.error
             if result in (HeartbeatResult.COORDINATOR_MOVED, HeartbeatResult.RETRY):
                 if loop.time() >= self._session_expires_at:
@@ -204,6 +205,15 @@ class Heartbeats:
             due = schedule.next
             if result in (HeartbeatResult.COORDINATOR_MOVED, HeartbeatResult.RETRY):
                 due = min(due, loop.time() + retry.next(), self._session_expires_at)
+
+    def _has_left(self, on_result: Callable[[HeartbeatResult, AsyncGroupError | None], None]) -> bool:
+        """Whether the member has left its group while the event loop was blocked, which is reported."""
+        left_because = self._take_kept_alive()
+        if left_because is None:
+            return False
+        on_result(HeartbeatResult.LOST, left_because)
+        self._resolve_check(self._check, HeartbeatResult.LOST)
+        return True
 
     def _take_kept_alive(self) -> AsyncGroupError | None:
         """Take note of the heartbeats that were sent while the event loop was blocked; return why the member left, if it did."""

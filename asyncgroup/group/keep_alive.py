@@ -12,8 +12,9 @@ from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias
 from uuid import UUID
 
+from asyncgroup.error_codes import is_retriable
 from asyncgroup.errors import AsyncGroupError, ErrorCode
-from asyncgroup.group.leaving import build_leave
+from asyncgroup.group.leaving import LeaveResult, build_leave, leave_result
 from asyncgroup.offsets import MemberIdentity
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.message import Request
@@ -96,6 +97,10 @@ class KeepAlive(Protocol):
         """Return the request that leaves."""
         ...
 
+    def leave_result(self, response: Any) -> LeaveResult:
+        """Return the error code and message of its response."""
+        ...
+
 
 class KeptAlive(NamedTuple):
     """What was done for a member while its event loop was blocked; its heartbeats take it when the loop runs again."""
@@ -117,7 +122,12 @@ _RESULTS: Final[Mapping[int, KeepAliveResult]] = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE: KeepAliveResult.COORDINATOR_MOVED,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: KeepAliveResult.RETRY,
 }
-"""By error code; all others: REFUSED."""
+"""By error code; other codes: RETRY if they are retriable, else REFUSED."""
+
+
+def _result(code: int) -> KeepAliveResult:
+    return _RESULTS.get(code, KeepAliveResult.RETRY if is_retriable(code) else KeepAliveResult.REFUSED)
+
 
 LEFT: Final = "the event loop or a handler does not go on"
 """The reason to leave."""
@@ -146,7 +156,7 @@ class ClassicKeepAlive:
 
     def result(self, response: m.HeartbeatResponse) -> tuple[KeepAliveResult, Self]:
         """See `KeepAlive`."""
-        return _RESULTS.get(response.error_code, KeepAliveResult.REFUSED), self
+        return _result(response.error_code), self
 
     @property
     def leaves(self) -> bool:
@@ -162,13 +172,18 @@ class ClassicKeepAlive:
         """See `KeepAlive`."""
         return build_leave(self.group_id, self.identity, LEFT, version)
 
+    def leave_result(self, response: m.LeaveGroupResponse) -> LeaveResult:
+        """See `KeepAlive`."""
+        return leave_result(response)
+
 
 @dataclass(frozen=True, slots=True)
 class ConsumerKeepAlive:
     """A member by the consumer protocol (KIP-848).
 
-    Its heartbeats confirm no assignment: they repeat the partitions that were reported last. They have to be in the request,
-    since only then the coordinator accepts the epoch before its own, if a response was lost.
+    Its heartbeats confirm no assignment: they report what the member may use, both what it is about to revoke and what it
+    was assigned last. The list has to be in the request, since only then the coordinator accepts the epoch before its own,
+    if a response was lost.
     """
 
     group_id: str
@@ -177,7 +192,7 @@ class ConsumerKeepAlive:
     interval: float
     timeout: float
     owned: Partitions
-    """The partitions that were reported last."""
+    """The partitions to report."""
     leave: m.ConsumerGroupHeartbeatRequest
     """The request that leaves."""
 
@@ -187,7 +202,7 @@ class ConsumerKeepAlive:
         return self.identity.generation_id
 
     def request(self) -> m.ConsumerGroupHeartbeatRequest:
-        """Return a heartbeat with the epoch and the partitions that were reported last."""
+        """Return a heartbeat with the epoch and the partitions."""
         return m.ConsumerGroupHeartbeatRequest(
             group_id=self.group_id,
             member_id=self.identity.member_id,
@@ -198,7 +213,7 @@ class ConsumerKeepAlive:
 
     def result(self, response: m.ConsumerGroupHeartbeatResponse) -> tuple[KeepAliveResult, Self]:
         """See `KeepAlive`; the response may have a newer epoch."""
-        result = _RESULTS.get(response.error_code, KeepAliveResult.REFUSED)
+        result = _result(response.error_code)
         if result is KeepAliveResult.ALIVE and response.assignment is not None:
             result = KeepAliveResult.REBALANCE  # it may revoke partitions
         if response.error_code or response.member_epoch <= self.epoch:
@@ -219,6 +234,10 @@ class ConsumerKeepAlive:
     def leave_request(self, version: int) -> m.ConsumerGroupHeartbeatRequest:  # noqa: ARG002  as KeepAlive
         """See `KeepAlive`."""
         return self.leave
+
+    def leave_result(self, response: m.ConsumerGroupHeartbeatResponse) -> LeaveResult:
+        """See `KeepAlive`."""
+        return response.error_code, response.error_message
 
 
 def by_topic_id(partitions: Partitions) -> list[m.ConsumerGroupHeartbeatRequest.TopicPartitions]:

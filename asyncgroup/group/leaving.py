@@ -13,15 +13,18 @@ from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, RequestTi
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 from asyncgroup.wire import messages as m
 
-__all__ = ["SendLeave", "build_leave", "leave_group"]
+__all__ = ["LeaveResult", "SendLeave", "build_leave", "leave_group", "leave_result"]
 
 _log = logging.getLogger("asyncgroup.group")
 
 RETRY_BACKOFF_MAX: Final = 1.0
 """Longest backoff between attempts, in seconds."""
 
-SendLeave: TypeAlias = Callable[[str, float], Awaitable[tuple[int, str | None]]]
-"""Sends the request on the connection of this purpose, within these seconds; returns error code and message of the response."""
+LeaveResult: TypeAlias = "tuple[int, str | None]"
+"""Error code and message of a response."""
+
+SendLeave: TypeAlias = Callable[[str, float], Awaitable[LeaveResult]]
+"""Sends the request on the connection of this purpose, within these seconds; returns what the response says."""
 
 _LEFT: Final = (
     ErrorCode.NONE,
@@ -90,3 +93,9 @@ def build_leave(group_id: str, identity: MemberIdentity, reason: str, version: i
         member_id=identity.member_id, group_instance_id=identity.group_instance_id, reason=reason
     )
     return m.LeaveGroupRequest(group_id=group_id, members=[member])
+
+
+def leave_result(response: m.LeaveGroupResponse) -> LeaveResult:
+    """Return the error of the response of the classic protocol: that of the request, or of the member."""
+    codes = [response.error_code, *(member.error_code for member in response.members)]
+    return max(codes, key=bool), None

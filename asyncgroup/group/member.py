@@ -48,6 +48,9 @@ _log = logging.getLogger("asyncgroup.group")
 HEARTBEAT_LEAD: Final = 0.08
 """Seconds before a heartbeat at which a leaving member stops: enough for a fast handler, commit and LeaveGroup."""
 
+MIN_SIGN_PERIOD: Final = 0.05
+"""Shortest time between two signs of life for the heartbeat thread, in seconds."""
+
 REJOIN_AT_ONCE_AFTER: Final = (Rebalanced, PartitionsChanged, TopicsChanged)
 """Causes after which the member rejoins without backoff."""
 
@@ -158,9 +161,11 @@ class Member:
 
     # --- the event loop is blocked ------------------------------------------------------------------------------
 
-    def _make_stand_in(self, blocked_since: float) -> StandIn:
+    def _make_stand_in(self, blocked_since: float) -> StandIn | None:
         """Return what sends the heartbeats while the event loop is blocked. Called in the heartbeat thread."""
-        limit = self._config.max_poll_interval
+        limit, heartbeats = self._config.max_poll_interval, self._membership.heartbeats
+        if heartbeats.keep_alive is None:
+            return None
         if (life := self.life) is not None:
             life.stuck_claims.find(blocked_since)  # no claim has made progress since then
 
@@ -171,11 +176,18 @@ class Member:
             return stuck
 
         period = limit / CHECKS if limit else float("inf")
-        return StandIn(self._membership.heartbeats, self._make_second_client, find_stuck, period)
+        return StandIn(heartbeats, self._make_second_client, find_stuck, period)
 
     def _sign_period(self) -> float:
-        """Return the seconds between two signs of life: a block must be noticed long before the session timeout."""
-        return min(BLOCKED_SECONDS, self._membership.heartbeats.heartbeat_interval)
+        """Return the seconds between two signs of life: a block must be noticed long before the session timeout.
+
+        It is noticed after two of them, and may begin just before a heartbeat; half of the time after that remains to send it.
+        """
+        heartbeats = self._membership.heartbeats
+        interval = heartbeats.heartbeat_interval
+        return min(
+            BLOCKED_SECONDS, interval, max((heartbeats.session_timeout - interval) / 4, MIN_SIGN_PERIOD)
+        )
 
     def _make_second_client(self) -> ClusterClient:
         """Return a client of the same cluster for another event loop. Without hooks, which run on the group's loop."""

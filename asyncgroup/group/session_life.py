@@ -31,6 +31,7 @@ from asyncgroup.errors import (
     BrokerError,
     ClaimStuck,
     CommitFailedError,
+    EventLoopBlocked,
     Rebalanced,
     RevokeTimeout,
     SessionEnd,
@@ -49,7 +50,7 @@ from asyncgroup.group.stuck_claims import StuckClaims
 from asyncgroup.group.subscription_pattern import SubscriptionPattern
 from asyncgroup.group.topic_watch import TopicWatch
 from asyncgroup.group.topics import ResolvedTopics, Subscription, resolve_topics
-from asyncgroup.lifecycle import BackgroundTasks, cancel_and_wait, run_until
+from asyncgroup.lifecycle import BackgroundTasks, cancel_and_wait, run_until, wait_shielded
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import MemberIdentity
 
@@ -114,6 +115,7 @@ class SessionLife:
         self._hooks = asyncio.Lock()
         self._revoking = asyncio.Lock()  # held by `assign`: one revocation at a time
         self._revoke_timeout: asyncio.Timeout | None = None  # of the commit of a revocation
+        self._leaving: asyncio.Task[None] | None = None  # leaves the group of a member that is stuck
         self._is_watching = False  # from the start of the first claims on
         self.has_started = False
         """Whether the first start offsets were found, so that the handler is called."""
@@ -145,6 +147,8 @@ class SessionLife:
         self.state.on_end = None  # a handler that keeps the session must not keep this object in memory
         try:
             await self._tasks.stop()
+            if self._leaving is not None:  # else the group would wait for this member when it joins again
+                await wait_shielded(self._leaving)
         finally:
             # after the tasks: automatic commits would fail on a closed committer
             await self._offsets.aclose()
@@ -178,7 +182,7 @@ class SessionLife:
         )
 
     async def _stay(self) -> None:
-        """Stay in the group; leave it if a claim is stuck, while its handler may still run."""
+        """Stay in the group until the membership is lost, also because a claim is stuck."""
         staying = asyncio.ensure_future(self._membership.stay(self._joined, self))
         watching = asyncio.ensure_future(self._wait_stuck())
         try:
@@ -191,7 +195,6 @@ class SessionLife:
         error = watching.result()
         self._stalls.on_stuck(error)
         self._on_lost(error)
-        await self._membership.leave(str(error), None, self._config.close_timeout)
 
     async def _wait_stuck(self) -> ClaimStuck:
         """Return the error of the first claim that is stuck."""
@@ -380,6 +383,11 @@ class SessionLife:
     def _on_lost(self, error: AsyncGroupError | None, *, is_fatal: bool = False) -> None:
         group, member_id = self._source.group_id, self.state.identity.member_id
         self.state.lose(f"member {member_id!r} of group {group!r} is lost: {error}", error, is_fatal=is_fatal)
+        if isinstance(error, ClaimStuck | EventLoopBlocked) and self._leaving is None:
+            # while handlers may still run; and again, as the leave of the heartbeat thread may not have arrived
+            timeout = min(self._config.close_timeout, self._membership.heartbeats.session_timeout)
+            leaving = self._membership.leave(str(error), None, timeout)
+            self._leaving = asyncio.create_task(leaving, name=f"{group}: leave, as the member is stuck")
 
     def _on_commit_refused(self, error: BrokerError) -> None:
         is_fatal = self._membership.is_fatal(error.code)

@@ -12,18 +12,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.network_client import RequestBuilder
 from asyncgroup.errors import AsyncGroupError, BrokerError
 from asyncgroup.group.keep_alive import KeepAlive, KeepAliveResult, KeptAlive
+from asyncgroup.group.leaving import LeaveResult, leave_group
 from asyncgroup.offsets import GROUP_LANE
 from asyncgroup.wire.message import Message, Request
 
 __all__ = ["KeptAliveMember", "StandIn"]
 
 R = TypeVar("R", bound=Message)
+
+LEAVE_ATTEMPTS: Final = 3
+"""How many times the limit of one heartbeat a leave is repeated: for about a session timeout."""
 
 _log = logging.getLogger("asyncgroup.group")
 
@@ -106,7 +110,7 @@ class StandIn:
         if result is KeepAliveResult.ALIVE:
             self._stable_at = sent_at
         if result in (KeepAliveResult.ALIVE, KeepAliveResult.REBALANCE):
-            self._accepted_at = sent_at
+            self._accepted_at, self._was_refused = sent_at, False
             self._publish(after)
         elif result is KeepAliveResult.COORDINATOR_MOVED:
             self._cluster.coordinators.mark_unknown(member.group_id)
@@ -129,22 +133,37 @@ class StandIn:
         """Leave the group, or only end the heartbeats if this kind of member does not leave."""
         _log.warning("%s; the member leaves its group", error)
         self._publish(member, error)
-        retry = self._cluster.retry(timeout=member.timeout)
-        while member.leaves:
+        if not member.leaves:
+            return
+        retry = self._cluster.retry(timeout=LEAVE_ATTEMPTS * member.timeout, longest=member.interval)
+        while not self._cluster.is_open:
             try:
-                await self._request(member, member.leave_type, member.leave_request)
+                await self._open()
             except AsyncGroupError as failure:
                 _log.info("group %s: could not leave: %s", member.group_id, failure)
-                if retry.failed():
-                    await retry.wait()
-                    continue
-            return
+                if not retry.failed():
+                    return
+                await retry.wait()
+
+        async def send(lane: str, seconds: float) -> LeaveResult:
+            return member.leave_result(
+                await self._cluster.coordinators.request_versioned(
+                    member.group_id, member.leave_type, member.leave_request, lane=lane, timeout=seconds
+                )
+            )
+
+        await leave_group(
+            self._cluster, member.group_id, send, timeout=retry.left, attempt_timeout=member.timeout
+        )
 
     async def _request(self, member: KeepAlive, cls: type[Request[R]], build: RequestBuilder[R]) -> R:
         """Send a request to the group's coordinator; open the client first if it is not."""
         if not self._cluster.is_open:
-            self._cluster = self._make_cluster()  # one that could not be opened cannot be used again
-            await self._cluster.__aenter__()
+            await self._open()
         return await self._cluster.coordinators.request_versioned(
             member.group_id, cls, build, lane=GROUP_LANE, timeout=member.timeout
         )
+
+    async def _open(self) -> None:
+        self._cluster = self._make_cluster()  # one that could not be opened cannot be used again
+        await self._cluster.__aenter__()

@@ -18,6 +18,7 @@ from asyncgroup.broker import Fault
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.errors import AsyncGroupError, EventLoopBlocked
 from asyncgroup.group.stand_in import StandIn
+from asyncgroup.wire import messages as m
 from tests.scenario.support import SessionEndHook, WorkHandler, committed, member, now, running
 from tests.stories.traffic import partitions_of
 from tests.stories.virtual import VirtualEnvironment
@@ -48,9 +49,13 @@ def api(env: VirtualEnvironment) -> str:
     return "ConsumerGroupHeartbeat" if env.protocol == PROTOCOLS["consumer"] else "Heartbeat"
 
 
-def hold_heartbeats(env: VirtualEnvironment) -> Fault:
-    """Leave the member's own heartbeats without a response, and without an effect, as if they had never been sent."""
-    return env.cluster.faults.on(api(env), client_id="ann", times=None).drop()
+def hold_heartbeats(env: VirtualEnvironment, name: str | None = None) -> Fault:
+    """Leave the member's own heartbeats without a response, and without an effect, as if they had never been sent.
+
+    `name`: of another API; all if it is empty.
+    """
+    fault = env.cluster.faults.on(api(env) if name is None else name or None, client_id="ann", times=None)
+    return fault.answer(lambda _: m.HeartbeatResponse()).drop()
 
 
 def stand_in(env: VirtualEnvironment, group: ConsumerGroup, error: AsyncGroupError | None = None) -> StandIn:
@@ -178,3 +183,65 @@ async def test_no_broker_answers(env: VirtualEnvironment) -> None:
         assert calls == 4
         assert env.cluster.history.of(api(env), client_id="stand-in")
         fault.cancel()
+
+
+async def test_a_heartbeat_in_flight_fails_after_it(env: VirtualEnvironment) -> None:
+    """When it fails, no broker has answered the member itself for a session timeout, but the stand-in."""
+    ends, handler = SessionEndHook(), WorkHandler(env)
+    async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
+        session = group.session
+        await env.bell.until(lambda: len(env.cluster.history.of(api(env))) >= 2, "a heartbeat", env.limit)
+        fault = hold_heartbeats(env, "")
+        await asyncio.sleep(0.8 * env.session_timeout)
+        async with running(stand_in(env, group).run()):
+            await asyncio.sleep(0.5 * env.session_timeout)
+            assert not ends.causes
+            assert group.session is session
+        fault.cancel()
+
+
+LEAVES = {"eager": "LeaveGroup", "cooperative": "LeaveGroup", "consumer": "ConsumerGroupHeartbeat"}
+
+
+def leaves(env: VirtualEnvironment, client_id: str) -> list[Any]:
+    """The member's requests to leave."""
+    name = next(name for name, options in PROTOCOLS.items() if options == env.protocol)
+    sent = env.cluster.history.of(LEAVES[name], client_id=client_id)
+    return [exchange for exchange in sent if getattr(exchange.request, "member_epoch", -1) == -1]
+
+
+async def test_its_leave_is_repeated_at_the_new_coordinator(env: VirtualEnvironment) -> None:
+    handler = WorkHandler(env)
+    async with member(env) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
+        fault = hold_heartbeats(env).optional()
+        api_name = "ConsumerGroupHeartbeat" if env.protocol == PROTOCOLS["consumer"] else "LeaveGroup"
+        env.cluster.faults.on(api_name, client_id="stand-in").error("NOT_COORDINATOR")
+        await stand_in(env, group, EventLoopBlocked("g", 300.0)).run()
+        assert not env.cluster.group(env.group_id).members
+        assert len(leaves(env, "stand-in")) == 2
+        fault.cancel()
+
+
+async def test_the_member_leaves_itself_if_the_stand_in_could_not(env: VirtualEnvironment) -> None:
+    """The event loop runs again before the leave has arrived: the member must not join while the group waits for it."""
+    ends, handler = SessionEndHook(), WorkHandler(env)
+    async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
+        fault = hold_heartbeats(env)
+        lost = (
+            env.cluster.faults.on(client_id="stand-in", times=None)
+            .answer(lambda _: m.HeartbeatResponse())
+            .drop()
+        )
+        async with running(stand_in(env, group, EventLoopBlocked("g", 300.0)).run()):
+            await asyncio.sleep(1.0)
+        lost.cancel()
+        fault.cancel()
+        began = now()
+        await handler.until("setup", times=2)
+        assert now() - began < 2 * env.heartbeat_interval + 1.0
+        assert isinstance(ends.causes[0].__cause__, EventLoopBlocked)
+        assert leaves(env, "ann")
+        assert len(env.cluster.group(env.group_id).members) == 1

@@ -190,3 +190,29 @@ async def test_a_record_in_hand_of_records(classic: VirtualEnvironment) -> None:
     assert isinstance(cause.__cause__, ClaimStuck)
     assert cause.__cause__.partition == record.partition == 2
     assert len({(each.partition, each.offset) for each in seen}) == 8
+
+
+async def test_the_member_has_left_before_it_joins_again(env: VirtualEnvironment) -> None:
+    """Also if its handlers end at once when the claims are lost: else the group would wait for the former member."""
+
+    class Waits(WorkHandler):
+        async def consume_claim(self, session: Session, claim: Claim) -> None:
+            async for _record in claim:
+                await claim.wait_ended()
+
+    handler = Waits(env)
+    await env.produce(1, [0])
+    name = "ConsumerGroupHeartbeat" if env.protocol == PROTOCOLS["consumer"] else "LeaveGroup"
+    env.cluster.faults.on(name, where=lambda request: getattr(request, "member_epoch", -1) == -1).error(
+        "COORDINATOR_LOAD_IN_PROGRESS"
+    )
+    async with (
+        member(env, max_poll_interval=LIMIT) as group,
+        running(group.run("orders", handler)),
+    ):
+        await env.bell.until(lambda: bool(handler.sessions), "a session", env.limit)
+        await handler.sessions[0]._state.wait_lost()
+        lost_at = now()
+        await handler.until("setup", times=2)
+        assert now() - lost_at < 2.0
+        assert len(env.cluster.group(env.group_id).members) == 1
