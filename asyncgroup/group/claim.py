@@ -35,6 +35,7 @@ class ClaimState:
         "initial_metadata",
         "offsets",
         "renewals",
+        "thread_reads",
     )
 
     def __init__(self, consumer: PartitionConsumer, offsets: PartitionMarks) -> None:
@@ -50,6 +51,8 @@ class ClaimState:
         """Why the claim ended; None while it is live."""
         self.renewals = 0
         """Number of calls of `renew`."""
+        self.thread_reads = 0
+        """Number of records that a thread has taken from the batch that it holds."""
         self._renewed: tuple[object, float] | None = (
             None  # the progress at the last one, and the loop time it counts until
         )
@@ -81,7 +84,13 @@ class ClaimState:
         from asyncgroup.consumer.partition_consumer import partition_of
 
         partition = partition_of(self.consumer)
-        return (*partition.buffer.progress, partition.jumps, self.offsets.next_offset, self.renewals)
+        return (
+            *partition.buffer.progress,
+            partition.jumps,
+            self.offsets.next_offset,
+            self.renewals,
+            self.thread_reads,
+        )
 
     @property
     def holds_record(self) -> bool:

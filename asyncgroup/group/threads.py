@@ -65,6 +65,7 @@ class ThreadClaim:
             # all or none: if any record of a batch cannot be read, no record of it may be returned
             self._left_over.extend(list(batch))
             while self._left_over and not self._claim.ended:
+                self._claim._state.thread_reads += 1  # only this thread writes it
                 yield self._left_over.popleft()
 
     def batches(self) -> Iterator[Batch]:

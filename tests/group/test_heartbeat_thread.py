@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Handler, Record, Session
+from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Handler, Record, Session, ThreadClaim, in_thread
 from asyncgroup.errors import ClaimStuck, EventLoopBlocked, MemberLost
 from asyncgroup.testing import KafkaServer
 
@@ -197,3 +197,31 @@ async def test_the_thread_ends_with_the_group(kafka: KafkaServer) -> None:
     async with consuming(kafka, handler, heartbeat_thread=False, **PROTOCOLS["eager"]):
         await handler.until(lambda: handler.handled == [b"first", b"first"])
         assert threads() == []
+
+
+async def test_a_thread_that_takes_one_record_after_the_other_is_not_stuck(kafka: KafkaServer) -> None:
+    """It has got all records as one batch, and marks only the last."""
+    done: list[int] = []
+    finished = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def work(_session: Session, claim: ThreadClaim) -> None:
+        for record in claim:
+            time.sleep(0.1)
+            done.append(record.offset)
+            if record.value == b"last":
+                claim.mark(record)
+                loop.call_soon_threadsafe(finished.set)
+
+    name = f"blocked-{next(_NUMBERS)}"
+    kafka.create_topic(name, 1)
+    kafka.produce(name, *[b"x"] * 7, b"last", partition=0)
+    options = ConsumerConfig(auto_offset_reset="earliest", max_poll_interval=0.4)
+    async with ConsumerGroup(kafka.bootstrap_servers, name, options) as group:
+        running = asyncio.create_task(group.run(name, in_thread(work)))
+        async with asyncio.timeout(30):
+            await finished.wait()
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+    assert done == list(range(8))
