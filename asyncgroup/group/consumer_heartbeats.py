@@ -177,7 +177,8 @@ class ConsumerHeartbeats:
                     if loop.time() >= self._session_expires_at:
                         result = HeartbeatResult.LOST
                         self._state.rejoin()
-                    pause = min(retry.next(), RETRY_BACKOFF_SHARE * self.session_timeout)
+                    left = self._session_expires_at - loop.time()
+                    pause = min(retry.next(), RETRY_BACKOFF_SHARE * self.session_timeout, max(left, 0.0))
                 else:
                     retry.reset()
                     self._resolve(check, outcome)
@@ -277,18 +278,29 @@ class ConsumerHeartbeats:
         """Seconds for one attempt: a response later than this may leave no time for another one in the session."""
         return max(self._state.interval, self.session_timeout / 3)
 
+    @property
+    def _deadline(self) -> float:
+        """Loop time at which the attempt that began at `_sent_at` ends, at the latest when the session expires.
+
+        An attempt that begins after that (the process was suspended) has the full time, since the coordinator may still
+        have the member.
+        """
+        deadline, expires_at = self._sent_at + self.timeout, self._session_expires_at
+        return min(deadline, expires_at) if self._is_running and self._sent_at < expires_at else deadline
+
     def set_session_timeout(self, seconds: float) -> None:
-        """The group's session timeout is known now. It limits also the heartbeat that is under way."""
+        """The group's session timeout is known now. It limits also the heartbeat that is under way, and reconnection."""
         self.session_timeout = seconds
+        self._cluster.pool.limit_reconnect_backoff(RETRY_BACKOFF_SHARE * seconds)
         if self._limit is not None and not self._limit.expired():
-            self._limit.reschedule(self._sent_at + self.timeout)
+            self._limit.reschedule(self._deadline)
 
     async def send(self) -> HeartbeatOutcome:
         """Send one heartbeat and apply its response to the state; one limit counts for lookup, connecting and sending."""
         time = asyncio.get_running_loop().time
         sent_at = self._sent_at = time()
         try:
-            async with asyncio.timeout(self.timeout) as self._limit:
+            async with asyncio.timeout_at(self._deadline) as self._limit:
                 outcome = await self._send(self.timeout)
         except TimeoutError:
             self._cluster.coordinators.mark_unknown(self._group_id)

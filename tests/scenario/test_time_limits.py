@@ -6,10 +6,12 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from asyncgroup import Claim, Record, Session
+from asyncgroup.cluster import client_of
 from asyncgroup.group.session_life import SessionLife
 from tests.profiles import thinned
 from tests.scenario.support import (
@@ -318,3 +320,36 @@ async def test_heartbeats_keep_a_member_that_waits_for_the_assignment(env: Virtu
     settled = await env.settled(ann, bob)
     assert settled.generation == 2
     assert now() - began < 2.5 * env.session_timeout + 0.1
+
+
+# -- no broker answers, by the consumer protocol ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["silent", "down"])
+async def test_the_session_timeout_of_the_group_limits_every_pause(how: str) -> None:
+    """The member is lost when no broker has answered for the group's session timeout, not an attempt later."""
+    ends = SessionEndHook()
+    options: dict[str, Any] = {
+        "group_protocol": "consumer",
+        "session_timeout": None,
+        "heartbeat_interval": None,
+        "retry_backoff_max": 20.0,
+    }
+    made = VirtualEnvironment.made(
+        nodes=3, group_consumer_session_timeout=6.0, group_consumer_heartbeat_interval=1.0
+    )
+    async with made as env:
+        handler = WorkHandler(env)
+        async with member(env, hooks=(ends,), **options) as group, running(group.run("orders", handler)):
+            await handler.until("claim 3@0")
+            await asyncio.sleep(10.0)
+            if how == "silent":
+                env.network.blackhole("10.2.0.1")
+            for node_id in (1, 2, 3) if how == "down" else ():
+                await env.kill_node(node_id)
+            await env.bell.until(lambda: bool(ends.causes), "the loss", 100.0)
+            last_response_at = client_of(group.cluster).last_response_at
+            # the last attempt waits for the pause of a broker that refused a connection: a tenth of the session timeout
+            late = 0.01 if how == "silent" else 1.0
+            assert 6.0 <= now() - last_response_at <= 6.0 + late
+            env.network.heal()
