@@ -57,6 +57,8 @@ class HeartbeatOutcome(NamedTuple):
     error: AsyncGroupError | None
     has_news: bool = False
     """Whether the epoch or the assignment is new."""
+    answered: bool = False
+    """Whether the coordinator responded to it; else it failed before, for example at the coordinator lookup."""
 
 
 class ConsumerHeartbeats:
@@ -318,12 +320,13 @@ class ConsumerHeartbeats:
             if not isinstance(outcome.error, BrokerError):
                 self._doubt_until = time() + self.session_timeout
             return outcome
-        self.last_response_at = time()
+        if outcome.answered:
+            self.last_response_at = time()
+            self._cluster.hooks.emit("on_heartbeat", self._group_id, self.last_response_at - sent_at)
         if outcome.action is HeartbeatAction.CONTINUE:
             self._accepted_sent_at = sent_at
             if not self.is_reconciling:
                 self.last_stable_sent_at = sent_at
-            self._cluster.hooks.emit("on_heartbeat", self._group_id, self.last_response_at - sent_at)
         return outcome
 
     async def _send(self, timeout: float) -> HeartbeatOutcome:
@@ -340,14 +343,15 @@ class ConsumerHeartbeats:
         except AsyncGroupError as error:
             return HeartbeatOutcome(HeartbeatAction.FIND_COORDINATOR, error)
         if not response.error_code:
-            return HeartbeatOutcome(HeartbeatAction.CONTINUE, None, self._state.on_response(response))
+            has_news = self._state.on_response(response)
+            return HeartbeatOutcome(HeartbeatAction.CONTINUE, None, has_news, answered=True)
         refusal = heartbeat_refusal(
             response, self._group_id, self._state.member_id, self._state.regex, self._config.remote_assignor
         )
         action = self._state.on_error(response.error_code)
         if action is HeartbeatAction.FIND_COORDINATOR:
             self._cluster.coordinators.mark_unknown(self._group_id)
-        return HeartbeatOutcome(action, refusal)
+        return HeartbeatOutcome(action, refusal, answered=True)
 
     def _build(self, version: int) -> m.ConsumerGroupHeartbeatRequest:
         if version < PINNED_VERSION:

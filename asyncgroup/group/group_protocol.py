@@ -22,7 +22,14 @@ from asyncgroup.group.membership import Assignable, HeartbeatStatus, JoinedGroup
 from asyncgroup.group.subscription_pattern import SubscriptionPattern
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 
-__all__ = ["AutoMembership", "MembershipFactory", "current_protocol", "epoch_identity", "membership_factory"]
+__all__ = [
+    "AutoMembership",
+    "MembershipFactory",
+    "chosen_protocol",
+    "current_protocol",
+    "epoch_identity",
+    "membership_factory",
+]
 
 _log = logging.getLogger("asyncgroup.group")
 
@@ -44,8 +51,15 @@ def membership_factory(config: ConsumerConfig, assignors: list[Assignor]) -> Mem
 def current_protocol(membership: Membership, configured: str) -> str:
     """Return the protocol of the group that the member is in; the configured one, perhaps `auto`, if it is in none."""
     if isinstance(membership, AutoMembership) and membership.identity.member_id:
-        return "consumer" if isinstance(membership.chosen, ConsumerMembership) else "classic"
+        return chosen_protocol(membership)
     return configured
+
+
+def chosen_protocol(membership: Membership) -> str:
+    """Return `classic` or `consumer`; with `auto` the choice of the last join, `classic` before the first."""
+    if isinstance(membership, AutoMembership):
+        membership = membership.chosen
+    return "consumer" if isinstance(membership, ConsumerMembership) else "classic"
 
 
 def epoch_identity(membership: Membership) -> MemberIdentity | None:

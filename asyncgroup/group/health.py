@@ -56,6 +56,7 @@ class Health:
       `syncing`, `starting`, `stable`, `draining`, `committing`, `waiting to join again`, `leaving`; `state_age` is its
       age in seconds.
     - `member_id`, `generation_id`: of the last join, also while the member rejoins.
+    - `group_protocol`: `classic` or `consumer`; with `auto` the one chosen for the last join, `classic` before the first.
     - `last_heartbeat`, `last_fetch`: seconds since the last response to one; None if there was none.
     - `waits_for`: what the member waits for and for how long, in words; None if it waits for nothing.
     - `problems`: what is wrong now, in words, including that nothing consumes. A handler's exception is a problem, with
@@ -70,6 +71,7 @@ class Health:
     state_age: float
     member_id: str
     generation_id: int
+    group_protocol: str
     last_heartbeat: float | None
     last_fetch: float | None
     claims: tuple[ClaimHealth, ...]
@@ -110,6 +112,7 @@ class Health:
             "state_age": round(self.state_age, 3),
             "member_id": self.member_id,
             "generation_id": self.generation_id,
+            "group_protocol": self.group_protocol,
             "last_heartbeat": rounded(self.last_heartbeat),
             "last_fetch": rounded(self.last_fetch),
             "lag": self.lag,
@@ -128,7 +131,8 @@ class Health:
         parts = [f"{printable(self.group_id)}: {self.state} for {self.state_age:.1f} s"]
         if self.member_id:
             parts.append(
-                f"member {printable(self.member_id, MAX_TEXT_LENGTH)}, generation {self.generation_id}"
+                f"member {printable(self.member_id, MAX_TEXT_LENGTH)}, generation {self.generation_id}, "
+                f"{self.group_protocol} protocol"
             )
         for what, age in (("heartbeat", self.last_heartbeat), ("fetch", self.last_fetch)):
             if age is not None:

@@ -77,7 +77,7 @@ class Hook(Protocol):
         return
 
     def on_heartbeat(self, group_id: str, seconds: float) -> None:
-        """A heartbeat was answered `seconds` after it was sent; by the classic protocol also with a rebalance or a refusal.
+        """A heartbeat was answered `seconds` after it was sent, perhaps with a rebalance or a refusal.
 
         Answers after which it is retried are not reported, for example while the coordinator loads.
         """

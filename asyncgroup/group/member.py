@@ -28,6 +28,7 @@ from asyncgroup.errors import (
     TransportError,
 )
 from asyncgroup.group.claim_source import ClaimSource
+from asyncgroup.group.group_protocol import chosen_protocol
 from asyncgroup.group.handler import Handler
 from asyncgroup.group.handler_calls import MIN_RESERVE_SHARE, reserve_for
 from asyncgroup.group.health import Health
@@ -280,6 +281,7 @@ class Member:
             self._member_health,
             self._membership.heartbeats.session_timeout,
             self._membership.heartbeats.heartbeat_interval,
+            chosen_protocol(self._membership),
             missing_topics={topic: missing[topic] for topic in names if topic in missing},
         )
         if self.life is not None:

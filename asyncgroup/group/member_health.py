@@ -59,6 +59,10 @@ class MemberState(Enum):
     LEAVING = "leaving"
 
 
+_ENDING: Final = (MemberState.DRAINING, MemberState.COMMITTING)
+_JOINING_AGAIN: Final = (MemberState.LOOKING_UP_COORDINATOR, MemberState.JOINING, MemberState.SYNCING)
+
+
 class ProblemSource(Enum):
     """What a problem affects; the values are texts for `Health.problems`."""
 
@@ -106,8 +110,11 @@ class MemberHealth:
         self._watched = states
 
     def transition_to(self, state: MemberState) -> None:
-        """Change the state, with the current time."""
-        if state is self.state:
+        """Change the state, with the current time.
+
+        While a session ends, a join that it had begun is not shown: the next one begins with the lookup of the topics.
+        """
+        if state is self.state or (self.state in _ENDING and state in _JOINING_AGAIN):
             return
         loop = asyncio.get_running_loop()
         self.state, self.state_since = state, loop.time()
@@ -179,6 +186,8 @@ class HealthSnapshot(NamedTuple):
     """Seconds; by the consumer protocol the group's, as for the interval."""
     heartbeat_interval: float
     """Seconds."""
+    group_protocol: str
+    """`classic` or `consumer`."""
     claims: Sequence[Claim] = ()
     running_calls: RunningCalls = RunningCalls()
     unanswered_fetches: Mapping[int, float] = MappingProxyType({})
@@ -199,6 +208,7 @@ def diagnose(snapshot: HealthSnapshot, now: float) -> Health:
         state_age=_age(now, member_health.state_since),
         member_id=snapshot.identity.member_id,
         generation_id=snapshot.identity.generation_id,
+        group_protocol=snapshot.group_protocol,
         last_heartbeat=_age_if_any(now, member_health.last_heartbeat),
         last_fetch=_age_if_any(now, member_health.last_fetch),
         claims=tuple(map(_claim_health, snapshot.claims)),

@@ -37,9 +37,9 @@ def now() -> float:
 
 
 def snapshot(member_health: MemberHealth, **more: Any) -> HealthSnapshot:
-    times = {"session_timeout": 10.0, "heartbeat_interval": 3.0}
+    fixed: dict[str, Any] = {"session_timeout": 10.0, "heartbeat_interval": 3.0, "group_protocol": "classic"}
     return HealthSnapshot(
-        "g", ConsumerConfig(), MemberIdentity("member-1", 7), member_health, **times, **more
+        "g", ConsumerConfig(), MemberIdentity("member-1", 7), member_health, **fixed, **more
     )
 
 

@@ -44,7 +44,16 @@ PUBLIC_MEMBERS: dict[str, set[str]] = {
     "SubscriptionPattern": {"pattern"},
     # health
     "Health": {
-        *("group_id", "member_id", "generation_id", "state", "state_age", "waits_for", "problems"),
+        *(
+            "group_id",
+            "member_id",
+            "generation_id",
+            "group_protocol",
+            "state",
+            "state_age",
+            "waits_for",
+            "problems",
+        ),
         *("is_healthy", "claims", "lag", "paused", "stalled", "errors", "as_dict"),
         *("last_heartbeat", "last_fetch"),
     },

@@ -474,3 +474,66 @@ async def test_a_member_without_partitions_of_a_pattern_that_the_broker_matches(
             await asyncio.sleep(1.0)
             assert group.health().waits_for is not None
             assert "or the pattern matches no topic" in group.health().waits_for
+
+
+@pytest.mark.parametrize(
+    ("configured", "chosen"), [("classic", "classic"), ("consumer", "consumer"), ("auto", "consumer")]
+)
+async def test_the_group_protocol(env: VirtualEnvironment, configured: str, chosen: str):
+    options = CONSUMER if configured == "consumer" else {"group_protocol": configured}
+    handler = WorkHandler(env)
+    async with member(env, **options) as group:
+        before = group.health()
+        assert before.group_protocol == ("classic" if configured == "auto" else chosen)
+        assert "protocol" not in str(before)
+        async with running(group.run("orders", handler)):
+            await handler.until("claim 3@0")
+            health = group.health()
+    assert health.group_protocol == health.as_dict()["group_protocol"] == chosen
+    assert f", {chosen} protocol;" in str(health)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_a_refused_heartbeat_is_answered(env: VirtualEnvironment, protocol: str):
+    class Beats:
+        def __init__(self) -> None:
+            self.count = 0
+
+        def on_heartbeat(self, group_id: str, seconds: float) -> None:
+            self.count += 1
+
+    beats, handler = Beats(), WorkHandler(env)
+    options = CONSUMER if protocol == "consumer" else {}
+    async with member(env, hooks=(beats,), **options) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
+        api = "ConsumerGroupHeartbeat" if protocol == "consumer" else "Heartbeat"
+        fault = env.cluster.faults.on(api).error(ErrorCode.UNKNOWN_MEMBER_ID)
+        await fault.wait_hit()
+        await env.bell.until(lambda: "lost [0, 1, 2, 3]" in handler.calls, "the loss", env.limit)
+        assert beats.count == len(env.cluster.history.of(api))
+
+
+async def test_a_session_that_drains_while_its_member_joins_again(env: VirtualEnvironment):
+    """The join goes on at the coordinator, but the member does not wait for it."""
+    gate = Gate(0, 0)
+    handler = WorkHandler(env, gate)
+    await env.produce(1, [0])
+    async with (
+        member(env, assignors=("cooperative-sticky",)) as group,
+        running(group.run(re.compile("orders|other"), handler)),
+    ):
+        await gate.reached.wait()
+        parked = env.cluster.faults.on("JoinGroup").hold()
+        env.cluster.create_topic("other", 1)
+        await parked.wait_hit()
+        assert group.health().state == "joining"
+        closing = asyncio.ensure_future(group.aclose())
+        await asyncio.sleep(0.1)
+        assert group.health().state == "draining"
+        synced = env.cluster.faults.on("SyncGroup").hold()
+        parked.release()
+        await synced.wait_hit()
+        assert group.health().state == "draining"
+        synced.release()
+        gate.open.set()
+        await closing
