@@ -54,6 +54,18 @@ async def test_heartbeats_are_early_at_first_and_then_at_the_interval_of_the_coo
         assert all(gap == pytest.approx(INTERVAL, abs=0.01) for gap in regular), "and no storm follows"
 
 
+async def test_an_interval_longer_than_the_session_does_not_stop_the_heartbeats() -> None:
+    """At least two heartbeats go out in a session timeout, and one that is not answered is repeated within it."""
+    async with scene() as it, it.staying():
+        await it.settle()
+        it.interval = (2**31 - 1) / 1000
+        await asyncio.sleep(200)
+        it.script = [it.ignore]
+        await asyncio.sleep(100)
+        gaps = {round(after.at - before.at, 1) for before, after in pairwise(it.beats)}
+        assert gaps == {22.5}
+
+
 async def test_a_revocation_is_reported_only_when_it_is_complete() -> None:
     """Heartbeats go on while handlers drain, without the list; then the shorter list is sent at once."""
     async with scene() as it, it.staying() as member:
