@@ -44,6 +44,9 @@ _log = logging.getLogger("asyncgroup.group")
 LEAVE_RETRY_BACKOFF_MAX: Final = 1.0
 """Longest backoff between attempts to leave, in seconds."""
 
+NAMELESS_LOOKUPS: Final = 5
+"""After this many metadata refreshes that lack the ids of assigned topics a warning is logged."""
+
 _LEFT_CODES: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND)
 """The coordinator does not have the member, or no longer."""
 
@@ -219,10 +222,18 @@ class ConsumerMembership:
             elif member.ended or not (unresolved := self._state.unresolved):
                 await self._news.wait()
             else:
-                is_new = bool(self._state.regex) and not self._topic_names.were_looked_up(unresolved)
-                if is_new or not await retry.wait(self._news):
-                    await self._refresh(unresolved)
+                await self._look_for(unresolved, retry)
         heartbeats.result()
+
+    async def _look_for(self, unresolved: frozenset[UUID], retry: RetryLoop) -> None:
+        """Refresh the metadata after a pause, unless news comes before; warn once of topics that it goes on to lack."""
+        is_new = bool(self._state.regex) and not self._topic_names.were_looked_up(unresolved)
+        if not is_new and await retry.wait(self._news):
+            return
+        await self._refresh(unresolved)
+        if retry.failures == NAMELESS_LOOKUPS and not is_new:
+            text = "group %s: assigned topics are not consumed, as the metadata lacks their ids: %s"
+            _log.warning(text, self._group_id, ", ".join(map(str, sorted(unresolved))))
 
     async def _subscribe(self, member: Assignable) -> None:
         self._topics_changed = False

@@ -114,6 +114,19 @@ async def test_topic_ids_that_metadata_does_not_know_wait_for_it() -> None:
         assert [beat.owned for beat in it.beats if beat.owned] == [{AA: [0, 1], other: [2]}]
 
 
+async def test_topic_ids_that_metadata_never_knows_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with scene() as it, it.staying() as member:
+        await it.settle()
+        it.pending = {AA: [0, 1], UUID(int=0xCC): [2]}
+        await asyncio.sleep(300)
+        assert member.assigned[-1].assignment == {"aa": [0, 1]}
+        found = [record.getMessage() for record in caplog.records if "ids" in record.getMessage()]
+        assert found == [
+            f"group g: assigned topics are not consumed, as the metadata lacks their ids: {UUID(int=0xCC)}"
+        ]
+        assert len(it.scripted.requests_of("Metadata")) < 300 / 1.5
+
+
 async def test_topics_that_metadata_forgets_are_kept() -> None:
     """A broker that has just started may not know all topics yet."""
     async with scene() as it, it.staying() as member:
