@@ -128,8 +128,7 @@ class SimMember:
     def _is_up_to_date(self, session: Session, tp: TopicPartition) -> bool:
         if self.spec.is_consumer:
             return self.world.observer.owner(tp) == session.member_id
-        view = self.world.observer.view()
-        return view.generation == session.generation_id and session.member_id in view.members
+        return self.world.observer.is_current(session)
 
     # --- its program ----------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from asyncgroup import Session, TopicPartition
 from asyncgroup.broker import EmbeddedCluster, Exchange, GroupView
 from asyncgroup.broker.control.recorder import ExchangeRecorder
 from asyncgroup.broker.groups.coordinator import GroupCoordinator
+from asyncgroup.broker.groups.group import ClassicGroup
 from asyncgroup.broker.groups.modern.group import ModernGroup
 from asyncgroup.broker.groups.modern.member import TopicIdPartition
 from asyncgroup.broker.groups.offsets import GroupOffsets
@@ -18,7 +19,7 @@ from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.error_codes import ErrorCode
 from tests.broker.internals import log_of, node_of, nodes_of
 from tests.simulate import groups
-from tests.simulate.oracle import ClaimLog, Oracle
+from tests.simulate.oracle import CommitRules, Oracle
 from tests.simulate.plan import GROUP
 from tests.simulate.story import Story, Violation
 
@@ -212,9 +213,24 @@ class BrokerObserver:
                     text = f"epoch {group.epoch}: {partition} {what} {found[partition]} and {member_id}"
                     raise Violation("one owner", text)
 
-    def accepts(self, claim: ClaimLog) -> bool:
-        """Return whether a coordinator would accept a commit of a claim's member and generation."""
-        return any(groups.accepts(one, GROUP, claim) for one in self._coordinators(GROUP))
+    def rules(self) -> list[CommitRules]:
+        """Return what the coordinators of the group would decide now about its commits."""
+        found = (groups.rules_of(one, GROUP) for one in self._coordinators(GROUP))
+        return [one for one in found if one is not None]
+
+    def is_current(self, session: Session) -> bool:
+        """Return whether a session is of a classic group's current generation, and its member is in the group."""
+        group = self._classic_group()
+        return (
+            group is not None
+            and group.generation_id == session.generation_id
+            and session.member_id in group.members
+        )
+
+    def _classic_group(self) -> ClassicGroup | None:
+        assert self._cluster is not None
+        node_id = self._cluster.coordinator(GROUP)
+        return None if node_id < 0 else node_of(self._cluster, node_id).coordinator.groups.get(GROUP)
 
     def has_ended(self, session: Session) -> bool:
         """Return whether the coordinator of a consumer group has ended the membership of a session.
@@ -246,9 +262,11 @@ class BrokerObserver:
                 oracle.at(tp).unanswered.add(commit.offset)
         if request.group_id != GROUP:
             return dict.fromkeys(request.offsets, "")
-        if offsets._consumer_groups.get(GROUP) is not None:
-            return groups.owners_of(offsets._consumer_groups, GROUP)
-        return self.view().assignment if offsets._groups.get(GROUP) is not None else {}
+        if (known := offsets._consumer_groups).get(GROUP) is not None:
+            found = ((tp, groups.owner_of(known, GROUP, tp)) for tp in request.offsets)
+            return {tp: owner for tp, owner in found if owner is not None}
+        classic = None if offsets._groups.get(GROUP) is None else self._classic_group()
+        return {} if classic is None else groups.owners_of(classic)
 
     def _committed(self, request: Any, result: Any, owners: Mapping[TopicPartition, str]) -> None:
         oracle = self.oracles.get(request.group_id)

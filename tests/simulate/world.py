@@ -47,9 +47,7 @@ class World:
         self.observer = BrokerObserver(
             {GROUP: self.oracle}, self.story, name_of, self.fail, plan.setting.check_interval
         )
-        self.oracle.accepts = self.observer.accepts
-        if any(spec.is_consumer for spec in plan.members.values()):
-            self.oracle.owner = self.observer.owner
+        self.oracle.rules = self.observer.rules
         self.pattern = re.compile("orders|others")
         self._lives = 0
         self.cluster = self._new_cluster()
