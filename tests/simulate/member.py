@@ -105,7 +105,7 @@ class SimMember:
             fetch_max_wait=spec.fetch_max_wait,
             buffer_bytes=spec.buffer_bytes,
             max_partition_fetch_bytes=min(spec.buffer_bytes // 4, 1 << 20),
-            request_timeout=4.0,
+            request_timeout=self.world.plan.setting.request_timeout,
             connect_timeout=2.0,
             close_timeout=4.0,
             retry_backoff_max=1.0,
