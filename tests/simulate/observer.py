@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -130,27 +130,32 @@ class BrokerObserver:
         if node_id >= 0:
             state, generation = groups.state_of(node_of(self._cluster, node_id).coordinator, GROUP)
         now = (node_id, state, generation)
-        if now != self._last:
-            self._last = now
-            self._group_changed(*now)
-        elif not self._is_check_due(node_id):
-            return
         try:
-            self.check()
+            if now == self._last:
+                self._check_if_due(node_id)
+            else:
+                self._last = now
+                self._group_changed(*now)
+                self.check()
         except Violation as violation:
             self._fail(violation)
 
-    def _is_check_due(self, node_id: int) -> bool:
+    def _check_if_due(self, node_id: int) -> None:
+        """Check everything if it is time, else only what a change of the group's members may have broken."""
         if not self._check_interval:
-            return True
-        assert self._cluster is not None
+            self.check()
+            return
         time = asyncio.get_running_loop().time()
-        groups_of = node_of(self._cluster, node_id).coordinator.consumer_groups if node_id >= 0 else None
-        has_changed = groups_of is not None and groups_of.get(GROUP) is not self._checked
-        if not has_changed and time < self._next_check:
-            return False
-        self._next_check = time + self._check_interval
-        return True
+        if time >= self._next_check:
+            self._next_check = time + self._check_interval
+            self.check()
+            return
+        assert self._cluster is not None
+        coordinator = None if node_id < 0 else node_of(self._cluster, node_id).coordinator
+        changed = () if coordinator is None else self._check_consumers(coordinator)
+        if changed:
+            oracle = self.oracles[GROUP]
+            oracle.check_one_owner({claim.tp for claim in oracle.running if claim.member_id in changed})
 
     def _group_changed(self, node_id: int, state: str, generation: int) -> None:
         view = self.view()
@@ -196,22 +201,33 @@ class BrokerObserver:
         for tp in oracle.partitions:
             oracle.check_log_end(tp, log_of(self._cluster, *tp).end_offset)
 
-    def _check_consumers(self, coordinator: GroupCoordinator) -> None:
-        """Check that no two members of a consumer group have a partition, or shall have it. Raises Violation."""
-        group = coordinator.consumer_groups.get(GROUP)
-        if group is None or group is self._checked:
-            return
-        if self._checked is not None:
-            self._removed |= self._checked.members.keys() - group.members.keys()
+    def _check_consumers(self, coordinator: GroupCoordinator) -> set[str]:
+        """Check that no two members of a consumer group have a partition, or shall have it. Raises Violation.
+
+        Return the ids of the members that have changed since the last call.
+        """
+        group, before = coordinator.consumer_groups.get(GROUP), self._checked
+        if group is None or group is before:
+            return set()
+        known = {} if before is None else before.members
+        self._removed |= known.keys() - group.members.keys()
         self._checked = group
-        for member in group.members.values():
-            self._names[member.member_id] = self._name_of(member.client_id)
-        for what, pairs in (("belongs to", group._owners()), ("is meant for", groups.targets_of(group))):
-            found: dict[TopicIdPartition, str] = {}
-            for partition, member_id in pairs:
-                if found.setdefault(partition, member_id) != member_id:
-                    text = f"epoch {group.epoch}: {partition} {what} {found[partition]} and {member_id}"
-                    raise Violation("one owner", text)
+        changed = {key for key, member in group.members.items() if known.get(key) is not member}
+        for member_id in changed:
+            self._names[member_id] = self._name_of(group.members[member_id].client_id)
+        self._check_pairs(group, "belongs to", group._owners())
+        if before is None or group.targets is not before.targets:
+            self._check_pairs(group, "is meant for", groups.targets_of(group))
+        return changed
+
+    def _check_pairs(
+        self, group: ModernGroup, what: str, pairs: Iterable[tuple[TopicIdPartition, str]]
+    ) -> None:
+        found: dict[TopicIdPartition, str] = {}
+        for partition, member_id in pairs:
+            if found.setdefault(partition, member_id) != member_id:
+                text = f"epoch {group.epoch}: {partition} {what} {found[partition]} and {member_id}"
+                raise Violation("one owner", text)
 
     def rules(self) -> list[CommitRules]:
         """Return what the coordinators of the group would decide now about its commits."""

@@ -114,7 +114,10 @@ class Oracle:
 
     def at(self, tp: TopicPartition) -> PartitionOracle:
         """Return the state of a partition."""
-        return self.partitions.setdefault(tp, PartitionOracle())
+        state = self.partitions.get(tp)
+        if state is None:
+            state = self.partitions[tp] = PartitionOracle()
+        return state
 
     # --- producers ------------------------------------------------------------------------------------------------
 
