@@ -215,7 +215,8 @@ class BrokerObserver:
         changed = {key for key, member in group.members.items() if known.get(key) is not member}
         for member_id in changed:
             self._names[member_id] = self._name_of(group.members[member_id].client_id)
-        self._check_pairs(group, "belongs to", group._owners())
+        if sum(len(one.assigned) + len(one.revoking) for one in group.members.values()) != len(group.owners):
+            self._check_pairs(group, "belongs to", group._owners())
         if before is None or group.targets is not before.targets:
             self._check_pairs(group, "is meant for", groups.targets_of(group))
         return changed

@@ -57,6 +57,9 @@ LONG: Final = Intervals(
 )
 """Kafka's defaults, but for fetches without records, which wait longer."""
 
+CONSUMERS_HEARTBEAT: Final = 5.0
+"""Kafka's default for members of the consumer protocol, in seconds."""
+
 
 def storm_plan(
     protocol: Protocol,
@@ -74,6 +77,8 @@ def storm_plan(
     Between half of `members` and all of them are alive. Every action is a join, an end or a restart.
     """
     rng = random.Random(f"storm {protocol} {seed}")
+    if protocol == "consumer" and intervals is LONG:
+        intervals = replace(intervals, heartbeat_interval=CONSUMERS_HEARTBEAT)
     setting = _setting(partitions, intervals)
     specs: dict[str, MemberSpec] = {}
     alive: list[str] = []

@@ -235,13 +235,19 @@ class World:
         """Stop the nodes."""
         await self.cluster.__aexit__(None, None, None)
 
-    async def carry_out(self, perform: Callable[[World, str, tuple[Any, ...]], None]) -> None:
-        """Perform every action of the plan at its time."""
+    async def carry_out(
+        self,
+        perform: Callable[[World, str, tuple[Any, ...]], None],
+        on_action: Callable[[World], None] | None = None,
+    ) -> None:
+        """Perform every action of the plan at its time, and call `on_action` after it."""
         for action in self.plan.actions:
             await self.until(action.at)
             self.story.write("plan", str(action))
             self.story.count(f"action {action.kind}")
             perform(self, action.kind, action.args)
+            if on_action is not None:
+                on_action(self)
         await self.until(self.plan.faults_end_at)
 
 
