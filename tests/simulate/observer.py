@@ -134,6 +134,8 @@ class BrokerObserver:
             if now == self._last:
                 self._check_if_due(node_id)
             else:
+                if generation > self._last[2]:
+                    self._story.count("rebalances")
                 self._last = now
                 self._group_changed(*now)
                 self.check()
