@@ -17,6 +17,7 @@ __all__ = ["PatternError", "Re2Pattern"]
 
 _MOST_STATES: Final = 1000
 _MOST_NESTED: Final = 100
+_MOST_KEPT: Final = 100_000
 
 _ATOM: Final = re.compile(r"\\[dDwWsS]|\\[^a-zA-Z0-9]|\[\^?\]?(?:\\.|[^\]\\])*\]|[^\\\[()|*+?{}]", re.DOTALL)
 _REPEAT: Final = re.compile(r"(?:([*+?])|\{(\d{1,4})(,)?(\d{1,4})?\})\??")
@@ -45,20 +46,40 @@ class Re2Pattern:
         build = self._alternatives()
         if self._position < len(self._text):
             raise PatternError(f"unexpected {self._text[self._position]!r}")
-        self._first = build(self._add(None, []))
+        self._first = frozenset(self._reached([build(self._add(None, []))]))
+        # the steps taken before, as of a DFA that is built while it is used; at most _MOST_KEPT states in all of them
+        self._steps: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+        self._kept = 0
 
     def __repr__(self) -> str:
         return f"<Re2Pattern {self._text!r}>"
 
     def fullmatch(self, text: str) -> bool:
         """Return whether the pattern matches the whole text."""
-        here = self._reached([self._first])
+        here = self._first
         for character in text:
-            ways = [self._states[n] for n in here]
-            here = self._reached([to[0] for matcher, to in ways if matcher and matcher.match(character)])
+            here = self._step(here, character)
             if not here:
                 return False
         return 0 in here
+
+    def _step(self, here: frozenset[int], character: str) -> frozenset[int]:
+        """Return the states reached from these by reading a character."""
+        known = self._steps.get((here, character))
+        if known is not None:
+            return known
+        ways = [self._states[n] for n in here]
+        found = frozenset(
+            self._reached([to[0] for matcher, to in ways if matcher and matcher.match(character)])
+        )
+        if found == here:
+            found = here  # the same object, which is compared at once
+        self._kept += len(found)
+        if self._kept > _MOST_KEPT:
+            self._steps.clear()
+            self._kept = len(found)
+        self._steps[here, character] = found
+        return found
 
     def _reached(self, begin: list[int]) -> set[int]:
         """Return the states reachable from `begin` without reading a character."""

@@ -84,6 +84,8 @@ class Fetcher:
             report=self._report,
             sessions={} if sessions is None else sessions,
         )
+        self._buffered = asyncio.Event()
+        """Set when a partition got records, or one was added that may have some."""
         self._scheduler = FetchScheduler(self._states, config, clock)
         self.budget = self._states.budget
         """The budget of buffered bytes that the partitions share."""
@@ -116,7 +118,10 @@ class Fetcher:
 
     def add(self, consumer: PartitionConsumer) -> None:
         """Start fetching a partition."""
-        self._states.add(partition_of(consumer), self._time())
+        partition = partition_of(consumer)
+        self._states.add(partition, self._time())
+        partition.on_records = self._buffered.set
+        self._buffered.set()
 
     def remove(self, consumer: PartitionConsumer) -> None:
         """Stop fetching a partition; data in flight for it is dropped."""
@@ -232,8 +237,15 @@ class Fetcher:
     # --- stalls -------------------------------------------------------------------------------------------------
 
     async def _watch_progress(self) -> None:
-        """Check all partitions for stalls every `max_processing_time`; nothing is counted per record."""
+        """Check all partitions for stalls every `max_processing_time`; nothing is counted per record.
+
+        While no records are buffered there are no checks: an idle client does not wake up.
+        """
         while True:
-            await asyncio.sleep(self._config.max_processing_time)
-            for partition in self._states.partitions.values():
-                partition.check_progress()
+            await self._buffered.wait()
+            self._buffered.clear()
+            is_needed = True
+            while is_needed:
+                await asyncio.sleep(self._config.max_processing_time)
+                checks = [partition.check_progress() for partition in self._states.partitions.values()]
+                is_needed = any(checks)

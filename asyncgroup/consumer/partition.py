@@ -100,13 +100,15 @@ class TopicPartitionState:
         self.intercept: Interceptors | None = None
         self.listener = PositionListener()
         self.wake_fetcher: Callable[[], None]
+        self.on_records: Callable[[], object]
+        """Called when records were added to the buffer."""
         self.on_handled_error: Callable[[Exception], object]
         self.look_up_seek: Callable[[], None]
         self.detach()
 
     def detach(self) -> None:
         """Drop the callbacks to the fetchers: the partition is not fetched (any more)."""
-        self.wake_fetcher = self.look_up_seek = lambda: None
+        self.wake_fetcher = self.look_up_seek = self.on_records = lambda: None
         self.on_handled_error = self.report
 
     def __repr__(self) -> str:
@@ -224,6 +226,7 @@ class TopicPartitionState:
             buffer = self.buffer
             buffer.add(records.data, zero_copy=records.zero_copy, aborted=records.aborted or ())
             self.changed.set()
+            self.on_records()
             if buffer.records_end < buffer.fetch_offset:
                 self.listener.on_skipped_range(buffer.records_end, buffer.fetch_offset, buffer.fetched_epoch)
         self.fetch_failures.clear()
@@ -289,20 +292,21 @@ class TopicPartitionState:
         _log.warning("%s", error)
         self.on_handled_error(error)
 
-    def check_progress(self) -> None:
+    def check_progress(self) -> bool:
         """Detect a stall; called every `max_processing_time`, so that nothing is counted per record.
 
         The partition is stalled if records waited since the last call and none was handed out. A reader that waits for a
-        larger batch or for a decoding thread does not count as slow.
+        larger batch or for a decoding thread does not count as slow. Return False if no further call is needed until
+        records arrive.
         """
         if self.ended:
-            return
+            return False
         progress = self.buffer.progress
         if self.stalled:
             # the reader has taken records, perhaps of one large batch: check for room before that is used up
             if progress != self._last_progress:
                 self.made_room()
-            return
+            return True
         reader_waits = self.gathering or self.decoder.is_busy
         waits = bool(self.buffer) and not (self.paused or reader_waits)
         # records that arrived since the last call have not waited for a whole period yet
@@ -310,6 +314,7 @@ class TopicPartitionState:
             self.stalled = True
             self._hooks.emit("on_stalled", *self.tp)
         self._last_progress = progress if waits else None
+        return bool(self.buffer)
 
     # --- reading ------------------------------------------------------------------------------------------------
 

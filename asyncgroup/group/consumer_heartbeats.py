@@ -44,6 +44,9 @@ EARLY_INTERVALS: Final = 2
 SESSION_TIMEOUT: Final = 45.0
 """Seconds: the default of `group.consumer.session.timeout.ms`."""
 
+SHORTEST_INTERVAL_LIMIT: Final = 1.0
+"""Seconds between heartbeats that any session timeout allows."""
+
 PINNED_VERSION: Final = 1
 """The first ConsumerGroupHeartbeat version in which members make their own ids (KAFKA-17116, Kafka 4.0)."""
 
@@ -108,8 +111,11 @@ class ConsumerHeartbeats:
 
     @property
     def heartbeat_interval(self) -> float:
-        """See `HeartbeatStatus`: as the coordinator named it last."""
-        return self._state.interval
+        """See `HeartbeatStatus`: as the coordinator named it last, but at least two in a session timeout.
+
+        An interval that is far too long, 2**31 - 1 ms for example, would end the membership without the member's knowledge.
+        """
+        return min(self._state.interval, max(self.session_timeout / 2, SHORTEST_INTERVAL_LIMIT))
 
     def next_heartbeat_after(self, moment: float) -> float | None:  # noqa: ARG002  the interface of both protocols
         """Return None: members of these groups need not leave together."""
@@ -211,7 +217,7 @@ class ConsumerHeartbeats:
                 self._group_id,
                 identity,
                 due,
-                self._state.interval,
+                self.heartbeat_interval,
                 self.timeout,
                 self._state.reported,
                 leave,
@@ -259,13 +265,13 @@ class ConsumerHeartbeats:
             self._check = None
 
     def _set_early(self) -> None:
-        self._early_until = asyncio.get_running_loop().time() + EARLY_INTERVALS * self._state.interval
+        self._early_until = asyncio.get_running_loop().time() + EARLY_INTERVALS * self.heartbeat_interval
 
     @property
     def _interval(self) -> float:
         """Seconds until the next heartbeat."""
         is_early = asyncio.get_running_loop().time() < self._early_until and not self.is_reconciling
-        return min(EARLY_INTERVAL, self._state.interval) if is_early else self._state.interval
+        return min(EARLY_INTERVAL, self.heartbeat_interval) if is_early else self.heartbeat_interval
 
     @property
     def _session_expires_at(self) -> float:
@@ -278,7 +284,7 @@ class ConsumerHeartbeats:
     @property
     def timeout(self) -> float:
         """Seconds for one attempt: a response later than this may leave no time for another one in the session."""
-        return max(self._state.interval, self.session_timeout / 3)
+        return max(self.heartbeat_interval, self.session_timeout / 3)
 
     @property
     def _deadline(self) -> float:
@@ -366,5 +372,5 @@ class ConsumerHeartbeats:
         request = self._state.next_request()
         # from now on the coordinator may have given away what this request no longer reports
         if self._is_running:
-            self._publish(asyncio.get_running_loop().time() + self._state.interval)
+            self._publish(asyncio.get_running_loop().time() + self.heartbeat_interval)
         return request

@@ -230,8 +230,12 @@ class ConsumerMemberState:
         """Apply a response without an error; return whether the epoch or the assignment is new.
 
         Epochs and intervals that no coordinator may send are ignored: an epoch of -1 would make the next heartbeat one
-        that leaves, an interval of 0 would send them without a pause.
+        that leaves, an interval of 0 would send them without a pause. An assignment that comes with such an epoch is ignored,
+        too: a join that repeats it as owned is refused.
         """
+        if response.member_epoch <= JOIN_EPOCH:
+            self.on_lost_response()
+            return False
         sent, self._in_flight = self._in_flight, None
         if sent is not None:
             self._confirmed = sent
@@ -247,8 +251,7 @@ class ConsumerMemberState:
                 for number in entry.partitions
             )
             self.may_gain = not self._assigned or bool(self._assigned - had)
-        if response.member_epoch > JOIN_EPOCH:
-            self.epoch = response.member_epoch
+        self.epoch = response.member_epoch
         return (self.epoch, self._assigned) != before
 
     def on_newer_epoch(self, epoch: int) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
+from typing import Final
 from uuid import UUID, uuid4
 
 from asyncgroup.cluster import ClusterClient
@@ -34,6 +35,9 @@ from asyncgroup.wire import messages as m
 __all__ = ["ConsumerMembership"]
 
 _log = logging.getLogger("asyncgroup.group")
+
+NAMELESS_LOOKUPS: Final = 5
+"""After this many metadata refreshes that lack the ids of assigned topics a warning is logged."""
 
 _LANES = count(1)
 
@@ -214,10 +218,18 @@ class ConsumerMembership:
             elif member.ended or not (unresolved := self._state.unresolved):
                 await self._news.wait()
             else:
-                is_new = bool(self._state.regex) and not self._topic_names.were_looked_up(unresolved)
-                if is_new or not await retry.wait(self._news):
-                    await self._refresh(unresolved)
+                await self._look_for(unresolved, retry)
         heartbeats.result()
+
+    async def _look_for(self, unresolved: frozenset[UUID], retry: RetryLoop) -> None:
+        """Refresh the metadata after a pause, unless news comes before; warn once of topics that it goes on to lack."""
+        is_new = bool(self._state.regex) and not self._topic_names.were_looked_up(unresolved)
+        if not is_new and await retry.wait(self._news):
+            return
+        await self._refresh(unresolved)
+        if retry.failures == NAMELESS_LOOKUPS and not is_new:
+            text = "group %s: assigned topics are not consumed, as the metadata lacks their ids: %s"
+            _log.warning(text, self._group_id, ", ".join(map(str, sorted(unresolved))))
 
     async def _subscribe(self, member: Assignable) -> None:
         self._topics_changed = False

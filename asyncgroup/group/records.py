@@ -84,6 +84,7 @@ class Records:
     reading task itself closes the group, or if the membership is lost.
 
     A member whose iterator is not read stays in the group: heartbeats continue, the buffers fill, and fetching stops.
+    With a record in hand it stays for `max_poll_interval`.
     After `break`, a second loop continues at the next record, and a cancelled read loses no record. Close the iterator
     (`aclose`, `async with`) or the group to release the partitions. One task reads at a time.
     """

@@ -22,6 +22,8 @@ class Property(NamedTuple):
 
     key: str
     read: Callable[[object], Any]
+    also: str = ""
+    """A second key with the same value."""
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -177,8 +179,8 @@ _CLIENT: Final[Mapping[str, Property]] = {
 _CONSUMER: Final[Mapping[str, Property]] = {
     "session.timeout.ms": Property("session_timeout", _milliseconds),
     "heartbeat.interval.ms": Property("heartbeat_interval", _milliseconds),
-    # what Java's consumer sends as its rebalance timeout (KIP-62)
-    "max.poll.interval.ms": Property("rebalance_timeout", _milliseconds),
+    # Java's consumer also sends it as its rebalance timeout (KIP-62)
+    "max.poll.interval.ms": Property("max_poll_interval", _milliseconds, also="rebalance_timeout"),
     "partition.assignment.strategy": Property("assignors", _assignors),
     "group.protocol": Property("group_protocol", lambda value: _text(value).lower()),
     "group.remote.assignor": Property("remote_assignor", lambda value: _text(value) or None),

@@ -85,8 +85,9 @@ class _Collected:
 
     def add_key(self, prop: Property, name: str, value: object) -> None:
         read = _read(prop.read, name, value)
-        if prop.key not in self._fixed:
-            self.add(self.keys, prop.key, name, value, read)
+        for key in filter(None, (prop.key, prop.also)):
+            if key not in self._fixed:
+                self.add(self.keys, key, name, value, read)
 
     def add(self, into: dict[str, Any], key: str, name: str, value: object, read: Any) -> None:
         if key in into and into[key] != read:

@@ -137,7 +137,7 @@ def _known_elsewhere(cls: str, key: str, value: object, keys: Keys) -> str | Non
     if key in PYTHON_NAMES:
         return PYTHON_NAMES[key]
     for name in (PYTHON_ALIASES.get(key, key), key.replace("_", ".")):
-        if (found := _known_to_kafka(cls, name, value)) is not None:
+        if (found := _known_to_kafka(cls, name, value, key)) is not None:
             return found
     if key in SARAMA_KEYS:
         place, why = SARAMA_KEYS[key]
@@ -145,11 +145,14 @@ def _known_elsewhere(cls: str, key: str, value: object, keys: Keys) -> str | Non
     return None
 
 
-def _known_to_kafka(cls: str, name: str, value: object) -> str | None:
-    """Return what a Kafka property name (with dots) stands for, or None if it is unknown."""
+def _known_to_kafka(cls: str, name: str, value: object, key: str) -> str | None:
+    """Return what a Kafka property name (with dots) stands for, or None if it is unknown; `key` was given for it."""
     for other in (cls, "ClientConfig", "ConsumerConfig", "ProducerConfig"):
         if name in PROPERTIES.get(other, {}):
-            return _as_key(cls, other, name, PROPERTIES[other][name], value)
+            prop = PROPERTIES[other][name]
+            if prop.also and key.startswith(prop.also):
+                prop = Property(prop.also, prop.read)
+            return _as_key(cls, other, name, prop, value)
     if name in REST:
         return ARGUMENTS[REST[name].replace(".", "_")]
     if name in SECURITY:

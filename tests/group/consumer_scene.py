@@ -90,7 +90,7 @@ class Beat:
 
 
 class Scene:
-    """`epoch` and `pending` are the coordinator's; `script` answers the next heartbeats, one function each."""
+    """`epoch`, `interval` and `pending` are the coordinator's; `script` answers the next heartbeats, one function each."""
 
     def __init__(self, scripted: ScriptedCluster, cluster: Cluster, **config: Any) -> None:
         self.scripted = scripted
@@ -98,6 +98,7 @@ class Scene:
         self.cluster = cluster
         self.beats: list[Beat] = []
         self.epoch = 1
+        self.interval = INTERVAL
         self.pending: dict[UUID, list[int]] | None = {AA: [0, 1]}
         self.script: list[Callable[[Beat], None]] = []
         self.session_timeout = "45000"
@@ -142,7 +143,7 @@ class Scene:
             m.ConsumerGroupHeartbeatResponse(
                 member_id=beat.request.member_id,
                 member_epoch=epoch,
-                heartbeat_interval_ms=int(INTERVAL * 1000),
+                heartbeat_interval_ms=int(self.interval * 1000),
                 assignment=assignment,
             )
         )

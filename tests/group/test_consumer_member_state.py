@@ -261,6 +261,23 @@ def test_rule_10_epochs_and_intervals_that_no_coordinator_sends_are_ignored(epoc
     assert state.interval == 1.5
 
 
+@pytest.mark.parametrize("epoch", [-1, 0])
+def test_rule_10_an_assignment_with_such_an_epoch_is_ignored(epoch: int) -> None:
+    """A member that has joined asks for it again; one that joins must not report it as owned, which is refused."""
+    state = member()
+    state.next_request()
+    assert not state.on_response(response(epoch, {A: [0]}))
+    assert not state.has_assignment
+    request = state.next_request()
+    assert (request.member_epoch, owned(request), is_full(request)) == (0, {}, True)
+    state = settled({A: [0]})
+    state.next_request()
+    assert not state.on_response(response(epoch, {A: [1]}))
+    assert state.begin_reconciliation(NAMES) is None
+    request = state.next_request()
+    assert (request.member_epoch, owned(request), is_full(request)) == (1, {A: [0]}, True)
+
+
 def test_rule_10_repeated_partitions_count_once() -> None:
     state = member()
     Topic = m.ConsumerGroupHeartbeatResponse.TopicPartitions

@@ -54,6 +54,18 @@ async def test_heartbeats_are_early_at_first_and_then_at_the_interval_of_the_coo
         assert all(gap == pytest.approx(INTERVAL, abs=0.01) for gap in regular), "and no storm follows"
 
 
+async def test_an_interval_longer_than_the_session_does_not_stop_the_heartbeats() -> None:
+    """At least two heartbeats go out in a session timeout, and one that is not answered is repeated within it."""
+    async with scene() as it, it.staying():
+        await it.settle()
+        it.interval = (2**31 - 1) / 1000
+        await asyncio.sleep(200)
+        it.script = [it.ignore]
+        await asyncio.sleep(100)
+        gaps = {round(after.at - before.at, 1) for before, after in pairwise(it.beats)}
+        assert gaps == {22.5}
+
+
 async def test_a_revocation_is_reported_only_when_it_is_complete() -> None:
     """Heartbeats go on while handlers drain, without the list; then the shorter list is sent at once."""
     async with scene() as it, it.staying() as member:
@@ -100,6 +112,19 @@ async def test_topic_ids_that_metadata_does_not_know_wait_for_it() -> None:
         assert member.assigned[-1].assignment == {"aa": [0, 1], "bb": [2]}
         assert len(it.scripted.requests_of("Metadata")) < 6
         assert [beat.owned for beat in it.beats if beat.owned] == [{AA: [0, 1], other: [2]}]
+
+
+async def test_topic_ids_that_metadata_never_knows_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with scene() as it, it.staying() as member:
+        await it.settle()
+        it.pending = {AA: [0, 1], UUID(int=0xCC): [2]}
+        await asyncio.sleep(300)
+        assert member.assigned[-1].assignment == {"aa": [0, 1]}
+        found = [record.getMessage() for record in caplog.records if "ids" in record.getMessage()]
+        assert found == [
+            f"group g: assigned topics are not consumed, as the metadata lacks their ids: {UUID(int=0xCC)}"
+        ]
+        assert len(it.scripted.requests_of("Metadata")) < 300 / 1.5
 
 
 async def test_topics_that_metadata_forgets_are_kept() -> None:

@@ -44,6 +44,7 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("groups", "group.records"): f"{STORIES}::test_records_in_one_loop",
     ("groups", "class LagAware"): f"{STORIES}::test_an_assignor_by_lag",
     ("groups", "in_thread(consume)"): f"{STORIES}::test_a_blocking_handler",
+    ("groups", "claim.renew(3600)"): f"{STORIES}::test_long_work_renews_its_claim",
     ("commits-and-ends", "class Writer"): f"{STORIES}::test_each_batch_is_committed",
     ("configuration", "from_properties"): f"{STORIES}::test_configurations",
     ("configuration", "Cluster("): f"{STORIES}::test_a_shared_cluster",
@@ -217,6 +218,19 @@ def test_a_blocking_handler(server: KafkaServer) -> None:
         asyncgroup.run(ConsumerGroup(server.bootstrap_servers, "printers"), "greetings", names["handler"])
     assert printed.values == [b"0", b"1", b"2"]
     assert committed(server, "printers") == RECORDS - 1
+
+
+def test_long_work_renews_its_claim(server: KafkaServer) -> None:
+    printed = Printed()
+    convert = define(snippet("groups", "claim.renew(3600)"), server, print=printed)["convert"]
+
+    async def handle(session: Session, claim: Claim) -> None:
+        async for record in claim:
+            await convert(claim, record)
+            assert claim._state.is_renewed(asyncio.get_running_loop().time() + 3500)
+
+    with pytest.raises(Enough):
+        asyncgroup.run(ConsumerGroup(server.bootstrap_servers, "printers"), "greetings", handle)
 
 
 def test_each_batch_is_committed(server: KafkaServer) -> None:

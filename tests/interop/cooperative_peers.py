@@ -73,6 +73,7 @@ CONSUMERS: Final[Mapping[str, PeerProgram]] = MappingProxyType(
     {
         "java-consumer": PeerProgram(_java, assignors=("consumer",)),
         "librdkafka-consumer": PeerProgram(_librdkafka, assignors=("consumer",)),
+        "franz-go-consumer": PeerProgram(_go, mode=("consumer", "franz-go")),
     }
 )
 """Members with the consumer protocol (KIP-848), by name."""

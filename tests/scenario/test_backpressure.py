@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from asyncgroup import Claim, Record, Session
+from asyncgroup.consumer.partition import TopicPartitionState
 from tests.group.parts import consumer_of
 from tests.scenario.support import SessionEndHook, WorkHandler, committed, member, now, orders, running
 from tests.stories.virtual import VirtualEnvironment
@@ -92,6 +93,37 @@ async def test_a_slow_claim_stalls_and_resumes_at_half_its_share(network):
             assert all(one != other for one, other in pairwise(words))
             await group.aclose()
         assert committed(env) == {0: 100}
+
+
+async def test_an_idle_claim_is_not_checked_for_stalls(network, monkeypatch: pytest.MonkeyPatch):
+    """An idle client does not wake up ten times a second; the next record that waits stalls its claim as before."""
+    checks: list[float] = []
+    check = TopicPartitionState.check_progress
+
+    def counted(partition: TopicPartitionState) -> bool:
+        checks.append(now())
+        return check(partition)
+
+    monkeypatch.setattr(TopicPartitionState, "check_progress", counted)
+    stalls = Stalls()
+
+    async def work(_session: Session, _claim: Claim, _record: Record) -> None:
+        await asyncio.sleep(4.0)
+
+    async with pair() as env:
+        handler = WorkHandler(env, work)
+        async with member(env, hooks=(stalls,), **BUDGET) as group, running(group.run("orders", handler)):
+            await asyncio.sleep(60.0)
+            assert len(checks) <= 4, "one for each claim, when it was added"
+            for _ in range(2):
+                stalls.events.clear()
+                checks.clear()
+                await fill(env, 2, 0)
+                began = now()
+                await asyncio.sleep(60.0)
+                assert [word for word, *_ in stalls.events] == ["stalled", "resumed"]
+                assert 0.1 <= stalls.events[0][2] - began <= 0.3
+                assert max(checks) - began <= 5.0
 
 
 async def test_the_buffer_of_a_slow_claim_never_runs_empty(network):

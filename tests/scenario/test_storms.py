@@ -2,10 +2,15 @@
 
 At every change of the group a partition has at most one owner whose commits would be accepted; at the end every record was
 handled, and everything is committed (`tests/simulate`).
+
+The long storm takes 5 to 10 minutes for each protocol on one core:
+`pytest --soak -m soak -s tests/scenario/test_storms.py -k eager` shows its progress.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Final
 
 import pytest
@@ -13,10 +18,16 @@ import pytest
 from tests.profiles import current_profile, thinned
 from tests.simulate.mutations import MUTATIONS
 from tests.simulate.run import Outcome, run_plan
-from tests.simulate.storm import Protocol, storm_plan
+from tests.simulate.storm import LONG, Protocol, storm_plan
+from tests.simulate.world import World
 
 PROTOCOLS: Final[tuple[Protocol, ...]] = ("consumer", "cooperative", "eager")
 SECONDS: Final = 600.0 if current_profile() == "full" else 30.0
+ENDS: Final = frozenset({"join", "leave", "crash", "lose_host", "restart", "produce"})
+
+HOUR: Final = 3600.0
+CPU_LIMIT: Final = 900.0
+"""Seconds of CPU time that an hour of the long storm may take: that of the wall depends on what else is running."""
 
 
 def check(outcome: Outcome) -> None:
@@ -30,10 +41,50 @@ def test_twenty_members(protocol: Protocol) -> None:
     plan = storm_plan(protocol, members=20, partitions=100, seconds=SECONDS, pause=3.0, seed=1)
     outcome = run_plan(plan)
     check(outcome)
-    ends = {action.kind for action in plan.actions}
-    assert ends == {"join", "leave", "crash", "lose_host", "restart", "produce"} or SECONDS < 600
+    assert {action.kind for action in plan.actions} == ENDS or SECONDS < 600
     assert outcome.counts["generations"] > SECONDS / 10
     assert outcome.counts["handled"] >= outcome.counts["records"] == 10 * (SECONDS - 1)
+
+
+def progress(protocol: Protocol) -> Callable[[World], None]:
+    """Return a function that prints a line for each virtual minute, for `run_plan`."""
+    began, next_line = time.perf_counter(), 60.0
+
+    def show(world: World) -> None:
+        nonlocal next_line
+        if (now := world.loop.time()) >= next_line:
+            next_line += 60.0
+            real, counts = time.perf_counter() - began, world.story.counts
+            text = f"{counts['generations']} generations, {counts['handled']} records"
+            print(f"{protocol}: {now:.0f} of {HOUR:.0f} s after {real:.0f} s, {text}", flush=True)
+
+    return show
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_two_hundred_members_for_an_hour(protocol: Protocol) -> None:
+    plan = storm_plan(
+        protocol,
+        members=200,
+        partitions=1000,
+        seconds=HOUR,
+        pause=20.0,
+        seed=1,
+        intervals=LONG,
+        records=4,
+    )
+    assert {action.kind for action in plan.actions} == ENDS
+    began = time.process_time()
+    outcome = run_plan(plan, progress(protocol))
+    used = time.process_time() - began
+    print(f"{protocol}: {used:.0f} s of CPU time, {dict(outcome.counts)}")
+    check(outcome)
+    assert outcome.counts["rebalances"] > HOUR / 30
+    assert outcome.counts["generations"] > HOUR / 120, "rebalances that were completed"
+    assert outcome.counts["handled"] >= outcome.counts["records"] == 4 * (HOUR - 1)
+    assert used < CPU_LIMIT
 
 
 @pytest.mark.full

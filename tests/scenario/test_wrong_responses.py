@@ -7,6 +7,7 @@ import contextlib
 import logging
 import random
 from collections.abc import AsyncIterator
+from typing import Any, Final
 
 import pytest
 
@@ -38,11 +39,17 @@ WRONG_SECONDS = 30.0
 SEEDS = [*thinned(range(4)), *soak(range(100, 500))]
 
 
-def config() -> ConsumerConfig:
+PROTOCOLS: Final[dict[str, dict[str, Any]]] = {
+    "classic": {"heartbeat_interval": 1.0},
+    "consumer": {"group_protocol": "consumer"},
+}
+
+
+def config(protocol: str = "classic") -> ConsumerConfig:
     return ConsumerConfig(
+        **PROTOCOLS[protocol],
         auto_offset_reset="earliest",
         auto_commit_interval=0.5,
-        heartbeat_interval=1.0,
         request_timeout=10.0,
         metadata_refresh_interval=20.0,
     )
@@ -60,11 +67,11 @@ class Reader(Handler):
             claim.mark(record)
 
 
-async def read(cluster: EmbeddedCluster, reader: Reader, ends: dict[int, int]) -> None:
+async def read(cluster: EmbeddedCluster, reader: Reader, ends: dict[int, int], protocol: str) -> None:
     """Read in a group until the last records have arrived; start another group if one fails."""
     while reader.seen != ends:
         with contextlib.suppress(AsyncGroupError):
-            async with ConsumerGroup(cluster.bootstrap_servers, "g", config()) as group:
+            async with ConsumerGroup(cluster.bootstrap_servers, "g", config(protocol)) as group:
                 running = asyncio.create_task(group.run(TOPIC, reader))
                 try:
                     while reader.seen != ends and not running.done():
@@ -122,17 +129,20 @@ async def write_to_each(cluster: EmbeddedCluster, count: int) -> None:
             await producer.send(TOPIC, b"x", partition=number % PARTITIONS)
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_the_client_recovers_from_wrong_responses(
-    seed: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    seed: int, protocol: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     rng = random.Random(seed)
-    mutator = ResponseMutator(rng, rng.choice([2, 4, 10]))
+    # versions count as long as the connection, and a member with the consumer protocol needs topic ids in metadata
+    unchanged = ["ApiVersionsResponse"] if protocol == "consumer" else []
+    mutator = ResponseMutator(rng, rng.choice([2, 4, 10]), unchanged)
     loop = asyncio.get_running_loop()
     async with mutated_cluster(mutator, monkeypatch) as cluster:
         mutator.active = rng.random() < 0.8
         reader, ends = Reader(), {-1: -1}
-        reading = asyncio.create_task(read(cluster, reader, ends))
+        reading = asyncio.create_task(read(cluster, reader, ends, protocol))
         others = [write(cluster, loop.time() + WRONG_SECONDS), read_without_group(cluster)]
         async with asyncio.TaskGroup() as tasks:
             for other in others:

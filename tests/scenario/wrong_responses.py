@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from typing import Any, Final
 from uuid import UUID
 
@@ -46,15 +47,16 @@ class ResponseMutator:
     one forever, because no broker may go back to a lower one (KIP-320).
     """
 
-    def __init__(self, rng: random.Random, every: int) -> None:
+    def __init__(self, rng: random.Random, every: int, unchanged: Iterable[str] = ()) -> None:
         self.rng = rng
+        self.unchanged = {*UNCHANGED, *unchanged}
         self.every = every
         self.active = False
         self.changes: list[str] = []
 
     def encode(self, response: Message, version: int, correlation_id: int) -> list[bytes]:
         """As `protocol.encode_response`."""
-        if self.active and response.NAME not in UNCHANGED and not self.rng.randrange(self.every):
+        if self.active and response.NAME not in self.unchanged and not self.rng.randrange(self.every):
             try:
                 # a copy: the response may contain lists that belong to the broker
                 changed = decode(type(response), version, encode(response, version))
@@ -72,6 +74,8 @@ class ResponseMutator:
         _collect(response, spec, spec.top, version, found)
         for _ in range(self.rng.choice([1, 1, 2, 3])):
             message, field = self.rng.choice(found)
+            if _is_assignment(response, message, field):
+                continue
             if "Epoch" in field.name or ("ErrorCode" in field.name and self.rng.random() < 0.9):
                 continue
             value = self._other_value(field, version, getattr(message, field.attribute))
@@ -102,6 +106,12 @@ class ResponseMutator:
         if field.element == "uuid":
             return rng.choice([m.NO_UUID, UUID(int=5)])
         return {"string": rng.choice(TEXTS), "bool": not value}.get(field.element, value)
+
+
+def _is_assignment(response: Message, message: Any, field: FieldSpec) -> bool:
+    """Whether it belongs to an assignment of the consumer protocol, which is not sent again either."""
+    is_heartbeat = response.NAME == "ConsumerGroupHeartbeatResponse"
+    return is_heartbeat and (message is not response or field.name == "Assignment")
 
 
 def _collect(message: Any, spec: MessageSpec, struct: StructSpec, version: int, found: Found) -> None:

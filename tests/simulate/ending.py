@@ -83,7 +83,8 @@ def _not_stable(world: World) -> str | None:
             return f"{member.name} has {mine}, its coordinator {view.members[session.member_id].assignment}"
         if member.spec.is_consumer and member.session_timeout != world.plan.setting.session_timeout:
             return f"{member.name} takes {member.session_timeout:g} s for the group's session timeout"
-    missing = [tp for tp in _partitions(world) if tp not in view.assignment]
+    owned = view.assignment
+    missing = [tp for tp in _partitions(world) if tp not in owned]
     return f"{missing} have no owner" if missing else None
 
 

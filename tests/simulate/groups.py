@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, Final
 from unittest.mock import patch
 from uuid import UUID
@@ -11,6 +12,7 @@ from uuid import UUID
 from asyncgroup import TopicPartition
 from asyncgroup.broker.groups import offsets
 from asyncgroup.broker.groups.classic import classic_checks
+from asyncgroup.broker.groups.classic.classic_group import ClassicGroup
 from asyncgroup.broker.groups.consumer import consumer_checks
 from asyncgroup.broker.groups.consumer.consumer_group_member import TopicIdPartition
 from asyncgroup.broker.groups.consumer.consumer_groups import ConsumerGroups
@@ -18,9 +20,11 @@ from asyncgroup.broker.groups.consumer.modern_group import ModernGroup
 from asyncgroup.broker.groups.coordinator import GroupCoordinator
 from asyncgroup.broker.groups.shared.requests import RequestMember
 from asyncgroup.error_codes import ErrorCode
-from tests.simulate.oracle import ClaimLog
+from asyncgroup.wire import messages as m
+from asyncgroup.wire.codec import decode_versioned
+from tests.simulate.oracle import ClaimLog, CommitRules
 
-__all__ = ["accepts", "owner_of", "owners_of", "state_of", "strict_epochs", "targets_of"]
+__all__ = ["owner_of", "owners_of", "rules_of", "state_of", "strict_epochs", "targets_of"]
 
 COMMIT_VERSION: Final = 10
 """A version of OffsetCommit that members of the consumer protocol send."""
@@ -37,22 +41,26 @@ def state_of(coordinator: GroupCoordinator, group_id: str) -> tuple[str, int]:
     return ("Dead", -1) if classic is None else (str(classic.state), classic.generation_id)
 
 
-def owners_of(groups: ConsumerGroups, group_id: str) -> dict[TopicPartition, str]:
-    """Return the member of a consumer group that each partition belongs to, also one that is asked to revoke it."""
-    group = groups.get(group_id)
-    named = () if group is None else ((_named(groups, tp), owner) for tp, owner in group.owners.items())
-    return {tp: owner for tp, owner in named if tp is not None}
+def owners_of(group: ClassicGroup) -> dict[TopicPartition, str]:
+    """Return the member of a classic group that has each partition in its assignment."""
+    return {
+        tp: member.member_id for member in group.members.values() for tp in partitions_of(member.assignment)
+    }
+
+
+@lru_cache(1 << 12)
+def partitions_of(assignment: bytes) -> tuple[TopicPartition, ...]:
+    """Return the partitions in the assignment of a member of a classic group."""
+    if not assignment:
+        return ()
+    topics = decode_versioned(m.ConsumerProtocolAssignment, assignment).assigned_partitions
+    return tuple(TopicPartition(one.topic, partition) for one in topics for partition in one.partitions)
 
 
 def owner_of(groups: ConsumerGroups, group_id: str, tp: TopicPartition) -> str | None:
     """Return the member of a consumer group that a partition belongs to, or None."""
     group, tid = groups.get(group_id), _identified(groups, tp)
     return None if group is None or tid is None else group.owners.get(tid)
-
-
-def _named(groups: ConsumerGroups, partition: TopicIdPartition) -> TopicPartition | None:
-    name = groups.topics.name_of(partition.topic_id)
-    return None if name is None else TopicPartition(name, partition.partition)
 
 
 def _identified(groups: ConsumerGroups, tp: TopicPartition) -> TopicIdPartition | None:
@@ -85,17 +93,65 @@ def targets_of(group: ModernGroup) -> Iterator[tuple[TopicIdPartition, str]]:
             yield partition, member_id
 
 
-def accepts(coordinator: GroupCoordinator, group_id: str, claim: ClaimLog) -> bool:
-    """Return whether the coordinator would accept a commit of a claim's member and generation or epoch."""
-    groups, classic = coordinator.consumer_groups, coordinator.groups.get(group_id)
-    sender = RequestMember(claim.member_id, claim.generation, claim.instance_id)
-    if (modern := groups.get(group_id)) is not None:
-        partition = _identified(groups, claim.tp)
+class ClassicRules:
+    """Whose commits the coordinator of a classic group would accept now: one decision for each member and generation."""
+
+    def __init__(self, group: ClassicGroup) -> None:
+        self._group = group
+        self._verdicts: dict[RequestMember, bool] = {}
+
+    def accepts(self, claim: ClaimLog) -> bool:
+        """Return whether it would accept a commit of a claim's member and generation."""
+        sender = _sender(claim)
+        verdict = self._verdicts.get(sender)
+        if verdict is None:
+            verdict = self._verdicts[sender] = not classic_checks.check_commit(self._group, sender)
+        return verdict
+
+    def is_owner(self, _claim: ClaimLog) -> bool:
+        """Return true: only the members know who owns what."""
+        return True
+
+
+class ConsumerRules:
+    """Whose commits the coordinator of a consumer group would accept now."""
+
+    def __init__(self, groups: ConsumerGroups, group: ModernGroup) -> None:
+        self._groups = groups
+        self._group = group
+        self._topic_ids: dict[str, UUID | None] = {}
+
+    def accepts(self, claim: ClaimLog) -> bool:
+        """Return whether it would accept a commit of a claim's member, epoch and partition."""
+        partition = self._identified(claim.tp)
         return not consumer_checks.check_commit(
-            modern,
-            sender,
+            self._group,
+            _sender(claim),
             partitions=[] if partition is None else [partition],
             version=COMMIT_VERSION,
             transactional=False,
         )
-    return classic is not None and not classic_checks.check_commit(classic, sender)
+
+    def is_owner(self, claim: ClaimLog) -> bool:
+        """Return whether the claim's partition belongs to its member."""
+        partition = self._identified(claim.tp)
+        return partition is not None and self._group.owners.get(partition) == claim.member_id
+
+    def _identified(self, tp: TopicPartition) -> TopicIdPartition | None:
+        if tp.topic not in self._topic_ids:
+            facts = self._groups.topics.find(tp.topic)
+            self._topic_ids[tp.topic] = None if facts is None else facts.id
+        topic_id = self._topic_ids[tp.topic]
+        return None if topic_id is None else TopicIdPartition(topic_id, tp.partition)
+
+
+def _sender(claim: ClaimLog) -> RequestMember:
+    return RequestMember(claim.member_id, claim.generation, claim.instance_id)
+
+
+def rules_of(coordinator: GroupCoordinator, group_id: str) -> CommitRules | None:
+    """Return what a coordinator would decide now about commits of a group; None if it has no such group."""
+    modern, classic = coordinator.consumer_groups.get(group_id), coordinator.groups.get(group_id)
+    if modern is not None:
+        return ConsumerRules(coordinator.consumer_groups, modern)
+    return None if classic is None else ClassicRules(classic)

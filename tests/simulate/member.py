@@ -105,7 +105,7 @@ class SimMember:
             fetch_max_wait=spec.fetch_max_wait,
             buffer_bytes=spec.buffer_bytes,
             max_partition_fetch_bytes=min(spec.buffer_bytes // 4, 1 << 20),
-            request_timeout=4.0,
+            request_timeout=self.world.plan.setting.request_timeout,
             connect_timeout=2.0,
             close_timeout=4.0,
             retry_backoff_max=1.0,
@@ -128,8 +128,7 @@ class SimMember:
     def _is_up_to_date(self, session: Session, tp: TopicPartition) -> bool:
         if self.spec.is_consumer:
             return self.world.observer.owner(tp) == session.member_id
-        view = self.world.observer.view()
-        return view.generation == session.generation_id and session.member_id in view.members
+        return self.world.observer.is_current(session)
 
     # --- its program ----------------------------------------------------------------------------------------------
 

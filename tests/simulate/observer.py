@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from asyncgroup import Session, TopicPartition
 from asyncgroup.broker import EmbeddedCluster, Exchange, GroupView
 from asyncgroup.broker.control.recorder import ExchangeRecorder
+from asyncgroup.broker.groups.classic.classic_group import ClassicGroup
 from asyncgroup.broker.groups.consumer.consumer_group_member import TopicIdPartition
 from asyncgroup.broker.groups.consumer.modern_group import ModernGroup
 from asyncgroup.broker.groups.coordinator import GroupCoordinator
@@ -18,7 +19,7 @@ from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.error_codes import ErrorCode
 from tests.broker.internals import log_of, node_of, nodes_of
 from tests.simulate import groups
-from tests.simulate.oracle import ClaimLog, Oracle
+from tests.simulate.oracle import CommitRules, Oracle
 from tests.simulate.plan import GROUP
 from tests.simulate.story import Story, Violation
 
@@ -129,27 +130,34 @@ class BrokerObserver:
         if node_id >= 0:
             state, generation = groups.state_of(node_of(self._cluster, node_id).coordinator, GROUP)
         now = (node_id, state, generation)
-        if now != self._last:
-            self._last = now
-            self._group_changed(*now)
-        elif not self._is_check_due(node_id):
-            return
         try:
-            self.check()
+            if now == self._last:
+                self._check_if_due(node_id)
+            else:
+                if generation > self._last[2]:
+                    self._story.count("rebalances")
+                self._last = now
+                self._group_changed(*now)
+                self.check()
         except Violation as violation:
             self._fail(violation)
 
-    def _is_check_due(self, node_id: int) -> bool:
+    def _check_if_due(self, node_id: int) -> None:
+        """Check everything if it is time, else only what a change of the group's members may have broken."""
         if not self._check_interval:
-            return True
-        assert self._cluster is not None
+            self.check()
+            return
         time = asyncio.get_running_loop().time()
-        groups_of = node_of(self._cluster, node_id).coordinator.consumer_groups if node_id >= 0 else None
-        has_changed = groups_of is not None and groups_of.get(GROUP) is not self._checked
-        if not has_changed and time < self._next_check:
-            return False
-        self._next_check = time + self._check_interval
-        return True
+        if time >= self._next_check:
+            self._next_check = time + self._check_interval
+            self.check()
+            return
+        assert self._cluster is not None
+        coordinator = None if node_id < 0 else node_of(self._cluster, node_id).coordinator
+        changed = () if coordinator is None else self._check_consumers(coordinator)
+        if changed:
+            oracle = self.oracles[GROUP]
+            oracle.check_one_owner({claim.tp for claim in oracle.running if claim.member_id in changed})
 
     def _group_changed(self, node_id: int, state: str, generation: int) -> None:
         view = self.view()
@@ -195,26 +203,53 @@ class BrokerObserver:
         for tp in oracle.partitions:
             oracle.check_log_end(tp, log_of(self._cluster, *tp).end_offset)
 
-    def _check_consumers(self, coordinator: GroupCoordinator) -> None:
-        """Check that no two members of a consumer group have a partition, or shall have it. Raises Violation."""
-        group = coordinator.consumer_groups.get(GROUP)
-        if group is None or group is self._checked:
-            return
-        if self._checked is not None:
-            self._removed |= self._checked.members.keys() - group.members.keys()
-        self._checked = group
-        for member in group.members.values():
-            self._names[member.member_id] = self._name_of(member.client_id)
-        for what, pairs in (("belongs to", group._owners()), ("is meant for", groups.targets_of(group))):
-            found: dict[TopicIdPartition, str] = {}
-            for partition, member_id in pairs:
-                if found.setdefault(partition, member_id) != member_id:
-                    text = f"epoch {group.epoch}: {partition} {what} {found[partition]} and {member_id}"
-                    raise Violation("one owner", text)
+    def _check_consumers(self, coordinator: GroupCoordinator) -> set[str]:
+        """Check that no two members of a consumer group have a partition, or shall have it. Raises Violation.
 
-    def accepts(self, claim: ClaimLog) -> bool:
-        """Return whether a coordinator would accept a commit of a claim's member and generation."""
-        return any(groups.accepts(one, GROUP, claim) for one in self._coordinators(GROUP))
+        Return the ids of the members that have changed since the last call.
+        """
+        group, before = coordinator.consumer_groups.get(GROUP), self._checked
+        if group is None or group is before:
+            return set()
+        known = {} if before is None else before.members
+        self._removed |= known.keys() - group.members.keys()
+        self._checked = group
+        changed = {key for key, member in group.members.items() if known.get(key) is not member}
+        for member_id in changed:
+            self._names[member_id] = self._name_of(group.members[member_id].client_id)
+        if sum(len(one.assigned) + len(one.revoking) for one in group.members.values()) != len(group.owners):
+            self._check_pairs(group, "belongs to", group._owners())
+        if before is None or group.targets is not before.targets:
+            self._check_pairs(group, "is meant for", groups.targets_of(group))
+        return changed
+
+    def _check_pairs(
+        self, group: ModernGroup, what: str, pairs: Iterable[tuple[TopicIdPartition, str]]
+    ) -> None:
+        found: dict[TopicIdPartition, str] = {}
+        for partition, member_id in pairs:
+            if found.setdefault(partition, member_id) != member_id:
+                text = f"epoch {group.epoch}: {partition} {what} {found[partition]} and {member_id}"
+                raise Violation("one owner", text)
+
+    def rules(self) -> list[CommitRules]:
+        """Return what the coordinators of the group would decide now about its commits."""
+        found = (groups.rules_of(one, GROUP) for one in self._coordinators(GROUP))
+        return [one for one in found if one is not None]
+
+    def is_current(self, session: Session) -> bool:
+        """Return whether a session is of a classic group's current generation, and its member is in the group."""
+        group = self._classic_group()
+        return (
+            group is not None
+            and group.generation_id == session.generation_id
+            and session.member_id in group.members
+        )
+
+    def _classic_group(self) -> ClassicGroup | None:
+        assert self._cluster is not None
+        node_id = self._cluster.coordinator(GROUP)
+        return None if node_id < 0 else node_of(self._cluster, node_id).coordinator.groups.get(GROUP)
 
     def has_ended(self, session: Session) -> bool:
         """Return whether the coordinator of a consumer group has ended the membership of a session.
@@ -246,9 +281,11 @@ class BrokerObserver:
                 oracle.at(tp).unanswered.add(commit.offset)
         if request.group_id != GROUP:
             return dict.fromkeys(request.offsets, "")
-        if offsets._consumer_groups.get(GROUP) is not None:
-            return groups.owners_of(offsets._consumer_groups, GROUP)
-        return self.view().assignment if offsets._groups.get(GROUP) is not None else {}
+        if (known := offsets._consumer_groups).get(GROUP) is not None:
+            found = ((tp, groups.owner_of(known, GROUP, tp)) for tp in request.offsets)
+            return {tp: owner for tp, owner in found if owner is not None}
+        classic = None if offsets._groups.get(GROUP) is None else self._classic_group()
+        return {} if classic is None else groups.owners_of(classic)
 
     def _committed(self, request: Any, result: Any, owners: Mapping[TopicPartition, str]) -> None:
         oracle = self.oracles.get(request.group_id)

@@ -6,14 +6,14 @@ contains all acknowledged records and possibly others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from asyncgroup import TopicPartition
 from tests.simulate.story import Violation
 
-__all__ = ["ANY", "ClaimLog", "Oracle", "PartitionOracle"]
+__all__ = ["ANY", "ClaimLog", "CommitRules", "Oracle", "PartitionOracle"]
 
 ANY: Final = -1
 """Stands for every offset in `Oracle.doubtful`."""
@@ -84,27 +84,40 @@ class PartitionOracle:
         return self.times[offset] == 1
 
 
+class CommitRules(Protocol):
+    """What a coordinator would decide about commits at one moment."""
+
+    def accepts(self, claim: ClaimLog) -> bool:
+        """Return whether it would accept a commit of a claim's member and generation."""
+
+    def is_owner(self, claim: ClaimLog) -> bool:
+        """Return whether a claim's partition belongs to its member; also true if the coordinator does not know."""
+
+
 class Oracle:
     """The state of all partitions, and the claims whose handlers are running."""
 
     def __init__(self) -> None:
         self.partitions: dict[TopicPartition, PartitionOracle] = {}
         self.claims: dict[tuple[str, TopicPartition], list[ClaimLog]] = {}
-        self.running: list[ClaimLog] = []
+        self.running: dict[ClaimLog, None] = {}
+        """In the order in which they started."""
+        self._running_at: dict[TopicPartition, list[ClaimLog]] = {}
         self.doubtful: set[tuple[str, TopicPartition, int]] = set()
         """Commits that were given up without a response: the coordinator may process them later, out of order."""
         self.replicated: Callable[[TopicPartition], int] = lambda _tp: 1 << 62
         """Returns the current high watermark of a partition."""
         self.is_cooperative = False
         """Whether members commit after they have joined for partitions that they revoke."""
-        self.accepts: Callable[[ClaimLog], bool] = lambda _claim: False
-        """Returns whether the coordinator would now accept a commit of a claim's member and generation."""
-        self.owner: Callable[[TopicPartition], str | None] | None = None
-        """Returns the member of a consumer group that the coordinator has for a partition; None for classic groups."""
+        self.rules: Callable[[], Sequence[CommitRules]] = lambda: ()
+        """Returns those of the coordinators that would now serve the group; there should be at most one."""
 
     def at(self, tp: TopicPartition) -> PartitionOracle:
         """Return the state of a partition."""
-        return self.partitions.setdefault(tp, PartitionOracle())
+        state = self.partitions.get(tp)
+        if state is None:
+            state = self.partitions[tp] = PartitionOracle()
+        return state
 
     # --- producers ------------------------------------------------------------------------------------------------
 
@@ -145,8 +158,9 @@ class Oracle:
             text = f"{claim} starts at {claim.initial}, committed is {oracle.committed}"
             raise Violation("a claim starts where the group has committed", text)
         self.claims.setdefault((claim.member_id, claim.tp), []).append(claim)
-        self.running.append(claim)
-        self.check_one_owner()
+        self.running[claim] = None
+        self._running_at.setdefault(claim.tp, []).append(claim)
+        self.check_one_owner([claim.tp])
 
     def handed_out(self, claim: ClaimLog, offset: int, value: bytes) -> None:
         """The handler got a record."""
@@ -177,7 +191,8 @@ class Oracle:
     def claim_ended(self, claim: ClaimLog) -> None:
         """The handler has returned."""
         claim.has_ended = True
-        self.running.remove(claim)
+        del self.running[claim]
+        self._running_at[claim.tp].remove(claim)
 
     # --- commits --------------------------------------------------------------------------------------------------
 
@@ -216,19 +231,22 @@ class Oracle:
             raise Violation("no commit is lost", text)
         oracle.committed = offset  # a former coordinator has written it to the log but could not answer
 
-    def check_one_owner(self) -> None:
-        """Check that each partition has at most one running handler whose commits would be accepted."""
-        owners: dict[TopicPartition, ClaimLog] = {}
-        for claim in self.running:
-            if self.accepts(claim):
-                if (other := owners.get(claim.tp)) is not None:
-                    text = f"{claim.tp}: the coordinator would accept commits of {other} and of {claim}"
-                    raise Violation("one owner", text)
-                owners[claim.tp] = claim
-                if self.owner is not None and (owner := self.owner(claim.tp)) != claim.member_id:
-                    text = (
-                        f"the coordinator would accept commits of {claim}, but {claim.tp} belongs to {owner}"
-                    )
+    def check_one_owner(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """Check that each partition has at most one running handler whose commits would be accepted.
+
+        `partitions`: those of which that may have changed, None for all.
+        """
+        rules = self.rules()
+        for tp in self._running_at if partitions is None else partitions:
+            accepted = [
+                claim for claim in self._running_at.get(tp, ()) if any(one.accepts(claim) for one in rules)
+            ]
+            if len(accepted) > 1:
+                text = f"{tp}: the coordinator would accept commits of {accepted[0]} and of {accepted[1]}"
+                raise Violation("one owner", text)
+            for claim in accepted:
+                if not any(one.is_owner(claim) for one in rules):
+                    text = f"the coordinator would accept commits of {claim}, but {tp} is not its member's"
                     raise Violation("one owner", text)
 
     def check_orderly_end(self, claim: ClaimLog) -> None:

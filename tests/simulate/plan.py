@@ -99,7 +99,7 @@ class Setting:
     - `has_strict_epochs`: whether commits must have the member's present epoch, as before Kafka 4.3 (KIP-1251);
     - `check_interval`: 0 if the invariants are checked at every event, else the longest time without a check; then requests
       are not kept, either;
-    - `metadata_refresh_interval`: that of the members.
+    - `metadata_refresh_interval`, `request_timeout`: those of the members.
     """
 
     nodes: int
@@ -116,6 +116,7 @@ class Setting:
     has_strict_epochs: bool = False
     check_interval: float = 0.0
     metadata_refresh_interval: float = 3.0
+    request_timeout: float = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

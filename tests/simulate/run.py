@@ -8,7 +8,7 @@ import inspect
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,8 +67,11 @@ def run_seed(seed: int) -> Outcome:
     return run_plan(plan_of(seed))
 
 
-def run_plan(plan: Plan) -> Outcome:
-    """Carry out a plan in a new event loop. Violations are part of the outcome and not raised."""
+def run_plan(plan: Plan, on_action: Callable[[World], None] | None = None) -> Outcome:
+    """Carry out a plan in a new event loop. Violations are part of the outcome and not raised.
+
+    `on_action` is called after each action, to show the progress of long runs.
+    """
     began = time.perf_counter()
     conditions = DisturbedConditions(random_of(plan, "weather"), plan.setting.latency_profile)
     network = SimulatedNetwork(conditions, plan.setting.chunk_size)
@@ -81,7 +84,7 @@ def run_plan(plan: Plan) -> Outcome:
         asyncio.Runner(loop_factory=lambda: loop) as runner,
     ):
         try:
-            runner.run(_run(plan, network, directory, found))
+            runner.run(_run(plan, network, directory, found, on_action))
         except Violation as broken:
             violation = broken
         except VirtualTimeError as error:
@@ -113,14 +116,20 @@ def _directory(plan: Plan) -> Iterator[Path | None]:
         yield Path(name)
 
 
-async def _run(plan: Plan, network: SimulatedNetwork, directory: Path | None, found: list[World]) -> None:
+async def _run(
+    plan: Plan,
+    network: SimulatedNetwork,
+    directory: Path | None,
+    found: list[World],
+    on_action: Callable[[World], None] | None,
+) -> None:
     world = World(plan, network, directory)
     found.append(world)
     epochs = strict_epochs() if plan.setting.has_strict_epochs else nullcontext()
     with world.story.capturing_logs(), world.observer.observing(), epochs:
         try:
             await world.start()
-            await world.carry_out(perform)
+            await world.carry_out(perform, on_action)
             await end_faults(world)
             await close_all(world)
         except Violation as violation:

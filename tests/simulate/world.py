@@ -47,9 +47,7 @@ class World:
         self.observer = BrokerObserver(
             {GROUP: self.oracle}, self.story, name_of, self.fail, plan.setting.check_interval
         )
-        self.oracle.accepts = self.observer.accepts
-        if any(spec.is_consumer for spec in plan.members.values()):
-            self.oracle.owner = self.observer.owner
+        self.oracle.rules = self.observer.rules
         self.pattern = re.compile("orders|others")
         self._lives = 0
         self.cluster = self._new_cluster()
@@ -237,13 +235,19 @@ class World:
         """Stop the nodes."""
         await self.cluster.__aexit__(None, None, None)
 
-    async def carry_out(self, perform: Callable[[World, str, tuple[Any, ...]], None]) -> None:
-        """Perform every action of the plan at its time."""
+    async def carry_out(
+        self,
+        perform: Callable[[World, str, tuple[Any, ...]], None],
+        on_action: Callable[[World], None] | None = None,
+    ) -> None:
+        """Perform every action of the plan at its time, and call `on_action` after it."""
         for action in self.plan.actions:
             await self.until(action.at)
             self.story.write("plan", str(action))
             self.story.count(f"action {action.kind}")
             perform(self, action.kind, action.args)
+            if on_action is not None:
+                on_action(self)
         await self.until(self.plan.faults_end_at)
 
 

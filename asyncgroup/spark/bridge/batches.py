@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -75,7 +76,8 @@ class BatchInterrupted(AsyncGroupError):
     """A batch did not finish within the rebalance timeout: its Spark jobs were cancelled, and nothing was committed.
 
     The batch is delivered again to the partitions' next owners. Use smaller batches (`max_rows`, `max_bytes`) or a longer
-    `rebalance_timeout`, otherwise it is interrupted again.
+    `rebalance_timeout`, otherwise it is interrupted again. Raised after an eager rebalance only: with the other protocols
+    the session goes on, and the interruption is logged and counted (`BridgeStatistics.interrupted`).
     """
 
 
@@ -99,11 +101,19 @@ class BridgedClaim:
 class RunningBatch:
     """A batch from the first call of the function to the commit of its offsets."""
 
-    def __init__(self, chunks: list[Chunk], number: int, retries: RetryState, now: float) -> None:
+    def __init__(
+        self,
+        chunks: list[Chunk],
+        claims: Mapping[TopicPartition, BridgedClaim],
+        number: int,
+        retries: RetryState,
+        now: float,
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.chunks = sorted(chunks, key=lambda chunk: (chunk.tp, chunk.start))
         self.batch_id = BatchId(number, chunk_ranges(self.chunks))
-        self.partitions = {chunk.tp for chunk in chunks}
+        self.claims = {chunk.tp: claims[chunk.tp] for chunk in self.chunks}
+        """The claims whose records it has. Their partitions may have other claims by the time the function returns."""
         self.retries = retries
         self.started_at = now
         self.no_retry = asyncio.Event()
@@ -127,6 +137,10 @@ class RunningBatch:
     def bytes(self) -> int:
         """Size of the batch as Arrow data."""
         return sum(chunk.bytes for chunk in self.chunks)
+
+    def has_records_of(self, claim: BridgedClaim | None) -> bool:
+        """Whether records of this claim, not of another one of its partition, are in the batch."""
+        return claim is not None and self.claims.get(claim.tp) is claim
 
     @property
     def is_interrupted(self) -> bool:

@@ -139,7 +139,8 @@ async def mark_and_commit(
 def _mark(batch: RunningBatch, claims: Claims) -> None:
     ends = {chunk.tp: chunk for chunk in batch.chunks}
     for tp, chunk in ends.items():
-        if (state := claims.get(tp)) is not None:
+        if batch.has_records_of(state := claims.get(tp)):
+            assert state is not None
             # the mark of a record, not of an offset, so that the leader epoch is committed, too (KIP-320)
             metadata = to_metadata(batch.batch_id, chunk.end)
             state.claim.mark(Record(*tp, chunk.end - 1, leader_epoch=chunk.leader_epoch), metadata)
@@ -154,9 +155,7 @@ def _errors_of_claims(
     return [
         reason
         for tp, reason in error.errors.items()
-        if tp in batch.partitions
-        and tp in claims
-        and not (claims[tp].claim.ended and _is_deleted_topic(reason))
+        if batch.has_records_of(claims.get(tp)) and not (claims[tp].claim.ended and _is_deleted_topic(reason))
     ]
 
 

@@ -45,10 +45,12 @@ class ForeachBatch(Handler):
     - `fn` raises: nothing of the batch is committed; the exception leaves `consume()` and `run()` unchanged. With
       `on_error=Retry(...)` the call is retried first: same rows, same ranges, same number. If claims of the batch end
       during a pause, there is no further attempt, and the batch is delivered to their next owners. No batch is skipped.
-    - Rebalance: records that are queued but not in the running batch are dropped; the running batch has
-      `rebalance_timeout` to finish, and is committed before its claims are revoked. If it takes longer, it is interrupted:
-      its Spark jobs are cancelled (by a job tag), nothing of it is marked, and `consume()` and `run()` raise
-      BatchInterrupted.
+    - Rebalance: queued records of a revoked claim that are not in the running batch are dropped. A running batch with
+      records of a revoked claim has `rebalance_timeout` to finish, and is committed before the claim is revoked. If it takes
+      longer, it is interrupted: its Spark jobs are cancelled (by a job tag), and nothing of it is marked. An eager rebalance
+      revokes all claims, and `consume()` and `run()` raise BatchInterrupted. A cooperative rebalance and one of the consumer
+      protocol leave batches without records of a revoked claim alone, and the session goes on: rows of an interrupted
+      batch that belong to claims that stay are delivered again in its next batch.
     - The member is lost, or the group is closed and `close_timeout` is over, or the caller is cancelled: the batch is
       interrupted, too, without an error. The claims end when `fn`'s thread has ended: a `fn` that does no Spark work
       cannot be stopped.

@@ -71,7 +71,8 @@ class Bridge:
         self._metrics = metrics
         self._rng = rng
         self._queue = RecordQueue(options.max_rows, options.max_bytes)
-        self._claims: dict[TopicPartition, BridgedClaim] = {}
+        self._claims: dict[TopicPartition, BridgedClaim] = {}  # the latest one of each partition
+        self._consumed: set[BridgedClaim] = set()  # also former ones whose interrupted batch still runs
         self._running: RunningBatch | None = None
         self._data_available = asyncio.Event()  # set when the queue has grown, or the bridge closes
         self._batch_taken = asyncio.Event()  # replaced by a new one for each batch
@@ -100,15 +101,23 @@ class Bridge:
         self._numbers.observe(claim.initial_metadata)
         state = BridgedClaim(claim, first_range_start(claim) if start is None else start)
         self._claims[state.tp] = state
+        self._consumed.add(state)
+        self._queue.drop(state.tp)
         if self._runner is None:
             self._runner = asyncio.create_task(self._run(), name=f"{claim.topic}: foreachBatch")
         return state
 
     def remove_claim(self, state: BridgedClaim) -> bool:
         """Remove a claim; return True if it was the last one, so that `aclose` must be called."""
-        self._claims.pop(state.tp, None)
-        self._queue.drop(state.tp)
-        return not self._claims
+        self._consumed.remove(state)
+        if self._is_latest(state):
+            del self._claims[state.tp]
+            self._queue.drop(state.tp)
+        return not self._consumed
+
+    def _is_latest(self, state: BridgedClaim) -> bool:
+        """False if the partition has come back as another claim while a function that cannot be stopped had this one."""
+        return self._claims.get(state.tp) is state
 
     async def aclose(self) -> None:
         """End the runner task and the threads. No batch may be running."""
@@ -132,7 +141,8 @@ class Bridge:
         try:
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             await cancel_and_wait(pulling, ended)
-            self._queue.drop(state.tp)
+            if self._is_latest(state):
+                self._queue.drop(state.tp)
             await self._drain(state)
         except asyncio.CancelledError:
             if (interrupted := await self._interrupt(state)) is not None:
@@ -174,7 +184,7 @@ class Bridge:
     async def _drain(self, state: BridgedClaim) -> None:
         """Wait for the running batch if it holds records of this claim; interrupt it if the session is lost."""
         batch = self._running
-        if batch is None or state.tp not in batch.partitions:
+        if batch is None or not batch.has_records_of(state):
             return
         batch.no_retry.set()
         lost = asyncio.create_task(self._session.wait_lost(), name=f"{state.tp}: loss")
@@ -189,7 +199,7 @@ class Bridge:
     async def _interrupt(self, state: BridgedClaim) -> BatchInterrupted | None:
         """Interrupt the batch and wait until its thread has ended; return the error that this claim must raise, if any."""
         batch = self._running
-        if batch is None or state.tp not in batch.partitions:
+        if batch is None or not batch.has_records_of(state):
             return None
         is_first = batch.interrupt()
         await wait_shielded(batch.function_ended)
@@ -226,7 +236,7 @@ class Bridge:
     async def _deliver(self, chunks: list[Chunk]) -> bool:
         """Process a batch: call the function, mark, commit. Return False if the bridge has failed."""
         retries = RetryState(self._options.on_error, self._rng)
-        batch = self._running = RunningBatch(chunks, self._numbers.next(), retries, self.time())
+        batch = self._running = RunningBatch(chunks, self._claims, self._numbers.next(), retries, self.time())
         failure: BaseException | None = None
         try:
             failure = await self._call(batch)
@@ -272,7 +282,11 @@ class Bridge:
         """Requeue an interrupted batch's chunks of the claims that are left; the rest is delivered to other members."""
         self._metrics.record_interruption()
         _log.warning("%r was interrupted; it will be delivered again", batch.batch_id)
-        parts = (self._not_rewound(chunk) for chunk in batch.chunks if chunk.tp in self._claims)
+        parts = (
+            self._not_rewound(chunk)
+            for chunk in batch.chunks
+            if batch.has_records_of(self._claims.get(chunk.tp))
+        )
         self._queue.requeue([chunk for chunk in parts if chunk is not None])
 
     def _not_rewound(self, chunk: Chunk) -> Chunk | None:
@@ -294,7 +308,7 @@ class Bridge:
         add_note(
             error, f"while delivering {batch.batch_id!r}" + (f", attempt {failures}" if failures > 1 else "")
         )
-        for tp in sorted(self._claims, key=lambda tp: (tp not in batch.partitions, tp)):
+        for tp in sorted(self._claims, key=lambda tp: (tp not in batch.claims, tp)):
             if not self._claims[tp].failure.done():
                 self._claims[tp].failure.set_result(error)
                 return

@@ -79,6 +79,21 @@ def test_no_pattern_takes_exponential_time(pattern: str) -> None:
     assert not Re2Pattern(pattern).fullmatch("a" * 2000 + "!")
 
 
+def test_steps_are_taken_once_for_all_texts_and_not_all_are_kept() -> None:
+    """A pattern of many states is matched with each of a cluster's topics, on the event loop."""
+    pattern = Re2Pattern("((a?){490})*")
+    assert pattern.fullmatch("a" * 249)
+    steps = len(pattern._steps)
+    assert steps <= 2
+    assert pattern.fullmatch("a" * 100)
+    assert len(pattern._steps) == steps
+    many = Re2Pattern("(a|b)*a(a|b){200}")
+    for number in range(4):
+        text = f"{number:02b}".replace("0", "a").replace("1", "b") * 150
+        assert many.fullmatch(text) is (text[-201] == "a")
+    assert many._kept <= 100_000
+
+
 @pytest.mark.parametrize(
     "pattern",
     [

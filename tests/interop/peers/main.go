@@ -4,7 +4,8 @@
 // Each produces, consumes in a group of two members of which the second comes later, commits, leaves, resumes where the
 // group has left off, and writes transactions, one committed and one aborted, that it reads with read_committed.
 //
-// With the further arguments `cooperative CLIENT TOPIC GROUP` it is a member of that group instead (cooperative.go).
+// With the arguments `cooperative CLIENT TOPIC GROUP` or `consumer franz-go TOPIC GROUP` after the addresses it is a member
+// of that group instead, with that protocol (incremental.go).
 package main
 
 import (
@@ -70,8 +71,8 @@ type client interface {
 
 func main() {
 	servers := strings.Split(os.Args[1], ",")
-	if os.Args[2] == "cooperative" {
-		cooperativeMember(servers, os.Args[3], os.Args[4], os.Args[5])
+	if os.Args[2] == "cooperative" || os.Args[2] == "consumer" {
+		incrementalMember(servers, os.Args[2], os.Args[3], os.Args[4], os.Args[5])
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)

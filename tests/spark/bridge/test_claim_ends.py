@@ -19,7 +19,7 @@ from asyncgroup.errors import (
 )
 from asyncgroup.spark import BatchId, BatchInterrupted, OffsetRange
 from asyncgroup.spark.bridge.session_bridge import Bridge
-from tests.spark.bridge.fakes import TOPIC
+from tests.spark.bridge.fakes import TOPIC, FakeClaim
 from tests.spark.bridge.harness import CLOSED, Harness, blocking_function, refusal, tp
 
 pytestmark = pytest.mark.asyncio
@@ -195,3 +195,35 @@ async def test_cancellation_during_the_commit_ends_the_claim_and_keeps_the_mark(
     assert harness.session.marks == {tp(0): 5}
     assert len(harness.calls) == 1
     harness.assert_nothing_left()
+
+
+async def test_a_partition_that_comes_back_before_the_function_ends_is_handled() -> None:
+    """A function that does no Spark work cannot be stopped: the session gives the claim up, and its handler still runs."""
+    begun, go, fn = blocking_function()
+    harness = Harness(0, 1, fn=fn, max_wait=0.05)
+    harness.claims[0].feed(0, 5)
+    harness.claims[1].feed(0, 7)
+    tasks = harness.start()
+    await harness.until(begun.is_set)
+    harness.claims[0].end(REBALANCED)
+    tasks[0].cancel()
+    back = await come_back(harness, offset=10)
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await tasks.pop(0)
+    await harness.until(lambda: len(harness.session.commits) == 1)
+    back.feed(15, 5)
+    await harness.until(lambda: len(harness.session.commits) == 2)
+    assert harness.ranges == [(0, 0, 5), (1, 0, 7), (0, 10, 15), (1, 0, 7), (0, 15, 20)]
+    assert harness.session.marks == {tp(0): 20, tp(1): 7}
+    await harness.finish()
+
+
+async def come_back(harness: Harness, offset: int) -> FakeClaim:
+    """Assign partition 0 again, after other members have committed `offset`; wait until its records are queued."""
+    back = FakeClaim(0, initial_offset=offset)
+    harness.session.claims = [harness.claims[1], back]
+    harness.tasks.append(asyncio.create_task(harness.handler.consume_claim(harness.session, back)))  # type: ignore[arg-type]
+    back.feed(offset, 5)
+    await harness.until(lambda: back.handed_out == 5)
+    return back

@@ -103,8 +103,10 @@ def decode_group_record(key: bytes, value: bytes | None) -> ConsumerGroupRecord 
 
 def changes(before: ModernGroup | None, after: ModernGroup | None) -> list[ConsumerGroupRecord]:
     """Return the records that lead from one value of a group to another, in Kafka's order; None: there is no group."""
-    old = _contents(before)
-    new = _contents(after)
+    if before is after:
+        return []
+    old = _contents(before, after)
+    new = _contents(after, before)
     removed = [ConsumerGroupRecord(old[key][0], None) for key in old if key not in new]
     removed.sort(key=lambda record: _REMOVAL_ORDER.index(type(record.key)))
     written = [
@@ -119,19 +121,24 @@ _Contents: TypeAlias = dict[tuple[int, str], tuple[Key, object, Any]]
 """By record type and name: the key, what the value is made of, and a function that makes the value."""
 
 
-def _contents(group: ModernGroup | None) -> _Contents:
+def _contents(group: ModernGroup | None, other: ModernGroup | None) -> _Contents:
+    """Return the records of a group, without those of members and targets that another value of the group has, too.
+
+    A heartbeat changes few members, and a group may have many.
+    """
     found: _Contents = {}
     if group is None:
         return found
-    for key, facts, value in _all_records(group):
+    for key, facts, value in _records(group, other or ModernGroup(group_id=group.group_id)):
         name = getattr(key, "member_id", "") or getattr(key, "regular_expression", "")
         found[key.API_KEY, name] = key, facts, value
     return found
 
 
-def _all_records(group: ModernGroup) -> Iterator[tuple[Key, object, Any]]:
+def _records(group: ModernGroup, other: ModernGroup) -> Iterator[tuple[Key, object, Any]]:
     group_id = group.group_id
-    for member in group.members.values():
+    members = [member for key, member in group.members.items() if other.members.get(key) is not member]
+    for member in members:
         yield (
             m.ConsumerGroupMemberMetadataKey(group_id, member.member_id),
             _subscription_facts(member),
@@ -151,6 +158,8 @@ def _all_records(group: ModernGroup) -> Iterator[tuple[Key, object, Any]]:
         lambda: m.ConsumerGroupMetadataValue(group.epoch, group.metadata_hash),
     )
     for member_id, target in group.targets.items():
+        if other.targets.get(member_id) is target:
+            continue
         yield (
             m.ConsumerGroupTargetAssignmentMemberKey(group_id, member_id),
             target,
@@ -164,7 +173,7 @@ def _all_records(group: ModernGroup) -> Iterator[tuple[Key, object, Any]]:
                 group.assignment_epoch, group.assignment_timestamp
             ),
         )
-    for member in group.members.values():
+    for member in members:
         yield (
             m.ConsumerGroupCurrentMemberAssignmentKey(group_id, member.member_id),
             (member.epoch, member.previous_epoch, member.state, member.assigned, member.revoking),

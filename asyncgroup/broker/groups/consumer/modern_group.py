@@ -61,7 +61,7 @@ class ModernGroup:
     regexes: Mapping[str, ResolvedRegex] = field(default_factory=dict)
     """The members' regular expressions that have been resolved."""
 
-    @property
+    @cached_property
     def state(self) -> ConsumerGroupState:
         """The group's state."""
         if not self.members:

@@ -20,7 +20,7 @@ from asyncgroup.error_codes import ErrorCode
 __all__ = ["check_regex", "is_unresolved", "resolved", "used_regexes"]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _pattern(text: str) -> Re2Pattern:
     return Re2Pattern(text)
 

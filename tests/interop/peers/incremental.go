@@ -38,8 +38,8 @@ func (r *report) record(partition int32, offset int64) {
 	fmt.Println("record", partition, offset)
 }
 
-// cooperativeMember is a member of a cooperative group until the standard input ends.
-func cooperativeMember(servers []string, client, topic, group string) {
+// incrementalMember is a member of a group with the cooperative or consumer protocol until the standard input ends.
+func incrementalMember(servers []string, protocol, client, topic, group string) {
 	ctx, leave := context.WithCancel(context.Background())
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -48,11 +48,11 @@ func cooperativeMember(servers []string, client, topic, group string) {
 	if client == "sarama" {
 		cooperativeSarama(ctx, servers, topic, group)
 	} else {
-		cooperativeFranz(ctx, servers, topic, group)
+		incrementalFranz(ctx, servers, protocol, topic, group)
 	}
 }
 
-func cooperativeFranz(ctx context.Context, servers []string, topic, group string) {
+func incrementalFranz(ctx context.Context, servers []string, protocol, topic, group string) {
 	report := &report{}
 	change := func(by int) func(context.Context, *kgo.Client, map[string][]int32) {
 		return func(_ context.Context, _ *kgo.Client, partitions map[string][]int32) {
@@ -61,16 +61,20 @@ func cooperativeFranz(ctx context.Context, servers []string, topic, group string
 			}
 		}
 	}
-	client, err := kgo.NewClient(
+	options := []kgo.Opt{
 		kgo.SeedBrokers(servers...), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.ClientID("franz-go"),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.HeartbeatInterval(200*time.Millisecond), kgo.FetchMaxWait(100*time.Millisecond),
+		kgo.HeartbeatInterval(200 * time.Millisecond), kgo.FetchMaxWait(100 * time.Millisecond),
 		kgo.OnPartitionsAssigned(change(1)), kgo.OnPartitionsLost(change(-1)),
 		kgo.OnPartitionsRevoked(func(ctx context.Context, client *kgo.Client, partitions map[string][]int32) {
 			fail(client.CommitUncommittedOffsets(ctx))
 			change(-1)(ctx, client, partitions)
 		}),
-	)
+	}
+	if protocol == "consumer" {
+		options = append(options, kgo.ServerSideBalancer())
+	}
+	client, err := kgo.NewClient(options...)
 	fail(err)
 	for ctx.Err() == nil {
 		client.PollFetches(ctx).EachRecord(func(record *kgo.Record) { report.record(record.Partition, record.Offset) })
