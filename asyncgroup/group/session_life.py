@@ -1,8 +1,7 @@
 """SessionLife: the life of a session, from its first assignment to the last commit.
 
 1. `run`: the membership sends heartbeats from here on, until everything below is done.
-2. `_start_claims`: the committed offsets are fetched with one request, `setup` and `on_assigned` are called, and each
-   claim is consumed in a task of its own, until something ends the session.
+2. `_consume`: the claims start (`session_claims`), and are consumed until something ends the session.
 3. `assign`: a further assignment while the session goes on, by incremental protocols only. The claims that it revokes end
    and are committed, those that it adds start, all others are not touched. With an eager protocol every rebalance ends
    the session, and so revokes all claims.
@@ -23,17 +22,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
     ClaimStuck,
-    CommitFailedError,
     EventLoopBlocked,
     Rebalanced,
-    RevokeTimeout,
     SessionEnd,
     TopicsChanged,
     TransportError,
@@ -44,13 +40,15 @@ from asyncgroup.group.handler_calls import EndLimits, HandlerCalls
 from asyncgroup.group.member_health import HealthSnapshot, MemberHealth, MemberState, ProblemSource
 from asyncgroup.group.membership import ClaimChanges, HeartbeatResult, JoinedGroup, Membership
 from asyncgroup.group.session import Session
+from asyncgroup.group.session_claims import SessionClaims
+from asyncgroup.group.session_commits import SessionCommits
 from asyncgroup.group.session_state import SessionState
 from asyncgroup.group.stalls import Stalls
 from asyncgroup.group.stuck_claims import StuckClaims
 from asyncgroup.group.subscription_pattern import SubscriptionPattern
 from asyncgroup.group.topic_watch import TopicWatch
 from asyncgroup.group.topics import ResolvedTopics, Subscription, resolve_topics
-from asyncgroup.lifecycle import BackgroundTasks, cancel_and_wait, run_until, wait_shielded
+from asyncgroup.lifecycle import BackgroundTasks, cancel_and_wait, wait_shielded
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import MemberIdentity
 
@@ -111,19 +109,23 @@ class SessionLife:
         self._fetcher = source.make_fetcher(self._tasks.spawn, self._on_fetch_error)
         self._limits = self._make_limits()
         self._calls = HandlerCalls(handler, self.session, self._limits, self.state.fail)
-        # held from `setup` or `on_assigned` to the start of the claims, and by `on_revoked`
-        self._hooks = asyncio.Lock()
+        self._commits = SessionCommits(self.state, self._config, member_health)
+        self._claims = SessionClaims(
+            source, self.session, self._fetcher, self._calls, self._commits, member_health
+        )
         self._revoking = asyncio.Lock()  # held by `assign`: one revocation at a time
-        self._revoke_timeout: asyncio.Timeout | None = None  # of the commit of a revocation
         self._leaving: asyncio.Task[None] | None = None  # leaves the group of a member that is stuck
         self._is_watching = False  # from the start of the first claims on
-        self.has_started = False
-        """Whether the first start offsets were found, so that the handler is called."""
 
     @property
     def is_caller(self) -> bool:
         """Whether the caller is the session's handler, or a task or thread that it started."""
         return self._calls.is_caller
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the first start offsets were found, so that the handler is called."""
+        return self._claims.has_started
 
     # --- 1. from the first assignment to the end ------------------------------------------------------------------
 
@@ -158,11 +160,11 @@ class SessionLife:
         """Start the first claims, then consume until the session ends."""
         self._note_topics()
         added = self.state.claims.apply(self._joined.assignment).added
-        if not await self._start_claims(added):
+        if not await self._claims.start(added):
             return
         self._fetcher.start()
         if self._config.auto_commit:
-            self._tasks.spawn(self._auto_commit)
+            self._tasks.spawn(self._commits.auto_commit)
         self._topic_watch.start(self._joined, self._resolved)
         self._is_watching = True
         self._member_health.transition_to(MemberState.STABLE)
@@ -204,57 +206,6 @@ class SessionLife:
             if (error := stuck.find(loop.time())) is not None and not self.state.ended:
                 return error
 
-    async def _auto_commit(self) -> None:
-        while True:
-            await asyncio.sleep(self._config.auto_commit_interval)
-            await self._commit()
-
-    # --- 2. claims start --------------------------------------------------------------------------------------------
-
-    async def _start_claims(self, partitions: list[TopicPartition]) -> bool:
-        """Start the claims of newly assigned partitions; False if that failed or the session has ended."""
-        version = self.state.claims.version
-        starts = await self._run_until_ended(self._source.find_start_offsets(partitions), "start offsets")
-        if starts is None:
-            return False
-        async with self._hooks:
-            if self.state.ended:
-                return False
-            claims = [
-                self._source.make_claim(self._offsets, self._fetcher.budget, tp, start)
-                for tp, start in starts.items()
-                if self.state.claims.is_starting(tp, version)
-            ]
-            for claim in claims:
-                self.state.claims.add(claim)
-            if not self.has_started:
-                self.has_started = True
-                self._cluster.hooks.emit("on_session_start", self.session)
-                if not await self._calls.set_up():
-                    return False
-            elif not claims:  # withdrawn by a later assignment
-                return True
-            if not await self._calls.assigned(sorted(claim.tp for claim in claims)):
-                return False
-            for claim in claims:
-                if not claim.ended:  # else it was revoked during the hooks
-                    self._fetcher.add(claim._state.consumer)
-                    self._calls.start_claim(claim)
-            return True
-
-    async def _run_until_ended(self, work: Coroutine[Any, Any, T], what: str) -> T | None:
-        """Return the result of `work`; None if it failed or the session ended first, which cancels it."""
-        task = await run_until(self.state.wait_ended(), work, f"{self._source.group_id}: {what}")
-        if task.cancelled():
-            return None
-        error = task.exception()
-        if error is None:
-            return None if self.state.ended else task.result()
-        if not isinstance(error, AsyncGroupError):
-            raise error
-        self.state.fail(error, f"the session could not find its {what}", by_handler=False)
-        return None
-
     # --- 3. a further assignment, by incremental protocols ----------------------------------------------------------
 
     @property
@@ -285,7 +236,8 @@ class SessionLife:
             self._note_topics()
             changes = self.state.claims.apply(joined.assignment)
             group = f"group {self._source.group_id!r}"
-            await self._revoke(changes.revoked, Rebalanced(f"{group} rebalances: the partition was revoked"))
+            cause = Rebalanced(f"{group} rebalances: the partition was revoked")
+            await self._claims.revoke(changes.revoked, cause, self._limits_of(cause))
             self.state.assignment, self.state.user_data = joined.assignment, joined.user_data
             self._go_on_with(changes.added)
             return changes
@@ -295,7 +247,7 @@ class SessionLife:
         if self.state.ended:
             return
         if added:
-            self._tasks.spawn(self._start_claims, added)
+            self._tasks.spawn(self._claims.start, added)
         if self._is_watching:
             self._topic_watch.start(self._joined, self._resolved)
         if self._subscription.wanted != self._resolved.wanted:
@@ -303,7 +255,7 @@ class SessionLife:
 
     async def prepare_join(self) -> list[str] | SubscriptionPattern | None:
         """Resolve the subscription again and revoke what it no longer has, as described in `Assignable`."""
-        resolved = await self._run_until_ended(self._resolve(), "topics")
+        resolved = await self.state.run_until_ended(self._resolve(), "topics")
         if resolved is None:
             return None
         async with self._revoking:
@@ -316,9 +268,8 @@ class SessionLife:
             if kept != assigned:
                 gone = ", ".join(sorted(assigned.keys() - kept.keys()))
                 changes = self.state.claims.apply(kept)
-                await self._revoke(
-                    changes.revoked, TopicsChanged(f"the member no longer subscribes to {gone}")
-                )
+                cause = TopicsChanged(f"the member no longer subscribes to {gone}")
+                await self._claims.revoke(changes.revoked, cause, self._limits_of(cause))
                 self.state.assignment = kept
             self._topic_watch.track(self._joined, resolved)
             if self._is_watching:  # the assignment may stay the same
@@ -335,33 +286,6 @@ class SessionLife:
             except TransportError as error:
                 self._member_health.report(ProblemSource.JOIN, error)
                 await retry.wait()
-
-    async def _revoke(self, partitions: list[TopicPartition], cause: SessionEnd) -> None:
-        """End some claims: drain their handlers, commit their marks, call `on_revoked`. The others are not touched."""
-        claims = [claim for claim in self.state.claims if claim.tp in partitions]
-        if not claims:
-            return
-        for claim in claims:
-            claim._state.end(cause)
-        limits = self._make_limits(self._limits)
-        limits.add_cause(cause)
-        began = asyncio.get_running_loop().time()
-        stuck = await self._calls.drain_claims(claims, limits)
-        for claim in claims:
-            self._fetcher.remove(claim._state.consumer)
-        for tp in stuck:
-            self._offsets.drop(tp)
-            taken = asyncio.get_running_loop().time() - began
-            error = RevokeTimeout(self._source.group_id, tp, taken)
-            self._member_health.report_error(error)
-            _log.warning("%s", error)
-        await self._commit_last(limits.commit_seconds, partitions)
-        async with self._hooks:
-            await self._calls.revoked(partitions, limits)
-        await self._commit_last(limits.commit_seconds, partitions)  # marks that on_revoked made
-        for tp in partitions:
-            self.state.claims.remove(tp)
-            self._offsets.drop(tp)
 
     # --- 4. what ends it --------------------------------------------------------------------------------------------
 
@@ -413,16 +337,18 @@ class SessionLife:
 
     def _on_end(self, cause: SessionEnd) -> None:
         self._calls.limit(cause)
-        timeout = self._revoke_timeout
-        if timeout is not None and not timeout.expired():
-            # the session ends while the commit of a revocation is in flight
-            at = asyncio.get_running_loop().time() + self._limits.commit_seconds
-            timeout.reschedule(min(at, timeout.when() or at))
+        self._commits.limit_revocation(self._limits.commit_seconds)
         if self._member_health.state not in (MemberState.DRAINING, MemberState.COMMITTING):
             self._member_health.transition_to(MemberState.DRAINING)
 
     def _make_limits(self, within: EndLimits | None = None) -> EndLimits:
         return EndLimits(self._config, lambda: self._membership.heartbeats.last_stable_sent_at, within)
+
+    def _limits_of(self, cause: SessionEnd) -> EndLimits:
+        """Return the limits of a revocation that begins now."""
+        limits = self._make_limits(within=self._limits)
+        limits.add_cause(cause)
+        return limits
 
     # --- 5. shutdown ------------------------------------------------------------------------------------------------
 
@@ -437,42 +363,9 @@ class SessionLife:
         self.state.accepts_marks = False
         if not self.state.is_lost:
             self._member_health.transition_to(MemberState.COMMITTING)
-            await self._commit_last(self._limits.commit_seconds)
+            await self._commits.commit_last(self._limits.commit_seconds)
         if self.has_started:
             self._cluster.hooks.emit("on_session_end", self.session, self.state.cause)
-
-    async def _commit_last(self, limit: float, revoked: list[TopicPartition] | None = None) -> None:
-        """Make the last commit for the partitions revoked from a session that goes on; without any, for the session."""
-        if self.state.is_lost:
-            return
-        try:
-            async with asyncio.timeout(limit) as timeout:
-                self._revoke_timeout = None if revoked is None else timeout
-                if self._config.auto_commit:
-                    await self._commit(last_within=limit, partitions=revoked)
-                else:
-                    await self._offsets.wait_idle()  # a commit of the user may be in flight
-        except TimeoutError:
-            last = f": {error}" if (error := self._offsets.last_error) is not None else ""
-            _log.warning("group %s: the last commit took too long%s", self._source.group_id, last)
-        finally:
-            self._revoke_timeout = None
-
-    async def _commit(
-        self, *, last_within: float | None = None, partitions: list[TopicPartition] | None = None
-    ) -> None:
-        try:
-            if last_within is None:
-                await self._offsets.commit(retry_rejected=False)
-            else:
-                await self._offsets.commit_last(last_within, partitions)
-        except CommitFailedError as error:
-            self._member_health.report(ProblemSource.COMMIT, error)
-            self._member_health.report_error(error)
-            if not self.state.is_lost:
-                _log.warning("%s", error)
-        else:
-            self._member_health.clear(ProblemSource.COMMIT)
 
     # --- health -----------------------------------------------------------------------------------------------------
 

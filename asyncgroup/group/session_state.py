@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from asyncgroup.errors import AsyncGroupError, HandlerFailed, MemberLost, SessionEnd, SessionFailed
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.member_health import MemberHealth, ProblemSource
 from asyncgroup.group.membership import ClaimChanges
-from asyncgroup.lifecycle import add_note, describe_error
+from asyncgroup.lifecycle import add_note, describe_error, run_until
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import Committer, MemberIdentity
 
 __all__ = ["ClaimSet", "SessionState"]
 
 _log = logging.getLogger("asyncgroup.group")
+
+T = TypeVar("T")
 
 
 class ClaimSet:
@@ -136,6 +139,19 @@ class SessionState:
     async def wait_lost(self) -> None:
         """Wait until the membership is lost; forever if the session ends regularly."""
         await self._lost.wait()
+
+    async def run_until_ended(self, work: Coroutine[Any, Any, T], what: str) -> T | None:
+        """Return the result of `work`; None if it failed or the session ended first, which cancels it."""
+        task = await run_until(self.wait_ended(), work, f"{self.group_id}: {what}")
+        if task.cancelled():
+            return None
+        error = task.exception()
+        if error is None:
+            return None if self.ended else task.result()
+        if not isinstance(error, AsyncGroupError):
+            raise error
+        self.fail(error, f"the session could not find its {what}", by_handler=False)
+        return None
 
     def end(self, cause: SessionEnd) -> None:
         """Begin to end the session: the iterators of all claims stop before their next record.

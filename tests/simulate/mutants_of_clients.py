@@ -20,6 +20,7 @@ from asyncgroup.group.classic_membership import ClassicMembership
 from asyncgroup.group.handler_calls import HandlerCalls
 from asyncgroup.group.join_requests import JoinProtocols
 from asyncgroup.group.membership import HeartbeatResult
+from asyncgroup.group.session_commits import SessionCommits
 from asyncgroup.group.session_life import SessionLife
 from asyncgroup.offsets import CommittedOffset, PartitionMarks
 from asyncgroup.producer.batch import ProducerBatch
@@ -94,22 +95,22 @@ def _repeat_after_reconnect() -> AbstractContextManager[object]:
 
 def _no_commit_at_the_end() -> AbstractContextManager[object]:
     """A session ends without its last commit."""
-    commit = SessionLife._commit
+    commit = SessionCommits._commit
 
-    async def lazy(self: SessionLife, **options: Any) -> None:
-        if not self.session.ended:
+    async def lazy(self: SessionCommits, **options: Any) -> None:
+        if not self._state.ended:
             await commit(self, **options)
 
-    return patch.object(SessionLife, "_commit", lazy)
+    return patch.object(SessionCommits, "_commit", lazy)
 
 
 def _no_automatic_commits() -> AbstractContextManager[object]:
     """Marks are committed only at the end of a session."""
 
-    async def lazy(_self: SessionLife) -> None:
+    async def lazy(_self: SessionCommits) -> None:
         await asyncio.Event().wait()
 
-    return patch.object(SessionLife, "_auto_commit", lazy)
+    return patch.object(SessionCommits, "auto_commit", lazy)
 
 
 def _loss_ignored() -> AbstractContextManager[object]:

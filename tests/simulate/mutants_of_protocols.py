@@ -24,6 +24,8 @@ from asyncgroup.group.consumer_member_state import ConsumerMemberState, Reconcil
 from asyncgroup.group.consumer_membership import ConsumerMembership
 from asyncgroup.group.cooperative_stay import CooperativeStay
 from asyncgroup.group.membership import Assignable, HeartbeatResult, JoinedGroup
+from asyncgroup.group.session_claims import SessionClaims
+from asyncgroup.group.session_commits import SessionCommits
 from asyncgroup.group.session_life import SessionLife
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import Committer, commit_requests
@@ -44,10 +46,10 @@ LATE: Final = 1.5
 @contextlib.contextmanager
 def _late_commits() -> Iterator[None]:
     """The marks of a revoked claim are not committed at its end, but with the next automatic commit."""
-    last, drop, manage = SessionLife._commit_last, Committer.drop, Committer.manage
+    last, drop, manage = SessionCommits.commit_last, Committer.drop, Committer.manage
 
     async def only_of_sessions(
-        self: SessionLife, limit: float, revoked: list[TopicPartition] | None = None
+        self: SessionCommits, limit: float, revoked: list[TopicPartition] | None = None
     ) -> None:
         if revoked is None:
             await last(self, limit)
@@ -60,7 +62,7 @@ def _late_commits() -> Iterator[None]:
         return manage(self, tp, *args)
 
     with (
-        patch.object(SessionLife, "_commit_last", only_of_sessions),
+        patch.object(SessionCommits, "commit_last", only_of_sessions),
         patch.multiple(Committer, drop=drop_later, manage=manage_again),
     ):
         yield
@@ -68,22 +70,22 @@ def _late_commits() -> Iterator[None]:
 
 def _no_commit_at_a_revocation() -> Patched:
     """The marks of a revoked claim are dropped."""
-    last = SessionLife._commit_last
+    last = SessionCommits.commit_last
 
-    async def lazy(self: SessionLife, limit: float, revoked: list[TopicPartition] | None = None) -> None:
+    async def lazy(self: SessionCommits, limit: float, revoked: list[TopicPartition] | None = None) -> None:
         if revoked is None:
             await last(self, limit)
 
-    return patch.object(SessionLife, "_commit_last", lazy)
+    return patch.object(SessionCommits, "commit_last", lazy)
 
 
 def _revoked_claims_go_on() -> Patched:
     """A claim is not revoked."""
 
-    async def keep(_self: SessionLife, _partitions: list[TopicPartition], _cause: Any) -> None:
+    async def keep(_self: SessionClaims, *_arguments: Any) -> None:
         pass
 
-    return patch.object(SessionLife, "_revoke", keep)
+    return patch.object(SessionClaims, "revoke", keep)
 
 
 def _first_generation() -> Patched:

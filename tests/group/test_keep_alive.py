@@ -1,0 +1,55 @@
+"""What the heartbeat thread knows of a member, and what responses mean to it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from asyncgroup.errors import ErrorCode
+from asyncgroup.group.keep_alive import ClassicKeepAlive, KeepAliveResult
+from asyncgroup.offsets import MemberIdentity
+from asyncgroup.wire import messages as m
+from tests.group.consumer_scene import AA, scene
+
+RESULTS = {
+    ErrorCode.NONE: KeepAliveResult.ALIVE,
+    ErrorCode.REBALANCE_IN_PROGRESS: KeepAliveResult.REBALANCE,
+    ErrorCode.NOT_COORDINATOR: KeepAliveResult.COORDINATOR_MOVED,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: KeepAliveResult.RETRY,
+    ErrorCode.REQUEST_TIMED_OUT: KeepAliveResult.RETRY,
+    ErrorCode.UNKNOWN_MEMBER_ID: KeepAliveResult.REFUSED,
+    ErrorCode.ILLEGAL_GENERATION: KeepAliveResult.REFUSED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: KeepAliveResult.REFUSED,
+}
+
+
+@pytest.mark.parametrize(("code", "result"), RESULTS.items())
+def test_error_codes(code: ErrorCode, result: KeepAliveResult) -> None:
+    member = ClassicKeepAlive("g", MemberIdentity("m", 1), due=3.0, interval=3.0, timeout=3.0)
+    assert member.result(m.HeartbeatResponse(error_code=code))[0] is result
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_a_partition_is_reported_from_its_assignment_on() -> None:
+    """The event loop may be blocked before the next heartbeat, and by a handler of that partition."""
+    async with scene() as it, it.staying():
+        await it.settle()
+        await asyncio.sleep(1.0)
+        heartbeats = it.membership.heartbeats
+        it.pending, it.epoch = {AA: [0, 1, 2]}, it.epoch + 1
+        seen = []
+        on_response = it.membership._state.on_response
+
+        def watch(response: m.ConsumerGroupHeartbeatResponse) -> bool:
+            has_news = on_response(response)
+            if response.assignment is not None:
+                asyncio.get_running_loop().call_soon(lambda: seen.append(heartbeats.keep_alive))
+            return has_news
+
+        it.membership._state.on_response = watch  # type: ignore[method-assign]
+        await asyncio.sleep(10.0)
+        assert seen
+        assert seen[0] is not None
+        assert {number for _, number in seen[0].owned} == {0, 1, 2}
