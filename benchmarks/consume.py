@@ -62,9 +62,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def choose(only: str) -> list[str]:
-    """Return the cases selected by `only`: names of cases, or the part before their dot; all if it is empty."""
+    """Return the cases selected by `only`: names of cases, or the part before their dot; empty: all default ones."""
     names = {name.strip() for name in only.split(",") if name.strip()}
-    return [name for name in CASES if not names or name in names or name.partition(".")[0] in names]
+    return [
+        name
+        for name, case in CASES.items()
+        if name in names or (case.default and (not names or name.partition(".")[0] in names))
+    ]
 
 
 def main(arguments: Sequence[str]) -> int:

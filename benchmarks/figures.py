@@ -55,6 +55,11 @@ class Spread(NamedTuple):
     low: float
     high: float
 
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Return the spread of the values of all rounds."""
+        return cls(statistics.median(values), min(values), max(values))
+
 
 class Summary(NamedTuple):
     """The figures of one case over all rounds; `ratio` and `cpu_ratio` are None if its baseline wasn't measured."""
@@ -80,7 +85,7 @@ def _summary(name: str, by_case: Mapping[str, Mapping[int, Measurement]]) -> Sum
     own, base = by_case[name], by_case.get(CASES[name].baseline, {})
 
     def spread(value: Callable[[Measurement], float]) -> Spread:
-        return _spread([value(measurement) for measurement in own.values()])
+        return Spread.of([value(measurement) for measurement in own.values()])
 
     # ratios are taken within a round: on a busy machine rounds differ more than clients
     pairs = [(own[index], base[index]) for index in own if index in base]
@@ -97,8 +102,4 @@ def _summary(name: str, by_case: Mapping[str, Mapping[int, Measurement]]) -> Sum
 
 def _ratio(pairs: Sequence[tuple[float, float]]) -> Spread | None:
     values = [one / other for one, other in pairs if other]
-    return _spread(values) if values else None
-
-
-def _spread(values: Sequence[float]) -> Spread:
-    return Spread(statistics.median(values), min(values), max(values))
+    return Spread.of(values) if values else None

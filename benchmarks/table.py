@@ -15,8 +15,9 @@ COLUMNS = ("records/s", "range", "MB/s", "ratio", "range", "CPU", "CPU ratio", "
 
 LEGEND = """\
 Medians over the rounds. Ratios are to aiokafka's getmany() in the upper part and to its async for in the lower,
-within each round. The clock starts at the first delivery; start: seconds from creating the client to that. CPU:
-seconds of the client's process, all threads, per million records."""
+within each round; those of asyncgroup without its heartbeat thread are to the same case with it. The clock starts at
+the first delivery; start: seconds from creating the client to that. CPU: seconds of the client's process, all
+threads, per million records."""
 
 
 def show(title: str, summaries: Sequence[Summary], conditions: Conditions) -> None:

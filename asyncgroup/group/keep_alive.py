@@ -35,6 +35,7 @@ TopicIdPartition: TypeAlias = "tuple[UUID, int]"
 """A partition by the id of its topic."""
 
 Partitions: TypeAlias = "frozenset[TopicIdPartition]"
+"""What a member of the consumer protocol owns, or is to own."""
 
 
 class KeepAliveResult(Enum):

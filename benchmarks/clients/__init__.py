@@ -63,7 +63,10 @@ def consumer_options(settings: Settings) -> dict[str, Any]:
 
 
 class Case(NamedTuple):
-    """A client and the API it is used by; `baseline` is the case that ratios refer to."""
+    """A client and the API it is used by; `baseline` is the case that ratios refer to.
+
+    A case that is not a `default` one is measured only if its name is given.
+    """
 
     name: str
     kind: Literal["batch", "record"]
@@ -71,6 +74,7 @@ class Case(NamedTuple):
     call: str
     function: str
     baseline: str
+    default: bool = True
 
     def load(self) -> Callable[..., Any]:
         """Import and return the function `(settings, meter)`, which may be async."""
@@ -87,6 +91,15 @@ def _batch(name: str, distribution: str, call: str, function: str) -> Case:
     return Case(name, "batch", distribution, call, function, "aiokafka.getmany")
 
 
+def _without_thread(name: str, kind: Literal["batch", "record"], call: str) -> Case:
+    """Return the case of asyncgroup without its heartbeat thread; ratios are to the same case with it."""
+    function = f"asyncgroup_client:{name}_without_thread"
+    own = f"asyncgroup.{name}"
+    return Case(
+        f"{own}-without-thread", kind, "asyncgroup", f"{call}, no thread", function, own, default=False
+    )
+
+
 def _record(name: str, distribution: str, call: str, function: str) -> Case:
     return Case(name, "record", distribution, call, function, "aiokafka.iterate")
 
@@ -95,6 +108,7 @@ CASES: Final[dict[str, Case]] = {
     case.name: case
     for case in (
         _batch("asyncgroup.batches", "asyncgroup", "batches() + mark", "asyncgroup_client:batches"),
+        _without_thread("batches", "batch", "batches()"),
         _batch("aiokafka.getmany", "aiokafka", "getmany()", "aiokafka_client:getmany"),
         _batch(
             "aiokafka.getmany-n", "aiokafka", f"getmany({BATCH_RECORDS})", "aiokafka_client:getmany_limited"
@@ -110,6 +124,7 @@ CASES: Final[dict[str, Case]] = {
         ),
         _batch("kafka-python.poll", "kafka-python", f"poll({BATCH_RECORDS})", "kafka_python:poll"),
         _record("asyncgroup.records", "asyncgroup", "async for + mark", "asyncgroup_client:records"),
+        _without_thread("records", "record", "async for"),
         _record("aiokafka.iterate", "aiokafka", "async for", "aiokafka_client:iterate"),
         _record("confluent.poll", "confluent-kafka", "Consumer.poll()", "confluent:poll"),
         _record("confluent.aio-poll", "confluent-kafka", "AIOConsumer.poll()", "confluent:aio_poll"),

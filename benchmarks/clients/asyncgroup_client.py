@@ -15,7 +15,7 @@ from benchmarks.clients import (
 )
 from benchmarks.meter import Laps, Meter
 
-__all__ = ["batches", "records"]
+__all__ = ["batches", "batches_without_thread", "records", "records_without_thread"]
 
 
 class _Measured(Handler):
@@ -71,7 +71,17 @@ async def batches(settings: Settings, meter: Meter) -> None:
     await _run(settings, _Batches(settings, meter))
 
 
-async def _run(settings: Settings, handler: _Measured) -> None:
+async def records_without_thread(settings: Settings, meter: Meter) -> None:
+    """As `records`, without the heartbeat thread."""
+    await _run(settings, _Records(settings, meter), heartbeat_thread=False)
+
+
+async def batches_without_thread(settings: Settings, meter: Meter) -> None:
+    """As `batches`, without the heartbeat thread."""
+    await _run(settings, _Batches(settings, meter), heartbeat_thread=False)
+
+
+async def _run(settings: Settings, handler: _Measured, *, heartbeat_thread: bool = True) -> None:
     config = ConsumerConfig(
         auto_offset_reset="earliest",
         auto_commit_interval=AUTO_COMMIT_SECONDS,
@@ -79,6 +89,7 @@ async def _run(settings: Settings, handler: _Measured) -> None:
         max_partition_fetch_bytes=PARTITION_MAX_BYTES,
         fetch_max_wait=FETCH_MAX_WAIT,
         buffer_bytes=BUFFER_BYTES,
+        heartbeat_thread=heartbeat_thread,
     )
     async with ConsumerGroup(settings.bootstrap_servers, settings.group_id, config) as group:
         running = asyncio.create_task(group.run(settings.topic, handler))

@@ -18,17 +18,20 @@ from benchmarks.clients import CASES
 from benchmarks.consume import choose, run
 from benchmarks.figures import Measurement, summarize
 from benchmarks.meter import LAP, Laps, Meter
+from tests.profiles import current_profile
 
 OWN_AND_AIOKAFKA = ["asyncgroup.batches", "aiokafka.getmany", "asyncgroup.records", "aiokafka.iterate"]
+WITHOUT_THREAD = ["asyncgroup.batches-without-thread", "asyncgroup.records-without-thread"]
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.asyncio
 async def test_every_client_reads_all_and_commits() -> None:
+    cases = OWN_AND_AIOKAFKA + (WITHOUT_THREAD if current_profile() == "full" else [])
     async with EmbeddedCluster() as cluster:
         measurements = await run(
             cluster.bootstrap_servers,
-            OWN_AND_AIOKAFKA,
+            cases,
             records=3_001,
             size=50,
             partitions=2,
@@ -39,7 +42,7 @@ async def test_every_client_reads_all_and_commits() -> None:
         )
         async with Cluster(cluster.bootstrap_servers) as client:
             assert [name for name in await client.all_topics() if name.startswith("benchmark-")] == []
-    assert [each.case for each in measurements] == OWN_AND_AIOKAFKA
+    assert [each.case for each in measurements] == cases
     for each in measurements:
         assert (each.records, each.committed) == (3_002, 3_002), "the same number for each partition"
         assert each.bytes == 3_002 * (8 + 50)
@@ -64,12 +67,13 @@ def test_they_are_listed() -> None:
 
 
 def test_cases_are_chosen_by_their_name_or_client() -> None:
-    assert choose("") == list(CASES)
+    assert choose("") == [name for name, case in CASES.items() if case.default]
     assert choose("asyncgroup, aiokafka.iterate") == [
         "asyncgroup.batches",
         "asyncgroup.records",
         "aiokafka.iterate",
     ]
+    assert choose(",".join(WITHOUT_THREAD)) == WITHOUT_THREAD
     assert choose("pulsar") == []
     assert {case.baseline for case in CASES.values()} <= set(CASES)
 

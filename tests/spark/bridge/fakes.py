@@ -131,6 +131,9 @@ class FakeClaim:
         self.error = error
         self._changed.set()
 
+    def renew(self, seconds: float = 0.0) -> None:
+        """As `Claim.renew`."""
+
     def mark(self, record: Record, metadata: str = "") -> None:
         assert (record.topic, record.partition) == self.tp
         self.set_mark(record.offset + 1, metadata)
