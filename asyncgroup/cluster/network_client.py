@@ -60,6 +60,13 @@ class NetworkClient:
         """Whether requests can be sent."""
         return self._tasks.is_open
 
+    @property
+    def addresses(self) -> list[str]:
+        """`host:port` of the known brokers and of the bootstrap servers, for another client of the same cluster."""
+        known = [(broker.host, broker.port) for broker in self.view.brokers.values()]
+        places = dict.fromkeys([*known, *((address.host, address.port) for address in self._bootstrap)])
+        return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in places]
+
     def check_not_started(self, name: str) -> None:
         """Raise ClosedError if `start` was called before; `name` is the object that owns this client."""
         self._tasks.check_not_started(name)

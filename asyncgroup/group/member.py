@@ -192,11 +192,11 @@ class Member:
 
     def _make_second_client(self) -> ClusterClient:
         """Return a client of the same cluster for another event loop. Without hooks, which run on the group's loop."""
-        brokers = self._cluster.view.brokers.values()
-        hosts = [f"[{broker.host}]" if ":" in broker.host else broker.host for broker in brokers]
-        addresses = [f"{host}:{broker.port}" for host, broker in zip(hosts, brokers, strict=True)]
-        keys = self._cluster.config.client() | {"metadata_refresh_interval": 0.0}
-        return ClusterClient(addresses, ClientConfig(**keys))
+        # the names of the bootstrap servers are canonical already, if that is configured
+        changed = {"metadata_refresh_interval": 0.0, "client_dns_lookup": "use_all_dns_ips"}
+        return ClusterClient(
+            self._cluster.network.addresses, ClientConfig(**self._cluster.config.client() | changed)
+        )
 
     def _on_unblocked(self, seconds: float) -> None:
         self._stalls.on_blocked(seconds, is_logged=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ import pytest_asyncio
 
 from asyncgroup import ClientConfig, ConsumerGroup
 from asyncgroup.broker import Fault
-from asyncgroup.cluster import ClusterClient
+from asyncgroup.cluster import ClusterClient, client_of
+from asyncgroup.cluster.metadata import BrokerInfo
 from asyncgroup.errors import AsyncGroupError, EventLoopBlocked
 from asyncgroup.group.stand_in import StandIn
 from asyncgroup.wire import messages as m
@@ -245,3 +247,16 @@ async def test_the_member_leaves_itself_if_the_stand_in_could_not(env: VirtualEn
         assert isinstance(ends.causes[0].__cause__, EventLoopBlocked)
         assert leaves(env, "ann")
         assert len(env.cluster.group(env.group_id).members) == 1
+
+
+async def test_its_client_also_knows_the_bootstrap_servers(env: VirtualEnvironment) -> None:
+    """While the event loop was blocked all brokers may have got other addresses."""
+    async with member(env) as group:
+        client = client_of(group.cluster)
+        servers = set(env.bootstrap_servers.split(","))
+        moved = {1: BrokerInfo(1, "::1", 9092, None)}
+        client.network.set_view(replace(client.view, brokers=moved))
+        second = group._engine._member._make_second_client()
+        assert set(second.network.addresses) == {"[::1]:9092", *servers}
+        client.network.set_view(replace(client.view, brokers={}))
+        assert set(group._engine._member._make_second_client().network.addresses) == servers
