@@ -88,11 +88,21 @@ def test_two_hundred_members_for_an_hour(protocol: Protocol) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("mutation", ["no commit at the end", "mark before handling"])
-def test_mutations_are_detected_in_a_storm(mutation: str) -> None:
+@pytest.mark.parametrize(
+    ("protocol", "mutation"),
+    [
+        ("eager", "mark before handling"),
+        ("cooperative", "no commit at the end"),
+        ("cooperative", "a cooperative leader moves partitions at once"),
+        ("consumer", "claims outlast their assignment"),
+        ("consumer", "partitions move before they are revoked"),
+        ("consumer", "owned partitions are reported before the commit"),
+    ],
+)
+def test_mutations_are_detected_in_a_storm(protocol: Protocol, mutation: str) -> None:
     with MUTATIONS[mutation]():
         outcomes = [
-            run_plan(storm_plan("cooperative", members=6, partitions=10, seconds=60.0, pause=2.0, seed=seed))
+            run_plan(storm_plan(protocol, members=6, partitions=10, seconds=60.0, pause=2.0, seed=seed))
             for seed in range(2)
         ]
     assert any(outcome.violation is not None for outcome in outcomes)

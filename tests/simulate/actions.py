@@ -74,7 +74,7 @@ def _restart_standalone(world: World) -> None:
 def _crash(world: World, name: str) -> None:
     """Kill the process: its host closes its connections."""
     if member := world.member(name):
-        world.network.begin(_at_host(f"{name} is dead", member.host, NetworkFault.HANG), forever=True)
+        world.network.kill(member.host, name)
         world.network.cut(member.host)
         member.die()
 
@@ -84,7 +84,7 @@ def _lose_host(world: World, name: str) -> None:
     """Kill the host: its connections stay half-open."""
     if member := world.member(name):
         world.network.half_open(member.host)
-        world.network.begin(_at_host(f"{name} is dead", member.host, NetworkFault.HANG), forever=True)
+        world.network.kill(member.host, name)
         member.die()
 
 

@@ -51,6 +51,8 @@ class DisturbedConditions(NetworkConditions):
         super().__init__()
         self.severed: set[tuple[Address, Address]] = set()
         """The ends of half-open connections, (client, server)."""
+        self.dead_hosts: dict[str, str] = {}
+        """Hosts that never answer again, by ip, each with the name of what was on it."""
         self._rng = rng
         self._draw = LATENCY_PROFILES[latency_profile]
         self.disturbances: list[NetworkDisturbance] = []
@@ -58,10 +60,14 @@ class DisturbedConditions(NetworkConditions):
 
     @property
     def faults(self) -> int:
-        return len(self.disturbances)
+        return len(self.disturbances) + len(self.dead_hosts)
 
     def faults_between(self, one: Address, other: Address) -> set[NetworkFault]:
-        return {
+        dead = self.dead_hosts
+        found = {NetworkFault.HANG} if one[0] in dead or other[0] in dead else set()
+        if not self.disturbances:
+            return found
+        return found | {
             disturbance.fault
             for disturbance in self.disturbances
             if disturbance.fault is not None and disturbance.affects(one, other)
@@ -83,7 +89,8 @@ class DisturbedConditions(NetworkConditions):
         )
 
     def describe(self) -> list[str]:
-        return [disturbance.name for disturbance in self.disturbances]
+        dead = [f"{name} is dead" for name in self.dead_hosts.values()]
+        return [*dead, *(disturbance.name for disturbance in self.disturbances)]
 
 
 class SimulatedNetwork(Network):
@@ -93,13 +100,14 @@ class SimulatedNetwork(Network):
         super().__init__()
         self.conditions = stack_of(self).conditions = conditions
         self.chunk_size = chunk_size
-        self._forever: list[NetworkDisturbance] = []
 
-    def begin(self, disturbance: NetworkDisturbance, *, forever: bool = False) -> None:
-        """Begin a disturbance; one that lasts `forever` is not ended by `end_all`."""
+    def begin(self, disturbance: NetworkDisturbance) -> None:
+        """Begin a disturbance."""
         self.conditions.disturbances.append(disturbance)
-        if forever:
-            self._forever.append(disturbance)
+
+    def kill(self, host: str, name: str) -> None:
+        """From now on nothing that is sent from or to a host arrives; `end_all` does not end this."""
+        self.conditions.dead_hosts[host] = name
 
     def end(self, disturbance: NetworkDisturbance) -> None:
         """End a disturbance: delayed bytes arrive now."""
@@ -109,7 +117,7 @@ class SimulatedNetwork(Network):
 
     def end_all(self) -> None:
         """End all disturbances; half-open connections stay so, as both ends have to detect it."""
-        self.conditions.disturbances[:] = self._forever
+        self.conditions.disturbances.clear()
         self.heal()
 
     def half_open(self, host: str, port: int | None = None) -> int:
