@@ -23,9 +23,11 @@ from tests.simulate.disk import tear
 from tests.simulate.mutants_of_protocols import CONSUMER_MUTANTS, COOPERATIVE_MUTANTS
 from tests.simulate.mutations import MUTATIONS, find_mutation
 from tests.simulate.parallel import outcomes
-from tests.simulate.plan import ACTIONS, CONSUMERS, COOPERATIVE, REQUESTS_OF_CONSUMERS, Action, Plan, plan_of
+from tests.simulate.plan import ACTIONS, Action, Plan
+from tests.simulate.protocols import REQUESTS_OF_CONSUMERS
 from tests.simulate.report import Summary, describe_failure
 from tests.simulate.run import Outcome, run_plan, run_seed
+from tests.simulate.seeds import CONSUMERS, COOPERATIVE, plan_of
 from tests.simulate.shrink import shrink
 
 ROOT = Path(__file__).parents[2]

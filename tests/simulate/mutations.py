@@ -12,8 +12,8 @@ from typing import Final
 from tests.simulate.mutants_of_brokers import BROKER_MUTANTS
 from tests.simulate.mutants_of_clients import CLIENT_MUTANTS
 from tests.simulate.mutants_of_protocols import CONSUMER_MUTANTS, COOPERATIVE_MUTANTS
-from tests.simulate.plan import CONSUMERS, COOPERATIVE
 from tests.simulate.run import Outcome, run_seed
+from tests.simulate.seeds import CONSUMERS, COOPERATIVE
 
 __all__ = ["MUTATIONS", "find_mutation", "first_seed_of"]
 

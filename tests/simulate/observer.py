@@ -11,6 +11,7 @@ from asyncgroup import Session, TopicPartition
 from asyncgroup.broker import EmbeddedCluster, Exchange, GroupView
 from asyncgroup.broker.control.recorder import ExchangeRecorder
 from asyncgroup.broker.groups.coordinator import GroupCoordinator
+from asyncgroup.broker.groups.modern.conversion import has_classic_members_only
 from asyncgroup.broker.groups.modern.group import ModernGroup
 from asyncgroup.broker.groups.modern.member import TopicIdPartition
 from asyncgroup.broker.groups.offsets import GroupOffsets
@@ -198,11 +199,16 @@ class BrokerObserver:
     def _check_consumers(self, coordinator: GroupCoordinator) -> None:
         """Check that no two members of a consumer group have a partition, or shall have it. Raises Violation."""
         group = coordinator.consumer_groups.get(GROUP)
-        if group is None or group is self._checked:
+        if group is self._checked:
             return
-        if self._checked is not None:
-            self._removed |= self._checked.members.keys() - group.members.keys()
-        self._checked = group
+        before, self._checked = self._checked, group
+        if before is not None:
+            self._removed |= before.members.keys() - (() if group is None else group.members.keys())
+        if group is None:
+            return
+        if before is None and (forgotten := self.oracles[GROUP].group_upgraded()):
+            self._story.write("coordinator", f"has forgotten {forgotten} claims at the upgrade")
+            self._story.count("claims forgotten at an upgrade", forgotten)
         for member in group.members.values():
             self._names[member.member_id] = self._name_of(member.client_id)
         for what, pairs in (("belongs to", group._owners()), ("is meant for", groups.targets_of(group))):
@@ -228,10 +234,44 @@ class BrokerObserver:
         members = [one.members.get(session.member_id) for one in known if one is not None]
         return any(one is None or one.previous_epoch > session.generation_id for one in members)
 
-    def owner(self, tp: TopicPartition) -> str | None:
-        """Return the member of a consumer group that a partition belongs to, until it has reported it as revoked."""
-        owners = (groups.owner_of(one.consumer_groups, GROUP, tp) for one in self._coordinators(GROUP))
-        return next(owners, None)
+    @property
+    def lacks_rebalance(self) -> bool:
+        """Whether the group waits for a join, as Kafka does not see that it needs a rebalance. Then Kafka 4.3.1 either
+
+        - has let a static member take its place in the group and change its protocol in the middle of a rebalance, or has
+          moved the coordinator after a downgrade: the group is stable, without owners for partitions of others that left;
+        - or may not downgrade a group that has only classic members left: their heartbeats compute no new assignment.
+        """
+        view = self.view()
+        if view.state == "Stable":
+            assert self._cluster is not None
+            topics = {topic for member in view.members.values() for topic in member.topics}
+            counts = {topic: len(self._cluster.topic(topic).partitions) for topic in topics}
+            return sum(counts.values()) > len(view.assignment)
+        known = [one.consumer_groups.get(GROUP) for one in self._coordinators(GROUP)]
+        return view.state == "Assigning" and any(
+            group is not None and has_classic_members_only(group) for group in known
+        )
+
+    def is_up_to_date(self, session: Session, tp: TopicPartition) -> bool:
+        """Return whether a partition belongs to a session's member, by the present state of the coordinator."""
+        for one in self._coordinators(GROUP):
+            if one.consumer_groups.get(GROUP) is not None:
+                return groups.owner_of(one.consumer_groups, GROUP, tp) == session.member_id
+        view = self.view()
+        return view.generation == session.generation_id and session.member_id in view.members
+
+    def other_owner(self, claim: ClaimLog) -> str | None:
+        """Return who else has a claim's partition in a consumer group, in words; None if its member has it.
+
+        A member has a partition until it has reported it as revoked. In a classic group there is no other owner: commits of
+        its present generation are accepted.
+        """
+        for one in self._coordinators(GROUP):
+            if one.consumer_groups.get(GROUP) is not None:
+                owner = groups.owner_of(one.consumer_groups, GROUP, claim.tp)
+                return None if owner == claim.member_id else owner or "no member"
+        return None
 
     # --- commits --------------------------------------------------------------------------------------------------
 
