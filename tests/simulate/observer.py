@@ -11,6 +11,7 @@ from asyncgroup import Session, TopicPartition
 from asyncgroup.broker import EmbeddedCluster, Exchange, GroupView
 from asyncgroup.broker.control.recorder import ExchangeRecorder
 from asyncgroup.broker.groups.coordinator import GroupCoordinator
+from asyncgroup.broker.groups.group import ClassicGroup
 from asyncgroup.broker.groups.modern.conversion import has_classic_members_only
 from asyncgroup.broker.groups.modern.group import ModernGroup
 from asyncgroup.broker.groups.modern.member import TopicIdPartition
@@ -80,6 +81,7 @@ class BrokerObserver:
         self._last: tuple[int, str, int] = (-1, "Dead", -1)
         self._removed: set[str] = set()  # members of the consumer protocol
         self._checked: ModernGroup | None = None
+        self._half_downgraded = -1  # a generation
         self._names: dict[str, str] = {}  # of members of the consumer protocol, whose ids do not have them
 
     def attach(self, cluster: EmbeddedCluster) -> None:
@@ -205,6 +207,7 @@ class BrokerObserver:
         if before is not None:
             self._removed |= before.members.keys() - (() if group is None else group.members.keys())
         if group is None:
+            self._downgraded(before, coordinator.groups.get(GROUP))
             return
         if before is None and (forgotten := self.oracles[GROUP].group_upgraded()):
             self._story.write("coordinator", f"has forgotten {forgotten} claims at the upgrade")
@@ -217,6 +220,14 @@ class BrokerObserver:
                 if found.setdefault(partition, member_id) != member_id:
                     text = f"epoch {group.epoch}: {partition} {what} {found[partition]} and {member_id}"
                     raise Violation("one owner", text)
+
+    def _downgraded(self, before: ModernGroup | None, group: ClassicGroup | None) -> None:
+        """Note the generation of a classic group that has given its members partitions of which they do not know."""
+        if before is None or group is None:
+            return
+        classic = [member for member in before.members.values() if member.classic is not None]
+        if any(before.target(member) != member.assigned.keys() for member in classic):
+            self._half_downgraded = group.generation_id
 
     def accepts(self, claim: ClaimLog) -> bool:
         """Return whether a coordinator would accept a commit of a claim's member and generation."""
@@ -240,10 +251,14 @@ class BrokerObserver:
 
         - has let a static member take its place in the group and change its protocol in the middle of a rebalance, or has
           moved the coordinator after a downgrade: the group is stable, without owners for partitions of others that left;
+        - or has let a static member take its place, and downgraded the group while others were to get partitions: they belong
+          to those, which are not told;
         - or may not downgrade a group that has only classic members left: their heartbeats compute no new assignment.
         """
         view = self.view()
         if view.state == "Stable":
+            if view.generation == self._half_downgraded:
+                return True
             assert self._cluster is not None
             topics = {topic for member in view.members.values() for topic in member.topics}
             counts = {topic: len(self._cluster.topic(topic).partitions) for topic in topics}
