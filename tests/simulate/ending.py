@@ -51,8 +51,8 @@ async def end_faults(world: World) -> None:
 
 
 def _rebalance_if_needed(world: World) -> None:
-    """Let a member leave and join again, if the group waits for that."""
-    if world.observer.lacks_rebalance:
+    """Let a member leave and join again, if the group waits for that (`lost_rebalances`)."""
+    if world.observer.lacks_rebalance(_partitions(world)):
         world.story.write("plan", "the group lacks a rebalance")
         world.story.count("lacked a rebalance")
         world.active_members[0].restart(leaves=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,8 +11,6 @@ from asyncgroup import Session, TopicPartition
 from asyncgroup.broker import EmbeddedCluster, Exchange, GroupView
 from asyncgroup.broker.control.recorder import ExchangeRecorder
 from asyncgroup.broker.groups.coordinator import GroupCoordinator
-from asyncgroup.broker.groups.group import ClassicGroup
-from asyncgroup.broker.groups.modern.conversion import has_classic_members_only
 from asyncgroup.broker.groups.modern.group import ModernGroup
 from asyncgroup.broker.groups.modern.member import TopicIdPartition
 from asyncgroup.broker.groups.offsets import GroupOffsets
@@ -20,6 +18,7 @@ from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.error_codes import ErrorCode
 from tests.broker.internals import log_of, node_of, nodes_of
 from tests.simulate import groups
+from tests.simulate.lost_rebalances import LostRebalances
 from tests.simulate.oracle import ClaimLog, Oracle
 from tests.simulate.plan import GROUP
 from tests.simulate.story import Story, Violation
@@ -81,7 +80,7 @@ class BrokerObserver:
         self._last: tuple[int, str, int] = (-1, "Dead", -1)
         self._removed: set[str] = set()  # members of the consumer protocol
         self._checked: ModernGroup | None = None
-        self._half_downgraded = -1  # a generation
+        self._lost = LostRebalances()
         self._names: dict[str, str] = {}  # of members of the consumer protocol, whose ids do not have them
 
     def attach(self, cluster: EmbeddedCluster) -> None:
@@ -187,7 +186,8 @@ class BrokerObserver:
                     "one coordinator", f"{len(coordinators)} nodes answer for the group {group_id}"
                 )
             for coordinator in coordinators:
-                self._check_consumers(coordinator)
+                if group_id == GROUP:
+                    self._check_consumers(coordinator)
                 kept = coordinator.offsets.committed(group_id)
                 for tp in oracle.partitions:
                     oracle.check_remembered_commit(
@@ -201,17 +201,20 @@ class BrokerObserver:
     def _check_consumers(self, coordinator: GroupCoordinator) -> None:
         """Check that no two members of a consumer group have a partition, or shall have it. Raises Violation."""
         group = coordinator.consumer_groups.get(GROUP)
+        classic = coordinator.groups.get(GROUP)
+        if group is None and classic is not None:
+            self._lost.saw_classic(classic)
         if group is self._checked:
             return
         before, self._checked = self._checked, group
         if before is not None:
             self._removed |= before.members.keys() - (() if group is None else group.members.keys())
         if group is None:
-            self._downgraded(before, coordinator.groups.get(GROUP))
+            if before is not None and classic is not None:
+                self._lost.downgraded(before, classic)
             return
-        if before is None and (forgotten := self.oracles[GROUP].group_upgraded()):
-            self._story.write("coordinator", f"has forgotten {forgotten} claims at the upgrade")
-            self._story.count("claims forgotten at an upgrade", forgotten)
+        if before is None:
+            self._upgraded(group)
         for member in group.members.values():
             self._names[member.member_id] = self._name_of(member.client_id)
         for what, pairs in (("belongs to", group._owners()), ("is meant for", groups.targets_of(group))):
@@ -221,13 +224,12 @@ class BrokerObserver:
                     text = f"epoch {group.epoch}: {partition} {what} {found[partition]} and {member_id}"
                     raise Violation("one owner", text)
 
-    def _downgraded(self, before: ModernGroup | None, group: ClassicGroup | None) -> None:
-        """Note the generation of a classic group that has given its members partitions of which they do not know."""
-        if before is None or group is None:
-            return
-        classic = [member for member in before.members.values() if member.classic is not None]
-        if any(before.target(member) != member.assigned.keys() for member in classic):
-            self._half_downgraded = group.generation_id
+    def _upgraded(self, group: ModernGroup) -> None:
+        self._lost.upgraded(group)
+        forgotten = self.oracles[GROUP].group_upgraded(self._lost.unassigned)
+        if forgotten:
+            self._story.write("coordinator", f"has forgotten {forgotten} claims at the upgrade")
+            self._story.count("claims forgotten at an upgrade", forgotten)
 
     def accepts(self, claim: ClaimLog) -> bool:
         """Return whether a coordinator would accept a commit of a claim's member and generation."""
@@ -245,27 +247,12 @@ class BrokerObserver:
         members = [one.members.get(session.member_id) for one in known if one is not None]
         return any(one is None or one.previous_epoch > session.generation_id for one in members)
 
-    @property
-    def lacks_rebalance(self) -> bool:
-        """Whether the group waits for a join, as Kafka does not see that it needs a rebalance. Then Kafka 4.3.1 either
-
-        - has let a static member take its place in the group and change its protocol in the middle of a rebalance, or has
-          moved the coordinator after a downgrade: the group is stable, without owners for partitions of others that left;
-        - or has let a static member take its place, and downgraded the group while others were to get partitions: they belong
-          to those, which are not told;
-        - or may not downgrade a group that has only classic members left: their heartbeats compute no new assignment.
-        """
+    def lacks_rebalance(self, partitions: Collection[TopicPartition]) -> bool:
+        """Return whether the coordinator has forgotten a rebalance; `partitions` are those that the group should have."""
         view = self.view()
-        if view.state == "Stable":
-            if view.generation == self._half_downgraded:
-                return True
-            assert self._cluster is not None
-            topics = {topic for member in view.members.values() for topic in member.topics}
-            counts = {topic: len(self._cluster.topic(topic).partitions) for topic in topics}
-            return sum(counts.values()) > len(view.assignment)
-        known = [one.consumer_groups.get(GROUP) for one in self._coordinators(GROUP)]
-        return view.state == "Assigning" and any(
-            group is not None and has_classic_members_only(group) for group in known
+        are_all_owned = view.assignment.keys() >= set(partitions)
+        return any(
+            self._lost.is_lost(one, view, are_all_owned=are_all_owned) for one in self._coordinators(GROUP)
         )
 
     def is_up_to_date(self, session: Session, tp: TopicPartition) -> bool:

@@ -6,7 +6,7 @@ contains all acknowledged records and possibly others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -183,18 +183,20 @@ class Oracle:
         claim.has_ended = True
         self.running.remove(claim)
 
-    def group_upgraded(self) -> int:
+    def group_upgraded(self, unassigned: Collection[str]) -> int:
         """A classic group became a consumer group: note the claims that it has forgotten; return their number.
 
-        If a member joins while the others wait for their SyncGroup, Kafka clears all assignments (`prepareRebalance`), and if
+        `unassigned` are the members without an assignment in the classic group. If a member joins while the others wait for their SyncGroup, Kafka clears all assignments (`prepareRebalance`), and if
         the group becomes a consumer group then, its members have no partitions (`ConsumerGroup.fromClassicGroup`). So a
         cooperative member goes on with claims that others are given at once, until it has joined again.
         """
         kept = [
             claim
-            for claims in self.claims.values()
+            for (member_id, _), claims in self.claims.items()
             for claim in claims
-            if (not claim.has_ended or claim.dirty_since is not None) and self.other_owner(claim) is not None
+            if member_id in unassigned
+            and (not claim.has_ended or claim.dirty_since is not None)
+            and self.other_owner(claim) is not None
         ]
         for claim in kept:
             claim.is_forgotten = self.at(claim.tp).had_two_owners = True

@@ -1,0 +1,65 @@
+"""Rebalances that Kafka 4.3.1 forgets in groups with both protocols, and the embedded broker with it: the group waits for a join.
+
+- A static member takes its place with the other protocol in the middle of a rebalance. As its subscription is the same, the
+  consumer group keeps its epoch, and the partitions of members that have left are without owners.
+- A static member takes its place, and with it the group is a classic one, while others wait for partitions. The group is
+  stable; these belong to the others, which are not told (`GroupMetadataManager.convertToClassicGroup`).
+- The coordinator moves after a downgrade. The rebalance that it began is not in the log.
+- A consumer group has only classic members left, and may not become a classic one. A member leaves: only joins, and the
+  heartbeats of consumer members, compute a new assignment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from asyncgroup.broker import GroupView
+from asyncgroup.broker.groups.coordinator import GroupCoordinator
+from asyncgroup.broker.groups.group import ClassicGroup, ClassicGroupState
+from asyncgroup.broker.groups.modern.conversion import has_classic_members_only
+from asyncgroup.broker.groups.modern.group import ModernGroup
+
+__all__ = ["LostRebalances"]
+
+
+class LostRebalances:
+    """What an observer has seen of the upgrades and downgrades of one group."""
+
+    def __init__(self) -> None:
+        self.unassigned: Collection[str] = ()
+        """The members of the classic group without an assignment, when it was seen last."""
+        self._was_stable = True  # the classic group
+        self._upgraded_in_rebalance = -1  # a generation, as the next two
+        self._half_downgraded = -1
+        self._downgraded = -1
+        self._group: ClassicGroup | None = None  # since the last downgrade
+
+    def saw_classic(self, group: ClassicGroup) -> None:
+        """Note the present state of a classic group."""
+        self.unassigned = {member.member_id for member in group.members.values() if not member.assignment}
+        self._was_stable = group.state in (ClassicGroupState.STABLE, ClassicGroupState.EMPTY)
+
+    def upgraded(self, group: ModernGroup) -> None:
+        """A classic group became a consumer group."""
+        self._upgraded_in_rebalance = -1 if self._was_stable else group.epoch
+
+    def downgraded(self, before: ModernGroup, group: ClassicGroup) -> None:
+        """A consumer group became a classic group."""
+        self._group, self._downgraded = group, group.generation_id
+        classic = [member for member in before.members.values() if member.classic is not None]
+        is_half = any(before.target(member) != member.assigned.keys() for member in classic)
+        self._half_downgraded = group.generation_id if is_half else -1
+
+    def is_lost(self, coordinator: GroupCoordinator, view: GroupView, *, are_all_owned: bool) -> bool:
+        """Return whether the group needs a rebalance that nobody begins."""
+        modern = coordinator.consumer_groups.get(view.group_id)
+        if view.state == "Assigning" and modern is not None:
+            may_downgrade = coordinator.consumer_groups.may_downgrade(len(modern.members))
+            return has_classic_members_only(modern) and not may_downgrade
+        if view.state != "Stable":
+            return False
+        if view.generation == self._half_downgraded:
+            return True
+        is_loaded = coordinator.groups.get(view.group_id) is not self._group
+        forgotten = (self._upgraded_in_rebalance, self._downgraded if is_loaded else -1)
+        return view.generation in forgotten and not are_all_owned
