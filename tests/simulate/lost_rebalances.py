@@ -3,7 +3,8 @@
 - A static member takes its place with the other protocol in the middle of a rebalance. As its subscription is the same, the
   consumer group keeps its epoch, and the partitions of members that have left are without owners.
 - A static member takes its place, and with it the group is a classic one, while others wait for partitions. The group is
-  stable; these belong to the others, which are not told (`GroupMetadataManager.convertToClassicGroup`).
+  stable; these belong to the others, which are not told (`GroupMetadataManager.convertToClassicGroup`). No member has been
+  told that it leads, either: partitions that are added are not noticed.
 - The coordinator moves after a downgrade. The rebalance that it began is not in the log.
 - A consumer group has only classic members left, and may not become a classic one. A member leaves: only joins, and the
   heartbeats of consumer members, compute a new assignment.
@@ -32,6 +33,7 @@ class LostRebalances:
         self._upgraded_in_rebalance = -1  # a generation, as the next two
         self._half_downgraded = -1
         self._downgraded = -1
+        self._is_led = True  # after the last downgrade
         self._group: ClassicGroup | None = None  # since the last downgrade
 
     def saw_classic(self, group: ClassicGroup) -> None:
@@ -46,6 +48,9 @@ class LostRebalances:
     def downgraded(self, before: ModernGroup, group: ClassicGroup) -> None:
         """A consumer group became a classic group."""
         self._group, self._downgraded = group, group.generation_id
+        self._is_led = len(group.members) < len(
+            before.members
+        )  # the last one has left, so there is a rebalance
         classic = [member for member in before.members.values() if member.classic is not None]
         is_half = any(before.target(member) != member.assigned.keys() for member in classic)
         self._half_downgraded = group.generation_id if is_half else -1
@@ -61,5 +66,5 @@ class LostRebalances:
         if view.generation == self._half_downgraded:
             return True
         is_loaded = coordinator.groups.get(view.group_id) is not self._group
-        forgotten = (self._upgraded_in_rebalance, self._downgraded if is_loaded else -1)
+        forgotten = (self._upgraded_in_rebalance, self._downgraded if is_loaded or not self._is_led else -1)
         return view.generation in forgotten and not are_all_owned

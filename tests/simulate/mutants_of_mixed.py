@@ -102,9 +102,9 @@ MIXED_MUTANTS: Final[dict[str, Mutation]] = {
     "the first generation is not waited for": lambda: _fails_after(ErrorCode.UNKNOWN_SERVER_ERROR),
     "a group that became classic is final": lambda: _fails_after(ErrorCode.GROUP_ID_NOT_FOUND),
     "a refused sync is final": _sync_is_final,
-    "an upgrade forgets the assignments": _upgrade_forgets,
     "an upgrade has the epoch before": _upgrade_with_old_generation,
     "classic members of consumer groups go on": _classic_members_go_on,
+    "an upgrade forgets the assignments": _upgrade_forgets,
     "a join releases all partitions": _releases_at_joins,
     "a downgrade does not rebalance": _downgrade_without_rebalance,
 }
