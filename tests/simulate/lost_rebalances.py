@@ -1,13 +1,14 @@
 """Rebalances that Kafka 4.3.1 forgets in groups with both protocols, and the embedded broker with it: the group waits for a join.
 
-- A static member takes its place with the other protocol in the middle of a rebalance. As its subscription is the same, the
-  consumer group keeps its epoch, and the partitions of members that have left are without owners.
+- A static member takes its place with the other protocol in a group that needs a rebalance: others have left, or topics have
+  grown. As its subscription is the same, the consumer group has the generation of the classic one for its epoch, and keeps
+  the assignment.
 - A static member takes its place, and with it the group is a classic one, while others wait for partitions. The group is
   stable; these belong to the others, which are not told (`GroupMetadataManager.convertToClassicGroup`). No member has been
   told that it leads, either: partitions that are added are not noticed.
 - The coordinator moves after a downgrade. The rebalance that it began is not in the log.
-- A consumer group has only classic members left, and may not become a classic one. A member leaves: only joins, and the
-  heartbeats of consumer members, compute a new assignment.
+- A consumer group has only classic members left, and may not become a classic one. A member leaves, or a topic grows: only
+  joins, and the heartbeats of consumer members, compute a new assignment.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Collection
 
 from asyncgroup.broker import GroupView
 from asyncgroup.broker.groups.coordinator import GroupCoordinator
-from asyncgroup.broker.groups.group import ClassicGroup, ClassicGroupState
+from asyncgroup.broker.groups.group import ClassicGroup
 from asyncgroup.broker.groups.modern.conversion import has_classic_members_only
 from asyncgroup.broker.groups.modern.group import ModernGroup
 
@@ -29,8 +30,8 @@ class LostRebalances:
     def __init__(self) -> None:
         self.unassigned: Collection[str] = ()
         """The members of the classic group without an assignment, when it was seen last."""
-        self._was_stable = True  # the classic group
-        self._upgraded_in_rebalance = -1  # a generation, as the next two
+        self._generation = -1  # of the classic group
+        self._upgraded = -1  # a generation that has become an epoch
         self._half_downgraded = -1
         self._downgraded = -1
         self._is_led = True  # after the last downgrade
@@ -39,11 +40,11 @@ class LostRebalances:
     def saw_classic(self, group: ClassicGroup) -> None:
         """Note the present state of a classic group."""
         self.unassigned = {member.member_id for member in group.members.values() if not member.assignment}
-        self._was_stable = group.state in (ClassicGroupState.STABLE, ClassicGroupState.EMPTY)
+        self._generation = group.generation_id
 
     def upgraded(self, group: ModernGroup) -> None:
         """A classic group became a consumer group."""
-        self._upgraded_in_rebalance = -1 if self._was_stable else group.epoch
+        self._upgraded = group.epoch if group.epoch == self._generation else -1
 
     def downgraded(self, before: ModernGroup, group: ClassicGroup) -> None:
         """A consumer group became a classic group."""
@@ -57,14 +58,13 @@ class LostRebalances:
 
     def is_lost(self, coordinator: GroupCoordinator, view: GroupView, *, are_all_owned: bool) -> bool:
         """Return whether the group needs a rebalance that nobody begins."""
-        modern = coordinator.consumer_groups.get(view.group_id)
-        if view.state == "Assigning" and modern is not None:
-            may_downgrade = coordinator.consumer_groups.may_downgrade(len(modern.members))
-            return has_classic_members_only(modern) and not may_downgrade
-        if view.state != "Stable":
-            return False
-        if view.generation == self._half_downgraded:
+        if view.state == "Stable" and view.generation == self._half_downgraded:
             return True
+        if view.state not in ("Stable", "Assigning") or (view.state == "Stable" and are_all_owned):
+            return False
+        modern = coordinator.consumer_groups.get(view.group_id)
+        if modern is not None and has_classic_members_only(modern):
+            return not coordinator.consumer_groups.may_downgrade(len(modern.members))
         is_loaded = coordinator.groups.get(view.group_id) is not self._group
-        forgotten = (self._upgraded_in_rebalance, self._downgraded if is_loaded or not self._is_led else -1)
-        return view.generation in forgotten and not are_all_owned
+        forgotten = (self._upgraded, self._downgraded if is_loaded or not self._is_led else -1)
+        return view.state == "Stable" and view.generation in forgotten

@@ -202,6 +202,8 @@ class BrokerObserver:
         """Check that no two members of a consumer group have a partition, or shall have it. Raises Violation."""
         group = coordinator.consumer_groups.get(GROUP)
         classic = coordinator.groups.get(GROUP)
+        if (present := group or classic) is not None:
+            self.oracles[GROUP].members_seen(present.members)
         if group is None and classic is not None:
             self._lost.saw_classic(classic)
         if group is self._checked:

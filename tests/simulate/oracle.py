@@ -41,7 +41,7 @@ class ClaimLog:
     is_left_behind: bool = False
     """Whether its member has dropped its marks while the handler was running."""
     is_forgotten: bool = False
-    """Whether its group became a consumer group that has forgotten it (`Oracle.group_upgraded`)."""
+    """Whether its consumer group does not know of it (`Oracle.group_upgraded`, `Oracle.members_seen`)."""
     dirty_since: float | None = None
     """Time of the first mark since the last commit."""
 
@@ -202,6 +202,16 @@ class Oracle:
             claim.is_forgotten = self.at(claim.tp).had_two_owners = True
         return len(kept)
 
+    def members_seen(self, members: Collection[str]) -> None:
+        """Note the claims of classic members that are not in the group (any more).
+
+        A consumer group accepts a JoinGroup with an id that it does not know, as Kafka does, where a classic group answers
+        UNKNOWN_MEMBER_ID. So a cooperative member that was removed keeps its claims until it has synced.
+        """
+        for claim in self.running:
+            if claim.epoch is None and claim.member_id not in members:
+                claim.is_forgotten = True
+
     # --- commits --------------------------------------------------------------------------------------------------
 
     def committed(
@@ -247,16 +257,18 @@ class Oracle:
         for claim in self.running:
             if claim.is_forgotten:
                 claim.is_forgotten = self.other_owner(claim) is not None
-            if not claim.is_forgotten and self.accepts(claim):
-                if (other := owners.get(claim.tp)) is not None:
-                    text = f"{claim.tp}: the coordinator would accept commits of {other} and of {claim}"
-                    raise Violation("one owner", text)
-                owners[claim.tp] = claim
-                if (owner := self.other_owner(claim)) is not None:
-                    text = (
-                        f"the coordinator would accept commits of {claim}, but {claim.tp} belongs to {owner}"
-                    )
-                    raise Violation("one owner", text)
+            if not self.accepts(claim):
+                continue
+            if claim.is_forgotten:
+                self.at(claim.tp).had_two_owners = True
+                continue
+            if (other := owners.get(claim.tp)) is not None:
+                text = f"{claim.tp}: the coordinator would accept commits of {other} and of {claim}"
+                raise Violation("one owner", text)
+            owners[claim.tp] = claim
+            if (owner := self.other_owner(claim)) is not None:
+                text = f"the coordinator would accept commits of {claim}, but {claim.tp} belongs to {owner}"
+                raise Violation("one owner", text)
 
     def check_orderly_end(self, claim: ClaimLog) -> None:
         """Check that all marks of a claim are committed after an orderly end without failed commits."""
