@@ -31,6 +31,7 @@ from asyncgroup.group.heartbeats import HEARTBEAT_RESULTS, Heartbeats
 from asyncgroup.group.join_requests import (
     JoinAction,
     JoinProtocols,
+    SyncProtocolChanged,
     build_join,
     build_sync,
     decode_assignment,
@@ -148,7 +149,7 @@ class ClassicMembership:
                 # without backoff only for the first id, in case a coordinator demands another one each time
                 if action is JoinAction.REJOIN_WITH_GIVEN_ID and is_new and self.identity.member_id:
                     continue
-                is_failure = action is not JoinAction.REJOIN
+                is_failure = action is not JoinAction.REJOIN or isinstance(error, SyncProtocolChanged)
                 self._member_health.count_error(error)
                 if is_failure:
                     self._member_health.report(ProblemSource.JOIN, error)
@@ -242,7 +243,9 @@ class ClassicMembership:
         request = build_sync(self._group_id, self.identity, protocol, assignments)
         response = await self._request_parked(request)
         if response.error_code:
-            raise BrokerError(response.error_code, f"sync of group {self._group_id!r}")
+            is_changed = response.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            refusal = SyncProtocolChanged if is_changed else BrokerError
+            raise refusal(response.error_code, f"sync of group {self._group_id!r}")
         synced_at = asyncio.get_running_loop().time()
         assignment = decode_assignment(response.assignment)
         self._protocols.on_assignment(protocol, assignment, joined.generation_id)

@@ -10,7 +10,7 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.cluster.backoff import RetryLoop
+from asyncgroup.cluster.backoff import Backoff, RetryLoop
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -38,6 +38,16 @@ _log = logging.getLogger("asyncgroup.group")
 
 NAMELESS_LOOKUPS: Final = 5
 """After this many metadata refreshes that lack the ids of assigned topics a warning is logged."""
+
+FIRST_GENERATION_PAUSES: Final = (4.0, 30.0)
+"""Seconds of the first pause and of the longest one while a classic group is in its first rebalance.
+
+Each attempt makes Kafka answer the JoinGroup requests that wait there, so that its members join again; static ones that have
+not done so when the rebalance would end delay it by a rebalance timeout. With pauses that are longer than the brokers'
+`group.initial.rebalance.delay.ms`, by default 3 s, the members are there."""
+
+FIRST_GENERATION_TIMEOUT: Final = 300.0
+"""Seconds that the first rebalance of a classic group may take: Java's default rebalance timeout (`max.poll.interval.ms`)."""
 
 _LANES = count(1)
 
@@ -108,22 +118,24 @@ class ConsumerMembership:
 
         Attempts are separated by a backoff of at most `rejoin_backoff`; after `rejoin_retry_max` retries the error is
         raised; a coordinator that is loading is not counted. The first rebalance of a classic group is waited for during
-        `rebalance_timeout`. Raises BrokerError, TransportError, ProtocolError.
+        FIRST_GENERATION_TIMEOUT. Raises BrokerError, TransportError, ProtocolError.
         """
         self._state.begin(topics)
         retry = self._cluster.retry(
             retries=self._config.rejoin_retry_max, longest=self._config.rejoin_backoff
         )
-        generation_limit = _now() + self._config.rebalance_timeout
+        first_generation = RetryLoop(
+            Backoff(*FIRST_GENERATION_PAUSES, self._cluster.random), timeout=FIRST_GENERATION_TIMEOUT
+        )
         while True:
-            is_accepted = await self._attempt(retry, generation_limit)
-            if is_accepted and self._state.has_assignment:
+            failed = await self._attempt(retry, first_generation)
+            if failed is not None:
+                await failed.wait()
+                continue
+            if self._state.has_assignment:
                 break
-            if is_accepted:
-                self._state.on_lost_response()
-                await asyncio.sleep(EARLY_INTERVAL)
-            else:
-                await retry.wait()
+            self._state.on_lost_response()
+            await asyncio.sleep(EARLY_INTERVAL)
         if self._state.regex and self._state.topic_ids - self._names().keys():
             await self._refresh(self._state.topic_ids)
         first = self._first = self._state.begin_reconciliation(self._names())
@@ -131,10 +143,10 @@ class ConsumerMembership:
         self._cluster.hooks.emit("on_join", self._group_id, self._state.member_id, self._state.epoch, False)
         return _joined(first)
 
-    async def _attempt(self, retry: RetryLoop, generation_limit: float) -> bool:
-        """Send one heartbeat; return whether it was accepted. Raises its error if that is fatal, or the attempt the last.
+    async def _attempt(self, retry: RetryLoop, first_generation: RetryLoop) -> RetryLoop | None:
+        """Send one heartbeat; return None if it was accepted, else the loop whose pause is next.
 
-        `generation_limit`: the loop time until which a classic group may be in its first rebalance.
+        `first_generation` waits for that of a classic group. Raises the error if it is fatal, or the attempt the last.
         """
         self._member_health.transition_to(MemberState.LOOKING_UP_COORDINATOR)
         failure: AsyncGroupError | None
@@ -150,18 +162,16 @@ class ConsumerMembership:
             outcome = await self.heartbeats.send()
             action, failure = outcome.action, outcome.error
             if failure is None:
-                return True
+                return None
             if action is HeartbeatAction.REJOIN_WITH_NEW_ID and _is_fenced(failure):
                 await self._drop(former)
         self._member_health.count_error(failure)
         self._member_health.report(ProblemSource.JOIN, failure)
-        if action is HeartbeatAction.WAIT_FOR_GENERATION and _now() >= generation_limit:
-            action = HeartbeatAction.FAIL
-        is_counted = action not in (HeartbeatAction.RETRY, HeartbeatAction.WAIT_FOR_GENERATION)
-        if action is HeartbeatAction.FAIL or not retry.failed(counted=is_counted):
+        loop = first_generation if action is HeartbeatAction.WAIT_FOR_GENERATION else retry
+        if action is HeartbeatAction.FAIL or not loop.failed(counted=action is not HeartbeatAction.RETRY):
             raise failure
         _log.info("group %s: join failed, retrying: %s", self._group_id, failure)
-        return False
+        return loop
 
     async def _drop(self, member_id: str) -> None:
         """Remove the member of a former id, whose epoch was refused: else its partitions wait for its session timeout."""
@@ -304,10 +314,6 @@ class ConsumerMembership:
         await leave_group(
             self._cluster, self._group_id, send, timeout=timeout, attempt_timeout=self.heartbeats.timeout
         )
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def _joined(step: Reconciliation) -> JoinedGroup:

@@ -52,6 +52,7 @@ __all__ = [
     "MAX_REASON_LENGTH",
     "JoinAction",
     "JoinProtocols",
+    "SyncProtocolChanged",
     "build_join",
     "build_sync",
     "decode_assignment",
@@ -110,9 +111,17 @@ member id, as in Java; sarama forgets it, and the old member stays in the group 
 codes: REJOIN if they are retriable, else FAIL."""
 
 
+class SyncProtocolChanged(BrokerError):
+    """SyncGroup was refused, as the group does not have the assignor with which JoinGroup was answered.
+
+    A consumer group answers with the member's first assignor. If the member takes the place of the last one with the
+    consumer protocol, the group is a classic one by then, with an assignor that all members have.
+    """
+
+
 def join_action(error: BrokerError | TransportError) -> JoinAction:
     """Return the action after a failed attempt."""
-    if isinstance(error, CoordinatorMoved):
+    if isinstance(error, (CoordinatorMoved, SyncProtocolChanged)):
         return JoinAction.REJOIN
     if isinstance(error, TransportError):
         return JoinAction.FIND_COORDINATOR

@@ -326,19 +326,18 @@ async def test_a_classic_group_that_cannot_be_upgraded_is_fatal() -> None:
 
 async def test_a_join_waits_for_the_first_generation_of_a_classic_group() -> None:
     """It may take as long as a rebalance, and its end is not told: it counts towards no number of retries."""
-    async with scene(rejoin_retry_max=2, rebalance_timeout=10.0) as it:
-        began = asyncio.get_running_loop().time()
+    async with scene(rejoin_retry_max=2) as it:
         it.script = [it.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)] * 8
         await it.membership.join(["aa"])
         assert len(it.beats) == 9
-        assert asyncio.get_running_loop().time() - began < 10
         await it.membership.leave("for another try", None, 1.0)
-        it.script = [it.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)] * 99
+        it.script = [it.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)] * 999
         began = asyncio.get_running_loop().time()
         with pytest.raises(BrokerError) as caught:
             await it.membership.join(["aa"])
         assert caught.value.code == ErrorCode.UNKNOWN_SERVER_ERROR
-        assert 10 <= asyncio.get_running_loop().time() - began <= 12
+        assert 260 <= asyncio.get_running_loop().time() - began <= 300
+        assert len(it.beats) < 30
 
 
 async def test_a_join_gives_up() -> None:

@@ -141,6 +141,23 @@ async def test_a_member_whose_group_became_a_classic_one_joins_again() -> None:
             await fleet.all_handled()
 
 
+async def test_the_last_member_that_goes_back_prefers_another_assignor(env: VirtualEnvironment) -> None:
+    """It is a static one, and its group becomes a classic one between its JoinGroup and its SyncGroup.
+
+    JoinGroup is answered with its own first assignor, and SyncGroup is refused by that of the group, as with Kafka.
+    """
+    async with Fleet(env, PARTITIONS) as fleet:
+        await fleet.start("ann", "range")
+        await fleet.start("bob", group_instance_id="bob", **CONSUMER)
+        await fleet.stop("bob")
+        await fleet.start("bob", "roundrobin", "range", group_instance_id="bob")
+        refused = [sync.response.error_code for sync in env.cluster.history.of("SyncGroup", client_id="bob")]
+        assert refused[0] == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        await asyncio.sleep(fleet.settling)
+        assert kind_of(env) == "classic"
+        await fleet.all_handled_once()
+
+
 FORMER = ("cooperative-sticky", "sticky", "range")
 
 

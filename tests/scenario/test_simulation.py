@@ -20,20 +20,23 @@ import pytest
 from tests.profiles import current_profile, thinned
 from tests.simulate.__main__ import main
 from tests.simulate.disk import tear
+from tests.simulate.mutants_of_mixed import MIXED_MUTANTS
 from tests.simulate.mutants_of_protocols import CONSUMER_MUTANTS, COOPERATIVE_MUTANTS
 from tests.simulate.mutations import MUTATIONS, find_mutation
 from tests.simulate.parallel import outcomes
-from tests.simulate.plan import ACTIONS, CONSUMERS, COOPERATIVE, REQUESTS_OF_CONSUMERS, Action, Plan, plan_of
+from tests.simulate.plan import ACTIONS, Action, Plan
+from tests.simulate.protocols import REQUESTS_OF_CONSUMERS
 from tests.simulate.report import Summary, describe_failure
 from tests.simulate.run import Outcome, run_plan, run_seed
+from tests.simulate.seeds import CONSUMERS, COOPERATIVE, MIXED, plan_of
 from tests.simulate.shrink import shrink
 
 ROOT = Path(__file__).parents[2]
 CHUNK = 25 if current_profile() == "full" else 3
 SOAK_CHUNK = 1000
 
-PROTOCOLS = (0, COOPERATIVE, CONSUMERS)
-"""The first seed of each group protocol."""
+PROTOCOLS = (0, COOPERATIVE, CONSUMERS, MIXED)
+"""The first seed of each group protocol, and of groups with members of both."""
 
 FOUND_BUGS = {
     496: "a static leader came back after its topic had grown: the old assignment in use lacked partitions, and was not replaced",
@@ -53,6 +56,17 @@ FOUND_BUGS = {
     CONSUMERS + 1407: "the same",
     CONSUMERS
     + 3668: "a heartbeat was sent before the session timeout was known, and waited for longer than that",
+    MIXED + 13: "a member was refused while a classic group had its first rebalance, and gave up",
+    MIXED
+    + 931: "such members tried again so often that the classic ones were never there when the rebalance would end",
+    MIXED + 222: "a member that its group had removed gave up, as the group had become a classic one",
+    MIXED + 206: "a group changed its assignor between a JoinGroup and its SyncGroup, and the member gave up",
+    MIXED
+    + 249: "a group was upgraded in a rebalance, and forgot who had which partitions: no bug, as in Kafka",
+    MIXED + 253: "the same by a static member, and no rebalance followed: no bug, as in Kafka",
+    MIXED + 2056: "a group was downgraded before all had their partitions: no bug, as in Kafka",
+    MIXED
+    + 18: "a group with classic members only may not be downgraded, and stood still: no bug, as in Kafka",
 }
 """Seeds that reproduce earlier bugs with the current plans; `test_found_by_simulation` has separate tests for the bugs."""
 
@@ -93,7 +107,7 @@ def test_seeds(first: int):
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", chunks(200, 10_200, SOAK_CHUNK))
 def test_many_seeds(first: int):
-    """30,000 seeds on all cores; `python -m tests.simulate --seeds 200:10200 --jobs 2` also shows the progress."""
+    """40,000 seeds on all cores; `python -m tests.simulate --seeds 200:10200 --jobs 2` also shows the progress."""
     summary = check(range(first, first + SOAK_CHUNK), jobs=os.cpu_count() or 1)
     assert summary.runs == SOAK_CHUNK
     assert summary.unused == []
@@ -127,12 +141,15 @@ def test_runs_are_reproducible():
     seeds = range(14 if is_full else 18, 20)
     some = f"{seeds.start}:{seeds.stop}"
     consumers = f"{CONSUMERS + 14}:{CONSUMERS + 16}"
+    mixed = f"{MIXED + 14}:{MIXED + 18}"
     assert any(action.kind == "power_cut" for action in plan_of(19).actions)  # with files and file names
     with ThreadPoolExecutor(free_processors()) as pool:
         stories, last, *more = pool.map(
             digests, ("1", "0", "2")[: 3 if is_full else 2], (some, "19:20", some)
         )
-        first, second = pool.map(digests, ("1", "0"), (consumers, consumers))
+        further = (consumers, mixed) if is_full else (consumers,)
+        first = list(pool.map(digests, ("1", "1"), further))
+        second = list(pool.map(digests, ("0", "0"), further))
     assert first == second
     assert more == [stories] * is_full
     assert last == stories[-1:]
@@ -164,6 +181,33 @@ def test_plans_of_consumers_have_the_same_actions_with_their_own_requests():
     assert {other.setting.has_strict_epochs for _, other in plans} == {False, True}
 
 
+def test_plans_of_groups_with_both_protocols():
+    plans = [plan_of(MIXED + seed) for seed in range(300)]
+    mixed = [plan for plan in plans if plan.others]
+    assert {plan.setting.migration_policy for plan in mixed} == {
+        "bidirectional",
+        "upgrade",
+        "downgrade",
+        "disabled",
+    }
+    for plan in mixed:
+        assert plan.others.keys() == plan.members.keys()
+        pairs = [(spec, plan.others[name]) for name, spec in plan.members.items()]
+        assert all(one.is_consumer != other.is_consumer for one, other in pairs)
+        assert not any(spec.matches_at_broker for pair in pairs for spec in pair)
+        assert not plan.is_orderly
+    assert {spec.is_consumer for plan in mixed for spec in plan.members.values()} == {False, True}
+    classic = [spec for plan in mixed for spec in plan.members.values() if not spec.is_consumer]
+    assert {spec.is_cooperative for spec in classic} == {False, True}
+    assert {bool(spec.instance_id) for spec in classic} == {False, True}
+    assert {bool(plan.setting.racks) for plan in mixed} == {False, True}
+    with_patterns = [plan for plan in plans if not plan.others]
+    assert all(spec.is_consumer for plan in with_patterns for spec in plan.members.values())
+    assert any(spec.matches_at_broker for plan in with_patterns for spec in plan.members.values())
+    kinds = {action.kind for plan in mixed for action in plan.actions}
+    assert kinds == {*ACTIONS, "change_protocol"}
+
+
 # --- mutations are detected - ---------------------------------------------------------------------------------------
 
 QUICKLY_FOUND = (
@@ -183,12 +227,17 @@ FOUND_BY_ONE = {
     "the generation stays the same": 497,
     "commits have the epoch of the last assignment": CONSUMERS + 1011,
     "heartbeats are answered before the append": CONSUMERS + 969,
+    "a join releases all partitions": MIXED + 110,
+    "a refused sync is final": MIXED + 206,
+    "a group that became classic is final": MIXED + 222,
 }
 """Mutations that only one seed in hundreds detects.
 
 The first one needs a leader that returns after its topic was extended, the next two a static member whose handler ignores
 its cancellation while its partition belongs to another member, the next one a session that ends between a new epoch and its
-assignment, with a coordinator that refuses older epochs, the last one a coordinator that stops between answer and append.
+assignment, with a coordinator that refuses older epochs, the next one a coordinator that stops between answer and append, the
+last three ones a cooperative member that joins while it revokes, a static member that takes the place of the last one with the
+consumer protocol, and a member whose group becomes a classic one without it.
 """
 
 
@@ -212,7 +261,7 @@ def test_every_mutation_still_applies_to_the_code():
 OFTEN_FOUND = [name for name in MUTATIONS if name not in (*QUICKLY_FOUND, *FOUND_BY_ONE)]
 OF_PROTOCOLS = (
     *COOPERATIVE_MUTANTS,
-    *(name for name in CONSUMER_MUTANTS if name not in FOUND_BY_ONE),
+    *(name for name in (*CONSUMER_MUTANTS, *MIXED_MUTANTS) if name not in FOUND_BY_ONE),
 )
 
 

@@ -1,7 +1,7 @@
 """`python -m tests.simulate --seeds 0:200`: run simulations by seed, and report violated invariants.
 
     --seeds 0:200        run these seeds (a single number: one run); from 1000000 on with cooperative members,
-                         from 2000000 on with those of the consumer protocol
+                         from 2000000 on with those of the consumer protocol, from 3000000 on with both
     --jobs 2             number of processes
     --seed 17 --story    one run with its events line by line; --requests adds every request
     --json               one JSON object per run and line, instead of text
@@ -23,9 +23,9 @@ from collections.abc import Iterable
 
 from tests.simulate.mutations import MUTATIONS, find_mutation
 from tests.simulate.parallel import outcomes
-from tests.simulate.plan import plan_of
 from tests.simulate.report import Summary, describe_failure, describe_plan
 from tests.simulate.run import Outcome, run_plan, run_seed
+from tests.simulate.seeds import plan_of
 from tests.simulate.shrink import shrink
 
 __all__ = ["main"]

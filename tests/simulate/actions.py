@@ -65,6 +65,13 @@ def _restart(world: World, name: str) -> None:
 
 
 @_act
+def _change_protocol(world: World, name: str) -> None:
+    """Restart a member with the other group protocol, as in a rolling upgrade or downgrade."""
+    if member := world.member(name):
+        member.change_protocol()
+
+
+@_act
 def _restart_standalone(world: World) -> None:
     if world.standalone is not None:
         world.standalone.restart()

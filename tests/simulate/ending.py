@@ -21,6 +21,9 @@ CATCH_UP_TIMEOUT: Final = 45.0
 """Seconds until all records are handled and committed. A half-open connection may be noticed only now: the session is then
 lost (6), and a JoinGroup on another such connection is given up after the rebalance timeout plus 5 (13)."""
 
+REBALANCE_AFTER: Final = 20.0
+"""Seconds from the last fault until a group that waits for a join gets one."""
+
 STEP: Final = 0.25
 
 
@@ -36,6 +39,8 @@ async def end_faults(world: World) -> None:
     if not world.active_members:
         world.join(SPARE)
     began = world.loop.time()
+    if world.plan.others:
+        world.later(REBALANCE_AFTER, lambda: _rebalance_if_needed(world))
     await _within(world, STABLE_TIMEOUT, "the group is stable", lambda: _not_stable(world))
     world.story.count("ms to settle", round((world.loop.time() - began) * 1000))
     await _flush(world)
@@ -43,6 +48,14 @@ async def end_faults(world: World) -> None:
         world, CATCH_UP_TIMEOUT, "all is handled, committed and healthy", lambda: _not_caught_up(world)
     )
     _check_logs(world)
+
+
+def _rebalance_if_needed(world: World) -> None:
+    """Let a member leave and join again, if the group waits for that (`lost_rebalances`)."""
+    if world.observer.lacks_rebalance(_partitions(world)):
+        world.story.write("plan", "the group lacks a rebalance")
+        world.story.count("lacked a rebalance")
+        world.active_members[0].restart(leaves=True)
 
 
 async def _flush(world: World) -> None:

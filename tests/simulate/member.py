@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from asyncgroup import ConsumerConfig, ConsumerGroup, Session, TopicPartition
+from asyncgroup import ConsumerConfig, ConsumerGroup, Session, SubscriptionPattern, TopicPartition
 from asyncgroup.cluster import client_of
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
 from asyncgroup.group.consumer_heartbeats import SESSION_TIMEOUT, ConsumerHeartbeats
@@ -49,7 +49,7 @@ class SimMember:
 
     def __init__(self, world: World, spec: MemberSpec, host: str) -> None:
         self.world = world
-        self.spec = spec
+        self.spec = self._next_spec = spec
         self.name = spec.name
         self.host = host
         self.rng = random.Random(f"{world.plan.seed} {spec.name}")
@@ -60,7 +60,7 @@ class SimMember:
             world.story,
             random.Random(f"{world.plan.seed} {spec.name} works"),
             world.fail,
-            self._is_up_to_date,
+            world.observer.is_up_to_date,
         )
         self.handler.check_committed = self._check_committed
         self.handler.max_silence = world.plan.setting.session_timeout + 0.001
@@ -110,6 +110,7 @@ class SimMember:
             close_timeout=4.0,
             retry_backoff_max=1.0,
             metadata_refresh_interval=self.world.plan.setting.metadata_refresh_interval,
+            rack_id=spec.rack_id,
             **self._protocol,
         )
 
@@ -121,14 +122,17 @@ class SimMember:
             return {"group_protocol": "consumer", "remote_assignor": next(iter(spec.assignors), None)}
         return {
             "assignors": spec.assignors,
+            "balance_by_rack": spec.balance_by_rack,
             "session_timeout": setting.session_timeout,
             "heartbeat_interval": setting.heartbeat_interval,
         }
 
-    def _is_up_to_date(self, session: Session, tp: TopicPartition) -> bool:
-        if self.spec.is_consumer:
-            return self.world.observer.owner(tp) == session.member_id
-        return self.world.observer.is_current(session)
+    @property
+    def _topics(self) -> list[str] | re.Pattern[str] | SubscriptionPattern:
+        if not isinstance(self.spec.topics, str):
+            return list(self.spec.topics)
+        pattern = self.world.pattern
+        return SubscriptionPattern(pattern.pattern) if self.spec.matches_at_broker else pattern
 
     # --- its program ----------------------------------------------------------------------------------------------
 
@@ -139,6 +143,7 @@ class SimMember:
 
     async def _run_program(self) -> None:
         while self.is_active:
+            self.spec = self.handler.spec = self._next_spec
             try:
                 await self._open()
             except asyncio.CancelledError:
@@ -171,13 +176,15 @@ class SimMember:
 
     async def _consume(self, group: ConsumerGroup) -> None:
         """Call `run()` once. It may raise only the handler's exception, and RAISED_BY_RUN for a static member."""
-        topics = self.spec.topics
         try:
-            await group.run(self.world.pattern if isinstance(topics, str) else list(topics), self.handler)
+            await group.run(self._topics, self.handler)
         except Injected:
             self._write("run() raised what the handler raised")
         except BrokerError as error:
-            if error.code not in RAISED_BY_RUN or self.spec.instance_id is None:
+            if self._is_refused_protocol(error.code):
+                self._change_spec()
+                self._leaves = {"leave": None}
+            elif error.code not in RAISED_BY_RUN or self.spec.instance_id is None:
                 self._fail("run() recovers", f"run() raised {error}")
             self._write(f"run() raised {error.name}")
         except Exception as error:
@@ -201,9 +208,25 @@ class SimMember:
         self.should_run = False
         self._close(how)
 
-    def restart(self) -> None:
-        """Close without leaving the group, and start again."""
-        self._close({"leave": False})
+    def restart(self, *, leaves: bool = False) -> None:
+        """Close, by default without leaving the group, and start again."""
+        self._close({"leave": leaves})
+
+    def change_protocol(self) -> None:
+        """Close, and start again with the other group protocol."""
+        self._change_spec()
+        self._close({})
+
+    def _change_spec(self) -> None:
+        first, other = self.world.plan.members[self.name], self.world.plan.others[self.name]
+        self._next_spec = other if self.spec is first else first
+
+    def _is_refused_protocol(self, code: int) -> bool:
+        """Whether the coordinator refuses the member's protocol, as its group may not change to it."""
+        policy = self.world.plan.setting.migration_policy
+        if self.spec.is_consumer:
+            return code == ErrorCode.GROUP_ID_NOT_FOUND and policy in ("disabled", "downgrade")
+        return code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL and policy == "disabled"
 
     def _close(self, how: Mapping[str, Any]) -> None:
         if self.group is not None:

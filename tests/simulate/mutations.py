@@ -11,9 +11,10 @@ from typing import Final
 
 from tests.simulate.mutants_of_brokers import BROKER_MUTANTS
 from tests.simulate.mutants_of_clients import CLIENT_MUTANTS
+from tests.simulate.mutants_of_mixed import MIXED_MUTANTS
 from tests.simulate.mutants_of_protocols import CONSUMER_MUTANTS, COOPERATIVE_MUTANTS
-from tests.simulate.plan import CONSUMERS, COOPERATIVE
 from tests.simulate.run import Outcome, run_seed
+from tests.simulate.seeds import CONSUMERS, COOPERATIVE, MIXED
 
 __all__ = ["MUTATIONS", "find_mutation", "first_seed_of"]
 
@@ -22,12 +23,15 @@ MUTATIONS: Final[dict[str, Callable[[], AbstractContextManager[object]]]] = {
     **BROKER_MUTANTS,
     **COOPERATIVE_MUTANTS,
     **CONSUMER_MUTANTS,
+    **MIXED_MUTANTS,
 }
 """By name; each returns a context manager that applies the patch."""
 
 
 def first_seed_of(mutation: str) -> int:
     """Return the first seed of the group protocol to which a mutation belongs."""
+    if mutation in MIXED_MUTANTS:
+        return MIXED
     if mutation in CONSUMER_MUTANTS:
         return CONSUMERS
     return COOPERATIVE if mutation in COOPERATIVE_MUTANTS else 0

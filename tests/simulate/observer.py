@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,7 +19,8 @@ from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.error_codes import ErrorCode
 from tests.broker.internals import log_of, node_of, nodes_of
 from tests.simulate import groups
-from tests.simulate.oracle import CommitRules, Oracle
+from tests.simulate.lost_rebalances import LostRebalances
+from tests.simulate.oracle import ClaimLog, CommitRules, Oracle
 from tests.simulate.plan import GROUP
 from tests.simulate.story import Story, Violation
 
@@ -64,7 +65,10 @@ class BrokerObserver:
         name_of: Callable[[str], str],
         fail: Callable[[Violation], None],
         check_interval: float = 0.0,
+        *,
+        is_mixed: bool = False,
     ) -> None:
+        self._is_mixed = is_mixed  # whether members use both protocols
         self._story = story
         self._name_of = name_of
         self._fail = fail
@@ -80,6 +84,9 @@ class BrokerObserver:
         self._last: tuple[int, str, int] = (-1, "Dead", -1)
         self._removed: set[str] = set()  # members of the consumer protocol
         self._checked: ModernGroup | None = None
+        self._known: ModernGroup | None = None
+        """The consumer group as `_note_protocol` saw it last."""
+        self._lost = LostRebalances()
         self._names: dict[str, str] = {}  # of members of the consumer protocol, whose ids do not have them
 
     def attach(self, cluster: EmbeddedCluster) -> None:
@@ -192,7 +199,8 @@ class BrokerObserver:
                     "one coordinator", f"{len(coordinators)} nodes answer for the group {group_id}"
                 )
             for coordinator in coordinators:
-                self._check_consumers(coordinator)
+                if group_id == GROUP:
+                    self._check_consumers(coordinator)
                 kept = coordinator.offsets.committed(group_id)
                 for tp in oracle.partitions:
                     oracle.check_remembered_commit(
@@ -209,6 +217,8 @@ class BrokerObserver:
         Return the ids of the members that have changed since the last call.
         """
         group, before = coordinator.consumer_groups.get(GROUP), self._checked
+        if self._is_mixed:
+            self._note_protocol(group, coordinator.groups.get(GROUP))
         if group is None or group is before:
             return set()
         known = {} if before is None else before.members
@@ -232,19 +242,34 @@ class BrokerObserver:
                 text = f"epoch {group.epoch}: {partition} {what} {found[partition]} and {member_id}"
                 raise Violation("one owner", text)
 
+    def _note_protocol(self, group: ModernGroup | None, classic: ClassicGroup | None) -> None:
+        """Note what a group with both protocols forgets when it changes its own."""
+        if (present := group or classic) is not None:
+            self.oracles[GROUP].members_seen(present.members)
+        if group is None and classic is not None:
+            self._lost.saw_classic(classic)
+        if group is self._known:
+            return
+        before, self._known = self._known, group
+        if before is not None and group is None:
+            self._checked = None
+            self._removed |= before.members.keys()
+            if classic is not None:
+                self._lost.downgraded(before, classic)
+        if before is None and group is not None:
+            self._upgraded(group)
+
+    def _upgraded(self, group: ModernGroup) -> None:
+        self._lost.upgraded(group)
+        forgotten = self.oracles[GROUP].group_upgraded(self._lost.unassigned)
+        if forgotten:
+            self._story.write("coordinator", f"has forgotten {forgotten} claims at the upgrade")
+            self._story.count("claims forgotten at an upgrade", forgotten)
+
     def rules(self) -> list[CommitRules]:
         """Return what the coordinators of the group would decide now about its commits."""
         found = (groups.rules_of(one, GROUP) for one in self._coordinators(GROUP))
         return [one for one in found if one is not None]
-
-    def is_current(self, session: Session) -> bool:
-        """Return whether a session is of a classic group's current generation, and its member is in the group."""
-        group = self._classic_group()
-        return (
-            group is not None
-            and group.generation_id == session.generation_id
-            and session.member_id in group.members
-        )
 
     def _classic_group(self) -> ClassicGroup | None:
         assert self._cluster is not None
@@ -263,10 +288,37 @@ class BrokerObserver:
         members = [one.members.get(session.member_id) for one in known if one is not None]
         return any(one is None or one.previous_epoch > session.generation_id for one in members)
 
-    def owner(self, tp: TopicPartition) -> str | None:
-        """Return the member of a consumer group that a partition belongs to, until it has reported it as revoked."""
-        owners = (groups.owner_of(one.consumer_groups, GROUP, tp) for one in self._coordinators(GROUP))
-        return next(owners, None)
+    def lacks_rebalance(self, partitions: Collection[TopicPartition]) -> bool:
+        """Return whether the coordinator has forgotten a rebalance; `partitions` are those that the group should have."""
+        view = self.view()
+        are_all_owned = view.assignment.keys() >= set(partitions)
+        return any(
+            self._lost.is_lost(one, view, are_all_owned=are_all_owned) for one in self._coordinators(GROUP)
+        )
+
+    def is_up_to_date(self, session: Session, tp: TopicPartition) -> bool:
+        """Return whether a partition belongs to a session's member, by the present state of the coordinator."""
+        for one in self._coordinators(GROUP):
+            if one.consumer_groups.get(GROUP) is not None:
+                return groups.owner_of(one.consumer_groups, GROUP, tp) == session.member_id
+        group = self._classic_group()
+        return (
+            group is not None
+            and group.generation_id == session.generation_id
+            and session.member_id in group.members
+        )
+
+    def other_owner(self, claim: ClaimLog) -> str | None:
+        """Return who else has a claim's partition in a consumer group, in words; None if its member has it.
+
+        A member has a partition until it has reported it as revoked. In a classic group there is no other owner: commits of
+        its present generation are accepted.
+        """
+        for one in self._coordinators(GROUP):
+            if one.consumer_groups.get(GROUP) is not None:
+                owner = groups.owner_of(one.consumer_groups, GROUP, claim.tp)
+                return None if owner == claim.member_id else owner or "no member"
+        return None
 
     # --- commits --------------------------------------------------------------------------------------------------
 

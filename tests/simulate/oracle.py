@@ -6,7 +6,7 @@ contains all acknowledged records and possibly others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -40,6 +40,8 @@ class ClaimLog:
     """Whether the handler has returned."""
     is_left_behind: bool = False
     """Whether its member has dropped its marks while the handler was running."""
+    is_forgotten: bool = False
+    """Whether its consumer group does not know of it (`Oracle.group_upgraded`, `Oracle.members_seen`)."""
     dirty_since: float | None = None
     """Time of the first mark since the last commit."""
 
@@ -67,6 +69,8 @@ class PartitionOracle:
     """The committed offset of the coordinator; -1 before the first commit."""
     is_set_back: bool = False
     """Whether the last commit was a late one that the member had given up: it believes that a newer one is in effect."""
+    had_two_owners: bool = False
+    """Whether a claim of it was forgotten while another member could get it: commits of both are in no order."""
     unanswered: set[int] = field(default_factory=set)
     """Offsets of commit requests: they may be in the coordinator's log and take effect later, without a response."""
     acknowledged: dict[int, bytes] = field(default_factory=dict)
@@ -111,6 +115,8 @@ class Oracle:
         """Whether members commit after they have joined for partitions that they revoke."""
         self.rules: Callable[[], Sequence[CommitRules]] = lambda: ()
         """Returns those of the coordinators that would now serve the group; there should be at most one."""
+        self.other_owner: Callable[[ClaimLog], str | None] = lambda _claim: None
+        """Returns who else has a claim's partition at the coordinator of a consumer group, in words."""
 
     def at(self, tp: TopicPartition) -> PartitionOracle:
         """Return the state of a partition."""
@@ -154,7 +160,7 @@ class Oracle:
         if claim.initial > oracle.handled_end:
             text = f"{claim} starts at {claim.initial}, but {oracle.handled_end} was not handled"
             raise Violation("at least once", text)
-        if is_up_to_date and claim.initial != max(oracle.committed, 0):
+        if is_up_to_date and claim.initial != max(oracle.committed, 0) and not oracle.had_two_owners:
             text = f"{claim} starts at {claim.initial}, committed is {oracle.committed}"
             raise Violation("a claim starts where the group has committed", text)
         self.claims.setdefault((claim.member_id, claim.tp), []).append(claim)
@@ -194,6 +200,35 @@ class Oracle:
         del self.running[claim]
         self._running_at[claim.tp].remove(claim)
 
+    def group_upgraded(self, unassigned: Collection[str]) -> int:
+        """A classic group became a consumer group: note the claims that it has forgotten; return their number.
+
+        `unassigned` are the members without an assignment in the classic group. If a member joins while the others wait for their SyncGroup, Kafka clears all assignments (`prepareRebalance`), and if
+        the group becomes a consumer group then, its members have no partitions (`ConsumerGroup.fromClassicGroup`). So a
+        cooperative member goes on with claims that others are given at once, until it has joined again.
+        """
+        kept = [
+            claim
+            for (member_id, _), claims in self.claims.items()
+            for claim in claims
+            if member_id in unassigned
+            and (not claim.has_ended or claim.dirty_since is not None)
+            and self.other_owner(claim) is not None
+        ]
+        for claim in kept:
+            claim.is_forgotten = self.at(claim.tp).had_two_owners = True
+        return len(kept)
+
+    def members_seen(self, members: Collection[str]) -> None:
+        """Note the claims of classic members that are not in the group (any more).
+
+        A consumer group accepts a JoinGroup with an id that it does not know, as Kafka does, where a classic group answers
+        UNKNOWN_MEMBER_ID. So a cooperative member that was removed keeps its claims until it has synced.
+        """
+        for claim in self.running:
+            if claim.epoch is None and claim.member_id not in members:
+                claim.is_forgotten = True
+
     # --- commits --------------------------------------------------------------------------------------------------
 
     def committed(
@@ -202,18 +237,20 @@ class Oracle:
         """The coordinator has accepted a commit; `owner` had the partition in its assignment when the request arrived."""
         oracle = self.at(tp)
         who = f"commit of {tp} at {offset} by {member_id}, generation {generation}"
-        if owner != member_id and not (self.is_cooperative and owner is None):  # else it was just revoked
+        claims = self.claims.get((member_id, tp), [])
+        was_just_revoked = self.is_cooperative and owner is None
+        is_forgotten = any(claim.is_forgotten for claim in claims)
+        if owner != member_id and not was_just_revoked and not is_forgotten:
             raise Violation("one owner", f"{who} was accepted, but the partition belongs to {owner}")
         if offset > oracle.handled_end:
             text = f"{who} passes record {oracle.handled_end}, which was not handled"
             raise Violation("commits never pass unhandled records", text)
-        claims = self.claims.get((member_id, tp), [])
         marks = [claim.mark for claim in claims]
         if offset > max(marks, default=-1):
             text = f"{who} passes the marks of its member: {marks}"
             raise Violation("commits never pass unmarked records", text)
         doubts = {(member_id, tp, offset), (member_id, tp, ANY)} & self.doubtful
-        if offset < oracle.committed and not doubts:
+        if offset < oracle.committed and not doubts and not oracle.had_two_owners:
             text = f"{who} goes back, {oracle.committed} was committed before"
             raise Violation("commits never go back", text)
         for claim in claims:
@@ -239,7 +276,9 @@ class Oracle:
         rules = self.rules()
         for tp in self._running_at if partitions is None else partitions:
             accepted = [
-                claim for claim in self._running_at.get(tp, ()) if any(one.accepts(claim) for one in rules)
+                claim
+                for claim in self._running_at.get(tp, ())
+                if any(one.accepts(claim) for one in rules) and not self._is_forgotten(claim)
             ]
             if len(accepted) > 1:
                 text = f"{tp}: the coordinator would accept commits of {accepted[0]} and of {accepted[1]}"
@@ -249,10 +288,18 @@ class Oracle:
                     text = f"the coordinator would accept commits of {claim}, but {tp} is not its member's"
                     raise Violation("one owner", text)
 
+    def _is_forgotten(self, claim: ClaimLog) -> bool:
+        """Return whether the group has forgotten an accepted claim, until its member has joined again."""
+        if claim.is_forgotten:
+            claim.is_forgotten = self.other_owner(claim) is not None
+        if claim.is_forgotten:
+            self.at(claim.tp).had_two_owners = True
+        return claim.is_forgotten
+
     def check_orderly_end(self, claim: ClaimLog) -> None:
         """Check that all marks of a claim are committed after an orderly end without failed commits."""
         oracle = self.at(claim.tp)
-        if max(oracle.committed, 0) < claim.mark:
+        if max(oracle.committed, 0) < claim.mark and not oracle.had_two_owners:
             text = (
                 f"{claim} has marked up to {claim.mark} and ended in order, committed is {oracle.committed}"
             )

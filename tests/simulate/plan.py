@@ -16,8 +16,6 @@ from typing import Any, Final, TypeAlias
 
 __all__ = [
     "ACTIONS",
-    "CONSUMERS",
-    "COOPERATIVE",
     "GROUP",
     "OFFSETS_TOPIC",
     "ORDERLY",
@@ -27,7 +25,7 @@ __all__ = [
     "MemberSpec",
     "Plan",
     "Setting",
-    "plan_of",
+    "classic_plan",
 ]
 
 GROUP: Final = "g"
@@ -77,6 +75,10 @@ class MemberSpec:
     work_seconds: float
     is_consumer: bool = False
     """Whether it uses the consumer protocol (KIP-848)."""
+    matches_at_broker: bool = False
+    """Whether the coordinator matches its pattern (`SubscriptionPattern`)."""
+    rack_id: str = ""
+    balance_by_rack: bool = False
 
     @property
     def is_cooperative(self) -> bool:
@@ -99,7 +101,9 @@ class Setting:
     - `has_strict_epochs`: whether commits must have the member's present epoch, as before Kafka 4.3 (KIP-1251);
     - `check_interval`: 0 if the invariants are checked at every event, else the longest time without a check; then requests
       are not kept, either;
-    - `metadata_refresh_interval`, `request_timeout`: those of the members.
+    - `metadata_refresh_interval`, `request_timeout`: those of the members;
+    - `migration_policy`: whether a live group may change its protocol (`group.consumer.migration.policy`);
+    - `racks`: of the nodes, none if empty.
     """
 
     nodes: int
@@ -117,22 +121,32 @@ class Setting:
     check_interval: float = 0.0
     metadata_refresh_interval: float = 3.0
     request_timeout: float = 4.0
+    migration_policy: str = "bidirectional"
+    racks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A whole run; all faults end at `faults_end_at` seconds."""
+    """A whole run; all faults end at `faults_end_at` seconds.
+
+    `others` has each member as it is with the other group protocol, in plans in which members have both or change theirs.
+    """
 
     seed: int
     setting: Setting
     members: dict[str, MemberSpec]
     actions: tuple[Action, ...]
     faults_end_at: float
+    others: dict[str, MemberSpec] = field(default_factory=dict)
 
     @property
     def is_orderly(self) -> bool:
-        """Whether no action may cost a member its session or a commit: then no record may be handled twice."""
-        return all(action.kind in ORDERLY for action in self.actions)
+        """Whether no action may cost a member its session or a commit: then no record may be handled twice.
+
+        A group with both protocols is never orderly: if two members leave between two heartbeats of a third one, the classic
+        group has a generation in which the third one has never been, and the third one loses what it has.
+        """
+        return not self.others and all(action.kind in ORDERLY for action in self.actions)
 
     def without(self, actions: Sequence[Action]) -> Plan:
         """Return the plan without some actions."""
@@ -156,42 +170,9 @@ ORDERLY: Final = frozenset(
 """Actions under which, as the README promises, no session is lost and no record repeated."""
 
 
-COOPERATIVE: Final = 1_000_000
-"""The first seed of plans with cooperative members."""
-
-CONSUMERS: Final = 2_000_000
-"""The first seed of plans with members of the consumer protocol (KIP-848)."""
-
-
-def plan_of(seed: int) -> Plan:
-    """Return the plan of a seed; it is the same on every machine.
-
-    From COOPERATIVE on the plans are those from 0 on, with members of the cooperative protocol, from CONSUMERS on with
-    those of the consumer protocol.
-    """
-    plan = _Planner(seed % COOPERATIVE).plan()
-    if seed < COOPERATIVE:
-        return plan
-    if seed >= CONSUMERS:
-        actions = tuple(map(_of_consumers, plan.actions))
-        members = {name: _consumer(spec) for name, spec in plan.members.items()}
-        setting = replace(plan.setting, has_strict_epochs=seed % 2 == 1)
-        return replace(plan, seed=seed, setting=setting, members=members, actions=actions)
-    members = {name: replace(spec, assignors=("cooperative-sticky",)) for name, spec in plan.members.items()}
-    return replace(plan, seed=seed, members=members)
-
-
-def _consumer(spec: MemberSpec) -> MemberSpec:
-    """Return the member with the consumer protocol; its first assignor decides which one of the coordinator it names."""
-    return replace(spec, assignors=REMOTE_ASSIGNORS[spec.assignors[0]], is_consumer=True)
-
-
-def _of_consumers(action: Action) -> Action:
-    """Return the action with the requests of the consumer protocol in place of the classic ones."""
-    if action.kind != "fault":
-        return action
-    api, *more = action.args
-    return replace(action, args=(REQUESTS_OF_CONSUMERS.get(api, api), *more))
+def classic_plan(seed: int) -> Plan:
+    """Return a plan of a seed with members of the eager protocol; it is the same on every machine."""
+    return _Planner(seed).plan()
 
 
 @dataclass(slots=True)
@@ -364,20 +345,6 @@ FAULTY_APIS: Final = (
     "Fetch",
     "Produce",
 )
-
-REQUESTS_OF_CONSUMERS: Final = {
-    "JoinGroup": "ConsumerGroupHeartbeat",
-    "SyncGroup": "DescribeConfigs",
-    "Heartbeat": "ConsumerGroupHeartbeat",
-    "LeaveGroup": "ConsumerGroupHeartbeat",
-}
-"""What the members of the consumer protocol send in place of the classic requests: DescribeConfigs after a join."""
-
-REMOTE_ASSIGNORS: Final[dict[str, tuple[str, ...]]] = {
-    "range": ("range",),
-    "roundrobin": (),
-    "sticky": ("uniform",),
-}
 
 ACTIONS: Final[dict[str, Callable[[_Planner], Args | None]]] = {
     "join": lambda _: None,

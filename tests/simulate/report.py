@@ -78,17 +78,22 @@ def describe_plan(plan: Plan) -> list[str]:
     ]
     if setting.has_strict_epochs:
         lines.append("  commits must have the present epoch")
+    if plan.others:
+        lines.append(f"  migration policy {setting.migration_policy}")
+    if setting.racks:
+        lines.append(f"  racks of the nodes: {', '.join(setting.racks)}")
     return [*lines, *(f"  {_member(one)}" for one in plan.members.values())]
 
 
 def _member(spec: MemberSpec) -> str:
     commits = f"every {spec.auto_commit_interval:g} s" if spec.auto_commit else "by hand"
     topics = repr(spec.topics) if isinstance(spec.topics, str) else ", ".join(spec.topics)
+    topics += " matched by the broker" * spec.matches_at_broker
     assignors = " or ".join(spec.assignors) or "any assignor"
     protocol = f"consumer protocol with {assignors}" if spec.is_consumer else assignors
     place = f"static {spec.instance_id}" if spec.instance_id else "dynamic"
     return (
-        f"{spec.name}: {place}, {topics}, {protocol}, commits {commits}, reads {spec.style}, "
+        f"{spec.name}: {place}{f' in rack {spec.rack_id}' * bool(spec.rack_id)}, {topics}, {protocol}, commits {commits}, reads {spec.style}, "
         f"marks every {spec.mark_every}, rebalance timeout {spec.rebalance_timeout:g} s, "
         f"buffer {spec.buffer_bytes} bytes, tempo {spec.work_seconds:g} s"
     )

@@ -21,8 +21,9 @@ from tests.simulate.actions import perform
 from tests.simulate.conditions import DisturbedConditions, SimulatedNetwork
 from tests.simulate.ending import close_all, end_faults
 from tests.simulate.groups import strict_epochs
-from tests.simulate.plan import Plan, plan_of
+from tests.simulate.plan import Plan
 from tests.simulate.scope_hashes import deterministic_scope_hashes
+from tests.simulate.seeds import plan_of
 from tests.simulate.story import Violation
 from tests.simulate.world import World, random_of
 

@@ -42,12 +42,19 @@ class World:
         self.loop = asyncio.get_running_loop()
         self.story = Story(self.loop.time, self._on_log, {str(data_dir): "data"} if data_dir else {})
         self.oracle = Oracle()
-        self.oracle.is_cooperative = any(spec.is_cooperative for spec in plan.members.values())
+        specs = [*plan.members.values(), *plan.others.values()]
+        self.oracle.is_cooperative = any(spec.is_cooperative for spec in specs)
         self.oracle.replicated = self._replicated
         self.observer = BrokerObserver(
-            {GROUP: self.oracle}, self.story, name_of, self.fail, plan.setting.check_interval
+            {GROUP: self.oracle},
+            self.story,
+            name_of,
+            self.fail,
+            plan.setting.check_interval,
+            is_mixed=len({spec.is_consumer for spec in plan.members.values()}) > 1,
         )
         self.oracle.rules = self.observer.rules
+        self.oracle.other_owner = self.observer.other_owner
         self.pattern = re.compile("orders|others")
         self._lives = 0
         self.cluster = self._new_cluster()
@@ -75,6 +82,8 @@ class World:
             group_consumer_session_timeout=setting.session_timeout,
             group_consumer_heartbeat_interval=setting.heartbeat_interval,
             group_consumer_assignment_interval=setting.initial_rebalance_delay,
+            group_consumer_migration_policy=setting.migration_policy,
+            racks=setting.racks or None,
             offsets_append_delay=setting.offsets_append_delay,
             offsets_load_delay=setting.offsets_load_delay,
             start_time=round(self.loop.time() * 1000),

@@ -400,6 +400,8 @@ async def groups_that_may_not_change(scene: Scene) -> None:
     await scene.ask("three leaves", beat(group, "three", -1))
     await describe_classic(scene, "a classic group or not", group)
     await describe(scene, "a consumer group or not", group)
+    # with the policy "upgrade" four is never asked to take the partitions of three: only joins would assign them
+    await scene.ask("four hears of it or not", heartbeat(scene, group, new.generation_id, new.member_id))
     await joined(scene, "five", await scene.consumer_group("another"), **fields)
 
 
