@@ -15,11 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from asyncgroup.broker.groups.group import ClassicGroup
-from asyncgroup.broker.groups.modern.conversion import has_classic_members_only
-from asyncgroup.broker.groups.modern.group import ModernGroup
-
 from asyncgroup.broker import GroupView
+from asyncgroup.broker.groups.classic.classic_group import ClassicGroup
+from asyncgroup.broker.groups.consumer.modern_group import ModernGroup
 from asyncgroup.broker.groups.coordinator import GroupCoordinator
 
 __all__ = ["LostRebalances"]
@@ -64,7 +62,7 @@ class LostRebalances:
         if view.state not in ("Stable", "Assigning") or (view.state == "Stable" and are_all_owned):
             return False
         modern = coordinator.consumer_groups.get(view.group_id)
-        if modern is not None and has_classic_members_only(modern):
+        if modern is not None and modern.has_classic_members_only:
             return not coordinator.consumer_groups.may_downgrade(len(modern.members))
         is_loaded = coordinator.groups.get(view.group_id) is not self._group
         forgotten = (self._upgraded, self._downgraded if is_loaded or not self._is_led else -1)

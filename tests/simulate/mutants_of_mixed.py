@@ -8,10 +8,9 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 from unittest.mock import patch
 
-from asyncgroup.broker.groups.modern.group import ModernGroup
-
 from asyncgroup.broker.groups import migration
-from asyncgroup.broker.groups.modern import classic_members, classic_requests
+from asyncgroup.broker.groups.consumer import classic_members, classic_requests
+from asyncgroup.broker.groups.consumer.modern_group import ModernGroup
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.group import classic_membership, join_requests
 from asyncgroup.group.consumer_heartbeat_errors import HeartbeatAction
