@@ -12,7 +12,8 @@ import asyncio
 from typing import Protocol
 
 from asyncgroup.errors import AssignmentError, AsyncGroupError, BrokerError, TransportError
-from asyncgroup.group.heartbeats import EARLY_HEARTBEATS, Heartbeats
+from asyncgroup.group.heartbeat_schedule import EARLY_HEARTBEATS
+from asyncgroup.group.heartbeats import Heartbeats
 from asyncgroup.group.join_requests import JoinAction, join_action
 from asyncgroup.group.membership import Assignable, HeartbeatResult, JoinedGroup
 from asyncgroup.group.subscription_pattern import check_classic

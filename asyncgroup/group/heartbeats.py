@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -21,27 +20,19 @@ from asyncgroup.errors import (
     NoBrokersError,
     RequestTimedOut,
 )
+from asyncgroup.group.heartbeat_schedule import HeartbeatSchedule
 from asyncgroup.group.keep_alive import ClassicKeepAlive, KeptAlive
 from asyncgroup.group.membership import HeartbeatResult
 from asyncgroup.lifecycle import wait_within
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 from asyncgroup.wire import messages as m
 
-__all__ = ["EARLY_HEARTBEATS", "HEARTBEAT_RESULTS", "RETRY_BACKOFF_SHARE", "Heartbeats"]
+__all__ = ["HEARTBEAT_RESULTS", "RETRY_BACKOFF_SHARE", "Heartbeats"]
 
 _log = logging.getLogger("asyncgroup.group")
 
 RETRY_BACKOFF_SHARE: Final = 0.1
 """The longest backoff between attempts to reach the coordinator, as a share of `session_timeout`."""
-
-
-EARLY_HEARTBEATS: Final = (0.25, 0.5, 1.0, 2.0)
-"""Seconds after a cooperative SyncGroup at which heartbeats are sent besides those of the interval.
-
-A partition that moves is assigned in a second rebalance, which begins once its owner has revoked it and joined again; the
-other members learn of that by their next heartbeat. The pauses grow as it becomes more likely that a handler takes long to
-drain, so a member learns of it at most twice as late as it happened. (franz-go sends one heartbeat after 500 ms,
-`cooperativeFastCheck` in `consumer_group.go`; Java and librdkafka wait for the interval.)"""
 
 
 HEARTBEAT_RESULTS: Final[Mapping[int, HeartbeatResult]] = {
@@ -115,7 +106,7 @@ class Heartbeats:
         """See `KeptAliveMember`."""
         self._kept_alive_at = float("-inf")
         """Loop time of the last heartbeat that was accepted while the event loop was blocked."""
-        self._schedule: _Schedule | None = None
+        self._schedule: HeartbeatSchedule | None = None
         self._confirmed_lookup: int | None = None
         """The number of the lookup that found the coordinator of the last successful heartbeat."""
         self._confirmed_at = float("-inf")
@@ -151,7 +142,7 @@ class Heartbeats:
         self._started_at = self._confirmed_at = started_at
         self.last_response_at = self.last_stable_sent_at = started_at
         self._confirmed_lookup = self._cluster.coordinators.lookup_number(self._group_id)
-        self._schedule = _Schedule(started_at, self._config.effective_heartbeat_interval, early)
+        self._schedule = HeartbeatSchedule(started_at, self._config.effective_heartbeat_interval, early)
         self._running = True
         self.kept_alive = None
         try:
@@ -166,7 +157,7 @@ class Heartbeats:
         self,
         identity: MemberIdentity,
         on_result: Callable[[HeartbeatResult, AsyncGroupError | None], None],
-        schedule: _Schedule,
+        schedule: HeartbeatSchedule,
     ) -> None:
         loop = asyncio.get_running_loop()
         retry = self._cluster.retry(longest=RETRY_BACKOFF_SHARE * self._config.effective_session_timeout)
@@ -372,33 +363,3 @@ class Heartbeats:
             self._cluster.coordinators.mark_unknown(self._group_id)
         refused = result in (HeartbeatResult.LOST, HeartbeatResult.FATAL)
         return _HeartbeatResponse(result, broker_error if code else None, answered=True, refused=refused)
-
-
-class _Schedule:
-    """The times `started_at` + k × `interval`, and some early ones. Counting k excludes that rounding repeats one of them."""
-
-    def __init__(self, started_at: float, interval: float, early: Sequence[float] = ()) -> None:
-        self._started_at = started_at
-        self._interval = interval
-        self._early = [
-            started_at + after for after in early if after < interval
-        ]  # those still to come, in order
-        self._ticks = 1  # the k of `next`, once there is no early one
-
-    @property
-    def next(self) -> float:
-        """The next time of the schedule."""
-        return self._early[0] if self._early else self._started_at + self._ticks * self._interval
-
-    def after(self, moment: float) -> float:
-        """Return the first time of the interval after `moment`."""
-        return (
-            self._started_at + (math.floor((moment - self._started_at) / self._interval) + 1) * self._interval
-        )
-
-    def advance(self, now: float) -> None:
-        """Move `next` past `now`, by however many intervals that takes."""
-        while self._early and self._early[0] <= now:
-            del self._early[0]
-        if self._started_at + self._ticks * self._interval <= now:
-            self._ticks = max(self._ticks + 1, int((now - self._started_at) / self._interval) + 1)
