@@ -3,7 +3,7 @@
 At every change of the group a partition has at most one owner whose commits would be accepted; at the end every record was
 handled, and everything is committed (`tests/simulate`).
 
-The long storm takes 5 to 10 minutes for each protocol on one core:
+The long storm takes 4 to 10 minutes for each protocol on one core:
 `pytest --soak -m soak -s tests/scenario/test_storms.py -k eager` shows its progress.
 """
 
