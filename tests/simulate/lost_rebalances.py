@@ -54,7 +54,9 @@ class LostRebalances:
         )  # the last one has left, so there is a rebalance
         classic = [member for member in before.members.values() if member.classic is not None]
         if any(before.target(member) != member.assigned.keys() for member in classic):
-            self._half_downgraded = group.generation_id  # also after an upgrade and a downgrade that keep the generation
+            self._half_downgraded = (
+                group.generation_id
+            )  # also after an upgrade and a downgrade that keep the generation
 
     def is_lost(self, coordinator: GroupCoordinator, view: GroupView, *, are_all_owned: bool) -> bool:
         """Return whether the group needs a rebalance that nobody begins."""
