@@ -52,8 +52,10 @@ class LostRebalances:
             before.members
         )  # the last one has left, so there is a rebalance
         classic = [member for member in before.members.values() if member.classic is not None]
-        is_half = any(before.target(member) != member.assigned.keys() for member in classic)
-        self._half_downgraded = group.generation_id if is_half else -1
+        if any(before.target(member) != member.assigned.keys() for member in classic):
+            self._half_downgraded = (
+                group.generation_id
+            )  # also after an upgrade and a downgrade that keep the generation
 
     def is_lost(self, coordinator: GroupCoordinator, view: GroupView, *, are_all_owned: bool) -> bool:
         """Return whether the group needs a rebalance that nobody begins."""
