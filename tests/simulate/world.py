@@ -51,7 +51,7 @@ class World:
             name_of,
             self.fail,
             plan.setting.check_interval,
-            is_mixed=len({spec.is_consumer for spec in plan.members.values()}) > 1,
+            is_mixed=bool(plan.others),
         )
         self.oracle.rules = self.observer.rules
         self.oracle.other_owner = self.observer.other_owner
