@@ -1,8 +1,8 @@
 """HeartbeatThread: a thread that notices when the event loop of a group member is blocked, and then sends its heartbeats.
 
 A handler that computes or waits without `await` blocks the event loop, and with it the member's own heartbeats. The thread
-has an event loop of its own. It asks the member's loop for a sign of life once a second; without one
-`StandIn` sends the heartbeats until the loop runs again, and it logs where the loop is blocked. As long as the loop runs the thread
+has an event loop of its own. It asks the member's loop for a sign of life once a second; without one `StandIn` sends the
+heartbeats until the loop runs again, and the place where the loop is blocked is logged. As long as the loop runs the thread
 sends nothing.
 """
 

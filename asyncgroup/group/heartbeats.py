@@ -70,9 +70,9 @@ class _HeartbeatResponse(NamedTuple):
 class Heartbeats:
     """Sends heartbeats for one identity until cancelled, on the connection that it shares with commits.
 
-    They are sent at `started_at` + k × `heartbeat_interval`, however long a response takes, and some before the first one. The coordinator responds
-    to all SyncGroups of a group at once, so the members' heartbeats coincide and all learn of a rebalance together:
-    with the eager protocol consumption then stops for a round trip instead of up to an interval.
+    They are sent at `started_at` + k × `heartbeat_interval`, however long a response takes, and some before the first one.
+    The coordinator responds to all SyncGroups of a group at once, so the members' heartbeats coincide and all learn of a
+    rebalance together: with the eager protocol consumption then stops for a round trip instead of up to an interval.
 
     While any broker responds to any request, the member keeps waiting for its coordinator. When none responds for
     `session_timeout` the result is LOST, since the coordinator has removed the member by then.
