@@ -230,14 +230,16 @@ FOUND_BY_ONE = {
     "a join releases all partitions": MIXED + 110,
     "a refused sync is final": MIXED + 206,
     "a group that became classic is final": MIXED + 222,
+    "an upgrade has the epoch before": MIXED + 60,
 }
 """Mutations that only one seed in hundreds detects.
 
 The first one needs a leader that returns after its topic was extended, the next two a static member whose handler ignores
 its cancellation while its partition belongs to another member, the next one a session that ends between a new epoch and its
 assignment, with a coordinator that refuses older epochs, the next one a coordinator that stops between answer and append, the
-last three ones a cooperative member that joins while it revokes, a static member that takes the place of the last one with the
-consumer protocol, and a member whose group becomes a classic one without it.
+next three ones a cooperative member that joins while it revokes, a static member that takes the place of the last one with the
+consumer protocol, and a member whose group becomes a classic one without it, the last one a classic member that commits after
+an upgrade in which its partition has lost its owner.
 """
 
 
