@@ -239,7 +239,7 @@ class Fetcher:
     async def _watch_progress(self) -> None:
         """Check all partitions for stalls every `max_processing_time`; nothing is counted per record.
 
-        While no records are buffered there are no checks: an idle client does not wake up.
+        Only while records are buffered: an idle client does not wake up.
         """
         while True:
             await self._buffered.wait()

@@ -26,7 +26,7 @@ class HeartbeatSchedule:
         self._early = [
             started_at + after for after in early if after < interval
         ]  # those still to come, in order
-        self._ticks = 1  # the k of `next`, once there is no early one
+        self._ticks = 1  # the k of `next`, after the early ones
 
     @property
     def next(self) -> float:

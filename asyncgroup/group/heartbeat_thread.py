@@ -70,7 +70,7 @@ class HeartbeatThread:
         return self._thread is not None
 
     def start(self) -> None:
-        """Start the thread, if it does not run yet. In virtual time there is none: no handler blocks that clock.
+        """Start the thread, if it does not run yet. Not in virtual time, where no handler blocks the clock.
 
         If the process cannot have another thread or event loop, a warning is logged, and the member goes on without it.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -20,17 +20,11 @@ from tests.scenario.support import (
     stop,
     working,
 )
-from tests.stories.environment import CONSUMER
+from tests.scenario.three_protocols import PROTOCOLS, made_for
 from tests.stories.traffic import partitions_of
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
-
-PROTOCOLS: dict[str, Mapping[str, Any]] = {
-    "eager": {"assignors": ("range",)},
-    "cooperative": {"assignors": ("cooperative-sticky",)},
-    "consumer": CONSUMER,
-}
 
 
 @pytest.fixture(params=PROTOCOLS)
@@ -46,14 +40,7 @@ def ends_session(protocol: str) -> bool:
 
 @pytest_asyncio.fixture
 async def env(protocol: str) -> AsyncIterator[VirtualEnvironment]:
-    made = VirtualEnvironment.made(
-        nodes=1,
-        group_consumer_session_timeout=VirtualEnvironment.session_timeout,
-        group_consumer_heartbeat_interval=VirtualEnvironment.heartbeat_interval,
-        group_consumer_assignment_interval=0.1,
-    )
-    async with made as environment:
-        environment.protocol = PROTOCOLS[protocol]
+    async with made_for(protocol) as environment:
         yield environment
 
 

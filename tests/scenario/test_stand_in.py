@@ -22,28 +22,16 @@ from asyncgroup.errors import AsyncGroupError, EventLoopBlocked
 from asyncgroup.group.stand_in import StandIn
 from asyncgroup.wire import messages as m
 from tests.scenario.support import SessionEndHook, WorkHandler, committed, member, now, running
+from tests.scenario.three_protocols import PROTOCOLS, made_for
 from tests.stories.traffic import partitions_of
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
 
-PROTOCOLS: dict[str, dict[str, Any]] = {
-    "eager": {"assignors": ("range",)},
-    "cooperative": {"assignors": ("cooperative-sticky",)},
-    "consumer": {"group_protocol": "consumer", "session_timeout": None, "heartbeat_interval": None},
-}
-
 
 @pytest_asyncio.fixture(params=PROTOCOLS)
 async def env(request: pytest.FixtureRequest) -> AsyncIterator[VirtualEnvironment]:
-    made = VirtualEnvironment.made(
-        nodes=3,
-        group_consumer_session_timeout=VirtualEnvironment.session_timeout,
-        group_consumer_heartbeat_interval=VirtualEnvironment.heartbeat_interval,
-        group_consumer_assignment_interval=0.1,
-    )
-    async with made as environment:
-        environment.protocol = PROTOCOLS[str(request.param)]
+    async with made_for(str(request.param), nodes=3) as environment:
         yield environment
 
 

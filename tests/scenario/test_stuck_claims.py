@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -12,29 +11,18 @@ import pytest_asyncio
 from asyncgroup import Claim, Record, Session
 from asyncgroup.errors import ClaimStuck, ConfigError, MemberLost
 from tests.scenario.support import SessionEndHook, WorkHandler, member, now, running, working
+from tests.scenario.three_protocols import PROTOCOLS, made_for
 from tests.stories.traffic import partitions_of
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
 
 LIMIT = 10.0
-PROTOCOLS: dict[str, dict[str, Any]] = {
-    "eager": {"assignors": ("range",)},
-    "cooperative": {"assignors": ("cooperative-sticky",)},
-    "consumer": {"group_protocol": "consumer", "session_timeout": None, "heartbeat_interval": None},
-}
 
 
 @pytest_asyncio.fixture(params=PROTOCOLS)
 async def env(request: pytest.FixtureRequest) -> AsyncIterator[VirtualEnvironment]:
-    made = VirtualEnvironment.made(
-        nodes=1,
-        group_consumer_session_timeout=VirtualEnvironment.session_timeout,
-        group_consumer_heartbeat_interval=VirtualEnvironment.heartbeat_interval,
-        group_consumer_assignment_interval=0.1,
-    )
-    async with made as environment:
-        environment.protocol = PROTOCOLS[str(request.param)]
+    async with made_for(str(request.param)) as environment:
         yield environment
 
 
