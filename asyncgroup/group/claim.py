@@ -53,9 +53,8 @@ class ClaimState:
         """Number of calls of `renew`."""
         self.thread_reads = 0
         """Number of records that a thread has taken from the batch that it holds."""
-        self._renewed: tuple[object, float] | None = (
-            None  # the progress at the last one, and the loop time it counts until
-        )
+        # the progress at the last renewal, and the loop time until which that counts
+        self._renewed: tuple[object, float] | None = None
         self._ended = Event()
 
     @property

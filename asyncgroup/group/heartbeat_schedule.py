@@ -23,9 +23,8 @@ class HeartbeatSchedule:
     def __init__(self, started_at: float, interval: float, early: Sequence[float] = ()) -> None:
         self._started_at = started_at
         self._interval = interval
-        self._early = [
-            started_at + after for after in early if after < interval
-        ]  # those still to come, in order
+        # those still to come, in order
+        self._early = [started_at + after for after in early if after < interval]
         self._ticks = 1  # the k of `next`, after the early ones
 
     @property

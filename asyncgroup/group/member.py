@@ -71,7 +71,7 @@ class Member:
         self._stalls = Stalls(source.group_id, source.cluster.hooks, member_health)
         self._stalls.watch_states()
         self._heartbeat_thread = HeartbeatThread(
-            source.group_id, self._make_stand_in, self._on_unblocked, self._sign_period
+            source.group_id, self._make_stand_in, self._stalls.on_blocked, self._sign_period
         )
         self._session_lock = asyncio.Lock()  # held from the join to the end of the session, and while leaving
         self._leave_deadline = float("inf")  # loop time; set when closing or cancelled
@@ -197,9 +197,6 @@ class Member:
         return ClusterClient(
             self._cluster.network.addresses, ClientConfig(**self._cluster.config.client() | changed)
         )
-
-    def _on_unblocked(self, seconds: float) -> None:
-        self._stalls.on_blocked(seconds, is_logged=True)
 
     async def stop_heartbeat_thread(self) -> None:
         """End the heartbeat thread, if it runs."""

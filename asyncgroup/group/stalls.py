@@ -44,12 +44,10 @@ class Stalls:
             }
         )
 
-    def on_blocked(self, seconds: float, *, is_logged: bool) -> None:
-        """The event loop ran nothing for that long. `is_logged`: the heartbeat thread has logged it already."""
+    def on_blocked(self, seconds: float) -> None:
+        """The event loop ran nothing for that long. The heartbeat thread has logged it already."""
         error = EventLoopBlocked(self._group_id, seconds)
         self._member_health.report_error(error)
-        if not is_logged:
-            _log.warning("%s", error)
         self._emit("event loop", seconds, str(error))
 
     def on_stuck(self, error: ClaimStuck) -> None:

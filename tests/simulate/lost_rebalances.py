@@ -48,9 +48,8 @@ class LostRebalances:
     def downgraded(self, before: ModernGroup, group: ClassicGroup) -> None:
         """A consumer group became a classic group."""
         self._group, self._downgraded = group, group.generation_id
-        self._is_led = len(group.members) < len(
-            before.members
-        )  # the last one has left, so there is a rebalance
+        # with fewer members: the last one of the consumer protocol has left, and the group rebalances
+        self._is_led = len(group.members) < len(before.members)
         classic = [member for member in before.members.values() if member.classic is not None]
         if any(before.target(member) != member.assigned.keys() for member in classic):
             self._half_downgraded = (

@@ -203,9 +203,10 @@ class Oracle:
     def group_upgraded(self, unassigned: Collection[str]) -> int:
         """A classic group became a consumer group: note the claims that it has forgotten; return their number.
 
-        `unassigned` are the members without an assignment in the classic group. If a member joins while the others wait for their SyncGroup, Kafka clears all assignments (`prepareRebalance`), and if
-        the group becomes a consumer group then, its members have no partitions (`ConsumerGroup.fromClassicGroup`). So a
-        cooperative member goes on with claims that others are given at once, until it has joined again.
+        `unassigned` are the members without an assignment in the classic group. If a member joins while the others wait for
+        their SyncGroup, Kafka clears all assignments (`prepareRebalance`), and if the group becomes a consumer group then, its
+        members have no partitions (`ConsumerGroup.fromClassicGroup`). So a cooperative member goes on with claims that others
+        are given at once, until it has joined again.
         """
         kept = [
             claim

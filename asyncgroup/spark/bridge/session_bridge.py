@@ -166,9 +166,8 @@ class Bridge:
             queue.put(self._to_chunk(state, batch))
             self._data_available.set()
             while not queue.accepts(state.tp):
-                state.claim.renew(
-                    float("inf")
-                )  # it waits for the function: not stuck, however long that takes
+                # it waits for the function: not stuck, however long that takes
+                state.claim.renew(float("inf"))
                 await self._batch_taken.wait()
 
     def _to_chunk(self, state: BridgedClaim, batch: Batch) -> Chunk:
