@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 
 from asyncgroup.broker import GroupView
 from asyncgroup.broker.groups.classic.classic_group import ClassicGroup
@@ -27,8 +27,8 @@ class LostRebalances:
     """What an observer has seen of the upgrades and downgrades of one group."""
 
     def __init__(self) -> None:
-        self.unassigned: Collection[str] = ()
-        """The members of the classic group without an assignment, when it was seen last."""
+        self.assignments: Mapping[str, bytes] = {}
+        """By member of the classic group: its assignment, when it was seen last."""
         self._generation = -1  # of the classic group
         self._upgraded = -1  # a generation that has become an epoch
         self._half_downgraded = -1
@@ -38,7 +38,7 @@ class LostRebalances:
 
     def saw_classic(self, group: ClassicGroup) -> None:
         """Note the present state of a classic group."""
-        self.unassigned = {member.member_id for member in group.members.values() if not member.assignment}
+        self.assignments = {member.member_id: member.assignment for member in group.members.values()}
         self._generation = group.generation_id
 
     def upgraded(self, group: ModernGroup) -> None:

@@ -261,7 +261,9 @@ class BrokerObserver:
 
     def _upgraded(self, group: ModernGroup) -> None:
         self._lost.upgraded(group)
-        forgotten = self.oracles[GROUP].group_upgraded(self._lost.unassigned)
+        assignments = self._lost.assignments
+        assigned = {(one, tp) for one in assignments for tp in groups.partitions_of(assignments[one])}
+        forgotten = self.oracles[GROUP].group_upgraded(assigned)
         if forgotten:
             self._story.write("coordinator", f"has forgotten {forgotten} claims at the upgrade")
             self._story.count("claims forgotten at an upgrade", forgotten)

@@ -200,19 +200,20 @@ class Oracle:
         del self.running[claim]
         self._running_at[claim.tp].remove(claim)
 
-    def group_upgraded(self, unassigned: Collection[str]) -> int:
+    def group_upgraded(self, assigned: Collection[tuple[str, TopicPartition]]) -> int:
         """A classic group became a consumer group: note the claims that it has forgotten; return their number.
 
-        `unassigned` are the members without an assignment in the classic group. If a member joins while the others wait for
-        their SyncGroup, Kafka clears all assignments (`prepareRebalance`), and if the group becomes a consumer group then, its
-        members have no partitions (`ConsumerGroup.fromClassicGroup`). So a cooperative member goes on with claims that others
-        are given at once, until it has joined again.
+        `assigned` are the members of the classic group, each with the partitions of its last SyncGroup: as a consumer group
+        it knows only these (`ConsumerGroup.fromClassicGroup`), and gives the others to any member at once. A cooperative
+        member may have more, until it has joined again: if one joins while others wait for their SyncGroup, Kafka clears
+        all assignments (`prepareRebalance`); and what a member was told to revoke may still be at work.
         """
         kept = [
             claim
-            for (member_id, _), claims in self.claims.items()
+            for (member_id, tp), claims in self.claims.items()
             for claim in claims
-            if member_id in unassigned
+            if claim.epoch is None
+            and (member_id, tp) not in assigned
             and (not claim.has_ended or claim.dirty_since is not None)
             and self.other_owner(claim) is not None
         ]
