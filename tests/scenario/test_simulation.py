@@ -24,7 +24,8 @@ from tests.simulate.mutants_of_mixed import MIXED_MUTANTS
 from tests.simulate.mutants_of_protocols import CONSUMER_MUTANTS, COOPERATIVE_MUTANTS
 from tests.simulate.mutations import MUTATIONS, find_mutation
 from tests.simulate.parallel import outcomes
-from tests.simulate.plan import ACTIONS, Action, Plan
+from tests.simulate.plan import Action, Plan
+from tests.simulate.planner import ACTIONS
 from tests.simulate.protocols import REQUESTS_OF_CONSUMERS
 from tests.simulate.report import Summary, describe_failure
 from tests.simulate.run import Outcome, run_plan, run_seed

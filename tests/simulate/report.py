@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tests.simulate.plan import ACTIONS, MemberSpec, Plan
+from tests.simulate.plan import MemberSpec, Plan
+from tests.simulate.planner import ACTIONS
 from tests.simulate.run import Outcome
 
 __all__ = ["Summary", "describe_failure", "describe_plan"]

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Final
 
 from tests.simulate.mixed import mixed_plan
-from tests.simulate.plan import Plan, classic_plan
+from tests.simulate.plan import Plan
+from tests.simulate.planner import classic_plan
 from tests.simulate.protocols import with_consumers, with_cooperative
 
 __all__ = ["CONSUMERS", "COOPERATIVE", "MIXED", "plan_of"]
