@@ -305,6 +305,7 @@ class ConsumerConfig(ClientConfig):
       partitions, and `run()` joins again once the handlers have ended. 0 turns that off.
     - `heartbeat_thread`: whether a thread sends the heartbeats while the event loop is blocked by code that does not await,
       at most for `max_poll_interval`. It has connections of its own, so `connector` and token providers are called in it.
+      Without it such a block is still reported, but only when the event loop runs again, and not where it was blocked.
     - `rejoin_backoff`, `rejoin_retry_max`: the longest pause in seconds before a failed join is retried, and how often
       it is retried.
     - `close_timeout`: seconds for a close or a cancellation as a whole: handlers, `cleanup`, the last commit and

@@ -44,6 +44,7 @@ class Fetcher:
     - `clock` is the time of day, for resets and seeks by duration.
     - `sessions` may be passed on to a later object: its first request to a node then ends the old fetch session there, of
       which a node keeps a limited number.
+    - `on_tick` is called once a second (`SILENT_SECONDS`), for work of the owner that then needs no timer of its own.
 
     A partition that cannot be fetched is retried without end, with pauses by `retry_backoff` or `fetch_retry_backoff`;
     after `fetch_retry_max` consecutive failures RetriesExhausted is raised to its reader. Pauses and counts are kept per
@@ -64,12 +65,14 @@ class Fetcher:
         lane_suffix: str = "",
         clock: MillisClock = wall_clock,
         sessions: dict[int, FetchSession] | None = None,
+        on_tick: Callable[[], None] = lambda: None,
     ) -> None:
         self._cluster = cluster
         self._config = config
         self._spawn = spawn
         self._on_error = on_error
         self._lane_suffix = lane_suffix
+        self._on_tick = on_tick
         self._time = asyncio.get_running_loop().time
         self._tasks: dict[int, BrokerTask] = {}  # by node id
         self._last_fetch = float("-inf")  # of tasks that have ended
@@ -161,6 +164,7 @@ class Fetcher:
         """
         while True:
             await asyncio.sleep(SILENT_SECONDS)
+            self._on_tick()
             self._end_idle()
             for task in self._tasks.values():
                 task.note_received()

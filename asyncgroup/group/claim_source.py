@@ -84,7 +84,12 @@ class ClaimSource:
             wait_joined=heartbeats.wait_joined,
         )
 
-    def make_fetcher(self, spawn: Callable[..., None], on_error: Callable[[Exception], Any]) -> Fetcher:
+    def make_fetcher(
+        self,
+        spawn: Callable[..., None],
+        on_error: Callable[[Exception], Any],
+        on_tick: Callable[[], None],
+    ) -> Fetcher:
         """Create the fetcher of a session."""
         return Fetcher(
             self.cluster,
@@ -93,6 +98,7 @@ class ClaimSource:
             on_error,
             lane_suffix=self._lane_suffix,
             sessions=self._fetch_sessions,
+            on_tick=on_tick,
         )
 
     async def find_start_offsets(self, partitions: Sequence[TopicPartition]) -> StartOffsets:

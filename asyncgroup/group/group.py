@@ -113,7 +113,7 @@ class GroupEngine:
 
     async def _close(self) -> None:
         await self._member.leave(CLOSED, self._leaves)
-        await self._member.stop_heartbeat_thread()
+        await self._member.stop_watching_loop()
         if self._records is not None:
             await self._records._wait_closed()
         self._errors.close()

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from asyncgroup.group.block_log import is_first_line
 from asyncgroup.group.stand_in import StandIn
 from asyncgroup.lifecycle import cancel_and_wait, wait_within
 from asyncgroup.wire.off_loop import is_virtual
@@ -69,14 +70,15 @@ class HeartbeatThread:
         """Whether the thread watches the event loop."""
         return self._thread is not None
 
-    def start(self) -> None:
+    def start(self) -> bool:
         """Start the thread, if it does not run yet. Not in virtual time, where no handler blocks the clock.
 
-        If the process cannot have another thread or event loop, a warning is logged, and the member goes on without it.
+        If the process cannot have another thread or event loop, a warning is logged, and False returned: the member goes on
+        without the thread.
         """
         loop = asyncio.get_running_loop()
         if self._thread is not None or is_virtual(loop):
-            return
+            return True
         self._loop, self._loop_thread_id = loop, threading.get_ident()
         self._stop, self._unblocked, self._stopped = asyncio.Event(), asyncio.Event(), asyncio.Event()
         # a daemon: a program that does not close its group must be able to end
@@ -91,8 +93,9 @@ class HeartbeatThread:
                 undo.pop_all()
         except (OSError, RuntimeError) as error:
             _log.warning("group %s: there is no heartbeat thread: %s", self._group_id, error)
-            return
+            return False
         self._thread = thread
+        return True
 
     async def stop(self) -> None:
         """End the thread, and wait for its end."""
@@ -169,10 +172,13 @@ class HeartbeatThread:
             _log.error("group %s: the heartbeat thread failed", self._group_id, exc_info=error)
 
     def _log_block(self, since: float, *, is_sending: bool) -> None:
+        now = self._own_loop.time()
+        if not is_first_line(self._loop, since, now):
+            return
         _log.warning(
             "group %s: the event loop is blocked for %.1f s now, %s%s",
             self._group_id,
-            self._own_loop.time() - since,
+            now - since,
             _describe_stack(sys._current_frames().get(self._loop_thread_id)),
             "; heartbeats go on from a thread" if is_sending else "",
         )

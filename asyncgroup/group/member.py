@@ -141,8 +141,8 @@ class Member:
             resolved,
             handler,
         )
-        if self._config.heartbeat_thread:
-            self._heartbeat_thread.start()
+        if not (self._config.heartbeat_thread and self._heartbeat_thread.start()):
+            self._stalls.loop_watch.start()
         task = asyncio.create_task(life.run(), name=f"session of {self._group_id}")
         if self.closing.is_set():
             life.state.end(GroupClosed(f"group {self._group_id!r} was closed"))
@@ -198,8 +198,9 @@ class Member:
             self._cluster.network.addresses, ClientConfig(**self._cluster.config.client() | changed)
         )
 
-    async def stop_heartbeat_thread(self) -> None:
-        """End the heartbeat thread, if it runs."""
+    async def stop_watching_loop(self) -> None:
+        """End the heartbeat thread, or what watches the event loop without it."""
+        self._stalls.loop_watch.stop()
         await self._heartbeat_thread.stop()
 
     # --- between sessions ---------------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ class SessionLife:
         self.stuck_claims = StuckClaims(
             source.group_id, self._config.max_poll_interval, self.state.claims.__iter__
         )
-        self._fetcher = source.make_fetcher(self._tasks.spawn, self._on_fetch_error)
+        self._fetcher = source.make_fetcher(self._tasks.spawn, self._on_fetch_error, stalls.loop_watch.tick)
         self._limits = self._make_limits()
         self._calls = HandlerCalls(handler, self.session, self._limits, self.state.fail)
         self._commits = SessionCommits(self.state, self._config, member_health)

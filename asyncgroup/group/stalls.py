@@ -8,6 +8,7 @@ from typing import Final
 
 from asyncgroup.errors import ClaimStuck, EventLoopBlocked
 from asyncgroup.group.hook import StallKind
+from asyncgroup.group.loop_watch import LoopWatch
 from asyncgroup.group.member_health import MemberHealth, MemberState
 from asyncgroup.hooks import Hooks
 
@@ -29,6 +30,8 @@ class Stalls:
         self._group_id = group_id
         self._hooks = hooks
         self._member_health = member_health
+        self.loop_watch = LoopWatch(group_id, self.on_blocked)
+        """Runs if there is no heartbeat thread."""
         self._silent_since = float("-inf")  # the last response before the silence that was reported
 
     def __repr__(self) -> str:
@@ -45,7 +48,7 @@ class Stalls:
         )
 
     def on_blocked(self, seconds: float) -> None:
-        """The event loop ran nothing for that long. The heartbeat thread has logged it already."""
+        """The event loop ran nothing for that long. The heartbeat thread or `loop_watch` has logged it already."""
         error = EventLoopBlocked(self._group_id, seconds)
         self._member_health.report_error(error)
         self._emit("event loop", seconds, str(error))

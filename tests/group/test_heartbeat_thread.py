@@ -145,16 +145,22 @@ async def test_a_blocked_event_loop_keeps_its_partitions(
     assert len([call for call in handler.calls if call.startswith("setup")]) == 1
 
 
-async def test_without_the_thread_the_member_is_lost(kafka: KafkaServer) -> None:
-    """The proof that it is the thread that keeps the partitions."""
-    handler = Blocker()
-    async with consuming(kafka, handler, heartbeat_thread=False, **PROTOCOLS["eager"]) as group:
+async def test_without_the_thread_the_member_is_lost(
+    kafka: KafkaServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The proof that it is the thread that keeps the partitions. The block is reported after it."""
+    handler, hook = Blocker(), Stalled()
+    async with consuming(kafka, handler, hook, heartbeat_thread=False, **PROTOCOLS["eager"]) as group:
         await handler.until(lambda: handler.handled == [b"first"])
         kafka.produce(group.group_id, b"block", partition=0)
         handler.seconds = 0.0 if handler.handled.count(b"block") else BLOCK
         await handler.until(lambda: len(handler.calls) >= 3)
         assert isinstance(handler.ends[0], MemberLost)
         handler.seconds = 0.0
+    kind, seconds = hook.seen[0]
+    assert kind == "event loop"
+    assert 1.0 <= seconds < BLOCK + 5
+    assert any(f"the event loop was blocked for {seconds:.1f} s" in text for text in caplog.messages)
 
 
 async def test_a_member_that_is_blocked_for_too_long_leaves_during_the_block(kafka: KafkaServer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from asyncgroup.group import heartbeat_thread
+from asyncgroup.group.block_log import is_first_line
 from asyncgroup.group.heartbeat_thread import HeartbeatThread
 from asyncgroup.group.stand_in import StandIn
 
@@ -118,5 +120,36 @@ def test_a_thread_that_cannot_start(
         watched.start()
     assert caplog.messages == ["group test: there is no heartbeat thread: can't start new thread"]
     assert not watched.thread.is_running
-    watched.start()
-    assert watched.thread.is_running
+
+
+def test_one_line_for_all_groups_of_a_loop(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    results: queue.SimpleQueue[bool] = queue.SimpleQueue()
+
+    def is_first(loop: asyncio.AbstractEventLoop, since: float, now: float) -> bool:
+        results.put(is_first_line(loop, since, now))
+        return False
+
+    async def start() -> None:
+        watched.thread.start()
+        other.start()
+
+    monkeypatch.setattr(heartbeat_thread, "BLOCKED_SECONDS", 0.2)
+    monkeypatch.setattr(heartbeat_thread, "is_first_line", is_first)
+    other = HeartbeatThread("test", watched._make, watched.unblocked.append, lambda: 0.02)
+    watched.loop.run_until_complete(start())
+    assert sorted([results.get(timeout=LIMIT), results.get(timeout=LIMIT)]) == [False, True]
+    watched.loop.run_until_complete(other.stop())
+    assert watched.unblocked
+
+
+def test_a_later_block_is_logged_again() -> None:
+    loop, another = asyncio.new_event_loop(), asyncio.new_event_loop()
+    try:
+        assert is_first_line(loop, 10.0, 11.0)
+        assert not is_first_line(loop, 10.5, 11.5)
+        assert is_first_line(another, 10.5, 11.5)
+        assert is_first_line(loop, 11.2, 12.2)
+        assert not is_first_line(loop, 10.5, 12.5)
+    finally:
+        loop.close()
+        another.close()
