@@ -21,6 +21,7 @@ from asyncgroup.errors import (
     ErrorCode,
     EventLoopBlocked,
     MemberLost,
+    Rebalanced,
     SessionEnd,
     TransportError,
 )
@@ -99,6 +100,7 @@ class ClassicMembership:
     def forget_member(self) -> None:
         """Make the next join one of a new member."""
         self.identity = MemberIdentity(group_instance_id=self._config.group_instance_id)
+        self.heartbeats.keep_alive = None
 
     def is_fatal(self, code: int) -> bool:
         """As for the response to a heartbeat."""
@@ -108,9 +110,11 @@ class ClassicMembership:
         """Take note of the cause of a session's end, which becomes the reason of the next join.
 
         After UNKNOWN_MEMBER_ID the next join is one of a new member; after ILLEGAL_GENERATION it keeps its id, as in
-        Java.
+        Java. After a rebalance the group waits for the member, which stays published for a heartbeat thread until it has joined.
         """
         self._last_end = cause
+        if not isinstance(cause, Rebalanced):
+            self.heartbeats.keep_alive = None
         error = cause.__cause__ if isinstance(cause, MemberLost) else None
         if isinstance(error, ClaimStuck | EventLoopBlocked) and self.identity.group_instance_id is None:
             self.forget_member()  # it has left
@@ -128,6 +132,7 @@ class ClassicMembership:
         joined = await self._join(wanted, join_reason(self._last_end, self._last_topics, wanted), None)
         self._last_end = None
         self.heartbeats = Heartbeats(self._cluster, self._group_id, self._config)
+        self.heartbeats.publish(joined.identity)
         return joined
 
     async def join_again(self, topics: list[str], reason: str, owned: list[TopicPartition]) -> JoinedGroup:
@@ -135,6 +140,15 @@ class ClassicMembership:
         return await self._join(topics, reason, owned)
 
     async def _join(self, topics: list[str], reason: str, owned: list[TopicPartition] | None) -> JoinedGroup:
+        try:
+            return await self._join_with_retries(topics, reason, owned)
+        except BaseException:
+            self.heartbeats.keep_alive = None
+            raise
+
+    async def _join_with_retries(
+        self, topics: list[str], reason: str, owned: list[TopicPartition] | None
+    ) -> JoinedGroup:
         retry = self._cluster.retry(
             retries=self._config.rejoin_retry_max, longest=self._config.rejoin_backoff
         )
@@ -207,10 +221,13 @@ class ClassicMembership:
     async def _join_and_sync(
         self, topics: list[str], reason: str, owned: list[TopicPartition]
     ) -> JoinedGroup:
+        # for a heartbeat thread, as no own heartbeats are sent until the response to JoinGroup
+        self.heartbeats.publish(self.identity, joins=True)
         self._member_health.transition_to(MemberState.LOOKING_UP_COORDINATOR)
         await self._cluster.coordinators.find(self._group_id)
         self._member_health.transition_to(MemberState.JOINING)
         joined = await self._join_group(topics, reason, owned)
+        self.heartbeats.publish(self.identity)
         self._member_health.transition_to(MemberState.SYNCING)
         # the session timeout runs from here on, and the assignment or the SyncGroup may take longer than that
         heartbeats = asyncio.create_task(
@@ -339,6 +356,7 @@ class ClassicMembership:
 
         `leaves` overrides that for either kind (KIP-1092): True leaves, False does not. See `leave_group` for retries.
         """
+        self.heartbeats.keep_alive = None
         identity = self.identity
         should_leave = identity.group_instance_id is None if leaves is None else leaves
         if not identity.member_id or not should_leave:

@@ -109,16 +109,27 @@ class CooperativeStay:
 
     async def _join_again(self, topics: list[str]) -> JoinedGroup | None:
         """Join with the partitions that the member owns; None if it is no member any more, which is reported."""
-        heartbeats = self._membership.heartbeats
+        heartbeats, joined = self._membership.heartbeats, None
         heartbeats.suspend()
-        is_member = False
+        try:
+            joined = await self._join(topics)
+        finally:
+            heartbeats.resume(is_member=joined is not None)
+        return joined
+
+    async def _join(self, topics: list[str]) -> JoinedGroup | None:
+        heartbeats, joined = self._membership.heartbeats, None
+        result, error = HeartbeatResult.LOST, None
         try:
             joined = await self._membership.join_again(topics, self._reason, self._member.owned)
-            is_member = True
-        except (AssignmentError, BrokerError, TransportError) as error:
-            is_fatal = isinstance(error, AssignmentError) or join_action(error) is JoinAction.FAIL
-            self._member.on_heartbeat(HeartbeatResult.FATAL if is_fatal else HeartbeatResult.LOST, error)
+        except (AssignmentError, BrokerError, TransportError) as failure:
+            error = failure
+            if isinstance(error, AssignmentError) or join_action(error) is JoinAction.FAIL:
+                result = HeartbeatResult.FATAL
+        left_because = heartbeats.take_kept_alive()
+        if left_because is not None:  # the event loop was blocked for too long; the leave may arrive later
+            self._member.on_heartbeat(HeartbeatResult.LOST, left_because)
             return None
-        finally:
-            heartbeats.resume(is_member=is_member)
+        if joined is None:
+            self._member.on_heartbeat(result, error)
         return joined

@@ -147,9 +147,9 @@ class Heartbeats:
         self.kept_alive = None
         try:
             await self._run(identity, on_result, self._schedule)
+            self.keep_alive = None  # not if cancelled: it is still a member, and joins or leaves next
         finally:
             self._running = False
-            self.keep_alive = None
             if self._check is not None:
                 self._check.cancel()
 
@@ -164,9 +164,7 @@ class Heartbeats:
         # loop time of the next heartbeat: by the schedule, or earlier for a retry; `_wake` sends one before that
         due = schedule.next
         while True:
-            self.keep_alive = ClassicKeepAlive(
-                self._group_id, identity, due, self.heartbeat_interval, self._timeout
-            )
+            self.publish(identity, due)
             is_early = await wait_within(self._wake, max(0.0, due - loop.time()))
             self._wake.clear()
             if self._has_left(on_result):
@@ -197,16 +195,30 @@ class Heartbeats:
             if result in (HeartbeatResult.COORDINATOR_MOVED, HeartbeatResult.RETRY):
                 due = min(due, loop.time() + retry.next(), self._session_expires_at)
 
+    def publish(self, identity: MemberIdentity, due: float | None = None, *, joins: bool = False) -> None:
+        """Publish the member for a heartbeat thread, with the loop time of its next heartbeat, by default after an interval.
+
+        `joins`: while it waits for the response to a JoinGroup. Without a generation there is nothing to publish.
+        """
+        if identity.generation_id < 0:
+            self.keep_alive = None
+            return
+        if due is None:
+            due = asyncio.get_running_loop().time() + self.heartbeat_interval
+        self.keep_alive = ClassicKeepAlive(
+            self._group_id, identity, due, self.heartbeat_interval, self._timeout, joins
+        )
+
     def _has_left(self, on_result: Callable[[HeartbeatResult, AsyncGroupError | None], None]) -> bool:
         """Whether the member has left its group while the event loop was blocked, which is reported."""
-        left_because = self._take_kept_alive()
+        left_because = self.take_kept_alive()
         if left_because is None:
             return False
         on_result(HeartbeatResult.LOST, left_because)
         self._resolve_check(self._check, HeartbeatResult.LOST)
         return True
 
-    def _take_kept_alive(self) -> AsyncGroupError | None:
+    def take_kept_alive(self) -> AsyncGroupError | None:
         """Take note of the heartbeats that were sent while the event loop was blocked; return why the member left, if it did."""
         kept, self.kept_alive = self.kept_alive, None
         if kept is None:

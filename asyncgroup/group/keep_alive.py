@@ -136,13 +136,20 @@ LEFT: Final = "the event loop or a handler does not go on"
 
 @dataclass(frozen=True, slots=True)
 class ClassicKeepAlive:
-    """A member by the classic protocol."""
+    """A member by the classic protocol.
+
+    While it joins, its generation may be over: the coordinator completes the join with the next one, and the response is not
+    read before the event loop runs again. It cannot be later than the next: a group that rebalances once more removes
+    the members that do not join.
+    """
 
     group_id: str
     identity: MemberIdentity
     due: float
     interval: float
     timeout: float
+    joins: bool = False
+    """Whether it waits for the response to a JoinGroup."""
     epoch: int = -1
     """Unused by this protocol."""
 
@@ -156,7 +163,10 @@ class ClassicKeepAlive:
         )
 
     def result(self, response: m.HeartbeatResponse) -> tuple[KeepAliveResult, Self]:
-        """See `KeepAlive`."""
+        """See `KeepAlive`; after a join that is complete the next heartbeat has the next generation."""
+        if self.joins and response.error_code == ErrorCode.ILLEGAL_GENERATION:
+            identity = self.identity._replace(generation_id=self.identity.generation_id + 1)
+            return KeepAliveResult.RETRY, replace(self, identity=identity, joins=False)
         return _result(response.error_code), self
 
     @property

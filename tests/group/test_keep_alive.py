@@ -30,6 +30,18 @@ def test_error_codes(code: ErrorCode, result: KeepAliveResult) -> None:
     assert member.result(m.HeartbeatResponse(error_code=code))[0] is result
 
 
+def test_the_next_generation_is_tried_once_while_the_member_joins() -> None:
+    """The response to JoinGroup has it, and the member has not read that yet."""
+    member = ClassicKeepAlive("g", MemberIdentity("m", 4), due=3.0, interval=3.0, timeout=3.0, joins=True)
+    rebalances = m.HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+    assert member.result(rebalances) == (KeepAliveResult.REBALANCE, member)
+    former = m.HeartbeatResponse(error_code=ErrorCode.ILLEGAL_GENERATION)
+    result, member = member.result(former)
+    assert result is KeepAliveResult.RETRY
+    assert member.request().generation_id == 5
+    assert member.result(former) == (KeepAliveResult.REFUSED, member)
+
+
 @pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_partition_is_reported_from_its_assignment_on() -> None:

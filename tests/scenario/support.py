@@ -160,9 +160,10 @@ async def member(
     name: str = "ann",
     hooks: tuple[object, ...] = (),
     membership: Membership | None = None,
+    host: str = "10.2.0.1",
     **config: Any,
 ) -> AsyncIterator[ConsumerGroup]:
-    """Yield an open ConsumerGroup; its host is `10.2.0.1`, so tests can cut it off from the network.
+    """Yield an open ConsumerGroup that connects from `host`, so tests can cut it off from the network.
 
     `membership` is its group protocol, if not the classic one.
     """
@@ -171,7 +172,7 @@ async def member(
     if membership is not None:
         group._make_membership = lambda *_arguments: membership
     client_of(group.cluster).random.seed(name)
-    with env.network.source("10.2.0.1"):
+    with env.network.source(host):
         async with group:
             yield group
 
