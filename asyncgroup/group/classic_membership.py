@@ -92,6 +92,7 @@ class ClassicMembership:
         self._last_end: SessionEnd | None = None  # cause of the last session's end, until the next join
         self._last_topics: list[str] | None = None  # of the last join
         self._stay: CooperativeStay | None = None  # between two joins, if the protocol is cooperative
+        self._waits_for_join = False  # a JoinGroup is in flight
 
     def __repr__(self) -> str:
         member = self.identity.member_id or "no member"
@@ -138,6 +139,14 @@ class ClassicMembership:
     async def join_again(self, topics: list[str], reason: str, owned: list[TopicPartition]) -> JoinedGroup:
         """Join while these partitions are kept. Raises the error also if the member's id or generation is refused."""
         return await self._join(topics, reason, owned)
+
+    def repeat_join(self) -> None:
+        """Send JoinGroup once more, on a new connection, if the response to it has not arrived."""
+        if self._waits_for_join:
+            _log.warning(
+                "group %s: a commit was refused, but JoinGroup not; sending it again", self._group_id
+            )
+            self._cluster.pool.abort_lane(self.lane)
 
     async def _join(self, topics: list[str], reason: str, owned: list[TopicPartition] | None) -> JoinedGroup:
         try:
@@ -281,7 +290,11 @@ class ClassicMembership:
     ) -> m.JoinGroupResponse:
         user_data = self._protocols.subscription_user_data(topics)
         request = build_join(self._group_id, self.identity, self._config, user_data, topics, reason, owned)
-        response = await self._request_parked(request)
+        self._waits_for_join = True
+        try:
+            response = await self._request_parked(request)
+        finally:
+            self._waits_for_join = False
         if response.member_id:
             # also with MEMBER_ID_REQUIRED, which assigns the id to this member
             self.identity = self.identity._replace(member_id=response.member_id)

@@ -31,6 +31,8 @@ class _Joins(Protocol):
 
     heartbeats: Heartbeats
 
+    def repeat_join(self) -> None: ...
+
     async def join_again(
         self, topics: list[str], reason: str, owned: list[TopicPartition]
     ) -> JoinedGroup: ...
@@ -110,7 +112,7 @@ class CooperativeStay:
     async def _join_again(self, topics: list[str]) -> JoinedGroup | None:
         """Join with the partitions that the member owns; None if it is no member any more, which is reported."""
         heartbeats, joined = self._membership.heartbeats, None
-        heartbeats.suspend()
+        heartbeats.suspend(self._membership.repeat_join)
         try:
             joined = await self._join(topics)
         finally:

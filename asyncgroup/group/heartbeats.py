@@ -117,6 +117,8 @@ class Heartbeats:
         """For `confirm_refusal`: whether the member is still in the group by the next heartbeat that decides it."""
         self._joining: asyncio.Future[bool] | None = None
         """While the member joins again (`suspend`): whether it is a member afterwards."""
+        self._repeat_join: Callable[[], None]
+        """See `suspend`."""
         self._rejoined_at = float("-inf")
         """Loop time at which the member had joined again: commits sent until then are under a former generation."""
 
@@ -242,9 +244,12 @@ class Heartbeats:
 
     # --- refusals -----------------------------------------------------------------------------------------------
 
-    def suspend(self) -> None:
-        """The member joins again: refusals of requests under its former generation are confirmed by the outcome."""
-        self._joining = asyncio.get_running_loop().create_future()
+    def suspend(self, repeat_join: Callable[[], None]) -> None:
+        """The member joins again: refusals of requests under its former generation are confirmed by the outcome.
+
+        `repeat_join()` is called if a commit was refused, and the join is not complete within the limit of a heartbeat.
+        """
+        self._joining, self._repeat_join = asyncio.get_running_loop().create_future(), repeat_join
 
     def resume(self, *, is_member: bool) -> None:
         """The member has joined again, or is lost."""
@@ -266,7 +271,7 @@ class Heartbeats:
         lost, its result has been reported when this returns.
         """
         if self._joining is not None:
-            return not await self.wait_joined()
+            return not await self._is_joined_after_refusal(self._joining)
         if sent_at <= self._rejoined_at:
             return False  # it was sent under a former generation
         if not self._running or self._is_authoritative(lookup, sent_at):
@@ -276,6 +281,18 @@ class Heartbeats:
             self._cluster.coordinators.mark_stale(self._group_id)
             self._wake.set()
         return not await asyncio.shield(self._check)
+
+    async def _is_joined_after_refusal(self, joining: asyncio.Future[bool]) -> bool:
+        """Return whether the member has joined again, after a commit under its former generation was refused.
+
+        The coordinator accepts such commits until it completes the join or removes the member, and responds to JoinGroup
+        then. A response that does not come is lost, and others may get the member's partitions. (Java's consumer has
+        one connection for both: it gives the generation up, and with it the partitions.)
+        """
+        await asyncio.wait({joining}, timeout=self._timeout)
+        if not joining.done():
+            self._repeat_join()
+        return await asyncio.shield(joining)
 
     def _resolve_check(self, check: asyncio.Future[bool] | None, result: HeartbeatResult) -> None:
         """Resolve a check that was requested before the heartbeat was sent, if the result decides it."""

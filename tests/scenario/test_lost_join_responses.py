@@ -1,0 +1,73 @@
+"""A lost response to the JoinGroup of a cooperative member, on a connection that stays open: commits are refused.
+
+The member keeps its claims while it joins, and JoinGroup may take `rebalance_timeout`. The coordinator accepts its commits
+until the join is complete; from then on the session timeout runs, after which others get its partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from asyncgroup import ConsumerGroup
+from asyncgroup.errors import MemberLost
+from tests.scenario.support import SessionEndHook, WorkHandler, member, now, running
+from tests.scenario.three_protocols import PROTOCOLS, made_for
+from tests.stories.traffic import partitions_of
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+
+@asynccontextmanager
+async def losing(
+    commit_interval: float,
+) -> AsyncIterator[tuple[VirtualEnvironment, ConsumerGroup, SessionEndHook]]:
+    """Run ann and bob, and carl, who joins: the response to ann's JoinGroup is lost at the yield."""
+    ends = SessionEndHook()
+    async with made_for("cooperative") as env, member(env, "bob") as bob:
+        assert env.protocol == PROTOCOLS["cooperative"]
+        async with (
+            running(bob.run("orders", WorkHandler(env))),
+            member(env, "ann", hooks=(ends,), auto_commit_interval=commit_interval) as ann,
+            member(env, "carl") as carl,
+        ):
+            async with running(ann.run("orders", WorkHandler(env))):
+                await env.bell.until(
+                    lambda: len(partitions_of(bob)) == 2 == len(partitions_of(ann)), "halves", env.limit
+                )
+                await asyncio.sleep(env.heartbeat_interval)
+                lost = env.cluster.faults.on("JoinGroup", client_id="ann").drop()
+                async with running(carl.run("orders", WorkHandler(env))):
+                    await lost.wait_hit()
+                    await env.produce(3, range(4))
+                    yield env, ann, ends
+                    await env.bell.until(
+                        lambda: sorted(map(len, map(partitions_of, (bob, ann, carl)))) == [1, 1, 2],
+                        "shares",
+                        env.limit,
+                    )
+                    await env.all_committed()
+
+
+async def test_a_member_that_the_group_still_has_goes_on() -> None:
+    async with losing(commit_interval=1.0) as (env, ann, ends):
+        session, began = ann.session, now()
+        assert session is not None
+        generation = session.generation_id
+        await env.bell.until(lambda: session.generation_id > generation, "the join", env.limit)
+        assert now() - began < env.session_timeout
+    assert [type(cause).__name__ for cause in ends.causes] == ["CallerCancelled"], "its only session"
+
+
+async def test_a_member_that_was_removed_ends_its_session() -> None:
+    """Its first commit is later than the session timeout; bob and carl have got its partitions by then."""
+    interval = 15.0
+    async with losing(commit_interval=interval) as (env, _ann, ends):
+        began = now()
+        await env.bell.until(lambda: bool(ends.causes), "the loss", env.limit)
+        assert now() - began < interval + env.session_timeout / 3 + 3.0
+    assert isinstance(ends.causes[0], MemberLost)
