@@ -141,11 +141,9 @@ class ClassicMembership:
         return await self._join(topics, reason, owned)
 
     def repeat_join(self) -> None:
-        """Send JoinGroup once more, on a new connection, if the response to it has not arrived."""
+        """Send JoinGroup once more, on a new connection, if there is no response to it."""
         if self._waits_for_join:
-            _log.warning(
-                "group %s: a commit was refused, but JoinGroup not; sending it again", self._group_id
-            )
+            _log.warning("group %s: a commit was refused; sending JoinGroup again", self._group_id)
             self._cluster.pool.abort_lane(self.lane)
 
     async def _join(self, topics: list[str], reason: str, owned: list[TopicPartition] | None) -> JoinedGroup:

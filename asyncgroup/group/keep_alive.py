@@ -138,9 +138,8 @@ LEFT: Final = "the event loop or a handler does not go on"
 class ClassicKeepAlive:
     """A member by the classic protocol.
 
-    While it joins, its generation may be over: the coordinator completes the join with the next one, and the response is not
-    read before the event loop runs again. It cannot be later than the next: a group that rebalances once more removes
-    the members that do not join.
+    While it joins the group may get the next generation, and the response that says so is not read before the event loop
+    runs again. The one after that is of no use: it is without the members that did not send another JoinGroup.
     """
 
     group_id: str
