@@ -121,6 +121,8 @@ class Member:
                 return
 
     async def _join(self, subscription: Subscription) -> tuple[JoinedGroup, ResolvedTopics]:
+        if not (self._config.heartbeat_thread and self._heartbeat_thread.start()):
+            self._stalls.loop_watch.start()
         cluster = self._cluster
         self._member_health.transition_to(MemberState.LOOKING_UP_TOPICS)
         with cluster.tracking(subscription.names):
@@ -141,8 +143,6 @@ class Member:
             resolved,
             handler,
         )
-        if not (self._config.heartbeat_thread and self._heartbeat_thread.start()):
-            self._stalls.loop_watch.start()
         task = asyncio.create_task(life.run(), name=f"session of {self._group_id}")
         if self.closing.is_set():
             life.state.end(GroupClosed(f"group {self._group_id!r} was closed"))
@@ -185,6 +185,8 @@ class Member:
         It is noticed after two of them, and may begin just before a heartbeat; half of the time after that remains to send it.
         """
         heartbeats = self._membership.heartbeats
+        if heartbeats.keep_alive is None:  # it joins, and learns its session timeout only then
+            return BLOCKED_SECONDS / 4
         interval = heartbeats.heartbeat_interval
         return min(
             BLOCKED_SECONDS, interval, max((heartbeats.session_timeout - interval) / 4, MIN_SIGN_PERIOD)

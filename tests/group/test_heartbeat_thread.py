@@ -145,6 +145,19 @@ async def test_a_blocked_event_loop_keeps_its_partitions(
     assert len([call for call in handler.calls if call.startswith("setup")]) == 1
 
 
+async def test_a_block_during_the_first_join_is_reported(kafka: KafkaServer) -> None:
+    handler, hook = Blocker(), Stalled()
+    async with consuming(kafka, handler, hook, **PROTOCOLS["eager"]) as group:
+        async with asyncio.timeout(10):
+            while group.health().state != "syncing":
+                await asyncio.sleep(0)
+        joins = len(kafka.history.of("JoinGroup"))
+        time.sleep(BLOCK)
+        await handler.until(lambda: handler.handled == [b"first"])
+        assert len(kafka.history.of("JoinGroup")) == joins, "the member that has joined is still one"
+    assert [kind for kind, _ in hook.seen] == ["event loop"]
+
+
 async def test_without_the_thread_the_member_is_lost(
     kafka: KafkaServer, caplog: pytest.LogCaptureFixture
 ) -> None:
