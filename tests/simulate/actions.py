@@ -272,6 +272,8 @@ def _hold_followers(world: World, topic: str, partition: int, seconds: float) ->
             return
         partition = offsets_partition_of(world.cluster, GROUP)
         world.observer.may_be_unanswered = True
+    elif partition >= len(world.cluster.topic(topic).partitions):
+        return  # no broker was there to add it
     world.cluster.hold_followers(topic, partition)
     world.later(seconds, lambda: world.release_followers(topic, partition))
 

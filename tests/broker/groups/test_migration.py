@@ -218,6 +218,23 @@ def test_a_replacement_that_is_not_written_leaves_the_member():
     assert driver.beat("one", 2, instance_id="i")[0].error is ErrorCode.NONE
 
 
+def test_a_classic_member_whose_join_is_replicated_too_late_has_a_session():
+    """Others have built on its join, so it stays in the group; it must not stay for ever."""
+    driver = harness()
+    driver.beat("two", 0)
+    third = driver.new_id(**CLASSIC)
+    driver.hold_followers()
+    answers = driver.join(third, **CLASSIC)
+    driver.advance(1.0)
+    driver.beat("four", 0)
+    driver.advance(4.0)
+    assert answers[0].error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert third in group_of(driver).members
+    driver.release_followers()
+    driver.advance(10.0)
+    assert third not in group_of(driver).members
+
+
 @pytest.mark.parametrize(
     ("left", "kind"), [(["two"], "classic"), (["two", "three"], "classic"), (["three"], "consumer")]
 )

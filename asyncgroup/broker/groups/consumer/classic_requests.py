@@ -72,12 +72,11 @@ class ClassicRequests:
             return
 
         def written(error: ErrorCode) -> None:
-            if error:
-                reply(JoinResult(error=error))
-                return
             if not joined.becomes_classic:
+                # Also if it could not be written in time: later changes may have built on the member. Kafka starts no timer
+                # then, and keeps a member that does not come back until the coordinator moves.
                 self._start_timers(group.group_id, joined.member)
-            reply(join_result(joined.member))
+            reply(JoinResult(error=error) if error else join_result(joined.member))
 
         if joined.becomes_classic:
             self._groups.downgrade(joined.group, _reason(joined), written)
