@@ -90,8 +90,11 @@ class MemberProcess:
 
     async def result(self) -> dict[str, Any]:
         """Wait for the end of the process and return what it printed. Raises ClientFailed if there is no result."""
-        async with asyncio.timeout(LIMIT):
-            await asyncio.gather(self._process.wait(), *self._tasks)
+        try:
+            async with asyncio.timeout(LIMIT):
+                await asyncio.gather(self._process.wait(), *self._tasks)
+        except TimeoutError:
+            raise ClientFailed(f"a member of {self.client} did not end within {LIMIT:g} s") from None
         if self._result is None:
             errors = "".join(self._errors[-ERROR_LINES:])
             raise ClientFailed(f"a member of {self.client} failed:\n{errors}")
