@@ -33,6 +33,7 @@ CASES: Final = {
         Case("asyncgroup", "asyncgroup", "range"),
         Case("asyncgroup-at-heartbeat", "asyncgroup", "range", at_heartbeat=True),
         Case("asyncgroup-cooperative", "asyncgroup", "cooperative-sticky"),
+        Case("asyncgroup-cooperative-at-heartbeat", "asyncgroup", "cooperative-sticky", at_heartbeat=True),
         Case("asyncgroup-consumer", "asyncgroup", "consumer"),
         Case("aiokafka", "aiokafka", "range"),
         Case("confluent", "confluent-kafka", "range"),
@@ -42,6 +43,7 @@ CASES: Final = {
         Case("sarama-cooperative", "sarama", "cooperative-sticky"),
         Case("franz-go", "franz-go", "range"),
         Case("franz-go-cooperative", "franz-go", "cooperative-sticky"),
+        Case("franz-go-consumer", "franz-go", "consumer"),
     )
 }
 GO_MODULES: Final = {"sarama": "github.com/IBM/sarama", "franz-go": "github.com/twmb/franz-go"}
@@ -208,8 +210,8 @@ def caption(options: Mapping[str, object]) -> str:
         "The longest gap between two receipts of a partition in ms, median / worst over partitions and rounds: without a "
         "change of members, when one joins (partitions that stay with their member, and those that move), when one leaves "
         "(the other members' partitions, and its own: these wait for the "
-        "others' next heartbeat, unless the leaving member works until then, as `aclose(at_heartbeat=True)` does). In each "
-        "round the changes come at another time of the heartbeat interval, the same for all clients. In step: heartbeats "
+        "others' next heartbeats, unless the leaving member works until then, as `aclose(at_heartbeat=True)` does). In each "
+        "round the changes come at another time since the rebalance before, the same for all clients. In step: heartbeats "
         "at their natural times. Spread: before each change all processes are stopped (SIGSTOP) for one interval and resumed "
         "one after another in equal parts of an interval, so that their overdue heartbeats, and the following ones, are "
         "spread over it, unless the client aligns them again. Twice: records received more than once."

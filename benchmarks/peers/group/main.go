@@ -69,9 +69,9 @@ func (l *log) change(by int) {
 }
 
 func franz(ctx context.Context, given settings, log *log) {
-	balancer := kgo.RangeBalancer()
-	if given.Strategy == "cooperative-sticky" {
-		balancer = kgo.CooperativeStickyBalancer()
+	balancer := kgo.CooperativeStickyBalancer() // by the consumer protocol the assignor "uniform", the brokers' default
+	if given.Strategy == "range" {
+		balancer = kgo.RangeBalancer() // by the consumer protocol the assignor "range"
 	}
 	change := func(by int) func(context.Context, *kgo.Client, map[string][]int32) {
 		return func(_ context.Context, _ *kgo.Client, partitions map[string][]int32) {
@@ -88,6 +88,9 @@ func franz(ctx context.Context, given settings, log *log) {
 			fail(client.CommitUncommittedOffsets(ctx))
 			change(-1)(ctx, client, partitions)
 		}),
+	}
+	if given.Strategy == "consumer" {
+		options = append(options, kgo.ServerSideBalancer())
 	}
 	client, err := kgo.NewClient(options...)
 	fail(err)
