@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
@@ -13,7 +13,9 @@ from rich.progress import Progress
 from asyncgroup import Cluster
 from asyncgroup.testing.apache_kafka.properties import consumer_heartbeats
 from benchmarks.common import (
+    ClientFailed,
     add_number,
+    choose,
     measure_cases,
     options_parser,
     print_report,
@@ -67,16 +69,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         options.heartbeat, options.consumer_heartbeat = 3.0, 5.0
     else:
         options.kafka_properties = consumer_heartbeats(options.consumer_heartbeat)
-    options.modes = _chosen(options.modes, MODES)
-    options.cases = _chosen(options.only, CASES)
-    if not options.cases:
-        parser.error(f"--only {options.only}: none of {', '.join(CASES)}")
+    options.modes = choose(parser, "--modes", options.modes, list(MODES))
+    options.cases = choose(parser, "--only", options.only, list(CASES))
     return options
-
-
-def _chosen(text: str, names: Sequence[str] | Mapping[str, object]) -> list[str]:
-    wanted = [name.strip() for name in text.split(",") if name.strip()]
-    return [name for name in names if not wanted or name in wanted]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -96,6 +91,7 @@ def main(arguments: Sequence[str]) -> int:
             "rebalance",
             settings,
             conditions,
+            missing=conditions.missing,
             measurements=[asdict(each) for each in measurements],
             summaries=[summary._asdict() for summary in summaries],
         )
@@ -114,7 +110,7 @@ async def run(
 ) -> tuple[list[Measurement], dict[str, str]]:
     """Run every case in every mode `rounds` times, each with a new topic and a new group.
 
-    Also returns why the clients in Go were left out, if they were.
+    Also returns what was not measured and why: the clients in Go without their program, and runs in which a member failed.
     """
     found: list[Measurement] = []
     program, missing = await _go_program(options, progress)
@@ -144,7 +140,8 @@ async def run(
                 rate=options.rate,
                 settle=options.settle,
                 spread=mode == "spread",
-                delay=heartbeat * (index - 1) / options.rounds,
+                # in the middle of a part of the interval: at its edge a change would come just before or after heartbeats
+                delay=heartbeat * (index - 0.5) / options.rounds,
             )
 
             def say(what: str, name: str = name, mode: str = mode, index: int = index) -> None:
@@ -156,11 +153,19 @@ async def run(
                 await topic.find_coordinator(topic.name)
                 in_go = program if case.client in GO_CLIENTS else None
                 outcome = await Scenario(case.client, settings, plan, in_go).run(say)
+            except ClientFailed as error:
+                missing[f"{case.title} {mode}, round {index}"] = _last_line(error)
+            else:
+                found.append(Measurement.of(name, mode, index, outcome))
             finally:
                 await topic.remove([])
-            found.append(Measurement.of(name, mode, index, outcome))
             progress.advance(task)
     return found, missing
+
+
+def _last_line(error: ClientFailed) -> str:
+    """Return the last line of an error, which says most if it is the output of a process."""
+    return str(error).strip().splitlines()[-1]
 
 
 async def _go_program(options: argparse.Namespace, progress: Progress) -> tuple[Path | None, dict[str, str]]:

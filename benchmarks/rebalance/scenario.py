@@ -99,11 +99,11 @@ class Scenario:
             await asyncio.sleep(plan.settle)
             outcome.quiet = await self._change(founders, None)
             say("one joins")
-            await self._spread(founders)
+            await self._prepare(founders)
             outcome.join = await self._change(members, joiner)
             say("one leaves")
             leaver, stayers = members[LEAVER], members[LEAVER + 1 :]
-            await self._spread(members)
+            await self._prepare(members)
             outcome.leave = await self._change(stayers, leaver)
             await _cancel(producing)
             await producer.flush()
@@ -117,7 +117,6 @@ class Scenario:
 
     async def _change(self, members: list[MemberProcess], changing: MemberProcess | None) -> tuple[int, int]:
         """Make a member join or leave, wait for the new assignment; return begin and end of the phase."""
-        await asyncio.sleep(self._plan.delay)
         begun = time.monotonic_ns()
         if changing is not None:
             changing.tell()
@@ -156,17 +155,23 @@ class Scenario:
             counts = ", ".join(str(member.assigned) for member in everybody)
             raise ClientFailed(f"{self._client}: no assignment within {LIMIT:g} s: {counts}") from None
 
+    async def _prepare(self, members: list[MemberProcess]) -> None:
+        """Wait until the members' heartbeats are regular, spread them if that is the plan, and wait for the delay."""
+        if self._plan.spread:
+            await self._spread(members)
+        else:
+            await asyncio.sleep(self._settings.heartbeat)
+        await asyncio.sleep(self._plan.settle + self._plan.delay)
+
     async def _spread(self, members: list[MemberProcess]) -> None:
         """Spread the members' heartbeats over their interval.
 
         Each process is stopped for one heartbeat interval and a further part of it. Its overdue heartbeat is sent when
-        it resumes, so from then on the heartbeats of n members are one n-th of an interval apart. Without `spread` the
-        same time passes with no process stopped.
+        it resumes, so from then on the heartbeats of n members are one n-th of an interval apart.
         """
         interval = self._settings.heartbeat
-        if self._plan.spread:
-            for member in members:
-                member.signal(signal.SIGSTOP)
+        for member in members:
+            member.signal(signal.SIGSTOP)
         try:
             await asyncio.sleep(interval)
             for member in members:
@@ -175,7 +180,6 @@ class Scenario:
         finally:
             for member in members:
                 member.signal(signal.SIGCONT)
-        await asyncio.sleep(self._plan.settle)
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:
