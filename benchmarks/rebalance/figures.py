@@ -211,7 +211,7 @@ def caption(options: Mapping[str, object]) -> str:
         "change of members, when one joins (partitions that stay with their member, and those that move), when one leaves "
         "(the other members' partitions, and its own: these wait for the "
         "others' next heartbeats, unless the leaving member works until then, as `aclose(at_heartbeat=True)` does). In each "
-        "round the changes come at another time since the rebalance before, the same for all clients. In step: heartbeats "
+        "round the changes come at another phase of the heartbeat interval, the same for all clients. In step: heartbeats "
         "at their natural times. Spread: before each change all processes are stopped (SIGSTOP) for one interval and resumed "
         "one after another in equal parts of an interval, so that their overdue heartbeats, and the following ones, are "
         "spread over it, unless the client aligns them again. Twice: records received more than once."

@@ -36,6 +36,12 @@ GO_CLIENTS: Final = {client: GoProgram("group", module) for client, module in GO
 SETTLE: Final = 2.5
 SHORTEST: Final = 1.0
 """The shortest heartbeat interval of the consumer protocol for which clients are made."""
+PHASE_OFFSET: Final = 0.4
+"""The phases of the changes are 0.6 in one round, 0.2, 0.53 and 0.87 in three.
+
+Never 0, when members of the classic protocol send heartbeats, nor 0.5, when those of the consumer protocol do after a join at
+that phase: chance would decide whether the change comes just before or just after them.
+"""
 COLUMNS: Final = (
     "client",
     "quiet",
@@ -140,8 +146,7 @@ async def run(
                 rate=options.rate,
                 settle=options.settle,
                 spread=mode == "spread",
-                # in the middle of a part of the interval: at its edge a change would come just before or after heartbeats
-                delay=heartbeat * (index - 0.5) / options.rounds,
+                phase=(index - PHASE_OFFSET) / options.rounds,
             )
 
             def say(what: str, name: str = name, mode: str = mode, index: int = index) -> None:

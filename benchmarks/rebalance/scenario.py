@@ -34,6 +34,8 @@ LEAVER: Final = 0
 FOUNDERS: Final = 3
 TICK: Final = 0.01
 """Seconds between two sends of records, and between two checks of assignments."""
+REGULAR_INTERVALS: Final = 2
+"""Heartbeat intervals between a rebalance and the next change, at least: some clients send heartbeats early at first."""
 NANO: Final = 1e9
 
 
@@ -41,15 +43,15 @@ NANO: Final = 1e9
 class ScenarioPlan:
     """The parameters of a scenario: `rate` records per second, `settle` seconds before and after each change of members.
 
-    `spread` spreads the members' heartbeats over their interval before each change. `delay` seconds more before a
-    change move it to another time of the heartbeat interval.
+    `spread` spreads the members' heartbeats over their interval before each change. A change comes at `phase`, from 0 to 1,
+    of the heartbeat interval, which begins with the rebalance before.
     """
 
     partitions: int
     rate: int
     settle: float
     spread: bool
-    delay: float = 0.0
+    phase: float = 0.5
 
 
 @dataclass
@@ -76,6 +78,8 @@ class Scenario:
         self._program = program
         self._settings = settings
         self._plan = plan
+        self._settled_at = 0.0
+        """Loop time at which the members had the assignment of the last rebalance."""
         self.outcome = Outcome()
 
     async def run(self, say: Callable[[str], None]) -> Outcome:
@@ -120,7 +124,7 @@ class Scenario:
         begun = time.monotonic_ns()
         if changing is not None:
             changing.tell()
-        await self._settled(members)
+            await self._settled(members)
         await asyncio.sleep(self._plan.settle)
         return begun, time.monotonic_ns()
 
@@ -139,7 +143,7 @@ class Scenario:
             await asyncio.sleep(TICK)
 
     async def _settled(self, members: Iterable[MemberProcess]) -> None:
-        """Wait until these members have all partitions, each its share."""
+        """Wait for a rebalance: until these members have all partitions, each its share."""
         everybody = list(members)
         share = self._plan.partitions // len(everybody)
         try:
@@ -154,14 +158,20 @@ class Scenario:
         except TimeoutError:
             counts = ", ".join(str(member.assigned) for member in everybody)
             raise ClientFailed(f"{self._client}: no assignment within {LIMIT:g} s: {counts}") from None
+        self._settled_at = asyncio.get_running_loop().time()
 
     async def _prepare(self, members: list[MemberProcess]) -> None:
-        """Wait until the members' heartbeats are regular, spread them if that is the plan, and wait for the delay."""
-        if self._plan.spread:
+        """Wait until the members' heartbeats are regular, or spread them, and then for the phase of the change."""
+        plan, interval = self._plan, self._settings.heartbeat
+        if plan.spread:
             await self._spread(members)
-        else:
-            await asyncio.sleep(self._settings.heartbeat)
-        await asyncio.sleep(self._plan.settle + self._plan.delay)
+            await asyncio.sleep(plan.settle + plan.phase * interval)
+            return
+        loop = asyncio.get_running_loop()
+        change_at = self._settled_at + (REGULAR_INTERVALS + plan.phase) * interval
+        while change_at < loop.time() + plan.settle:
+            change_at += interval
+        await asyncio.sleep(change_at - loop.time())
 
     async def _spread(self, members: list[MemberProcess]) -> None:
         """Spread the members' heartbeats over their interval.
