@@ -125,7 +125,8 @@ class ConsumerGroup:
 
         With `at_heartbeat` the member consumes until just before the group's next heartbeat, up to `heartbeat_interval`
         longer. The other members learn at that heartbeat that it left, so its partitions are idle only for a moment
-        instead of up to an interval. Members that synced together send their heartbeats at the same time.
+        instead of up to an interval. Members that synced together send their heartbeats at the same time; with the consumer
+        protocol they do not, and it has no effect.
 
         If a handler calls it, or a task that the handler started, it only ends the session and returns, since waiting
         for the handler to end could deadlock. Leaving and closing remain for the task that entered the group.
