@@ -93,6 +93,7 @@ class ClassicMembership:
         self._last_topics: list[str] | None = None  # of the last join
         self._stay: CooperativeStay | None = None  # between two joins, if the protocol is cooperative
         self._waits_for_join = False  # a JoinGroup is in flight
+        self._repeats_join = False  # its connection was closed by `repeat_join`
 
     def __repr__(self) -> str:
         member = self.identity.member_id or "no member"
@@ -144,6 +145,7 @@ class ClassicMembership:
         """Send JoinGroup once more, on a new connection, if there is no response to it."""
         if self._waits_for_join:
             _log.warning("group %s: a commit was refused; sending JoinGroup again", self._group_id)
+            self._repeats_join = True
             self._cluster.pool.abort_lane(self.lane)
 
     async def _join(self, topics: list[str], reason: str, owned: list[TopicPartition] | None) -> JoinedGroup:
@@ -288,11 +290,7 @@ class ClassicMembership:
     ) -> m.JoinGroupResponse:
         user_data = self._protocols.subscription_user_data(topics)
         request = build_join(self._group_id, self.identity, self._config, user_data, topics, reason, owned)
-        self._waits_for_join = True
-        try:
-            response = await self._request_parked(request)
-        finally:
-            self._waits_for_join = False
+        response = await self._request_join(request)
         if response.member_id:
             # also with MEMBER_ID_REQUIRED, which assigns the id to this member
             self.identity = self.identity._replace(member_id=response.member_id)
@@ -301,6 +299,19 @@ class ClassicMembership:
         self.identity = self.identity._replace(generation_id=response.generation_id)
         self._confirmed_id = self.identity.member_id
         return response
+
+    async def _request_join(self, request: m.JoinGroupRequest) -> m.JoinGroupResponse:
+        self._waits_for_join = True
+        try:
+            while True:
+                self._repeats_join = False
+                try:
+                    return await self._request_parked(request)
+                except TransportError:
+                    if not self._repeats_join:
+                        raise
+        finally:
+            self._waits_for_join = False
 
     async def _request_parked(self, request: Request[R]) -> R:
         """Send a request that the coordinator parks until all members have joined or synced.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.asyncio
 
 @asynccontextmanager
 async def losing(
-    commit_interval: float,
+    commit_interval: float, **config: Any
 ) -> AsyncIterator[tuple[VirtualEnvironment, ConsumerGroup, SessionEndHook]]:
     """Run ann and bob, and carl, who joins: the response to ann's JoinGroup is lost at the yield."""
     ends = SessionEndHook()
@@ -32,7 +33,7 @@ async def losing(
         assert env.protocol == PROTOCOLS["cooperative"]
         async with (
             running(bob.run("orders", WorkHandler(env))),
-            member(env, "ann", hooks=(ends,), auto_commit_interval=commit_interval) as ann,
+            member(env, "ann", hooks=(ends,), auto_commit_interval=commit_interval, **config) as ann,
             member(env, "carl") as carl,
         ):
             async with running(ann.run("orders", WorkHandler(env))):
@@ -61,6 +62,17 @@ async def test_a_member_that_the_group_still_has_goes_on() -> None:
         await env.bell.until(lambda: session.generation_id > generation, "the join", env.limit)
         assert now() - began < env.session_timeout
     assert [type(cause).__name__ for cause in ends.causes] == ["CallerCancelled"], "its only session"
+
+
+async def test_it_is_no_failure_that_is_counted() -> None:
+    async with losing(commit_interval=1.0, rejoin_retry_max=0) as (env, ann, ends):
+        session = ann.session
+        assert session is not None
+        generation = session.generation_id
+        await env.bell.until(
+            lambda: session.generation_id > generation or bool(ends.causes), "join", env.limit
+        )
+        assert not ends.causes
 
 
 async def test_a_member_that_was_removed_ends_its_session() -> None:
