@@ -121,7 +121,9 @@ class Member:
                 return
 
     async def _join(self, subscription: Subscription) -> tuple[JoinedGroup, ResolvedTopics]:
-        if not (self._config.heartbeat_thread and self._heartbeat_thread.start()):
+        if self._config.heartbeat_thread and self._heartbeat_thread.start():
+            self._stalls.loop_watch.stop()  # the thread could not be started before
+        else:
             self._stalls.loop_watch.start()
         cluster = self._cluster
         self._member_health.transition_to(MemberState.LOOKING_UP_TOPICS)

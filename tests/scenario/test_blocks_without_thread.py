@@ -178,6 +178,23 @@ async def test_a_thread_that_cannot_start(
     hook.check(BLOCK)
 
 
+async def test_a_thread_that_starts_later(
+    classic: VirtualEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From then on it watches alone, else each block would be reported twice."""
+    starts = iter([False])
+    monkeypatch.setattr(HeartbeatThread, "start", lambda _thread: next(starts, True))
+    hook = StallHook()
+    async with member(classic, hooks=(hook,)) as group:
+        for _ in range(2):
+            handler = WorkHandler(classic)
+            async with running(group.run("orders", handler)):
+                await handler.until("claim 3@0")
+                block(BLOCK)
+                await asyncio.sleep(BLOCKED_SECONDS)
+            hook.check(BLOCK)
+
+
 async def test_groups_of_one_loop(env: VirtualEnvironment, caplog: pytest.LogCaptureFixture) -> None:
     """One line for all, and a call of the hook for each."""
     hook, handler = StallHook(), WorkHandler(env)
