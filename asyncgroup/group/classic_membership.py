@@ -116,7 +116,7 @@ class ClassicMembership:
         """
         self._last_end = cause
         if not isinstance(cause, Rebalanced):
-            self.heartbeats.keep_alive = None
+            self.heartbeats.keep_alive = self.heartbeats.kept_alive = None
         error = cause.__cause__ if isinstance(cause, MemberLost) else None
         if isinstance(error, ClaimStuck | EventLoopBlocked) and self.identity.group_instance_id is None:
             self.forget_member()  # it has left
@@ -131,7 +131,13 @@ class ClassicMembership:
         BrokerError, TransportError, AssignmentError, ConfigError for a pattern that brokers match.
         """
         wanted = check_classic(topics)
-        joined = await self._join(wanted, join_reason(self._last_end, self._last_topics, wanted), None)
+        reason = join_reason(self._last_end, self._last_topics, wanted)
+        former, joined = self.identity.member_id, await self._join(wanted, reason, None)
+        left_because = self.heartbeats.take_kept_alive()
+        if left_because is not None and self.identity.member_id == former:
+            # the event loop was blocked for too long, and others may have its partitions; the leave may arrive later
+            await self.leave(str(left_because), None, self.heartbeats.session_timeout)
+            joined = await self._join(wanted, reason, None)
         self._last_end = None
         self.heartbeats = Heartbeats(self._cluster, self._group_id, self._config)
         self.heartbeats.publish(joined.identity)

@@ -175,6 +175,20 @@ async def test_a_member_that_has_left_joins_as_another(env: VirtualEnvironment) 
             assert isinstance(cause.__cause__, EventLoopBlocked)
 
 
+async def test_a_member_that_has_left_begins_no_session(env: VirtualEnvironment) -> None:
+    """It reads the response to SyncGroup after the block, and others have its partitions."""
+    async with parked(env, "SyncGroup") as ann:
+        with ann.blocked() as stand_in:
+            async with running(stand_in.run()):
+                await asyncio.sleep(BLOCKED / 2)
+            stand_in._find_stuck = lambda _now: EventLoopBlocked("g", 300.0)
+            await stand_in.run()
+            await asyncio.sleep(BLOCKED / 2)
+        await ann.until_shared()
+        assert not ann.is_same_member
+        assert ann.ends.names == (["MemberLost"] if ann.is_cooperative else ["Rebalanced"])
+
+
 @APIS
 async def test_nothing_is_sent_for_a_member_that_leaves(env: VirtualEnvironment, api: str) -> None:
     async with parked(env, api) as ann:
