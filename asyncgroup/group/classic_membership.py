@@ -25,7 +25,7 @@ from asyncgroup.errors import (
     SessionEnd,
     TransportError,
 )
-from asyncgroup.group.assignors import Assignment, Assignor, MemberSubscription
+from asyncgroup.group.assignors import Assignment, Assignor
 from asyncgroup.group.assignors.racks import PartitionRacks, replica_racks
 from asyncgroup.group.cooperative_stay import CooperativeStay
 from asyncgroup.group.heartbeats import HEARTBEAT_RESULTS, Heartbeats
@@ -46,6 +46,7 @@ from asyncgroup.group.leaving import LeaveResult, build_leave, leave_group, leav
 from asyncgroup.group.member_health import MemberHealth, MemberState, ProblemSource
 from asyncgroup.group.membership import JOIN_GRACE, Assignable, HeartbeatResult, JoinedGroup
 from asyncgroup.group.subscription_pattern import SubscriptionPattern, check_classic
+from asyncgroup.group.topics import count_partitions
 from asyncgroup.lifecycle import cancel_and_wait
 from asyncgroup.model import TopicPartition, by_topic
 from asyncgroup.offsets import MemberIdentity
@@ -267,7 +268,8 @@ class ClassicMembership:
         protocol = joined.protocol_name or ""
         if is_leader:
             members = decode_members(joined)
-            partition_counts = await self._count_partitions(members)
+            topics = {topic for member in members for topic in member.topics}
+            partition_counts = await count_partitions(self._cluster, topics)
             racks = self._replica_racks(partition_counts)
             # a static leader that rejoins keeps the current assignment, but still has to watch its topics (KIP-814)
             if not joined.skip_assignment:
@@ -332,25 +334,6 @@ class ClassicMembership:
         except asyncio.CancelledError:
             self._cluster.pool.abort_lane(self.lane)
             raise
-
-    async def _count_partitions(self, members: Iterable[MemberSubscription]) -> dict[str, int]:
-        """Return the partition counts of all members' topics by fresh metadata; 0 for topics that do not exist.
-
-        Topics without partitions are looked up a second time: a broker that has just restarted may not know all topics
-        yet, and the assignment would revoke their partitions.
-        """
-        topics = sorted({topic for member in members for topic in member.topics})
-        with self._cluster.tracking(topics):
-            await self._cluster.refresh()
-            partition_counts = self._cluster.view.partition_counts(topics)
-            if any(not partition_counts.get(topic) for topic in topics):
-                await self._cluster.retry().wait()
-                await self._cluster.refresh()
-                again = self._cluster.view.partition_counts(topics)
-                partition_counts = {
-                    topic: partition_counts.get(topic) or again.get(topic, 0) for topic in topics
-                }
-        return dict.fromkeys(topics, 0) | partition_counts
 
     def _replica_racks(self, topics: Iterable[str]) -> PartitionRacks | None:
         """Return the racks of all replicas; None if the group does not balance by rack."""

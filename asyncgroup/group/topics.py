@@ -24,6 +24,7 @@ __all__ = [
     "Subscription",
     "Topics",
     "check_topics",
+    "count_partitions",
     "matching_topics",
     "resolve_topics",
 ]
@@ -254,3 +255,21 @@ async def _missing(cluster: ClusterClient, names: list[str]) -> list[str]:
 def matching_topics(pattern: re.Pattern[str], topics: Mapping[str, TopicInfo]) -> set[str]:
     """Return the topics that the pattern matches, without internal ones."""
     return {name for name, info in topics.items() if pattern.match(name) and not info.is_internal}
+
+
+async def count_partitions(cluster: ClusterClient, topics: Iterable[str]) -> dict[str, int]:
+    """Return the partition counts of topics by fresh metadata; 0 for topics that do not exist.
+
+    Topics without partitions are looked up a second time: a broker that has just restarted may not know all topics
+    yet, and the assignment would revoke their partitions.
+    """
+    topics = sorted(topics)
+    with cluster.tracking(topics):
+        await cluster.refresh()
+        counts = cluster.view.partition_counts(topics)
+        if any(not counts.get(topic) for topic in topics):
+            await cluster.retry().wait()
+            await cluster.refresh()
+            again = cluster.view.partition_counts(topics)
+            counts = {topic: counts.get(topic) or again.get(topic, 0) for topic in topics}
+    return dict.fromkeys(topics, 0) | counts
