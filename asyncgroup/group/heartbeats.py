@@ -247,7 +247,8 @@ class Heartbeats:
     def suspend(self, repeat_join: Callable[[], None]) -> None:
         """The member joins again: refusals of requests under its former generation are confirmed by the outcome.
 
-        `repeat_join()` is called if a commit was refused, and the join is not complete within the limit of a heartbeat.
+        `repeat_join()` is called if a commit was refused, and the join is not complete within the limit of a heartbeat; then
+        after pauses that double.
         """
         self._joining, self._repeat_join = asyncio.get_running_loop().create_future(), repeat_join
 
@@ -289,10 +290,11 @@ class Heartbeats:
         then. A response that does not come is lost, and others may get the member's partitions. (Java's consumer has
         one connection for both: it gives the generation up, and with it the partitions.)
         """
-        await asyncio.wait({joining}, timeout=self._timeout)
-        if not joining.done():
+        pause = self._timeout
+        while not (await asyncio.wait({joining}, timeout=pause))[0]:
             self._repeat_join()
-        return await asyncio.shield(joining)
+            pause *= 2  # the group may rebalance once more, and the response has to wait
+        return joining.result()
 
     def _resolve_check(self, check: asyncio.Future[bool] | None, result: HeartbeatResult) -> None:
         """Resolve a check that was requested before the heartbeat was sent, if the result decides it."""

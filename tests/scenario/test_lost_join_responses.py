@@ -25,7 +25,7 @@ pytestmark = pytest.mark.asyncio
 
 @asynccontextmanager
 async def losing(
-    commit_interval: float, **config: Any
+    commit_interval: float, times: int = 1, **config: Any
 ) -> AsyncIterator[tuple[VirtualEnvironment, ConsumerGroup, SessionEndHook]]:
     """Run ann and bob, and carl, who joins: the response to ann's JoinGroup is lost at the yield."""
     ends = SessionEndHook()
@@ -41,7 +41,7 @@ async def losing(
                     lambda: len(partitions_of(bob)) == 2 == len(partitions_of(ann)), "halves", env.limit
                 )
                 await asyncio.sleep(env.heartbeat_interval)
-                lost = env.cluster.faults.on("JoinGroup", client_id="ann").drop()
+                lost = env.cluster.faults.on("JoinGroup", client_id="ann", times=times).drop()
                 async with running(carl.run("orders", WorkHandler(env))):
                     await lost.wait_hit()
                     await env.produce(3, range(4))
@@ -62,6 +62,17 @@ async def test_a_member_that_the_group_still_has_goes_on() -> None:
         await env.bell.until(lambda: session.generation_id > generation, "the join", env.limit)
         assert now() - began < env.session_timeout
     assert [type(cause).__name__ for cause in ends.causes] == ["CallerCancelled"], "its only session"
+
+
+async def test_a_second_lost_response() -> None:
+    async with losing(commit_interval=1.0, times=2) as (env, ann, _ends):
+        session, began = ann.session, now()
+        assert session is not None
+        generation = session.generation_id
+        await env.bell.until(
+            lambda: ann.session is not session or session.generation_id > generation, "the join", env.limit
+        )
+        assert now() - began < 2 * env.session_timeout
 
 
 async def test_it_is_no_failure_that_is_counted() -> None:
