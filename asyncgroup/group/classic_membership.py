@@ -37,6 +37,8 @@ from asyncgroup.group.join_requests import (
     build_sync,
     decode_assignment,
     decode_members,
+    ends_membership,
+    has_missed_generation,
     join_action,
     join_reason,
     join_refusal,
@@ -174,7 +176,7 @@ class ClassicMembership:
                 joined = await self._join_and_sync(topics, reason, owned or [])
             except (BrokerError, TransportError) as error:
                 action = self._handle_error(error)
-                if action is JoinAction.FAIL or (owned is not None and _ends_membership(error, action)):
+                if action is JoinAction.FAIL or (owned is not None and ends_membership(error, action)):
                     raise
                 # without backoff only for the first id, in case a coordinator demands another one each time
                 if action is JoinAction.REJOIN_WITH_GIVEN_ID and is_new and self.identity.member_id:
@@ -304,8 +306,11 @@ class ClassicMembership:
             self.identity = self.identity._replace(member_id=response.member_id)
         if response.error_code:
             raise join_refusal(response.error_code, self._group_id, self._protocols.names)
-        self.identity = self.identity._replace(generation_id=response.generation_id)
+        former, self.identity = self.identity, self.identity._replace(generation_id=response.generation_id)
         self._confirmed_id = self.identity.member_id
+        if owned and response.leader and has_missed_generation(former, response.generation_id):
+            detail = f"others may have got its partitions in a generation after {former.generation_id}"
+            raise BrokerError(ErrorCode.ILLEGAL_GENERATION, f"join of group {self._group_id!r}", detail)
         return response
 
     async def _request_join(self, request: m.JoinGroupRequest) -> m.JoinGroupResponse:
@@ -392,9 +397,3 @@ class ClassicMembership:
             timeout=timeout,
             attempt_timeout=max(config.effective_heartbeat_interval, config.effective_session_timeout / 3),
         )
-
-
-def _ends_membership(error: BrokerError | TransportError, action: JoinAction) -> bool:
-    """Whether a member that joins again has lost its partitions, as the coordinator refuses its id or generation."""
-    is_former = isinstance(error, BrokerError) and error.code == ErrorCode.ILLEGAL_GENERATION
-    return is_former or action is JoinAction.REJOIN_AS_NEW_MEMBER

@@ -58,6 +58,8 @@ __all__ = [
     "decode_assignment",
     "decode_members",
     "encode_assignment",
+    "ends_membership",
+    "has_missed_generation",
     "join_action",
     "join_reason",
     "join_refusal",
@@ -128,6 +130,12 @@ def join_action(error: BrokerError | TransportError) -> JoinAction:
     return JOIN_ACTIONS.get(error.code, JoinAction.REJOIN if error.retriable else JoinAction.FAIL)
 
 
+def ends_membership(error: BrokerError | TransportError, action: JoinAction) -> bool:
+    """Whether a member that joins again has lost its partitions, as the coordinator refuses its id or generation."""
+    is_former = isinstance(error, BrokerError) and error.code == ErrorCode.ILLEGAL_GENERATION
+    return is_former or action is JoinAction.REJOIN_AS_NEW_MEMBER
+
+
 def join_refusal(code: int, group_id: str, assignors: Sequence[str]) -> BrokerError:
     """Return the error for a refused JoinGroup of a member with these assignors, with what the code may mean."""
     detail = None
@@ -138,6 +146,15 @@ def join_refusal(code: int, group_id: str, assignors: Sequence[str]) -> BrokerEr
             "(group.consumer.migration.policy). kafka-consumer-groups --describe --state shows the group's assignor"
         )
     return BrokerError(code, f"join of group {group_id!r}", detail)
+
+
+def has_missed_generation(member: MemberIdentity, generation_id: int) -> bool:
+    """Whether a group may have had a generation in which a static member took no part, before it joins this one.
+
+    Its JoinGroup had not arrived. The coordinator then keeps the member, but with its former subscription, by which it may
+    own nothing. (Dynamic members are removed, as `completeClassicGroupJoin` in Kafka's `GroupMetadataManager`.)
+    """
+    return member.group_instance_id is not None and 0 <= member.generation_id < generation_id - 1
 
 
 def build_join(

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from asyncgroup import ConsumerGroup
-from asyncgroup.errors import MemberLost
+from asyncgroup.errors import BrokerError, ErrorCode, MemberLost
 from tests.scenario.support import SessionEndHook, WorkHandler, member, now, running
 from tests.scenario.three_protocols import PROTOCOLS, made_for
 from tests.stories.traffic import partitions_of
@@ -94,3 +94,38 @@ async def test_a_member_that_was_removed_ends_its_session() -> None:
         await env.bell.until(lambda: bool(ends.causes), "the loss", env.limit)
         assert now() - began < interval + env.session_timeout / 3 + 3.0
     assert isinstance(ends.causes[0], MemberLost)
+
+
+async def test_a_static_member_that_missed_a_generation_is_lost() -> None:
+    """Its JoinGroup does not arrive. The group goes on with its former subscription, by which it owns nothing."""
+    ends, config = SessionEndHook(), {"rebalance_timeout": 6.0, "auto_commit_interval": 1.0}
+    async with made_for("cooperative") as env, member(env, "bob", **config) as bob:
+        async with (
+            running(bob.run("orders", WorkHandler(env))),
+            member(env, "ann", hooks=(ends,), group_instance_id="place", **config) as ann,
+            running(ann.run("orders", WorkHandler(env))),
+            member(env, "carl", **config) as carl,
+        ):
+            await env.bell.until(
+                lambda: len(partitions_of(bob)) == 2 == len(partitions_of(ann)), "halves", env.limit
+            )
+            await asyncio.sleep(env.heartbeat_interval)
+            former = set(partitions_of(ann))
+            held = env.cluster.faults.on("JoinGroup", client_id="ann", times=1).hold()
+            async with running(carl.run("orders", WorkHandler(env))):
+                await held.wait_hit()
+                await env.bell.until(
+                    lambda: bool(former & {*partitions_of(bob), *partitions_of(carl)}), "moved", env.limit
+                )
+                await env.produce(3, range(4))
+                await env.bell.until(lambda: bool(ends.causes), "the loss", env.limit)
+                await env.bell.until(
+                    lambda: sorted(map(len, map(partitions_of, (bob, ann, carl)))) == [1, 1, 2],
+                    "shares",
+                    env.limit,
+                )
+                await env.all_committed()
+    error = ends.causes[0].__cause__
+    assert isinstance(ends.causes[0], MemberLost)
+    assert isinstance(error, BrokerError)
+    assert error.code == ErrorCode.ILLEGAL_GENERATION

@@ -30,6 +30,9 @@ SPARE: Final = "spare"
 """The member that joins at the end if no other is active."""
 
 
+LONGEST_GUSTS: Final = 1.2
+"""Seconds that a request and its response may need with the latency profile `gusty`, if each is one chunk."""
+
 Args: TypeAlias = tuple[Any, ...]
 
 
@@ -119,6 +122,11 @@ class Setting:
     migration_policy: str = "bidirectional"
     racks: tuple[str, ...] = ()
 
+    @property
+    def heartbeat_timeout(self) -> float:
+        """Seconds that a member of a classic group waits for the response to a heartbeat."""
+        return max(self.heartbeat_interval, self.session_timeout / 3)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -139,9 +147,11 @@ class Plan:
         """Whether no action may cost a member its session or a commit: then no record may be handled twice.
 
         A group with both protocols is never orderly: if two members leave between two heartbeats of a third one, the classic
-        group has a generation in which the third one has never been, and the third one loses what it has.
+        group has a generation in which the third one has never been, and the third one loses what it has. Nor is one whose
+        network may need longer than a heartbeat has: that closes its connection, and a commit on it fails.
         """
-        return not self.others and all(action.kind in ORDERLY for action in self.actions)
+        can_answer = self.setting.latency_profile != "gusty" or self.setting.heartbeat_timeout > LONGEST_GUSTS
+        return not self.others and can_answer and all(action.kind in ORDERLY for action in self.actions)
 
     def without(self, actions: Sequence[Action]) -> Plan:
         """Return the plan without some actions."""
