@@ -56,6 +56,9 @@ def _rebalance_if_needed(world: World) -> None:
         world.story.write("plan", "the group lacks a rebalance")
         world.story.count("lacked a rebalance")
         world.active_members[0].restart(leaves=True)
+    elif absent := world.observer.remove_absent_members():
+        world.story.write("plan", f"{absent} static members that have gone are removed")
+        world.story.count("removed static members", absent)
 
 
 async def _flush(world: World) -> None:

@@ -7,6 +7,8 @@
   stable; these belong to the others, which are not told (`GroupMetadataManager.convertToClassicGroup`). No member has been
   told that it leads, either: partitions that are added are not noticed.
 - The coordinator moves after a downgrade. The rebalance that it began is not in the log.
+- A classic group is in its first rebalance, and all its members are static ones that have gone: it waits for them for five
+  minutes (`classic.group.new.member.join.timeout.ms`), and refuses members of the consumer protocol until then.
 - A consumer group has only classic members left, and may not become a classic one. A member leaves, or a topic grows: only
   joins, and the heartbeats of consumer members, compute a new assignment.
 """
@@ -16,9 +18,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from asyncgroup.broker import GroupView
-from asyncgroup.broker.groups.classic.classic_group import ClassicGroup
+from asyncgroup.broker.groups.classic.classic_group import ClassicGroup, ClassicGroupState
 from asyncgroup.broker.groups.consumer.modern_group import ModernGroup
 from asyncgroup.broker.groups.coordinator import GroupCoordinator
+from asyncgroup.broker.groups.shared.requests import LeavingMember
 
 __all__ = ["LostRebalances"]
 
@@ -55,6 +58,18 @@ class LostRebalances:
             self._half_downgraded = (
                 group.generation_id
             )  # also after an upgrade and a downgrade that keep the generation
+
+    @staticmethod
+    def absent_members(group: ClassicGroup | None) -> list[LeavingMember]:
+        """Return the static members that a group waits for in its first rebalance."""
+        if (
+            group is None
+            or group.generation_id > 0
+            or group.state is not ClassicGroupState.PREPARING_REBALANCE
+        ):
+            return []
+        members = [one for one in group.members.values() if not one.is_awaiting_join]
+        return [LeavingMember("", one.group_instance_id) for one in members if one.group_instance_id]
 
     def is_lost(self, coordinator: GroupCoordinator, view: GroupView, *, are_all_owned: bool) -> bool:
         """Return whether the group needs a rebalance that nobody begins."""

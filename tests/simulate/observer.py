@@ -298,6 +298,13 @@ class BrokerObserver:
             self._lost.is_lost(one, view, are_all_owned=are_all_owned) for one in self._coordinators(GROUP)
         )
 
+    def remove_absent_members(self) -> int:
+        """Remove the static members that the first rebalance waits for, as an operator does; return their number."""
+        absent = self._lost.absent_members(self._classic_group())
+        for one in self._coordinators(GROUP) if absent else ():
+            one.leave(GROUP, absent)
+        return len(absent)
+
     def is_up_to_date(self, session: Session, tp: TopicPartition) -> bool:
         """Return whether a partition belongs to a session's member, by the present state of the coordinator."""
         for one in self._coordinators(GROUP):
