@@ -12,10 +12,11 @@ import anyio.from_thread
 import anyio.to_thread
 
 from asyncgroup.checks import check_duration_or_zero
-from asyncgroup.errors import ConfigError
+from asyncgroup.errors import ConfigError, SessionEnd
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.handler import Handler
 from asyncgroup.group.session import Session
+from asyncgroup.lifecycle import wait_shielded
 from asyncgroup.model import Batch, Record, TopicPartition
 
 __all__ = ["ThreadClaim", "in_thread"]
@@ -60,6 +61,11 @@ class ThreadClaim:
         """Whether the claim has ended: no more records are returned."""
         return self._claim.ended
 
+    @property
+    def cause(self) -> SessionEnd | None:
+        """Why the claim ended; None while it is live."""
+        return self._claim.cause
+
     def __iter__(self) -> Iterator[Record]:
         while (batch := self._next_batch()) is not None:
             # all or none: if any record of a batch cannot be read, no record of it may be returned
@@ -103,15 +109,18 @@ class _ThreadHandler(Handler):
     async def consume_claim(self, session: Session, claim: Claim) -> None:
         # a limiter per claim, so that waiting threads cannot use up the tokens of other claims
         limiter = anyio.CapacityLimiter(1)
-        await anyio.to_thread.run_sync(self._function, session, ThreadClaim(claim), limiter=limiter)
+        work = anyio.to_thread.run_sync(self._function, session, ThreadClaim(claim), limiter=limiter)
+        # also if this is cancelled: the function cannot be, and may still work on a record of the claim
+        await wait_shielded(asyncio.ensure_future(work))
 
 
 def in_thread(function: Callable[[Session, ThreadClaim], None]) -> Handler:
     """Return a handler that runs the plain function `function(session, claim)` in a thread per claim.
 
-    A thread cannot be cancelled: the function must return when the iterator of its claim ends. Session is not
-    thread-safe: the function may read its attributes, but not call its methods. Raise ConfigError for an async
-    function, which needs no thread.
+    A thread cannot be cancelled: the function must return when the iterator of its claim ends, and is waited for until it
+    does. Session is not thread-safe: the function may read its attributes, but not call its methods. To commit without
+    `auto_commit`, call `anyio.from_thread.run(session.commit)`, which runs it on the event loop. Raise ConfigError for an
+    async function, which needs no thread.
     """
     call = getattr(function, "__call__", None)  # noqa: B004  inspected below: an object's `__call__` may be async
     if not callable(function) or inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):

@@ -27,7 +27,7 @@ PUBLIC_MEMBERS: dict[str, set[str]] = {
         *("high_water_mark", "lag", "stalled", "paused", "batches", "mark", "renew", "seek"),
         *("ended", "cause", "wait_ended"),
     },
-    "ThreadClaim": {"topic", "partition", "tp", "batches", "mark", "renew", "ended"},
+    "ThreadClaim": {"topic", "partition", "tp", "batches", "mark", "renew", "ended", "cause"},
     # what a user writes or creates
     "ConsumerGroup": {
         *("group_id", "config", "cluster", "consume", "run", "records", "set_topics", "aclose"),

@@ -146,6 +146,33 @@ async def test_the_end_of_the_claim_ends_the_function_before_its_next_record() -
     assert run.claims[0].next_mark == 1
 
 
+async def test_a_function_that_runs_is_waited_for_if_its_handler_is_cancelled() -> None:
+    """Else another thread, or another member, could get its record while it still works on it."""
+    reached, go_on = threading.Event(), threading.Event()
+    seen: list[int] = []
+
+    def work(session: Any, claim: ThreadClaim) -> None:
+        for record in claim:
+            reached.set()
+            assert go_on.wait(LIMIT)
+            assert isinstance(claim.cause, GroupClosed)
+            seen.append(record.offset)
+
+    run = ThreadedRun(work)
+    run.feed(0, 2)
+    await run.start()
+    await until(reached.is_set)
+    end_session(run.session, GroupClosed("closed"))
+    run.tasks[0].cancel()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not run.tasks[0].done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(run.tasks[0], LIMIT)
+    assert seen == [0]
+
+
 async def test_the_functions_exception_is_raised_itself() -> None:
     def work(session: Any, claim: ThreadClaim) -> None:
         raise KeyError("the handler's own")
