@@ -19,6 +19,7 @@ __all__ = [
     "KEEPALIVE",
     "OPTIONAL_DURATION",
     "RETENTION",
+    "SECONDS_HINT",
     "SIZE",
     "TEXT",
     "Rule",
@@ -34,6 +35,7 @@ __all__ = [
     "is_legal_name",
     "one_of",
     "parse_servers",
+    "seconds_hint",
     "wrong_type",
 ]
 
@@ -114,6 +116,14 @@ RETENTION: Final = (
 )
 """A retention time: the protocol field holds it as milliseconds in 64 bits."""
 BACKOFF: Final = (_none_or_callable, "None or a function (failures) -> seconds")
+
+SECONDS_HINT: Final = "; durations are seconds: "
+"""In an error message, before the duration that is probably meant."""
+
+
+def seconds_hint(value: float) -> str:
+    """Return a hint for an error message if a duration looks like milliseconds."""
+    return f"{SECONDS_HINT}{value / 1000}?" if 100 <= value < float("inf") else ""
 
 
 def wrong_type(key: str, value: object, allowed: str) -> ConfigError:

@@ -25,6 +25,7 @@ from asyncgroup.checks import (
     Rule,
     is_legal_name,
     one_of,
+    seconds_hint,
     wrong_type,
 )
 from asyncgroup.errors import ConfigError
@@ -177,7 +178,7 @@ class ClientConfig:
                     and key not in _MAY_EXCEED_MAX_SECONDS
                 ):
                     raise ConfigError(
-                        key, value, f"at most {MAX_SECONDS:g}; durations are seconds: {value / 1000}?"
+                        key, value, f"at most {MAX_SECONDS:g}{_INSTEAD.get(key) or seconds_hint(value)}"
                     )
         self._check_together()
 
@@ -185,9 +186,7 @@ class ClientConfig:
         """Check rules that involve several keys; subclasses add theirs."""
         if self.retry_backoff > self.retry_backoff_max:
             limit = f"at most retry_backoff_max={self.retry_backoff_max!r}"
-            raise ConfigError(
-                "retry_backoff", self.retry_backoff, limit + _milliseconds_hint(self.retry_backoff)
-            )
+            raise ConfigError("retry_backoff", self.retry_backoff, limit + seconds_hint(self.retry_backoff))
         for key, default in (("local_address", None), ("client_dns_lookup", "use_all_dns_ips")):
             if self.connector is not None and getattr(self, key) != default:
                 raise ConfigError(key, getattr(self, key), f"{default!r}: connector opens the sockets")
@@ -229,11 +228,6 @@ def _keys() -> dict[str, frozenset[str]]:
     return {cls.__name__: frozenset(field.name for field in fields(cls)) for cls in classes}
 
 
-def _milliseconds_hint(value: float) -> str:
-    """Return a hint for an error message if a duration looks like milliseconds."""
-    return f"; durations are seconds: {value / 1000}?" if value >= 100 else ""
-
-
 _DURATION_CHECKS = (DURATION[0], DURATION_OR_ZERO[0], OPTIONAL_DURATION[0])
 _MIN_FETCH_WAIT = 0.001
 """Seconds: the protocol field is in whole milliseconds."""
@@ -245,6 +239,11 @@ _MAY_EXCEED_MAX_SECONDS = frozenset(
     }
 )
 
+_INSTEAD = {
+    "max_poll_interval": " seconds; for longer work call claim.renew(seconds); max_poll_interval=0 turns it off"
+}
+"""What to do instead of a longer duration, for keys that may be meant to be so long."""
+
 
 def _is_reset(value: object) -> bool:
     return value in ("earliest", "latest", "error") or (isinstance(value, timedelta) and value > timedelta())
@@ -253,12 +252,12 @@ def _is_reset(value: object) -> bool:
 _RESETS = "'earliest', 'latest', 'error' or a timedelta above 0"
 
 
-_OWNED_BY_COORDINATOR = {
-    "session_timeout": "the group's consumer.session.timeout.ms at the brokers",
-    "heartbeat_interval": "the group's consumer.heartbeat.interval.ms at the brokers",
-    "assignors": "the coordinator that assigns, see remote_assignor",
+CLASSIC_KEYS = {
+    "session_timeout": "set the group's consumer.session.timeout.ms at the brokers",
+    "heartbeat_interval": "set the group's consumer.heartbeat.interval.ms at the brokers",
+    "assignors": "the coordinator assigns, see remote_assignor",
 }
-"""The keys of the classic protocol, each with what has that setting by KIP-848."""
+"""The keys of the classic protocol, each with what to do instead by the consumer protocol (KIP-848)."""
 
 
 def _are_assignors(value: object) -> bool:
@@ -302,10 +301,13 @@ class ConsumerConfig(ClientConfig):
     - `group_instance_id`: makes the member static (KIP-345).
     - `max_poll_interval`: seconds after which a claim is stuck if its handler works on a record and does not ask for the
       next one, mark, seek, pause, or call `claim.renew()`. The member then leaves its group, so that others get its
-      partitions, and `run()` joins again once the handlers have ended. 0 turns that off.
+      partitions, and `run()` joins again once the handlers have ended. 0 turns that off. For work that takes longer than an
+      hour, the largest value, call `claim.renew(seconds)`.
     - `heartbeat_thread`: whether a thread sends the heartbeats while the event loop is blocked by code that does not await,
       at most for `max_poll_interval`. It has connections of its own, so `connector` and token providers are called in it.
-      Without it such a block is still reported, but only when the event loop runs again, and not where it was blocked.
+      Without it, a block longer than the session timeout loses the membership: marks since the last commit are dropped and
+      their records delivered again, so a record that always blocks for that long is delivered again and again. Such a block
+      is still reported, but only when the event loop runs again, and not where it was blocked.
     - `rejoin_backoff`, `rejoin_retry_max`: the longest pause in seconds before a failed join is retried, and how often
       it is retried.
     - `close_timeout`: seconds for a close or a cancellation as a whole: handlers, `cleanup`, the last commit and
@@ -384,6 +386,8 @@ class ConsumerConfig(ClientConfig):
         "group_protocol": one_of("classic", "consumer", "auto"),
         "session_timeout": OPTIONAL_DURATION,
         "heartbeat_interval": OPTIONAL_DURATION,
+        # before rebalance_timeout: max.poll.interval.ms sets both
+        "max_poll_interval": DURATION_OR_ZERO,
         "rebalance_timeout": DURATION,
         "balance_by_rack": FLAG,
         "remote_assignor": (
@@ -395,7 +399,6 @@ class ConsumerConfig(ClientConfig):
             (lambda value: value is None or (isinstance(value, str) and is_legal_name(value))),
             "None, or 1 to 249 of the characters a-z A-Z 0-9 . _ -, and neither '.' nor '..'",
         ),
-        "max_poll_interval": DURATION_OR_ZERO,
         "heartbeat_thread": FLAG,
         "rejoin_backoff": DURATION_OR_ZERO,
         "rejoin_retry_max": COUNT,
@@ -446,26 +449,36 @@ class ConsumerConfig(ClientConfig):
     def _check_together(self) -> None:
         super()._check_together()
         self._check_protocol()
-        interval, session = self.effective_heartbeat_interval, self.effective_session_timeout
-        if interval >= session:
-            limit = f"below session_timeout={session!r}"
-            raise ConfigError("heartbeat_interval", interval, limit + _milliseconds_hint(interval))
-        if self.rebalance_timeout <= interval and self.group_protocol != "consumer":
-            # a member learns of a rebalance from its next heartbeat, so it would always rejoin too late
-            limit = f"above heartbeat_interval={interval!r}"
-            raise ConfigError("rebalance_timeout", self.rebalance_timeout, limit)
+        self._check_interval()
         if self.fetch_max_wait >= self.request_timeout:
             limit = f"below request_timeout={self.request_timeout!r}"
             raise ConfigError(
-                "fetch_max_wait", self.fetch_max_wait, limit + _milliseconds_hint(self.fetch_max_wait)
+                "fetch_max_wait", self.fetch_max_wait, limit + seconds_hint(self.fetch_max_wait)
             )
+
+    def _check_interval(self) -> None:
+        """Check the heartbeat interval; an error names the key that was given rather than a default."""
+        interval, session = self.effective_heartbeat_interval, self.effective_session_timeout
+        its_default = ", its default" if self.heartbeat_interval is None else ""
+        if interval >= session and its_default:
+            raise ConfigError(
+                "session_timeout", session, f"it must be above heartbeat_interval={interval!r}{its_default}"
+            )
+        if interval >= session:
+            default = ", its default" if self.session_timeout is None else ""
+            limit = f"it must be below session_timeout={session!r}{default}"
+            raise ConfigError("heartbeat_interval", interval, limit + seconds_hint(interval))
+        if self.rebalance_timeout <= interval and self.group_protocol != "consumer":
+            # a member learns of a rebalance from its next heartbeat, so it would always rejoin too late
+            limit = f"it must be above heartbeat_interval={interval!r}{its_default}"
+            raise ConfigError("rebalance_timeout", self.rebalance_timeout, limit)
 
     def _check_protocol(self) -> None:
         """Check that no key of the other group protocol is given."""
         if self.group_protocol == "consumer":
-            for key, owner in _OWNED_BY_COORDINATOR.items():
+            for key, instead in CLASSIC_KEYS.items():
                 if getattr(self, key) is not None:
-                    allowed = f"None with group_protocol='consumer': it is {owner}"
+                    allowed = f"it must be None with group_protocol='consumer': {instead}"
                     raise ConfigError(key, getattr(self, key), allowed)
 
 

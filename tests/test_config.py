@@ -213,11 +213,23 @@ def test_the_error_asks_if_a_long_duration_is_in_milliseconds(made: Any, message
     [
         (
             lambda: ConsumerConfig(rebalance_timeout=3.0, heartbeat_interval=3.0),
-            "rebalance_timeout=3.0 is not allowed: above heartbeat_interval=3.0",
+            "rebalance_timeout=3.0 is not allowed: it must be above heartbeat_interval=3.0$",
         ),
         (
             lambda: ConsumerConfig(session_timeout=3.0, heartbeat_interval=3.0),
-            "heartbeat_interval=3.0 is not allowed: below session_timeout=3.0",
+            "heartbeat_interval=3.0 is not allowed: it must be below session_timeout=3.0$",
+        ),
+        (
+            lambda: ConsumerConfig(session_timeout=2.0),
+            "session_timeout=2.0 is not allowed: it must be above heartbeat_interval=3.0, its default$",
+        ),
+        (
+            lambda: ConsumerConfig(heartbeat_interval=15.0),
+            "heartbeat_interval=15.0 is not allowed: it must be below session_timeout=10.0, its default$",
+        ),
+        (
+            lambda: ConsumerConfig(rebalance_timeout=2.0),
+            "rebalance_timeout=2.0 is not allowed: it must be above heartbeat_interval=3.0, its default$",
         ),
         (
             lambda: ConsumerConfig(request_timeout=1.0, fetch_max_wait=1.0),
@@ -243,18 +255,34 @@ def test_keys_that_contradict_each_other(made: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "owner"),
+    ("key", "value", "instead"),
     [
         ("session_timeout", 10.0, "consumer.session.timeout.ms"),
         ("heartbeat_interval", 3.0, "consumer.heartbeat.interval.ms"),
         ("assignors", ("range",), "remote_assignor"),
     ],
 )
-def test_keys_of_the_classic_protocol(key: str, value: Any, owner: str) -> None:
+def test_keys_of_the_classic_protocol(key: str, value: Any, instead: str) -> None:
     """With the consumer protocol they belong to the brokers; with `auto` they wait for the choice."""
-    with pytest.raises(ConfigError, match=rf"^{key}=.* None with group_protocol='consumer': .*{owner}"):
+    with pytest.raises(
+        ConfigError, match=rf"^{key}=.* must be None with group_protocol='consumer': .*{instead}"
+    ):
         ConsumerConfig(group_protocol="consumer", **{key: value})
     assert getattr(ConsumerConfig(group_protocol="auto", **{key: value}), f"effective_{key}") == value
+
+
+@pytest.mark.parametrize("value", [7200, 300_000, INF])
+def test_the_error_of_a_long_max_poll_interval_names_renew(value: float) -> None:
+    """It may be meant: without a hint at milliseconds."""
+    with pytest.raises(
+        ConfigError, match=r"at most 3600 seconds; .* claim\.renew\(seconds\); .*=0 turns it off$"
+    ):
+        ConsumerConfig(max_poll_interval=value)
+
+
+def test_infinity_is_not_meant_as_milliseconds() -> None:
+    with pytest.raises(ConfigError, match=r"close_timeout=inf is not allowed: at most 3600$"):
+        ConsumerConfig(close_timeout=INF)
 
 
 def test_effective_values() -> None:

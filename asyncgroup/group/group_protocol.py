@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.config import ConsumerConfig
+from asyncgroup.config import CLASSIC_KEYS, ConsumerConfig
 from asyncgroup.errors import SessionEnd, UnsupportedVersionError
 from asyncgroup.group.assignors import Assignor
 from asyncgroup.group.classic_membership import ClassicMembership
@@ -83,6 +83,7 @@ class AutoMembership:
     ) -> None:
         self._cluster = cluster
         self._group_id = group_id
+        self._config = config
         self._classic: Membership = classic(cluster, group_id, config, member_health)
         self._consumer: Membership = ConsumerMembership(cluster, group_id, config, member_health)
         self.chosen = self._classic
@@ -123,7 +124,9 @@ class AutoMembership:
     def _choose(self, membership: Membership) -> None:
         if self.chosen is not membership:
             name = "consumer" if membership is self._consumer else "classic"
-            _log.info("group %s: the group protocol is %s", self._group_id, name)
+            given = [key for key in CLASSIC_KEYS if getattr(self._config, key) is not None]
+            unused = f"; without effect: {', '.join(given)}" if given and name == "consumer" else ""
+            _log.info("group %s: the group protocol is %s%s", self._group_id, name, unused)
         self.chosen = membership
 
     async def _supports_consumer(self) -> bool:

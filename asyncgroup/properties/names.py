@@ -262,7 +262,7 @@ UNSUPPORTED: Final[Mapping[str, AllowedValues]] = {
     "topic.blacklist": AllowedValues("", because="exclude topics in the pattern that the group subscribes to"),
     **dict.fromkeys(("dr_cb", "dr_msg_cb", "on_delivery"), AllowedValues("", because="await producer.send(…), which returns the record's metadata")),
     **dict.fromkeys(("offset_commit_cb", "on_commit"), AllowedValues("", because="session.commit() raises, and hooks (hooks=…) report commits")),
-    "rebalance_cb": AllowedValues("", because="Handler.setup, on_revoked and on_lost are called at a rebalance"),
+    "rebalance_cb": AllowedValues("", because="Handler.on_assigned, on_revoked and on_lost are called at a rebalance"),
     "consume_cb": AllowedValues("", because="a handler's consume_claim gets the records"),
     "background_event_cb": AllowedValues("", because="hooks (hooks=…) report events"),
     **dict.fromkeys(("socket_cb", "connect_cb", "closesocket_cb", "resolve_cb"), AllowedValues("", because="connector, an async function (host, port) -> socket")),

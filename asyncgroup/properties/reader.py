@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from asyncgroup.checks import wrong_type
+from asyncgroup.checks import SECONDS_HINT, wrong_type
 from asyncgroup.errors import ConfigError
 from asyncgroup.properties.ignored import IGNORED, IGNORED_PREFIXES
 from asyncgroup.properties.names import PROPERTIES, REST, SECURITY, UNSUPPORTED, Property
@@ -108,7 +108,9 @@ class _Collected:
 
     def _with_property_names(self, error: ConfigError) -> str:
         """Return what is allowed, with the property name of each key that the rule mentions."""
-        text = f"{error.key}={error.value!r}; {error.allowed}"
+        # without the hint: a property in milliseconds was converted
+        allowed = (error.allowed or "").partition(SECONDS_HINT)[0]
+        text = f"{error.key}={error.value!r}; {allowed}"
         others = [name for key, (name, _) in self._given.items() if key != error.key and f"{key}=" in text]
         return text + (f" ({', '.join(others)})" if others else "")
 

@@ -45,14 +45,15 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "max_records": "an argument of claim.batches",
     "max_bytes": "an argument of claim.batches",
     "max_wait": "an argument of claim.batches",
-    "listener": "Handler.setup, on_revoked and on_lost are called at a rebalance",
-    "on_assign": "Handler.setup is called at a rebalance",
+    "listener": "Handler.on_assigned, on_revoked and on_lost are called at a rebalance",
+    "on_assign": "Handler.on_assigned is called at a rebalance",
     "on_revoke": "Handler.on_revoked is called at a rebalance",
     "on_lost": "a method of the Handler",
 }
 """Arguments of other functions, by name."""
 
 PYTHON_ALIASES: Final[Mapping[str, str]] = {
+    "instance_id": "group.instance.id",
     "rebalance_timeout_ms": "max.poll.interval.ms",
     "max_batch_size": "batch.size",
     "ssl_check_hostname": "ssl.endpoint.identification.algorithm",
@@ -70,7 +71,7 @@ PYTHON_ALIASES: Final[Mapping[str, str]] = {
     "metrics_enabled": "metric.reporters",
     "metric_group_prefix": "metric.reporters",
 }
-"""aiokafka's and kafka-python's names that stand for a Kafka property of another name."""
+"""Names of aiokafka and kafka-python, and shortened ones, that stand for a Kafka property of another name."""
 
 PYTHON_NAMES: Final[Mapping[str, str]] = {
     "loop": "leave it out: the running event loop is used",

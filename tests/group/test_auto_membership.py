@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterable
+import logging
+from collections.abc import AsyncIterator, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -56,8 +58,10 @@ class Classic:
 
 
 @contextlib.asynccontextmanager
-async def auto(**features: int) -> AsyncIterator[tuple[Scene, AutoMembership, Classic]]:
-    """Yield a membership at a broker with these finalized features."""
+async def auto(
+    keys: Mapping[str, Any] = MappingProxyType({}), **features: int
+) -> AsyncIterator[tuple[Scene, AutoMembership, Classic]]:
+    """Yield a membership with these configuration keys at a broker with these finalized features."""
     async with ScriptedCluster(HOST) as scripted:
         scripted.topics, scripted.topic_ids = {"aa": {0: (1, 0), 1: (1, 0)}}, {"aa": AA}
 
@@ -70,7 +74,7 @@ async def auto(**features: int) -> AsyncIterator[tuple[Scene, AutoMembership, Cl
             call.answer(response)
 
         scripted[1].script["ApiVersions"] = api_versions
-        config = ConsumerConfig(group_protocol="auto")
+        config = ConsumerConfig(group_protocol="auto", **keys)
         async with Cluster(scripted.servers, config) as cluster:
             with cluster.tracking(["aa"]):
                 await cluster.refresh()
@@ -120,6 +124,17 @@ async def test_the_choice_is_kept_while_the_member_is_in_the_group() -> None:
         await membership.join(["aa"])
         assert len(classic.joins) == 2
         assert len(it.beats) == 1, "the cluster was upgraded"
+
+
+async def test_the_log_names_settings_without_effect(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "asyncgroup.group")
+    keys = {"session_timeout": 10.0, "assignors": ("range",)}
+    async with auto(keys, group_version=1) as (_, membership, _):
+        await membership.join(["aa"])
+    assert (
+        "group g: the group protocol is consumer; without effect: session_timeout, assignors"
+        in caplog.messages
+    )
 
 
 async def test_a_broker_that_does_not_offer_the_request_in_spite_of_the_feature() -> None:

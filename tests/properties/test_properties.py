@@ -219,6 +219,13 @@ def test_each_ignored_property_is_logged_once(caplog: pytest.LogCaptureFixture) 
         ),
         (
             ConsumerConfig,
+            {"max.poll.interval.ms": "7200000"},
+            r"max.poll.interval.ms='7200000' .*: max_poll_interval=7200.0; at most 3600 seconds; .*=0 turns it off$",
+        ),
+        (ConsumerConfig, {"session.timeout.ms": "7200000"}, "session_timeout=7200.0; at most 3600$"),
+        (ConsumerConfig, {"session.timeout.ms": "2000"}, "session.timeout.ms='2000' .*above heartbeat_interval=3.0, its default$"),
+        (
+            ConsumerConfig,
             {"fetch.max.wait.ms": "100", "fetch.wait.max.ms": "200"},
             "fetch.wait.max.ms='200' .*the same as fetch.max.wait.ms='100': both mean fetch_max_wait",
         ),

@@ -273,6 +273,7 @@ def test_every_name_is_known_to_from_properties(initial: str) -> None:
         (ConsumerConfig, "close_timeout_ms", "did you mean close_timeout, in seconds?"),
         (ConsumerConfig, "session.timeout.ms", "did you mean session_timeout=0.25, in seconds?"),
         (ConsumerConfig, "max_poll_record", "if max.poll.records is meant: an argument of claim.batches"),
+        (ConsumerConfig, "instance_id", "did you mean group_instance_id='250'?"),
         (ConsumerConfig, "linger", "it is a key of ProducerConfig, this is a ConsumerConfig"),
         (ConsumerConfig, "linger_ms", "linger=0.25 (seconds) is a key of ProducerConfig, this is a ConsumerConfig"),
         (ClientConfig, "buffer_bytes", "it is a key of ConsumerConfig and ProducerConfig, this is a ClientConfig"),
@@ -328,5 +329,5 @@ def test_names_in_properties(name: str, message: str) -> None:
 
 
 def test_a_callback_is_refused_instead_of_ignored() -> None:
-    with pytest.raises(ConfigError, match=r"rebalance_cb=.*Handler\.setup, on_revoked and on_lost"):
+    with pytest.raises(ConfigError, match=r"rebalance_cb=.*Handler\.on_assigned, on_revoked and on_lost"):
         ConsumerConfig.from_properties({"rebalance_cb": print})

@@ -185,7 +185,7 @@ async def test_bad_group_id(group_id):
             {"session_timeout": 3.0, "heartbeat_interval": 3.0},
             r"heartbeat_interval=3\.0.*session_timeout=3\.0",
         ),
-        ({"session_timeout": 2.0}, r"heartbeat_interval=3\.0.*session_timeout=2\.0"),
+        ({"session_timeout": 2.0}, r"session_timeout=2\.0.*heartbeat_interval=3\.0, its default"),
         ({"session_timeout": 10_000}, r"session_timeout=10000.*durations are seconds: 10\.0\?"),
         ({"rebalance_timeout": 60_000}, r"rebalance_timeout=60000.*durations are seconds: 60\.0\?"),
         ({"auto_commit_interval": 5000}, r"auto_commit_interval=5000.*seconds: 5\.0\?"),
