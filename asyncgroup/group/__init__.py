@@ -9,13 +9,20 @@ Where to look, starting at the user's call:
 - Member: `member` runs one session after another: `topics` resolves the subscription, a `membership` joins the group,
   then `session_life` runs the session. The ClaimSource in `claim_source` makes the claims and is kept across sessions.
 - Session: `session_life` from top to bottom. `session_state` says why a session ends, its ClaimSet what an assignment
-  revokes and adds; `handler_calls` runs the handler's methods and has the deadlines of the shutdown; heartbeats and
-  `topic_watch` (with `topic_names`) detect what ends the session.
+  revokes and adds; `session_claims` starts and revokes them, `session_commits` commits by itself; `handler_calls` runs the
+  handler's methods and has the deadlines of the shutdown; heartbeats and `topic_watch` (with `topic_names`) detect what
+  ends the session.
 - Membership: `membership` is the seam for group protocols, and has what both sides of it share; `group_protocol` chooses
-  one. `classic_membership` is the classic one, with `heartbeats` and `join_requests`; with cooperative assignors
-  `cooperative_stay` joins again while the session goes on. `consumer_membership` is that of the consumer protocol
+  one. `classic_membership` is the classic one, with `heartbeats` (when they are due: `heartbeat_schedule`) and
+  `join_requests`; with cooperative assignors `cooperative_stay` joins again while the session goes on. `leaving` leaves the
+  group by either protocol. `consumer_membership` is that of the consumer protocol
   (KIP-848): `consumer_member_state` decides what the next heartbeat says, `consumer_heartbeats` sends it,
   `consumer_heartbeat_errors` has the actions for error codes, `group_configs` reads the group's settings at the broker.
+- Blocked event loop and stuck claims: `heartbeat_thread` notices that the event loop is blocked, and logs where (`block_log`:
+  once for all groups of the loop). `stand_in` then sends the heartbeats in that thread, and leaves the group after
+  `max_poll_interval`; what it needs of the member the heartbeats publish as a `keep_alive`. Without the thread `loop_watch`
+  notices a block when it is over. `stuck_claims` finds claims without progress, on the event loop and in the thread.
+  `stalls` reports these, long joins and unknown coordinators to the log, the hook `on_stall` and `errors()`.
 - Health: all of these write to the MemberHealth in `member_health`, which makes the value in `health` of it.
 """
 

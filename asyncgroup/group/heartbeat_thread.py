@@ -1,9 +1,9 @@
 """HeartbeatThread: a thread that notices when the event loop of a group member is blocked, and then sends its heartbeats.
 
 A handler that computes or waits without `await` blocks the event loop, and with it the member's own heartbeats. The thread
-has an event loop of its own. It asks the member's loop for a sign of life once a second; without one `StandIn` sends the
-heartbeats until the loop runs again, and the place where the loop is blocked is logged. As long as the loop runs the thread
-sends nothing.
+has an event loop of its own. It asks the member's loop for a sign of life at least once a second; without one `StandIn` sends
+the heartbeats until the loop runs again, and the place where the loop is blocked is logged. As long as the loop runs the
+thread sends nothing.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ class HeartbeatThread:
         return self._thread is not None
 
     def start(self) -> bool:
-        """Start the thread, if it does not run yet. Not in virtual time, where no handler blocks the clock.
+        """Start the thread, if it does not run yet; return whether the event loop is watched.
 
-        If the process cannot have another thread or event loop, a warning is logged, and False returned: the member goes on
-        without the thread.
+        In virtual time True is returned without a thread, since no handler blocks the clock. If the process cannot have
+        another thread or event loop, a warning is logged, and False returned: the member goes on without the thread.
         """
         loop = asyncio.get_running_loop()
         if self._thread is not None or is_virtual(loop):

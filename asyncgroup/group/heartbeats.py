@@ -1,6 +1,6 @@
-"""Heartbeats: send them for one member identity and report the results.
+"""Heartbeats of a member of a classic group: send them for one identity and report the results.
 
-Independent of sessions, so that it can later run on a thread of its own.
+They run on the group's event loop. While that is blocked, the heartbeat thread sends others (`stand_in`).
 """
 
 from __future__ import annotations

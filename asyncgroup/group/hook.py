@@ -86,9 +86,9 @@ class Hook(Protocol):
     def on_stall(self, group_id: str, kind: StallKind, seconds: float, text: str) -> None:
         """Something has held the member up for `seconds`; `text` says what, and is logged, too.
 
-        `kind`: `event loop` (nothing ran on it; called when it runs again), `claim` (a handler shows no progress for
-        `max_poll_interval`, and the member leaves its group), `join` (it is not complete after 10 s), `coordinator` (none is
-        found, or it answers no heartbeats).
+        `kind`: `event loop` (nothing ran on it; called when it runs again. The log line is another text: it is written during
+        the block, and says where), `claim` (a handler shows no progress for `max_poll_interval`, and the member leaves its
+        group), `join` (it is not complete after 10 s), `coordinator` (none is found, or it answers no heartbeats).
         """
         return
 

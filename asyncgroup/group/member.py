@@ -187,7 +187,7 @@ class Member:
         It is noticed after two of them, and may begin just before a heartbeat; half of the time after that remains to send it.
         """
         heartbeats = self._membership.heartbeats
-        if heartbeats.keep_alive is None:  # it joins, and learns its session timeout only then
+        if heartbeats.keep_alive is None:  # its session timeout may be known only after the next join
             return BLOCKED_SECONDS / 4
         interval = heartbeats.heartbeat_interval
         return min(

@@ -137,7 +137,11 @@ class HeartbeatStatus(Protocol):
 
     @property
     def keep_alive(self) -> KeepAlive | None:
-        """The member now, for a heartbeat thread; None while it sends no heartbeats."""
+        """The member as the heartbeat thread would keep it in the group; None if there is none to keep.
+
+        It is published during a session. Between two sessions only a member of a classic group has one, if it was in a
+        generation: after a rebalance at once, else from its next JoinGroup on.
+        """
         ...
 
     kept_alive: KeptAlive | None

@@ -47,7 +47,7 @@ class Session:
 
     @property
     def generation_id(self) -> int:
-        """The generation of the group; each rebalance increments it."""
+        """The generation of the group; with the consumer protocol the epoch of this member, others may have another one."""
         return self._state.identity.generation_id
 
     @property

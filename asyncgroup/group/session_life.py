@@ -1,13 +1,13 @@
 """SessionLife: the life of a session, from its first assignment to the last commit.
 
-1. `run`: the membership sends heartbeats from here on, until everything below is done.
-2. `_consume`: the claims start (`session_claims`), and are consumed until something ends the session.
-3. `assign`: a further assignment while the session goes on, by incremental protocols only. The claims that it revokes end
+1. `run`: the membership sends heartbeats from here on, until everything below is done. `_consume`: the claims start
+   (`session_claims`), and are consumed until something ends the session.
+2. `assign`: a further assignment while the session goes on, by incremental protocols only. The claims that it revokes end
    and are committed, those that it adds start, all others are not touched. With an eager protocol every rebalance ends
    the session, and so revokes all claims.
-4. `on_heartbeat` and others: what ends the session. `_on_end`: the iterators of the claims have stopped, and the
+3. `on_heartbeat` and others: what ends the session. `_on_end`: the iterators of the claims have stopped, and the
    deadlines of the handlers begin.
-5. `_shut_down`: the handlers drain, `on_revoked` or `on_lost` and `cleanup` are called, the marks are committed.
+4. `_shut_down`: the handlers drain, `on_revoked` or `on_lost` and `cleanup` are called, the marks are committed.
 
 It runs in a task that is never cancelled; to stop it, call `SessionState.end`.
 
@@ -206,7 +206,7 @@ class SessionLife:
             if (error := stuck.find(loop.time())) is not None and not self.state.ended:
                 return error
 
-    # --- 3. a further assignment, by incremental protocols ----------------------------------------------------------
+    # --- 2. a further assignment, by incremental protocols ----------------------------------------------------------
 
     @property
     def ended(self) -> bool:
@@ -287,7 +287,7 @@ class SessionLife:
                 self._member_health.report(ProblemSource.JOIN, error)
                 await retry.wait()
 
-    # --- 4. what ends it --------------------------------------------------------------------------------------------
+    # --- 3. what ends it --------------------------------------------------------------------------------------------
 
     def on_heartbeat(self, result: HeartbeatResult, error: AsyncGroupError | None) -> None:
         """Handle the result of a heartbeat, any but ALIVE."""
@@ -350,7 +350,7 @@ class SessionLife:
         limits.add_cause(cause)
         return limits
 
-    # --- 5. shutdown ------------------------------------------------------------------------------------------------
+    # --- 4. shutdown ------------------------------------------------------------------------------------------------
 
     async def _shut_down(self) -> None:
         """Drain the handlers, call their last hooks, and make the last commit."""

@@ -31,7 +31,7 @@ class Stalls:
         self._hooks = hooks
         self._member_health = member_health
         self.loop_watch = LoopWatch(group_id, self.on_blocked)
-        """Runs if there is no heartbeat thread."""
+        """Notices a blocked event loop if there is no heartbeat thread: off by configuration, or it could not be started."""
         self._silent_since = float("-inf")  # the last response before the silence that was reported
 
     def __repr__(self) -> str:

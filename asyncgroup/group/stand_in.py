@@ -37,7 +37,7 @@ class KeptAliveMember(Protocol):
 
     @property
     def keep_alive(self) -> KeepAlive | None:
-        """The member now; None while it is not in a group."""
+        """See `HeartbeatStatus`."""
         ...
 
     kept_alive: KeptAlive | None
