@@ -10,7 +10,6 @@ from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 __all__ = [
-    "LEAVE_GROUP_EPOCH",
     "LEAVE_GROUP_STATIC_EPOCH",
     "AssignedPartitions",
     "ClassicProtocols",
@@ -20,9 +19,6 @@ __all__ = [
     "TopicIdPartition",
     "by_topic",
 ]
-
-LEAVE_GROUP_EPOCH: Final = -1
-"""The epoch with which a member leaves."""
 
 LEAVE_GROUP_STATIC_EPOCH: Final = -2
 """The epoch with which a static member leaves for a while; its assignment is kept for its group instance id."""
