@@ -84,7 +84,8 @@ def counterpart(name: str) -> str:
                 ", in seconds" if name.endswith(".ms") else ", in bytes" if name.endswith(".kbytes") else ""
             )
             where = "" if cls == "ClientConfig" else f" ({cls})"
-            return f"`{names[name].key}`{unit}{where}"
+            key = " and ".join(f"`{key}`" for key in (names[name].key, names[name].also) if key)
+            return f"{key}{unit}{where}"
     return ARGUMENTS[REST[name].replace(".", "_")] if name in REST else f"`security={SECURITY[name]}`"
 
 
@@ -111,9 +112,9 @@ def of_property(name: str) -> str:
 AIOKAFKA_NOTES: Final = {
     "acks": "`acks`, default `'all'` (aiokafka's is 1)",
     "enable_auto_commit": "`auto_commit`: commits what is marked, not what was delivered",
-    "max_poll_interval_ms": "none: a member is not removed for reading slowly; see `rebalance_timeout`",
+    "max_poll_interval_ms": "`max_poll_interval`: the limit for one record, not for a poll; see also `claim.renew()`",
     "max_poll_records": "`claim.batches(max_records=…)`",
-    "partition_assignment_strategy": "`assignors`, default `('range',)` (aiokafka's is roundrobin)",
+    "partition_assignment_strategy": "`assignors`, default `range` (aiokafka's is roundrobin)",
     "partitioner": "`partitioner`, a function `(key, partitions) -> partition`",
     "transactional_id": "none: transactions are not supported yet",
     "transaction_timeout_ms": "none: transactions are not supported yet",
@@ -134,11 +135,12 @@ def of_python(cls: type[ClientConfig], name: str, value: object) -> str:
     for candidate in (PYTHON_ALIASES.get(name, name), name.replace("_", ".")):
         for names in PROPERTIES.values():
             if candidate in names and names[candidate].key in keys:
-                key = names[candidate].key
-                same = isinstance(value, int | str) and keys[key] == (
-                    value / 1000 if name.endswith("_ms") else value
-                )  # type: ignore[operator]
-                return f"`{key}`" + ("" if same else f", default {shown(key, keys[key])}")
+                key, also = names[candidate].key, names[candidate].also
+                key = also if also and name.startswith(also) else key
+                ours = getattr(cls(), f"effective_{key}", keys[key])  # where None stands for a value
+                theirs = value / 1000 if isinstance(value, int) and name.endswith("_ms") else value
+                same = isinstance(value, int | str) and ours == theirs
+                return f"`{key}`" + ("" if same else f", default {shown(key, ours)}")
         if any(
             candidate in known for known in (*PROPERTIES.values(), REST, SECURITY, UNSUPPORTED, IGNORED)
         ) or any(candidate.startswith(prefix) for prefix in IGNORED_PREFIXES):

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 import asyncgroup.spark
-from asyncgroup import ConsumerConfig, ConsumerGroup, Producer, Session
+from asyncgroup import ConsumerConfig, ConsumerGroup, Producer, Session, in_thread
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.group.claim import Claim
 from asyncgroup.spark import BatchInterrupted
@@ -44,6 +44,7 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("groups", "group.records"): f"{STORIES}::test_records_in_one_loop",
     ("groups", "class LagAware"): f"{STORIES}::test_an_assignor_by_lag",
     ("groups", "in_thread(consume)"): f"{STORIES}::test_a_blocking_handler",
+    ("groups", "from_thread"): f"{STORIES}::test_a_blocking_handler_that_commits",
     ("groups", "claim.renew(3600)"): f"{STORIES}::test_long_work_renews_its_claim",
     ("commits-and-ends", "class Writer"): f"{STORIES}::test_each_batch_is_committed",
     ("configuration", "from_properties"): f"{STORIES}::test_configurations",
@@ -218,6 +219,19 @@ def test_a_blocking_handler(server: KafkaServer) -> None:
         asyncgroup.run(ConsumerGroup(server.bootstrap_servers, "printers"), "greetings", names["handler"])
     assert printed.values == [b"0", b"1", b"2"]
     assert committed(server, "printers") == RECORDS - 1
+
+
+def test_a_blocking_handler_that_commits(server: KafkaServer) -> None:
+    printed = Printed(RECORDS + 1)
+    function = define(snippet("groups", "from_thread"), server, print=printed)["consume_and_commit"]
+
+    async def main() -> None:
+        config = ConsumerConfig(auto_commit=False)
+        async with ConsumerGroup(server.bootstrap_servers, "printers", config) as group:
+            await group.run("greetings", in_thread(function))
+
+    asyncio.run(until(lambda: committed(server, "printers") == RECORDS, main()))
+    assert printed == [(0, [b"0", b"1", b"2"])]
 
 
 def test_long_work_renews_its_claim(server: KafkaServer) -> None:
