@@ -94,12 +94,12 @@ class SessionClaims:
             return
         for claim in claims:
             claim._state.end(cause)
-        began = asyncio.get_running_loop().time()
+        limit = limits.hook_seconds  # of `drain_claims`
         stuck = await self._calls.drain_claims(claims, limits)
         for claim in claims:
             self._fetcher.remove(claim._state.consumer)
         for tp in stuck:
-            self._abandon(tp, asyncio.get_running_loop().time() - began)
+            self._abandon(tp, limit)
         await self._commits.commit_last(limits.commit_seconds, partitions)
         async with self._hooks:
             await self._calls.revoked(partitions, limits)
@@ -108,9 +108,9 @@ class SessionClaims:
             state.claims.remove(tp)
             self._offsets.drop(tp)
 
-    def _abandon(self, tp: TopicPartition, seconds: float) -> None:
-        """Drop the marks of a claim whose handler still runs after its time."""
+    def _abandon(self, tp: TopicPartition, limit: float) -> None:
+        """Drop the marks of a claim whose handler still runs `limit` seconds after the revocation began."""
         self._offsets.drop(tp)
-        error = RevokeTimeout(self._state.group_id, tp, seconds)
+        error = RevokeTimeout(self._state.group_id, tp, limit)
         self._member_health.report_error(error)
         _log.warning("%s", error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from asyncgroup import BrokerError, Claim, RevokeTimeout, Session
+from asyncgroup.group.handler_calls import EndLimits, HandlerCalls
 from tests.scenario.support import (
     ClaimReturns,
     SessionEndHook,
@@ -123,6 +125,39 @@ async def test_a_revoked_claim_ignores_its_limit(env: VirtualEnvironment, ends_s
                 assert ends.names == []
                 assert not handler.sessions[0].ended
             may_end.set()
+
+
+@pytest.mark.parametrize("protocol", ["cooperative", "consumer"])
+async def test_the_limit_of_a_revoked_claim_is_in_its_error(
+    env: VirtualEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the time that passed, which is longer on a busy event loop."""
+    limit, may_end, drain = 0.0, asyncio.Event(), HandlerCalls.drain_claims
+
+    async def drain_late(self: HandlerCalls, claims: Any, limits: EndLimits) -> Any:
+        nonlocal limit
+        limit = limits.hook_seconds
+        stuck = await drain(self, claims, limits)
+        await asyncio.sleep(0.5)
+        return stuck
+
+    class Stuck(WorkHandler):
+        async def consume_claim(self, session: Session, claim: Claim) -> None:
+            self.note(f"claim {claim.partition}")
+            while not may_end.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await may_end.wait()
+
+    handler = Stuck(env)
+    monkeypatch.setattr(HandlerCalls, "drain_claims", drain_late)
+    async with member(env, rebalance_timeout=12.0) as group, running(group.run("orders", handler)):
+        reader = group.errors()
+        await handler.until("claim 3")
+        async with member(env, "bob") as other, running(other.run("orders", WorkHandler(env))):
+            error = await anext(reader)
+            may_end.set()
+    assert isinstance(error, RevokeTimeout)
+    assert 0.0 < limit == pytest.approx(error.limit, abs=0.01)
 
 
 async def test_the_member_is_lost(env: VirtualEnvironment) -> None:
