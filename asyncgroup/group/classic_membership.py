@@ -45,7 +45,7 @@ from asyncgroup.group.join_requests import (
     shorten,
 )
 from asyncgroup.group.leaving import LeaveResult, build_leave, leave_group, leave_result
-from asyncgroup.group.member_health import MemberHealth, MemberState, ProblemSource
+from asyncgroup.group.member_health import MemberHealth, MemberState
 from asyncgroup.group.membership import JOIN_GRACE, Assignable, HeartbeatResult, JoinedGroup
 from asyncgroup.group.subscription_pattern import SubscriptionPattern, check_classic
 from asyncgroup.group.topics import count_partitions
@@ -182,9 +182,7 @@ class ClassicMembership:
                 if action is JoinAction.REJOIN_WITH_GIVEN_ID and is_new and self.identity.member_id:
                     continue
                 is_failure = action is not JoinAction.REJOIN or isinstance(error, SyncProtocolChanged)
-                self._member_health.count_error(error)
-                if is_failure:
-                    self._member_health.report(ProblemSource.JOIN, error)
+                self._member_health.report_attempt(error, is_failure=is_failure)
                 if not retry.failed(counted=is_failure):
                     raise
                 _log.info("group %s: join failed, retrying: %s", self._group_id, error)

@@ -54,13 +54,13 @@ class Health:
 
     - `state`: one of `closed`, `not consuming`, `looking up topics`, `looking for the coordinator`, `joining`,
       `syncing`, `starting`, `stable`, `draining`, `committing`, `waiting to join again`, `leaving`; `state_age` is its
-      age in seconds.
+      age in seconds. States of a join begin again with each of its attempts; `waits_for` has the age of the whole join.
     - `member_id`, `generation_id`: of the last join, also while the member rejoins.
     - `group_protocol`: `classic` or `consumer`; with `auto` the one chosen for the last join, `classic` before the first.
     - `last_heartbeat`, `last_fetch`: seconds since the last response to one; None if there was none.
     - `waits_for`: what the member waits for and for how long, in words; None if it waits for nothing.
-    - `problems`: what is wrong now, in words, including that nothing consumes. A handler's exception is a problem, with
-      its type, topic, partition and offset, until a later session is stable.
+    - `problems`: what is wrong now, in words, including that nothing consumes. A handler's exception, with its type,
+      topic, partition and offset, and the loss of the membership are problems until a later session is stable.
     - `errors`: the last kinds of errors, newest first, at most five.
     - `is_healthy`: whether there are no `problems`: the member consumes or is about to. Stalled or paused claims and a
       slow rebalance are no problems.

@@ -109,16 +109,20 @@ class Member:
         `check` raises if the group can no longer consume.
         """
         retry = self._cluster.retry()
-        while True:
-            check()
-            rejoins_at_once = await self._run_next(subscription, handler)
-            # closing: also if the session ended for another cause
-            if rejoins_at_once is None or self.closing.is_set():
-                return
-            if rejoins_at_once:
-                retry.reset()
-            elif await self._back_off(retry):
-                return
+        try:
+            while True:
+                check()
+                rejoins_at_once = await self._run_next(subscription, handler)
+                # closing: also if the session ended for another cause
+                if rejoins_at_once is None or self.closing.is_set():
+                    return
+                if rejoins_at_once:
+                    retry.reset()
+                elif await self._back_off(retry):
+                    return
+        finally:
+            if self._member_health.state is MemberState.WAITING_TO_REJOIN:
+                self._member_health.transition_to(MemberState.NOT_CONSUMING)
 
     async def _join(self, subscription: Subscription) -> tuple[JoinedGroup, ResolvedTopics]:
         if self._config.heartbeat_thread and self._heartbeat_thread.start():
@@ -266,10 +270,8 @@ class Member:
             if not self._session_lock.locked():  # else another call uses the membership, or closes it
                 self._start_close_timeout()
                 await wait_shielded(asyncio.ensure_future(self.leave(CANCELLED, None)))
-            raise
-        finally:
-            if self._member_health.state in (MemberState.WAITING_TO_REJOIN, MemberState.LEAVING):
                 self._member_health.transition_to(MemberState.NOT_CONSUMING)
+            raise
 
     # --- health -------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import BrokerError
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.health import ClaimHealth, ErrorSeen, Health
+from asyncgroup.group.join_watch import JoinWatch
 from asyncgroup.group.membership import JOIN_GRACE
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.offsets import MemberIdentity
@@ -38,6 +39,8 @@ MISSED_HEARTBEATS: Final = 2
 """Heartbeat intervals without a response that are not yet a problem."""
 FETCH_GRACE: Final = 2.0
 """Seconds beyond `fetch_max_wait` after which a fetch without a response is a problem."""
+QUICK_STEPS: Final = 1.0
+"""Seconds of a join before its present state that are not worth a mention."""
 
 NOT_YET: Final = float("-inf")
 
@@ -61,6 +64,10 @@ class MemberState(Enum):
 
 _ENDING: Final = (MemberState.DRAINING, MemberState.COMMITTING)
 _JOINING_AGAIN: Final = (MemberState.LOOKING_UP_COORDINATOR, MemberState.JOINING, MemberState.SYNCING)
+_JOINING: Final = (MemberState.LOOKING_UP_TOPICS, *_JOINING_AGAIN)
+"""The steps of a join; further attempts go through them again."""
+_BETWEEN_ATTEMPTS: Final = (MemberState.NOT_CONSUMING, MemberState.WAITING_TO_REJOIN)
+"""States in which a join neither goes on nor ends: a backoff comes next, or nothing consumes."""
 
 
 class ProblemSource(Enum):
@@ -102,6 +109,9 @@ class MemberHealth:
         self.problems: dict[ProblemSource, _Occurrences] = {}
         self.errors: dict[tuple[str, str], _Occurrences] = {}
         """By type and error code or text, the least recent first."""
+        self.join = JoinWatch()
+        self.join_refusal: _Occurrences | None = None
+        """Errors of the attempts of the last join that do not count as failures."""
         self._watched: Mapping[MemberState, tuple[float, Callable[[float], None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -117,13 +127,31 @@ class MemberHealth:
         if state is self.state or (self.state in _ENDING and state in _JOINING_AGAIN):
             return
         loop = asyncio.get_running_loop()
-        self.state, self.state_since = state, loop.time()
+        before, self.state, self.state_since = self.state, state, loop.time()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if state in self._watched:
             seconds, function = self._watched[state]
             self._timer = loop.call_later(seconds, function, seconds)
+        if state in _JOINING:
+            # after NOT_CONSUMING it is the join of another call
+            if not self.join.is_joining or before is MemberState.NOT_CONSUMING:
+                self.join_refusal = None
+                self.join.begin()
+        elif state not in _BETWEEN_ATTEMPTS:
+            self.join.end()
+
+    def join_age(self, now: float) -> float:
+        """Return for how many seconds the member has been joining at loop time `now`; 0 if it is not."""
+        return 0.0 if self.state is MemberState.NOT_CONSUMING else self.join.age(now)
+
+    @property
+    def refused_with(self) -> str | None:
+        """The error of the last attempt to join, if it was refused and the next one has not begun."""
+        errors = [e for e in (self.join_refusal, self.problems.get(ProblemSource.JOIN)) if e is not None]
+        last = max(errors, key=lambda e: e.last_at, default=None)
+        return last.text if last is not None and last.last_at >= self.state_since else None
 
     def update_last_responses(self, heartbeat: float, fetch: float) -> None:
         """Update the times of the last responses to a heartbeat and a fetch; minus infinity means none."""
@@ -133,6 +161,14 @@ class MemberHealth:
     def report(self, source: ProblemSource, error: BaseException, text: str | None = None) -> None:
         """Report an error as a problem, which lasts until `clear`. `text` replaces the text of the error."""
         self.problems[source] = _once_more(self.problems.get(source), text or _text(error))
+
+    def report_attempt(self, error: Exception, *, is_failure: bool) -> None:
+        """Count the error of an attempt to join. If it is no failure, it is a problem only once the join lasts for too long."""
+        self.count_error(error)
+        if is_failure:
+            self.report(ProblemSource.JOIN, error)
+        else:
+            self.join_refusal = _once_more(self.join_refusal, _text(error))
 
     def clear(self, *sources: ProblemSource) -> None:
         """Remove the problems of these sources: they work again."""
@@ -264,7 +300,7 @@ _WAITS_FOR: Final = {
 
 
 def _time_limit(state: MemberState, snapshot: HealthSnapshot) -> float:
-    """Return the seconds in a state beyond which it is a problem."""
+    """Return the seconds in a state beyond which it is a problem. That of JOINING is also the limit for all attempts together."""
     if state in (MemberState.JOINING, MemberState.SYNCING):
         return snapshot.config.rebalance_timeout + JOIN_GRACE
     if state in (MemberState.LOOKING_UP_COORDINATOR, MemberState.LOOKING_UP_TOPICS, MemberState.COMMITTING):
@@ -274,11 +310,16 @@ def _time_limit(state: MemberState, snapshot: HealthSnapshot) -> float:
 
 def _problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
     member_health = snapshot.member_health
-    state, problems, calls = member_health.state, member_health.problems, snapshot.running_calls
+    state, calls = member_health.state, snapshot.running_calls
+    problems, join_age = dict(member_health.problems), member_health.join_age(now)
+    is_long_join = join_age > _time_limit(MemberState.JOINING, snapshot)
+    if is_long_join and member_health.join_refusal is not None:
+        problems.setdefault(ProblemSource.JOIN, member_health.join_refusal)
     for source in (ProblemSource.HANDLER, ProblemSource.LOST, ProblemSource.JOIN, ProblemSource.COMMIT):
         if source in problems:
             yield f"{source.value}: {problems[source].text}"
-    if state in _IN_SESSION and member_health.last_heartbeat > NOT_YET:
+    is_lost = state in _ENDING and ProblemSource.LOST in problems  # then no heartbeats are sent
+    if state in _IN_SESSION and not is_lost and member_health.last_heartbeat > NOT_YET:
         yield from _heartbeat_problems(member_health, snapshot.heartbeat_interval, now)
     if state is MemberState.STABLE:
         yield from _fetch_problems(snapshot, now)
@@ -289,6 +330,8 @@ def _problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
         )
     if (age := _age(now, member_health.state_since)) > _time_limit(state, snapshot):
         yield f"{state.value} for {age:.1f} s"
+    elif is_long_join:
+        yield f"{MemberState.JOINING.value} for {join_age:.1f} s"
     if state is MemberState.DRAINING and calls.labels and now > calls.deadline:
         yield f"{_names(calls.labels)} still running {now - calls.deadline:.1f} s after cancellation"
     if state in _IDLE:
@@ -318,14 +361,16 @@ def _fetch_problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
 
 def _waits_for(snapshot: HealthSnapshot, now: float, problems: Sequence[str]) -> str | None:
     state, calls = snapshot.member_health.state, snapshot.running_calls
-    age = f"{_age(now, snapshot.member_health.state_since):.1f} s"
+    age, join_age = _age(now, snapshot.member_health.state_since), snapshot.member_health.join_age(now)
     if state in _WAITS_FOR:
-        return f"{_WAITS_FOR[state].format(snapshot.group_id)}: {age}"
+        # a state begins again with each attempt to join
+        of_join = f", {join_age:.1f} s since it began to join" if join_age > age + QUICK_STEPS else ""
+        return f"{_WAITS_FOR[state].format(snapshot.group_id)}: {age:.1f} s{of_join}"
     if calls.labels:
         limit = f" of {calls.deadline - calls.since:.1f} s" if calls.deadline < float("inf") else ""
         return f"{_names(calls.labels)} to end: {_age(now, calls.since):.1f} s{limit}"
     if state is MemberState.STARTING:
-        return f"its start offsets: {age}"
+        return f"its start offsets: {age:.1f} s"
     if state is MemberState.STABLE and snapshot.missing_topics and not snapshot.claims:
         return f"topic {min(snapshot.missing_topics)!r} to exist again"
     if state is MemberState.STABLE and problems:

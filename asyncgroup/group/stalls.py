@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import Final
 
 from asyncgroup.errors import ClaimStuck, EventLoopBlocked
@@ -17,10 +18,17 @@ __all__ = ["LONG_JOIN", "UNKNOWN_COORDINATOR", "Stalls"]
 _log = logging.getLogger("asyncgroup.group")
 
 LONG_JOIN: Final = 10.0
-"""Seconds after which a join that is not complete is reported."""
+"""Seconds after which a join that is not complete is reported, with all of its attempts."""
 
 UNKNOWN_COORDINATOR: Final = 5.0
 """Seconds after which it is reported that no coordinator is found, or that it does not answer heartbeats that are due."""
+
+_JOIN_WAITS_FOR: Final[Mapping[MemberState, str]] = {
+    MemberState.LOOKING_UP_TOPICS: "the metadata of its topics",
+    MemberState.LOOKING_UP_COORDINATOR: "the coordinator",
+    MemberState.JOINING: "all members to join",
+    MemberState.SYNCING: "the assignment",
+}
 
 
 class Stalls:
@@ -40,12 +48,9 @@ class Stalls:
     def watch_states(self) -> None:
         """Report from now on also a member that looks for its coordinator or joins for long."""
         self._member_health.watch(
-            {
-                MemberState.LOOKING_UP_COORDINATOR: (UNKNOWN_COORDINATOR, self._on_unknown_coordinator),
-                MemberState.JOINING: (LONG_JOIN, self._on_long_join),
-                MemberState.SYNCING: (LONG_JOIN, self._on_long_join),
-            }
+            {MemberState.LOOKING_UP_COORDINATOR: (UNKNOWN_COORDINATOR, self._on_unknown_coordinator)}
         )
+        self._member_health.join.report(LONG_JOIN, self._on_long_join)
 
     def on_blocked(self, seconds: float) -> None:
         """The event loop ran nothing for that long. The heartbeat thread or `loop_watch` has logged it already."""
@@ -54,7 +59,7 @@ class Stalls:
         self._emit("event loop", seconds, str(error))
 
     def on_stuck(self, error: ClaimStuck) -> None:
-        """A claim is stuck, and the member leaves its group. It is logged with the loss."""
+        """A claim is stuck, so the membership is lost. What found it logs that: the heartbeat thread, or the session."""
         self._emit("claim", error.seconds, str(error))
 
     def on_silence(self, last_response_at: float, interval: float) -> None:
@@ -69,9 +74,18 @@ class Stalls:
     def _on_unknown_coordinator(self, seconds: float) -> None:
         self._warn("coordinator", seconds, f"no coordinator found for {seconds:.1f} s")
 
-    def _on_long_join(self, seconds: float) -> None:
-        what = "the assignment" if self._member_health.state is MemberState.SYNCING else "all members to join"
-        self._warn("join", seconds, f"the join is not complete after {seconds:.1f} s: it waits for {what}")
+    def _on_long_join(self, seconds: float) -> bool:
+        """Report a join; False if only its coordinator is unknown so far, which is reported already."""
+        health = self._member_health
+        age = asyncio.get_running_loop().time() - health.state_since
+        if health.state is MemberState.LOOKING_UP_COORDINATOR and age >= UNKNOWN_COORDINATOR:
+            return False
+        if health.state is MemberState.NOT_CONSUMING:
+            return True
+        waits_for = f"it waits for {_JOIN_WAITS_FOR.get(health.state, 'the next attempt')}"
+        why = waits_for if (error := health.refused_with) is None else f"the last attempt failed: {error}"
+        self._warn("join", seconds, f"the join is not complete after {seconds:.1f} s: {why}")
+        return True
 
     def _warn(self, kind: StallKind, seconds: float, text: str) -> None:
         text = f"group {self._group_id!r}: {text}"
