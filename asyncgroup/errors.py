@@ -339,7 +339,8 @@ class ClaimStuck(AsyncGroupError):
     """A handler had a record of this partition for longer than `max_poll_interval` without a sign of progress.
 
     A sign is that it asks for the next record, marks, seeks, pauses, or calls `claim.renew()`. The member leaves its group, so
-    that others get its partitions, and its session ends as lost. `seconds` is how long the claim has been stuck.
+    that others get its partitions (a static member of a classic group only ends its heartbeats), and its session ends as
+    lost. `seconds` is how long the claim has been stuck.
     """
 
     def __init__(self, group_id: str, tp: TopicPartition, seconds: float, limit: float) -> None:

@@ -167,7 +167,8 @@ class SessionLife:
             self._tasks.spawn(self._commits.auto_commit)
         self._topic_watch.start(self._joined, self._resolved)
         self._is_watching = True
-        self._member_health.transition_to(MemberState.STABLE)
+        if self._member_health.state is MemberState.STARTING:  # else it joins again already
+            self._member_health.transition_to(MemberState.STABLE)
         self._member_health.clear(ProblemSource.LOST, ProblemSource.JOIN, ProblemSource.HANDLER)
         await self.state.wait_ended()
 
@@ -295,18 +296,22 @@ class SessionLife:
         if result is HeartbeatResult.REBALANCE:
             self.state.end(Rebalanced(f"{group} rebalances: a member joined, left or changed its topics"))
         elif result in (HeartbeatResult.LOST, HeartbeatResult.FATAL):
-            if isinstance(error, ClaimStuck):  # found by the heartbeat thread
+            if isinstance(error, ClaimStuck):
                 self._stalls.on_stuck(error)
-            self._on_lost(error, is_fatal=result is HeartbeatResult.FATAL)
+            by_thread = isinstance(error, ClaimStuck | EventLoopBlocked)  # which has logged it
+            self._on_lost(error, is_fatal=result is HeartbeatResult.FATAL, is_logged=by_thread)
         elif error is not None:
             self._member_health.report(ProblemSource.HEARTBEAT, error)
             self._member_health.report_error(error)
             heartbeats = self._membership.heartbeats
             self._stalls.on_silence(heartbeats.last_response_at, heartbeats.heartbeat_interval)
 
-    def _on_lost(self, error: AsyncGroupError | None, *, is_fatal: bool = False) -> None:
+    def _on_lost(
+        self, error: AsyncGroupError | None, is_fatal: bool = False, is_logged: bool = False
+    ) -> None:
         group, member_id = self._source.group_id, self.state.identity.member_id
-        self.state.lose(f"member {member_id!r} of group {group!r} is lost: {error}", error, is_fatal=is_fatal)
+        text = f"member {member_id!r} of group {group!r} is lost: {error}"
+        self.state.lose(text, error, is_fatal=is_fatal, is_logged=is_logged)
         if isinstance(error, ClaimStuck | EventLoopBlocked) and self._leaving is None:
             # while handlers may still run; and again, as the leave of the heartbeat thread may not have arrived
             timeout = min(self._config.close_timeout, self._membership.heartbeats.session_timeout)
@@ -390,10 +395,6 @@ class SessionLife:
         )
 
     def _update_health(self) -> None:
-        """At the end: a handler's exception remains a problem until a later session is stable."""
+        """At the end: a handler's exception and a loss remain problems until a later session is stable."""
         self._update_last_responses()
-        self._member_health.clear(
-            *(source for source in ProblemSource if source is not ProblemSource.HANDLER)
-        )
-        if self.state.is_lost and self.state.cause is not None:
-            self._member_health.report(ProblemSource.LOST, self.state.cause.__cause__ or self.state.cause)
+        self._member_health.clear(*(set(ProblemSource) - {ProblemSource.HANDLER, ProblemSource.LOST}))

@@ -172,17 +172,24 @@ class SessionState:
         if self.on_end is not None:
             self.on_end(cause)
 
-    def lose(self, text: str, error: AsyncGroupError | None, *, is_fatal: bool) -> None:
-        """End the session because the membership is lost; the caller gets an error that is fatal for the group object."""
+    def lose(
+        self, text: str, error: AsyncGroupError | None, *, is_fatal: bool, is_logged: bool = False
+    ) -> None:
+        """End the session because the membership is lost; the caller gets an error that is fatal for the group object.
+
+        The loss is a problem from now on. `is_logged`: the reason has been logged as a warning already.
+        """
+        cause = MemberLost(text)
         if is_fatal and self.failure is None:
             self.failure = error
         if not self.is_lost:
-            _log.warning("group %s: %s", self.group_id, text)
+            _log.log(logging.INFO if is_logged else logging.WARNING, "group %s: %s", self.group_id, text)
+            self._member_health.report(ProblemSource.LOST, error or cause)
         if error is not None and is_fatal:
             self._member_health.count_error(error)
         elif error is not None:
             self._member_health.report_error(error)
-        self._end_because_of(error, MemberLost(text))
+        self._end_because_of(error, cause)
 
     def fail(self, error: BaseException, what: str, *, by_handler: bool = True) -> None:
         """End the session. The caller gets the first failure, with later ones as notes. Handler failures are logged."""

@@ -19,6 +19,7 @@ from asyncgroup.cluster.network_client import RequestBuilder
 from asyncgroup.errors import AsyncGroupError, BrokerError
 from asyncgroup.group.keep_alive import KeepAlive, KeepAliveResult, KeptAlive
 from asyncgroup.group.leaving import LeaveResult, leave_group
+from asyncgroup.lifecycle import describe_error
 from asyncgroup.offsets import GROUP_LANE
 from asyncgroup.wire.message import Message, Request
 
@@ -28,6 +29,10 @@ R = TypeVar("R", bound=Message)
 
 LEAVE_ATTEMPTS: Final = 3
 """How many times the limit of one heartbeat a leave is repeated: for about a session timeout."""
+
+LEAVES: Final = "the member leaves its group"
+STAYS: Final = "this static member sends no more heartbeats, so its session times out"
+"""What the member does about a stuck claim, or a blocked event loop, in words."""
 
 _log = logging.getLogger("asyncgroup.group")
 
@@ -68,8 +73,9 @@ class StandIn:
 
     async def run(self) -> None:
         """Send heartbeats when they are due, until cancelled, refused, or the member has left."""
-        member = self._member.keep_alive
-        if member is None:
+        member, kept = self._member.keep_alive, self._member.kept_alive
+        # it may have left during the last block, which its own heartbeats have not found out yet
+        if member is None or (kept is not None and kept.left_because is not None):
             return
         try:
             await self._run(member)
@@ -103,7 +109,10 @@ class StandIn:
             async with asyncio.timeout(member.timeout):
                 response = await self._request(member, type(member.request()), lambda _: member.request())
         except (AsyncGroupError, TimeoutError) as error:
-            _log.info("group %s: a heartbeat of the heartbeat thread failed: %r", member.group_id, error)
+            why = describe_error(error)
+            if isinstance(error, TimeoutError):
+                why = f"no response to the heartbeat within {member.timeout:g} s"
+            _log.info("group %s: a heartbeat of the heartbeat thread failed: %s", member.group_id, why)
             self._cluster.coordinators.mark_unknown(member.group_id)
             return KeepAliveResult.RETRY, member
         result, after = member.result(response)
@@ -131,7 +140,8 @@ class StandIn:
 
     async def _leave(self, member: KeepAlive, error: AsyncGroupError) -> None:
         """Leave the group, or only end the heartbeats if this kind of member does not leave."""
-        _log.warning("%s; the member leaves its group", error)
+        does = LEAVES if member.leaves else STAYS
+        _log.warning("%s; %s", error, does)
         self._publish(member, error)
         if not member.leaves:
             return

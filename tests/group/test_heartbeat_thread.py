@@ -176,7 +176,9 @@ async def test_without_the_thread_the_member_is_lost(
     assert any(f"the event loop was blocked for {seconds:.1f} s" in text for text in caplog.messages)
 
 
-async def test_a_member_that_is_blocked_for_too_long_leaves_during_the_block(kafka: KafkaServer) -> None:
+async def test_a_member_that_is_blocked_for_too_long_leaves_during_the_block(
+    kafka: KafkaServer, caplog: pytest.LogCaptureFixture
+) -> None:
     class Watching(Blocker):
         members: list[int]
 
@@ -199,6 +201,9 @@ async def test_a_member_that_is_blocked_for_too_long_leaves_during_the_block(kaf
     assert isinstance(cause.__cause__, ClaimStuck)
     assert (cause.__cause__.topic, cause.__cause__.partition) == (group.group_id, 0)
     assert {kind for kind, _ in hook.seen} == {"event loop", "claim"}
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    (line,) = [text for text in warnings if "is stuck" in text]
+    assert line.endswith("; the member leaves its group")
     first, last = (call for call in handler.calls if call.startswith("setup"))
     assert first != last, "it has joined again with another id"
     assert handler.handled[:2] == [b"first", b"block"]

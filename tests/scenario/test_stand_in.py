@@ -7,18 +7,20 @@ stand-in is the one that the thread runs; tests/group/test_heartbeat_thread.py b
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from asyncgroup import ClientConfig, ConsumerGroup
+from asyncgroup import ClientConfig, ConsumerGroup, TopicPartition
 from asyncgroup.broker import Fault
 from asyncgroup.cluster import ClusterClient, client_of
 from asyncgroup.cluster.metadata import BrokerInfo
-from asyncgroup.errors import AsyncGroupError, EventLoopBlocked
+from asyncgroup.errors import AsyncGroupError, ClaimStuck, EventLoopBlocked
+from asyncgroup.group.keep_alive import KeepAlive, KeptAlive
 from asyncgroup.group.stand_in import StandIn
 from asyncgroup.wire import messages as m
 from tests.scenario.support import SessionEndHook, WorkHandler, committed, member, now, running
@@ -119,6 +121,79 @@ async def test_members_come_and_go_meanwhile(env: VirtualEnvironment) -> None:
         await handler.until("done 3@2")
         await env.all_committed()
     assert not [cause for cause in ends.causes if "lost" in str(cause)]
+
+
+@dataclass
+class Blocked:
+    """What the heartbeats of a member have published, and what the heartbeat thread has done for it."""
+
+    keep_alive: KeepAlive | None
+    kept_alive: KeptAlive | None
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture, part: str) -> list[str]:
+    """The log lines with this text."""
+    lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    return [line for line in lines if part in line]
+
+
+@pytest.mark.parametrize("is_static", [False, True])
+async def test_the_loss_is_one_log_line_which_says_what_the_member_does(
+    env: VirtualEnvironment, is_static: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A static member of the classic protocol does not leave: its heartbeats end."""
+    handler, ends = WorkHandler(env), SessionEndHook()
+    options = {"group_instance_id": "a"} if is_static else {}
+    async with member(env, hooks=(ends,), **options) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
+        fault = hold_heartbeats(env)
+        error = ClaimStuck("g", TopicPartition("orders", 0), 12.0, 10.0)
+        await stand_in(env, group, error).run()
+        fault.cancel()
+        await handler.until("setup", times=2)
+    (line,) = warnings_of(caplog, "claim orders-0 is stuck")
+    stays = is_static and env.protocol != PROTOCOLS["consumer"]
+    assert ("the member leaves its group" in line) is not stays
+    assert ("heartbeats" in line) is stays
+    assert isinstance(ends.causes[0].__cause__, ClaimStuck)
+
+
+async def test_another_block_after_the_member_has_left(env: VirtualEnvironment) -> None:
+    """The event loop is blocked again before the member's own heartbeats have taken the loss: nothing more is sent."""
+    handler, stuck = WorkHandler(env), ClaimStuck("g", TopicPartition("orders", 0), 12.0, 10.0)
+    async with member(env) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
+        heartbeats = group._engine._membership.heartbeats
+        assert heartbeats.keep_alive is not None
+        blocked = Blocked(replace(heartbeats.keep_alive, due=now()), KeptAlive(0.0, 0.0, -1, stuck))  # type: ignore[type-var]
+
+        def make_cluster() -> ClusterClient:
+            return ClusterClient(env.bootstrap_servers, ClientConfig(client_id="stand-in"))
+
+        async with running(StandIn(blocked, make_cluster, lambda _now: None, 1.0).run()):
+            await asyncio.sleep(1.0)
+        assert blocked.kept_alive is not None
+        assert blocked.kept_alive.left_because is stuck
+    assert not env.cluster.history.of(client_id="stand-in")
+
+
+async def test_the_log_says_which_heartbeat_was_not_answered(
+    env: VirtualEnvironment, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler = WorkHandler(env)
+    async with member(env) as group, running(group.run("orders", handler)):
+        await handler.until("claim 3@0")
+        fault = hold_heartbeats(env)
+        silent = env.cluster.faults.on(api(env), client_id="stand-in").drop()
+        keep_alive = group._engine._membership.heartbeats.keep_alive
+        assert keep_alive is not None
+        with caplog.at_level(logging.INFO, "asyncgroup.group"):
+            async with running(stand_in(env, group).run()):
+                await silent.wait_hit()
+                await asyncio.sleep(keep_alive.timeout + 0.1)
+        fault.cancel()
+    expected = f"no response to the heartbeat within {keep_alive.timeout:g} s"
+    assert any(line.startswith("group g: ") and line.endswith(expected) for line in caplog.messages)
 
 
 async def test_it_leaves_for_the_member(env: VirtualEnvironment) -> None:

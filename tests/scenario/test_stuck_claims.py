@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 
 import pytest
@@ -69,6 +70,27 @@ async def test_the_member_leaves_and_joins_again(
     assert [kind for kind, _ in hook.seen if kind == "claim"] == ["claim"]
     assert any("claim orders-0 is stuck" in text for text in caplog.messages)
     assert "lost" in "".join(handler.calls)
+
+
+async def test_the_loss_is_a_problem_until_the_next_stable_session(
+    env: VirtualEnvironment, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also while the handler still runs: the group has given the partitions to others by then."""
+    async with working(env, max_poll_interval=LIMIT) as (group, _, handler, gate):
+        assert group.session is not None
+        await group.session._state.wait_lost()
+        await asyncio.sleep(0.1)
+        for _ in range(3):
+            health = group.health()
+            assert health.state == "draining"
+            assert len(health.problems) == 1
+            assert health.problems[0].startswith("the membership was lost: ")
+            assert "claim orders-0 is stuck" in health.problems[0]
+            await asyncio.sleep(5.0)
+        gate.open.set()
+        await handler.until("setup", times=2)
+        await env.bell.until(lambda: group.health().is_healthy, "healthy", env.limit)
+    assert sum(r.levelno >= logging.WARNING and "is stuck" in r.getMessage() for r in caplog.records) == 1
 
 
 async def test_work_that_renews_its_claim_is_not_stuck(classic: VirtualEnvironment) -> None:
