@@ -27,7 +27,7 @@ EVENTS: Final = frozenset(
         "on_heartbeat",
         "on_commit",
         "on_fetch",
-        "on_stall",
+        "on_member_stalled",
         "on_stalled",
         "on_resumed",
         "on_produce",

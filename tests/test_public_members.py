@@ -35,7 +35,7 @@ MEMBERS: Final = {
     "Producer": "aclose cluster config enqueue flush send send_nowait",
     # what a user writes
     "Hook": "on_commit on_connect on_delivered on_disconnect on_fetch on_heartbeat on_join on_metadata on_produce on_request"
-    " on_response on_resumed on_session_end on_session_start on_stall on_stalled on_throttle",
+    " on_response on_resumed on_session_end on_session_start on_member_stalled on_stalled on_throttle",
     "Interceptor": "",
     # values
     "Batch": "count first_offset index last_offset leader_epoch partition to_arrow topic",

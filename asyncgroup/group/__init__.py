@@ -13,7 +13,7 @@ Where to look, starting at the user's call:
   handler's methods and has the deadlines of the shutdown; heartbeats and `topic_watch` (with `topic_names`) detect what
   ends the session.
 - Membership: `membership` is the seam for group protocols, and has what both sides of it share; `group_protocol` chooses
-  one. `classic_membership` is the classic one, with `heartbeats` (when they are due: `heartbeat_schedule`) and
+  one. `classic_membership` is the classic one, with `classic_heartbeats` (when they are due: `heartbeat_schedule`) and
   `join_requests`; with cooperative assignors `cooperative_stay` joins again while the session goes on. `leaving` leaves the
   group by either protocol. `consumer_membership` is that of the consumer protocol
   (KIP-848): `consumer_member_state` decides what the next heartbeat says, `consumer_heartbeats` sends it,
@@ -22,8 +22,9 @@ Where to look, starting at the user's call:
   once for all groups of the loop). `stand_in` then sends the heartbeats in that thread, and leaves the group after
   `max_poll_interval`; what it needs of the member the heartbeats publish as a `keep_alive`. Without the thread `loop_watch`
   notices a block when it is over. `stuck_claims` finds claims without progress, on the event loop and in the thread.
-  `stalls` reports these, long joins and unknown coordinators to the log, the hook `on_stall` and `errors()`.
-- Health: all of these write to the MemberHealth in `member_health`, which makes the value in `health` of it.
+  `stalls` reports these, long joins and unknown coordinators to the log, the hook `on_member_stalled` and `errors()`.
+- Health: all of these write to the MemberHealth in `member_health` (`join_watch` times its joins), which makes the value in
+  `health` of it.
 """
 
 from __future__ import annotations

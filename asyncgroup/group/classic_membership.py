@@ -27,8 +27,8 @@ from asyncgroup.errors import (
 )
 from asyncgroup.group.assignors import Assignment, Assignor
 from asyncgroup.group.assignors.racks import PartitionRacks, replica_racks
+from asyncgroup.group.classic_heartbeats import HEARTBEAT_RESULTS, ClassicHeartbeats
 from asyncgroup.group.cooperative_stay import CooperativeStay
-from asyncgroup.group.heartbeats import HEARTBEAT_RESULTS, Heartbeats
 from asyncgroup.group.join_requests import (
     JoinAction,
     JoinProtocols,
@@ -85,7 +85,7 @@ class ClassicMembership:
         self._config = config
         self._protocols = JoinProtocols(group_id, assignors, config.user_data)
         self.identity = MemberIdentity(group_instance_id=config.group_instance_id)
-        self.heartbeats = Heartbeats(cluster, group_id, config)
+        self.heartbeats = ClassicHeartbeats(cluster, group_id, config)
         # a connection per member: a broker processes the requests of a connection in order and parks JoinGroup until
         # all members have sent theirs, so two members on one connection would wait for each other
         self.lane = f"{JOIN_LANE}-{next(_LANES)}"
@@ -142,7 +142,7 @@ class ClassicMembership:
             await self.leave(str(left_because), None, self.heartbeats.session_timeout)
             joined = await self._join(wanted, reason, None)
         self._last_end = None
-        self.heartbeats = Heartbeats(self._cluster, self._group_id, self._config)
+        self.heartbeats = ClassicHeartbeats(self._cluster, self._group_id, self._config)
         self.heartbeats.publish(joined.identity)
         return joined
 
@@ -247,7 +247,9 @@ class ClassicMembership:
         self._member_health.transition_to(MemberState.SYNCING)
         # the session timeout runs from here on, and the assignment or the SyncGroup may take longer than that
         heartbeats = asyncio.create_task(
-            Heartbeats(self._cluster, self._group_id, self._config).run(self.identity, self._on_heartbeat),
+            ClassicHeartbeats(self._cluster, self._group_id, self._config).run(
+                self.identity, self._on_heartbeat
+            ),
             name=f"{self._group_id}: heartbeats until the session begins",
         )
         try:
@@ -376,7 +378,6 @@ class ClassicMembership:
         if not identity.member_id or not should_leave:
             return
         self.forget_member()
-        config = self._config
 
         async def send(lane: str, seconds: float) -> LeaveResult:
             response = await self._cluster.coordinators.request_versioned(
@@ -393,5 +394,5 @@ class ClassicMembership:
             self._group_id,
             send,
             timeout=timeout,
-            attempt_timeout=max(config.effective_heartbeat_interval, config.effective_session_timeout / 3),
+            attempt_timeout=self.heartbeats.timeout,
         )

@@ -22,9 +22,8 @@ from asyncgroup.errors import (
 )
 from asyncgroup.group.consumer_heartbeat_errors import RESULTS, HeartbeatAction, heartbeat_refusal
 from asyncgroup.group.consumer_member_state import ConsumerMemberState
-from asyncgroup.group.heartbeats import RETRY_BACKOFF_SHARE
 from asyncgroup.group.keep_alive import ConsumerKeepAlive, KeptAlive
-from asyncgroup.group.membership import HeartbeatResult
+from asyncgroup.group.membership import RETRY_BACKOFF_SHARE, HeartbeatResult, heartbeat_timeout
 from asyncgroup.lifecycle import wait_within
 from asyncgroup.offsets import GROUP_LANE
 from asyncgroup.wire import messages as m
@@ -283,8 +282,8 @@ class ConsumerHeartbeats:
 
     @property
     def timeout(self) -> float:
-        """Seconds for one attempt: a response later than this may leave no time for another one in the session."""
-        return max(self.heartbeat_interval, self.session_timeout / 3)
+        """Seconds for one attempt, see `heartbeat_timeout`."""
+        return heartbeat_timeout(self.heartbeat_interval, self.session_timeout)
 
     @property
     def _deadline(self) -> float:

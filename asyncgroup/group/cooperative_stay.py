@@ -12,8 +12,8 @@ import asyncio
 from typing import Protocol
 
 from asyncgroup.errors import AssignmentError, AsyncGroupError, BrokerError, TransportError
+from asyncgroup.group.classic_heartbeats import ClassicHeartbeats
 from asyncgroup.group.heartbeat_schedule import EARLY_HEARTBEATS
-from asyncgroup.group.heartbeats import Heartbeats
 from asyncgroup.group.join_requests import JoinAction, join_action
 from asyncgroup.group.membership import Assignable, HeartbeatResult, JoinedGroup
 from asyncgroup.group.subscription_pattern import check_classic
@@ -29,7 +29,7 @@ REVOKED = "revoked partitions that another member gets"
 class _Joins(Protocol):
     """What a stay needs of its membership."""
 
-    heartbeats: Heartbeats
+    heartbeats: ClassicHeartbeats
 
     def repeat_join(self) -> None: ...
 

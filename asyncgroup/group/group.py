@@ -21,10 +21,9 @@ from asyncgroup.group.group_protocol import (
 )
 from asyncgroup.group.handler import Handler, HandlerLike, as_handler
 from asyncgroup.group.health import Health
-from asyncgroup.group.heartbeats import RETRY_BACKOFF_SHARE
 from asyncgroup.group.member import Member
 from asyncgroup.group.member_health import MemberHealth, MemberState
-from asyncgroup.group.membership import CLOSED
+from asyncgroup.group.membership import CLOSED, RETRY_BACKOFF_SHARE
 from asyncgroup.group.records import GroupMarks, Records
 from asyncgroup.group.session import Session
 from asyncgroup.group.topics import Subscription, Topics, check_topics

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Hook", "StallKind"]
 
 StallKind: TypeAlias = Literal["event loop", "claim", "join", "coordinator"]
-"""What holds a group member up, see `Hook.on_stall`."""
+"""What holds a group member up, see `Hook.on_member_stalled`."""
 
 
 # mypy takes a protocol method with only a docstring for an abstract one; a `return` prevents that.
@@ -83,7 +83,7 @@ class Hook(Protocol):
         """
         return
 
-    def on_stall(self, group_id: str, kind: StallKind, seconds: float, text: str) -> None:
+    def on_member_stalled(self, group_id: str, kind: StallKind, seconds: float, text: str) -> None:
         """Something has held the member up for `seconds`; `text` says what, and is logged, too.
 
         `kind`: `event loop` (nothing ran on it; called when it runs again. The log line is another text: it is written during

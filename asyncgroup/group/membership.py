@@ -24,22 +24,32 @@ __all__ = [
     "CANCELLED",
     "CLOSED",
     "JOIN_GRACE",
+    "RETRY_BACKOFF_SHARE",
     "Assignable",
     "ClaimChanges",
     "HeartbeatResult",
     "HeartbeatStatus",
     "JoinedGroup",
     "Membership",
+    "heartbeat_timeout",
 ]
 
 JOIN_GRACE: Final = 5.0
 """Seconds beyond `rebalance_timeout` that a join may take (`JOIN_GROUP_TIMEOUT_LAPSE` in Java)."""
+
+RETRY_BACKOFF_SHARE: Final = 0.1
+"""The longest backoff between attempts to reach the coordinator, as a share of the session timeout."""
 
 CLOSED: Final = "closing: the group object was closed"
 """The reason to leave at `aclose()`."""
 
 CANCELLED: Final = "closing: the task that consumes was cancelled"
 """The reason to leave when `consume()` or `run()` was cancelled."""
+
+
+def heartbeat_timeout(interval: float, session_timeout: float) -> float:
+    """Return the seconds for one heartbeat: a later response may leave no time for another one in the session."""
+    return max(interval, session_timeout / 3)
 
 
 class HeartbeatResult(Enum):

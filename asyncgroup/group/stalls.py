@@ -1,4 +1,4 @@
-"""Stalls: what holds a group member up is never silent: one log line, the hook `on_stall`, and `errors()` or `health()`."""
+"""Stalls: what holds a group member up is never silent: one log line, the hook `on_member_stalled`, and `errors()` or `health()`."""
 
 from __future__ import annotations
 
@@ -93,4 +93,4 @@ class Stalls:
         self._emit(kind, seconds, text)
 
     def _emit(self, kind: StallKind, seconds: float, text: str) -> None:
-        self._hooks.emit("on_stall", self._group_id, kind, seconds, text)
+        self._hooks.emit("on_member_stalled", self._group_id, kind, seconds, text)

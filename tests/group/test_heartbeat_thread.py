@@ -93,7 +93,7 @@ class Stalled:
     def __init__(self) -> None:
         self.seen: list[tuple[str, float]] = []
 
-    def on_stall(self, group_id: str, kind: str, seconds: float, text: str) -> None:
+    def on_member_stalled(self, group_id: str, kind: str, seconds: float, text: str) -> None:
         self.seen.append((kind, seconds))
 
 

@@ -53,7 +53,7 @@ class StallHook:
     def __init__(self) -> None:
         self.seen: list[tuple[str, str, float]] = []
 
-    def on_stall(self, group_id: str, kind: str, seconds: float, text: str) -> None:
+    def on_member_stalled(self, group_id: str, kind: str, seconds: float, text: str) -> None:
         assert f"was blocked for {seconds:.1f} s" in text
         self.seen.append((group_id, kind, seconds))
 

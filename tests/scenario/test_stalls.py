@@ -1,4 +1,4 @@
-"""What holds a member up is never silent: one log line and one call of `on_stall` each, and it is in `health()`."""
+"""What holds a member up is never silent: one log line and one call of `on_member_stalled` each, and it is in `health()`."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def join_warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 class StallHook:
-    """A hook that keeps the calls of `on_stall`, with their times."""
+    """A hook that keeps the calls of `on_member_stalled`, with their times."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, float, str]] = []
         self.times: list[float] = []
 
-    def on_stall(self, group_id: str, kind: str, seconds: float, text: str) -> None:
+    def on_member_stalled(self, group_id: str, kind: str, seconds: float, text: str) -> None:
         assert group_id == "g"
         self.seen.append((kind, seconds, text))
         self.times.append(now())

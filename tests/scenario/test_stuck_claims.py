@@ -39,7 +39,7 @@ class StallHook:
     def __init__(self) -> None:
         self.seen: list[tuple[str, str]] = []
 
-    def on_stall(self, group_id: str, kind: str, seconds: float, text: str) -> None:
+    def on_member_stalled(self, group_id: str, kind: str, seconds: float, text: str) -> None:
         self.seen.append((kind, text))
 
 

@@ -15,7 +15,7 @@ from asyncgroup.cluster import client_of
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
 from asyncgroup.group.consumer_heartbeats import SESSION_TIMEOUT, ConsumerHeartbeats
 from asyncgroup.group.consumer_membership import ConsumerMembership
-from asyncgroup.group.heartbeats import RETRY_BACKOFF_SHARE
+from asyncgroup.group.membership import RETRY_BACKOFF_SHARE
 from tests.simulate.handler import Injected, SimHandler
 from tests.simulate.oracle import ANY, ClaimLog
 from tests.simulate.plan import GROUP, MemberSpec

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from asyncgroup.consumer.fetch_scheduler import FetchScheduler
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.error_codes import ErrorCode
-from asyncgroup.group import classic_membership, heartbeats
+from asyncgroup.group import classic_heartbeats, classic_membership
 from asyncgroup.group.claim_source import ClaimSource
 from asyncgroup.group.classic_membership import ClassicMembership
 from asyncgroup.group.handler_calls import HandlerCalls
@@ -65,8 +65,8 @@ def _commit_one_more() -> AbstractContextManager[object]:
 
 def _deaf_to_rebalances() -> AbstractContextManager[object]:
     """REBALANCE_IN_PROGRESS is ignored."""
-    actions = {**heartbeats.HEARTBEAT_RESULTS, ErrorCode.REBALANCE_IN_PROGRESS: HeartbeatResult.ALIVE}
-    return patch.object(heartbeats, "HEARTBEAT_RESULTS", actions)
+    actions = {**classic_heartbeats.HEARTBEAT_RESULTS, ErrorCode.REBALANCE_IN_PROGRESS: HeartbeatResult.ALIVE}
+    return patch.object(classic_heartbeats, "HEARTBEAT_RESULTS", actions)
 
 
 def _skip_after_reconnect() -> AbstractContextManager[object]:

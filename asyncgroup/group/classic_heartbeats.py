@@ -22,17 +22,14 @@ from asyncgroup.errors import (
 )
 from asyncgroup.group.heartbeat_schedule import HeartbeatSchedule
 from asyncgroup.group.keep_alive import ClassicKeepAlive, KeptAlive
-from asyncgroup.group.membership import HeartbeatResult
+from asyncgroup.group.membership import RETRY_BACKOFF_SHARE, HeartbeatResult, heartbeat_timeout
 from asyncgroup.lifecycle import wait_within
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 from asyncgroup.wire import messages as m
 
-__all__ = ["HEARTBEAT_RESULTS", "RETRY_BACKOFF_SHARE", "Heartbeats"]
+__all__ = ["HEARTBEAT_RESULTS", "ClassicHeartbeats"]
 
 _log = logging.getLogger("asyncgroup.group")
-
-RETRY_BACKOFF_SHARE: Final = 0.1
-"""The longest backoff between attempts to reach the coordinator, as a share of `session_timeout`."""
 
 
 HEARTBEAT_RESULTS: Final[Mapping[int, HeartbeatResult]] = {
@@ -67,7 +64,7 @@ class _HeartbeatResponse(NamedTuple):
     """Whether the coordinator itself reports that the member is not in the group."""
 
 
-class Heartbeats:
+class ClassicHeartbeats:
     """Sends heartbeats for one identity until cancelled, on the connection that it shares with commits.
 
     They are sent at `started_at` + k × `heartbeat_interval`, however long a response takes, and some before the first one.
@@ -93,8 +90,8 @@ class Heartbeats:
         """See `HeartbeatStatus`."""
         self.heartbeat_interval = config.effective_heartbeat_interval
         """See `HeartbeatStatus`."""
-        # a response later than this may leave no time for a second attempt within the session
-        self._timeout = max(self.heartbeat_interval, self.session_timeout / 3)
+        self.timeout = heartbeat_timeout(self.heartbeat_interval, self.session_timeout)
+        """Seconds for one heartbeat."""
         self._started_at = float("-inf")
         self.last_response_at = float("-inf")
         """Loop time of the last response other than COORDINATOR_MOVED and RETRY."""
@@ -208,7 +205,7 @@ class Heartbeats:
         if due is None:
             due = asyncio.get_running_loop().time() + self.heartbeat_interval
         self.keep_alive = ClassicKeepAlive(
-            self._group_id, identity, due, self.heartbeat_interval, self._timeout, joins
+            self._group_id, identity, due, self.heartbeat_interval, self.timeout, joins
         )
 
     def _has_left(self, on_result: Callable[[HeartbeatResult, AsyncGroupError | None], None]) -> bool:
@@ -290,7 +287,7 @@ class Heartbeats:
         then. A response that does not come is lost, and others may get the member's partitions. (Java's consumer has
         one connection for both: it gives the generation up, and with it the partitions.)
         """
-        pause = self._timeout
+        pause = self.timeout
         while not (await asyncio.wait({joining}, timeout=pause))[0]:
             self._repeat_join()
             pause *= 2  # the group may rebalance once more, and the response has to wait
@@ -354,7 +351,7 @@ class Heartbeats:
         has the full limit, since the coordinator may still have the member.
         """
         left = self._session_expires_at - asyncio.get_running_loop().time()
-        limit = min(left, self._timeout) if left > 0 else self._timeout
+        limit = min(left, self.timeout) if left > 0 else self.timeout
         try:
             async with asyncio.timeout(limit):
                 return await self._send_heartbeat(identity)
@@ -374,7 +371,7 @@ class Heartbeats:
         )
         try:
             response = await self._cluster.coordinators.request(
-                self._group_id, request, lane=GROUP_LANE, timeout=self._timeout
+                self._group_id, request, lane=GROUP_LANE, timeout=self.timeout
             )
         except NoBrokersError as error:
             return _HeartbeatResponse(HeartbeatResult.RETRY, error)

@@ -21,7 +21,7 @@ from asyncgroup.errors import (
     RequestTimedOut,
     UnsupportedVersionError,
 )
-from asyncgroup.group.heartbeats import HEARTBEAT_RESULTS, Heartbeats
+from asyncgroup.group.classic_heartbeats import HEARTBEAT_RESULTS, ClassicHeartbeats
 from asyncgroup.group.membership import HeartbeatResult
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 from tests.offsets.fakes import FakeCluster, now
@@ -44,7 +44,7 @@ class Scene:
         self.answers: list[Any] = [0]
         self.delay = 0.0
         self.timeouts: set[float] = set()
-        self.heartbeats = Heartbeats(self.cluster, "g", ConsumerConfig(**config))  # type: ignore[arg-type]
+        self.heartbeats = ClassicHeartbeats(self.cluster, "g", ConsumerConfig(**config))  # type: ignore[arg-type]
 
     def on_heartbeat(self, group_id: str, seconds: float) -> None:
         self.seen.append((group_id, seconds))
