@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import pytest
 import pytest_asyncio
 
+from tests.scenario.three_protocols import made_for
 from tests.stories.virtual import VirtualEnvironment
 
 
 @pytest_asyncio.fixture
-async def env() -> AsyncIterator[VirtualEnvironment]:
-    """Three nodes, the topic `orders` with four partitions, the group `g`."""
-    async with VirtualEnvironment.made() as environment:
+async def env(request: pytest.FixtureRequest) -> AsyncIterator[VirtualEnvironment]:
+    """Three nodes, the topic `orders` with four partitions, the group `g`.
+
+    Members have the default assignors, which are eager, except in tests with `in_each_protocol`.
+    """
+    protocol = getattr(request, "param", "eager")
+    made = VirtualEnvironment.made() if protocol == "eager" else made_for(protocol, nodes=3)
+    async with made as environment:
         yield environment

@@ -7,9 +7,10 @@ import re
 
 import pytest
 
-from asyncgroup import BrokerError, Claim, ClosedError, ConfigError, ErrorCode, Session
+from asyncgroup import BrokerError, Claim, ClosedError, ConfigError, ConsumerGroup, ErrorCode, Session
 from asyncgroup.errors import UsageError
 from tests.scenario.support import SessionEndHook, WorkHandler, group_requests, member, now, running
+from tests.scenario.three_protocols import in_each_protocol
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -32,11 +33,22 @@ async def narrow(env: VirtualEnvironment, *names: str, partitions: int = 1) -> N
         await env.create_topic(name, partitions)
 
 
+async def assigned(env: VirtualEnvironment, group: ConsumerGroup, *partitions: str) -> None:
+    """Wait until the member has exactly these partitions, in this session or another."""
+
+    def has_them() -> bool:
+        session = group.session
+        return session is not None and [str(tp) for tp in session.partitions] == list(partitions)
+
+    await env.bell.until(has_them, f"partitions {partitions}", env.limit)
+
+
 # -- set_topics() -------------------------------------------------------------------------------------------------------
 
 
+@in_each_protocol
 async def test_set_topics_during_run(env: VirtualEnvironment):
-    """The member keeps its id, its marks are committed, and it continues with the new topics."""
+    """The member keeps its id, its marks are committed, and it continues with the new topics: eager in another session."""
     await narrow(env, "a", "b")
     handler, ends = TopicHandler(env), SessionEndHook()
     await env.produce(3, [0], "a")
@@ -48,51 +60,62 @@ async def test_set_topics_during_run(env: VirtualEnvironment):
         await handler.until("a-0@2")
         group.set_topics(["a"])
         assert handler.sessions[0].cause is None, "the same topics"
-        before = len(group_requests(env))
+        before, member_id = len(group_requests(env)), handler.sessions[0].member_id
         group.set_topics(["b"])
-        assert handler.sessions[0].ended
+        assert handler.sessions[0].ended is not env.sessions_last
         await handler.until("b-0@2")
-        assert ends.names == ["TopicsChanged"]
-        assert group_requests(env)[before:] == [
-            "OffsetCommit",
-            "JoinGroup",
-            "SyncGroup with the plan",
-            "OffsetFetch",
-        ]
-        assert handler.sessions[1].member_id == handler.sessions[0].member_id
+        if not env.sessions_last:
+            assert group_requests(env)[before:] == [
+                "OffsetCommit",
+                "JoinGroup",
+                "SyncGroup with the plan",
+                "OffsetFetch",
+            ]
+        assert handler.sessions[-1].member_id == member_id
         assert not run.done()
         group.set_topics(re.compile("[ab]"))
-        await handler.until("assigned a-0,b-0")
+        await assigned(env, group, "a-0", "b-0")
+        await env.produce(1, [0], "a")
+        await handler.until("a-0@3")
         assert handler.calls.count("a-0@0") == 1, "it was committed"
+        assert ends.names == ([] if env.sessions_last else ["TopicsChanged"] * 2)
 
 
+@in_each_protocol
 async def test_set_topics_during_consume(env: VirtualEnvironment):
-    """consume() returns; the next call uses its own topics."""
+    """consume() returns if the session ends; the next call uses its own topics."""
     await narrow(env, "a", "b")
     handler, ends = TopicHandler(env), SessionEndHook()
     async with member(env, hooks=(ends,)) as group:
         async with running(group.consume("a", handler)) as consuming:
             await handler.until("assigned a-0")
             group.set_topics("b")
-            await consuming
-        assert ends.names == ["TopicsChanged"]
+            if env.sessions_last:
+                await assigned(env, group, "b-0")
+                assert not consuming.done()
+                consuming.cancel()
+            await asyncio.wait([consuming])
+        assert ends.names == ["CallerCancelled" if env.sessions_last else "TopicsChanged"]
         async with running(group.consume(["a", "b"], handler)):
-            await handler.until("assigned a-0,b-0")
+            await assigned(env, group, "a-0", "b-0")
 
 
+@in_each_protocol
 async def test_set_topics_while_joining(env: VirtualEnvironment):
-    """The pending join is completed; its session does not call the handler."""
+    """The pending join is completed; a session that it ends does not call the handler."""
     await narrow(env, "a", "b")
     handler = TopicHandler(env)
-    held = env.cluster.faults.on("JoinGroup", nth=2).hold()
+    api, nth = ("JoinGroup", 2) if env.has_leader else ("ConsumerGroupHeartbeat", 1)
+    held = env.cluster.faults.on(api, nth=nth).hold()
     async with member(env) as group, running(group.run("a", handler)):
         await held.wait_hit()
         group.set_topics("b")
         held.release()
         await handler.until("assigned b-0")
-        assert handler.calls[:2] == ["setup", "assigned b-0"]
+        assert "assigned a-0" not in handler.calls
 
 
+@in_each_protocol
 async def test_set_topics_to_unknown_topics(env: VirtualEnvironment):
     handler = TopicHandler(env)
     async with member(env) as group:
@@ -103,6 +126,7 @@ async def test_set_topics_to_unknown_topics(env: VirtualEnvironment):
                 await run
 
 
+@in_each_protocol
 async def test_set_topics_needs_a_running_consume(env: VirtualEnvironment):
     handler = TopicHandler(env)
     async with member(env) as group:
@@ -120,6 +144,7 @@ async def test_set_topics_needs_a_running_consume(env: VirtualEnvironment):
 # -- patterns -----------------------------------------------------------------------------------------------------------
 
 
+@in_each_protocol
 async def test_a_pattern_notices_new_and_deleted_topics(env: VirtualEnvironment):
     handler, ends = TopicHandler(env), SessionEndHook()
     await narrow(env, "log-a")
@@ -131,14 +156,14 @@ async def test_a_pattern_notices_new_and_deleted_topics(env: VirtualEnvironment)
         await narrow(env, "log-b", "other")
         await env.produce(2, [0], "log-b")  # before any member knows the topic
         created = now()
-        await handler.until("assigned log-a-0,log-b-0")
+        await assigned(env, group, "log-a-0", "log-b-0")
         assert now() - created <= env.refresh_interval + 0.1
         # the topic was created during the membership, so it is read from the start despite `latest`
         await handler.until("log-b-0@1")
-        assert ends.names == ["TopicsChanged"]
-        assert "matches log-b" in str(ends.causes[0])
+        assert ends.names == ([] if env.sessions_last else ["TopicsChanged"])
+        assert all("matches log-b" in str(cause) for cause in ends.causes)
         env.cluster.delete_topic("log-a")
-        await handler.until("assigned log-b-0")
+        await assigned(env, group, "log-b-0")
 
 
 async def test_a_pattern_notices_new_topics_between_calls_of_consume(env: VirtualEnvironment):
@@ -155,6 +180,7 @@ async def test_a_pattern_notices_new_topics_between_calls_of_consume(env: Virtua
             await handler.until("log-b-0@1")
 
 
+@in_each_protocol
 async def test_a_pattern_that_matches_nothing_waits_for_topics(env: VirtualEnvironment):
     handler = TopicHandler(env)
     async with member(env) as group, running(group.run(re.compile("log-.*"), handler)):
@@ -168,6 +194,7 @@ async def test_a_pattern_that_matches_nothing_waits_for_topics(env: VirtualEnvir
         await handler.until("log-a-0@0")
 
 
+@in_each_protocol
 async def test_each_member_watches_for_its_own_pattern(env: VirtualEnvironment):
     """Bob is not the leader; he finds the new topic in his own metadata and makes the group rebalance."""
     bob_script = TopicHandler(env)
@@ -177,13 +204,14 @@ async def test_each_member_watches_for_its_own_pattern(env: VirtualEnvironment):
     async with member(env, "bob") as bob, running(bob.run(re.compile("log-.*"), bob_script)):
         await bob_script.until("assigned log-a-0")
         await narrow(env, "log-b")
-        await bob_script.until("assigned log-a-0,log-b-0")
+        await assigned(env, bob, "log-a-0", "log-b-0")
         await bob.aclose()
 
 
 # -- deleted, recreated -------------------------------------------------------------------------------------------------
 
 
+@in_each_protocol
 async def test_deleted_and_recreated(env: VirtualEnvironment):
     """Within twice the session timeout the group reads the new topic from its start."""
     ann = await env.member("ann", auto_offset_reset="latest", metadata_refresh_interval=600.0)
@@ -211,6 +239,7 @@ async def test_deleted_and_recreated(env: VirtualEnvironment):
     )
 
 
+@in_each_protocol
 async def test_recreated_at_once(env: VirtualEnvironment):
     """No metadata response misses the topic: the change is detected by its id."""
     ann = await env.member("ann", auto_offset_reset="latest", metadata_refresh_interval=600.0)
@@ -228,6 +257,7 @@ async def test_recreated_at_once(env: VirtualEnvironment):
     await env.all_committed()
 
 
+@in_each_protocol
 async def test_other_topics_are_read_while_one_is_deleted(env: VirtualEnvironment):
     await narrow(env, "a", "b")
     handler = TopicHandler(env)
@@ -237,18 +267,19 @@ async def test_other_topics_are_read_while_one_is_deleted(env: VirtualEnvironmen
     ):
         await handler.until("assigned a-0,b-0")
         env.cluster.delete_topic("a")
-        await handler.until("assigned b-0")
+        await assigned(env, group, "b-0")
         await env.produce(1, [0], "b")
         await handler.until("b-0@0")
         health = group.health()
         assert not health.is_healthy
         assert "topic 'a' no longer exists" in str(health)
         env.cluster.create_topic("a", 2)
-        await handler.until("assigned a-0,a-1,b-0")
+        await assigned(env, group, "a-0", "a-1", "b-0")
         assert not run.done()
         assert group.health().is_healthy
 
 
+@in_each_protocol
 async def test_deleted_for_good(env: VirtualEnvironment):
     """After session_timeout run() raises the error; the next call raises it at once."""
     await narrow(env, "a", "b")
@@ -268,6 +299,7 @@ async def test_deleted_for_good(env: VirtualEnvironment):
         assert now() - began < env.session_timeout
 
 
+@in_each_protocol
 async def test_a_topic_that_never_existed(env: VirtualEnvironment):
     handler = TopicHandler(env)
     async with member(env) as group:
@@ -287,6 +319,7 @@ def _forget(env: VirtualEnvironment, *members) -> None:
 # -- growth -------------------------------------------------------------------------------------------------------------
 
 
+@in_each_protocol
 @pytest.mark.parametrize("policy", ["latest", "error"])
 async def test_partitions_added_later_start_at_the_beginning(env: VirtualEnvironment, policy: str):
     """The reset policy does not apply to them: their records are all newer than the subscription."""
@@ -306,24 +339,28 @@ async def test_partitions_added_later_start_at_the_beginning(env: VirtualEnviron
         assert [call for call in handler.calls if "@" in call] == ["a-2@0", "a-2@1", "a-2@2"]
 
 
-async def test_the_leader_watches_topics_of_other_members(env: VirtualEnvironment):
+@in_each_protocol
+async def test_partitions_are_added_to_the_topic_of_another_member(env: VirtualEnvironment):
+    """The leader, or the coordinator with the consumer protocol, watches the topics of all members."""
     await narrow(env, "a")
     ann = await env.member("ann")
     await env.settled(ann)
     bob = await env.member("bob", ["a"])
-    assert (await env.settled(ann, bob)).leader == "ann"
+    assert (await env.settled(ann, bob)).leader == env.leader("ann")
     env.cluster.create_partitions("a", 2)
 
-    async def widened() -> bool:
-        return (await env.settled(ann, bob)).assignment["bob"] == {"a": [0, 1]}
+    def is_widened() -> bool:
+        return bob.session is not None and bob.session.assignment == {"a": [0, 1]}
 
-    await env.bell.until_known(widened, "two partitions assigned to bob", env.limit)
-    assert [session.cause for session in ann.log.sessions][-2:] == ["PartitionsChanged", None]
+    await env.bell.until(is_widened, "two partitions assigned to bob", env.limit)
+    ended = [session.cause for session in ann.log.sessions if session.cause is not None]
+    assert ended[-1:] == ([] if env.sessions_last else ["PartitionsChanged"])
 
 
 # -- temporarily unknown -------------------------------------------------------------------------------------------------
 
 
+@in_each_protocol
 async def test_a_topic_that_some_broker_does_not_know_for_a_while(env: VirtualEnvironment):
     """The topic existed before, so run() retries for about a session timeout, and no longer."""
     handler = TopicHandler(env)
@@ -335,8 +372,9 @@ async def test_a_topic_that_some_broker_does_not_know_for_a_while(env: VirtualEn
         await asyncio.sleep(5.0)
         assert not run.done()
         env.cluster.faults.clear()
-        await handler.until("assigned orders-0,orders-1")
-        assert "UNKNOWN_TOPIC_OR_PARTITION" in str(group.health().errors)
+        await handler.until("revoked [2, 3]" if env.sessions_last else "assigned orders-0,orders-1")
+        # a session that lasts has not looked up its partitions again
+        assert ("UNKNOWN_TOPIC_OR_PARTITION" in str(group.health().errors)) is not env.sessions_last
         began = now()
         env.cluster.faults.on("ListOffsets", times=None).error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         await bob.leave()

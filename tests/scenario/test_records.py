@@ -21,6 +21,7 @@ from asyncgroup import (
 from asyncgroup.errors import ClosedError, ErrorCode, MarkDropped, OffsetOutOfRangeError, Rebalanced
 from tests.group.parts import consumer_of, end_session
 from tests.scenario.support import WorkHandler, committed, group_requests, member, now, orders, running
+from tests.scenario.three_protocols import in_each_protocol
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -113,6 +114,7 @@ async def test_a_slow_body_switches_partitions_within_a_batch(env: VirtualEnviro
     assert sorted(seen[:4]) == sorted(seen[4:]) == [0, 1, 2, 3]
 
 
+@in_each_protocol
 async def test_a_paused_partition_is_skipped_until_it_is_resumed(env: VirtualEnvironment):
     await fill(env, 3)
     async with member(env) as group:

@@ -11,6 +11,7 @@ from asyncgroup import Cluster, Consumer, ConsumerConfig, ConsumerGroup, TopicPa
 from asyncgroup.cluster import client_of, connection_pool
 from asyncgroup.cluster.connecting import connect
 from tests.scenario.support import WorkHandler, running
+from tests.scenario.three_protocols import in_each_protocol
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -20,6 +21,7 @@ def config(env: VirtualEnvironment) -> ConsumerConfig:
     return ConsumerConfig(**env.config("ann"))
 
 
+@in_each_protocol
 async def test_two_members_of_one_group(env: VirtualEnvironment):
     """A join of one waits for the other's join, so they need separate connections."""
     first, second = WorkHandler(env), WorkHandler(env)
@@ -45,6 +47,7 @@ async def test_two_members_of_one_group(env: VirtualEnvironment):
         )
 
 
+@in_each_protocol
 async def test_two_groups(env: VirtualEnvironment):
     first, second = WorkHandler(env), WorkHandler(env)
     await env.produce(5, range(4))
@@ -69,6 +72,7 @@ def purposes(cluster: Cluster) -> set[str]:
     return {lane.purpose for lane in client_of(cluster).pool._lanes.values() if lane.is_open}
 
 
+@in_each_protocol
 async def test_the_connections_of_closed_groups_close(env: VirtualEnvironment):
     """They close at once, not after `connections_max_idle`; other connections stay open."""
     first, second = WorkHandler(env), WorkHandler(env)

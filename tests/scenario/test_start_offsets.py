@@ -18,6 +18,7 @@ from tests.scenario.support import (
     read_offsets,
     running,
 )
+from tests.scenario.three_protocols import in_each_protocol
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -143,6 +144,7 @@ async def test_out_of_range_error_that_is_caught(env: VirtualEnvironment):
         ]
 
 
+@in_each_protocol
 async def test_a_seek_out_of_range(env: VirtualEnvironment):
     """The policy applies, here the beginning. Valid marks stay, as with any seek."""
     seen: list[int] = []
@@ -166,6 +168,7 @@ async def test_a_seek_out_of_range(env: VirtualEnvironment):
         assert committed(env) == {0: 3}
 
 
+@in_each_protocol
 async def test_a_handler_seeks_by_name_and_marks_stay(env: VirtualEnvironment):
     """In `setup`, before the first fetch, and during its loop."""
     await env.admin.produce(orders(0), [b"v"] * 5)

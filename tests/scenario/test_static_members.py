@@ -8,22 +8,24 @@ import pytest
 
 from asyncgroup import BrokerError, ErrorCode
 from tests.scenario.support import SessionEndHook, WorkHandler, committed, member, running
+from tests.scenario.three_protocols import in_each_protocol
 from tests.stories import membership
 from tests.stories.environment import Group
+from tests.stories.members import Member
 from tests.stories.virtual import VirtualEnvironment, lines
 
 pytestmark = pytest.mark.asyncio
 
 
-async def desks(env: VirtualEnvironment):
-    """Return two static members: ann, the leader, and bob."""
+async def desks(env: VirtualEnvironment) -> tuple[Member, Member, int]:
+    """Return two static members, ann, the leader, and bob, and their generation."""
     ann = await env.member("ann", group_instance_id="desk-a")
     await env.settled(ann)
     bob = await env.member("bob", group_instance_id="desk-b")
     before = await env.settled(ann, bob)
-    assert before == Group(2, "ann", {"ann": {"orders": [0, 1]}, "bob": {"orders": [2, 3]}})
-    env.requests()
-    return ann, bob
+    shares = {"ann": {"orders": [0, 1]}, "bob": {"orders": [2, 3]}}
+    assert before == Group(before.generation, env.leader("ann"), shares)
+    return ann, bob, before.generation
 
 
 async def test_the_leader_restarts(env: VirtualEnvironment):
@@ -38,22 +40,26 @@ async def test_the_leader_restarts(env: VirtualEnvironment):
     """)
 
 
+@in_each_protocol
 async def test_a_follower_restarts(env: VirtualEnvironment):
-    ann, bob = await desks(env)
+    ann, bob, generation = await desks(env)
+    sessions = len(ann.log.sessions)
     await bob.leave()
     again = await env.member("bob-again", group_instance_id="desk-b")
     group = await env.settled(ann, again)
-    assert group == Group(2, "ann", {"ann": {"orders": [0, 1]}, "bob-again": {"orders": [2, 3]}})
-    assert len(ann.log.sessions) == 2
-    assert ann.log.sessions[0].cause == "Rebalanced"  # the first time bob joined
+    shares = {"ann": {"orders": [0, 1]}, "bob-again": {"orders": [2, 3]}}
+    assert group == Group(generation, env.leader("ann"), shares)
+    assert len(ann.log.sessions) == sessions
 
 
+@in_each_protocol
 async def test_a_member_that_does_not_return(env: VirtualEnvironment):
     """Its partitions stay unread until its session expires, then other members get them."""
-    ann, bob = await desks(env)
+    ann, bob, generation = await desks(env)
     await bob.leave()
     await env.produce(5, range(4))
-    assert await env.settled(ann) == Group(3, "ann", {"ann": {"orders": [0, 1, 2, 3]}})
+    alone = {"ann": {"orders": [0, 1, 2, 3]}}
+    assert await env.settled(ann) == Group(generation + 1, env.leader("ann"), alone)
     await env.all_handled()
 
 
@@ -78,6 +84,7 @@ async def test_every_request_of_a_member_carries_its_instance_id(env: VirtualEnv
 # -- leaving or staying --------------------------------------------------------------------------------------------------
 
 
+@in_each_protocol
 @pytest.mark.parametrize(
     ("instance", "leave", "gone"),
     [
@@ -102,6 +109,7 @@ async def test_which_members_leave(
     assert env.cluster.group("g").members == {}, "the session timeout removes the member later"
 
 
+@in_each_protocol
 async def test_a_cancelled_static_member_stays(env: VirtualEnvironment):
     handler = WorkHandler(env)
     async with member(env, group_instance_id="desk-1") as group:
@@ -111,17 +119,18 @@ async def test_a_cancelled_static_member_stays(env: VirtualEnvironment):
         assert env.cluster.history.of("LeaveGroup") == []
 
 
+@in_each_protocol
 async def test_a_restart_within_the_session_is_no_rebalance(env: VirtualEnvironment):
     """The other members' session continues, and the returning member gets the same partitions."""
-    ann, bob = await desks(env)
-    generation = env.cluster.group("g").generation
+    ann, bob, generation = await desks(env)
+    sessions = len(ann.log.sessions)
     for number in range(3):
         await bob.leave()
         await asyncio.sleep(0.8 * env.session_timeout)
         bob = await env.member(f"bob-{number}", group_instance_id="desk-b")
         await env.settled(ann, bob)
     assert env.cluster.group("g").generation == generation
-    assert len(ann.log.sessions) == 2
+    assert len(ann.log.sessions) == sessions
 
 
 # -- fencing -------------------------------------------------------------------------------------------------------------

@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+import pytest
+
 from tests.stories.environment import CONSUMER
 from tests.stories.virtual import VirtualEnvironment
 
-__all__ = ["PROTOCOLS", "made_for"]
+__all__ = ["PROTOCOLS", "in_each_protocol", "made_for"]
 
 PROTOCOLS: Final[Mapping[str, Mapping[str, Any]]] = {
     "eager": {"assignors": ("range",)},
@@ -17,6 +19,17 @@ PROTOCOLS: Final[Mapping[str, Mapping[str, Any]]] = {
     "consumer": CONSUMER,
 }
 """The configuration of a member, by the name of the protocol."""
+
+in_each_protocol: Final = pytest.mark.parametrize(
+    "env",
+    [
+        "eager",
+        pytest.param("cooperative", marks=pytest.mark.full),
+        pytest.param("consumer", marks=pytest.mark.full),
+    ],
+    indirect=True,
+)
+"""Run a test of `tests/scenario` with members of each protocol; the quick profile runs it with eager ones only."""
 
 
 @asynccontextmanager
