@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -18,9 +19,12 @@ from tests.scenario.support import now
 from tests.stories.environment import CONSUMER
 from tests.stories.real import RealEnvironment
 from tests.stories.sharing import are_shared_evenly
-from tests.stories.traffic import PARTITIONS, Handled, Reader, partitions_of, traffic
+from tests.stories.traffic import PARTITIONS, STEP, Handled, Reader, partitions_of, traffic
 
 pytestmark = pytest.mark.asyncio
+
+LONGEST_GAP = 0.3
+"""Seconds between two records of a partition that stays with its member."""
 
 LATE = 5.0
 """Seconds that the handlers of one member take after the end of their claims."""
@@ -74,11 +78,25 @@ async def share(env: RealEnvironment, groups: list[ConsumerGroup]) -> list[set[i
 async def test_a_member_that_revokes_late_stops_no_partition_that_stays(
     kafka_at_hand: None, tmp_path: Path, config: Mapping[str, Any]
 ) -> None:
-    """The bound is generous: by the eager protocol every partition would wait for the late member."""
+    """By the eager protocol every partition would wait for the late member.
+
+    A busy machine can delay a record, too: a measurement with a longer gap is repeated once.
+    """
+    gaps = await _gaps(tmp_path / "first", config)
+    if max(gaps) > LONGEST_GAP:
+        print(f"measured again: worst gap {max(gaps):.3f} s, median {median(gaps):.3f} s")
+        gaps = await _gaps(tmp_path / "second", config)
+    print(f"partitions that stay: worst gap {max(gaps):.3f} s, median {median(gaps):.3f} s")
+    assert max(gaps) <= LONGEST_GAP
+
+
+async def _gaps(directory: Path, config: Mapping[str, Any]) -> list[float]:
+    """Return the gaps between the records of the partitions that stay when a third member joins."""
+    directory.mkdir()
     handled: Handled = {number: [] for number in range(PARTITIONS)}
     async with (
         ApacheKafka(properties=consumer_heartbeats(1.0)) as kafka,
-        RealEnvironment(kafka.bootstrap_servers, tmp_path) as env,
+        RealEnvironment(kafka.bootstrap_servers, directory) as env,
     ):
         await env.admin.create_partitions(env.topic, PARTITIONS)
         late = LateReader(env, "late", handled)
@@ -97,11 +115,11 @@ async def test_a_member_that_revokes_late_stops_no_partition_that_stays(
             # without the records that follow when the members close, and partitions move again
             kept = {number: list(records) for number, records in handled.items() if number not in after[2]}
     assert [former & present for former, present in zip(before, after, strict=False)] == after[:2]
+    assert len(kept) == 4
     gaps = [
         later - earlier
         for records in kept.values()
         for (earlier, *_), (later, *_) in pairwise(record for record in records if record[0] >= begun)
     ]
-    print(f"worst gap of a partition that stays: {max(gaps):.3f} s")
-    assert len(kept) == 4
-    assert max(gaps) < LATE / 3
+    assert len(gaps) > len(kept) * LATE / STEP / 2, "records arrived all the time"
+    return gaps
