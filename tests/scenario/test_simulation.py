@@ -232,14 +232,16 @@ FOUND_BY_ONE = {
     "a refused sync is final": MIXED + 206,
     "a group that became classic is final": MIXED + 222,
     "an upgrade has the epoch before": MIXED + 60,
+    "a fenced member goes on": CONSUMERS + 26,
+    "a downgrade does not rebalance": MIXED + 36,
 }
-"""Mutations that only one seed in hundreds detects.
+"""Mutations that only one seed in hundreds detects; the last two, one in thirty.
 
 The first one needs a leader that returns after its topic was extended, the next two a static member whose handler ignores
 its cancellation while its partition belongs to another member, the next one a session that ends between a new epoch and its
 assignment, with a coordinator that refuses older epochs, the next one a coordinator that stops between answer and append, the
 next three ones a cooperative member that joins while it revokes, a static member that takes the place of the last one with the
-consumer protocol, and a member whose group becomes a classic one without it, the last one a classic member that commits after
+consumer protocol, and a member whose group becomes a classic one without it, the next one a classic member that commits after
 an upgrade in which its partition has lost its owner.
 """
 

@@ -52,7 +52,7 @@ async def test_a_batch_that_ends_within_the_rebalance_timeout_is_committed(
 
 async def test_a_claim_that_waits_for_the_function_is_not_stuck(virtual_kafka: VirtualKafka) -> None:
     await produce(virtual_kafka, 120)
-    sink = Sink(lambda call: 900.0 if call == 1 else 0.1)
+    sink = Sink(lambda call: 400.0 if call == 1 else 0.1)  # longer than `max_poll_interval`
     group, handler = member(virtual_kafka, sink, max_rows=20)
     async with group:
         run = asyncio.create_task(group.run("numbers", handler))
