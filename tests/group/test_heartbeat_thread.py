@@ -116,7 +116,9 @@ async def consuming(
                 await running
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    "protocol", ["eager", pytest.param("cooperative", marks=pytest.mark.full), "consumer"]
+)
 async def test_a_blocked_event_loop_keeps_its_partitions(
     kafka: KafkaServer, protocol: str, caplog: pytest.LogCaptureFixture
 ) -> None:
