@@ -151,7 +151,7 @@ class ClassicMembership:
         return await self._join(topics, reason, owned)
 
     def repeat_join(self) -> None:
-        """Send JoinGroup once more, on a new connection, if there is no response to it."""
+        """Close the connection of a JoinGroup that waits for its response, and send it again on a new one."""
         if self._waits_for_join:
             _log.warning("group %s: a commit was refused; sending JoinGroup again", self._group_id)
             self._repeats_join = True

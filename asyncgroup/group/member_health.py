@@ -163,7 +163,7 @@ class MemberHealth:
         self.problems[source] = _once_more(self.problems.get(source), text or _text(error))
 
     def report_attempt(self, error: Exception, *, is_failure: bool) -> None:
-        """Count the error of an attempt to join. If it is no failure, it is a problem only once the join lasts for too long."""
+        """Count the error of an attempt to join, which is a problem at once if `is_failure`, else only during a long join."""
         self.count_error(error)
         if is_failure:
             self.report(ProblemSource.JOIN, error)

@@ -147,7 +147,7 @@ class HeartbeatStatus(Protocol):
 
     @property
     def keep_alive(self) -> KeepAlive | None:
-        """The member as the heartbeat thread would keep it in the group; None if there is none to keep.
+        """What the heartbeat thread needs to keep the member in its group; None if it has none to keep.
 
         It is published during a session. Between two sessions only a member of a classic group has one, if it was in a
         generation: after a rebalance at once, else from its next JoinGroup on.

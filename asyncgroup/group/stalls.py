@@ -39,7 +39,7 @@ class Stalls:
         self._hooks = hooks
         self._member_health = member_health
         self.loop_watch = LoopWatch(group_id, self.on_blocked)
-        """Notices a blocked event loop if there is no heartbeat thread: off by configuration, or it could not be started."""
+        """Runs instead of a heartbeat thread that is turned off or could not be started."""
         self._silent_since = float("-inf")  # the last response before the silence that was reported
 
     def __repr__(self) -> str:

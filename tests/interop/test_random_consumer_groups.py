@@ -6,15 +6,12 @@ They find orders of heartbeats, leaves and commits that the stories of `parity/c
 from __future__ import annotations
 
 import asyncio
-import os
-import uuid
 
 import pytest
 
-from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.testing.apache_kafka.jars import KAFKA_VERSION
+from tests.interop.parity.both_brokers import on_both_brokers
 from tests.interop.parity.compare import differences
-from tests.interop.parity.scene import Scene, ranges_of, shared_ranges
+from tests.interop.parity.scene import Scene
 from tests.interop.random_consumer_groups import ConsumerGroupProgram
 from tests.profiles import soak
 from tests.real.support import RunningKafka
@@ -47,23 +44,10 @@ async def _compare(apache_kafka: RunningKafka, seed: int) -> None:
 
 async def _differences(apache_kafka: RunningKafka, seed: int) -> list[str]:
     """Run the program of a seed on both brokers and return the differences."""
-    external = os.environ.get("ASYNCGROUP_KAFKA", "")
-    if external or os.environ.get("ASYNCGROUP_KAFKA_VERSION", KAFKA_VERSION) != KAFKA_VERSION:
-        pytest.skip(f"the comparison needs Apache Kafka {KAFKA_VERSION}")
-    host, _, port = apache_kafka.bootstrap_servers.rpartition(":")
-    kafka, suffix = {1: (host, int(port))}, f"-{uuid.uuid4().hex[:8]}"
-    async with EmbeddedCluster(default_partitions=4) as cluster:
-        own = {1: (cluster.nodes[1].host, cluster.nodes[1].port)}
-        ranges = shared_ranges(await ranges_of(own[1]), await ranges_of(kafka[1]))
-        async with (
-            Scene(own, ranges, "highest", suffix) as ours,
-            Scene(kafka, ranges, "highest", suffix) as theirs,
-        ):
-            programs = [ConsumerGroupProgram(scene, seed) for scene in (ours, theirs)]
-            results = await asyncio.gather(
-                *(program.run(STEPS) for program in programs), return_exceptions=True
-            )
-            found = [str(difference) for difference in differences(f"seed {seed}", ours, theirs)]
+    async with on_both_brokers(apache_kafka, Scene) as (ours, theirs):
+        programs = [ConsumerGroupProgram(scene, seed) for scene in (ours, theirs)]
+        results = await asyncio.gather(*(program.run(STEPS) for program in programs), return_exceptions=True)
+        found = [str(difference) for difference in differences(f"seed {seed}", ours, theirs)]
     for result in results:
         if isinstance(result, BaseException) and not found:
             raise result

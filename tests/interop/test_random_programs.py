@@ -8,15 +8,11 @@ some of them with errors of another producer's version.
 from __future__ import annotations
 
 import asyncio
-import os
-import uuid
 
 import pytest
 
-from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.testing.apache_kafka.jars import KAFKA_VERSION
+from tests.interop.parity.both_brokers import on_both_brokers
 from tests.interop.parity.compare import differences
-from tests.interop.parity.scene import ranges_of, shared_ranges
 from tests.interop.random_programs import AnyVersions, Program
 from tests.profiles import thinned
 from tests.real.support import RunningKafka
@@ -40,22 +36,11 @@ async def test_both_answer_the_same_for_long(apache_kafka: RunningKafka) -> None
 
 async def _compare(apache_kafka: RunningKafka, seed: int) -> None:
     """Run the program of a seed on both brokers and compare the responses."""
-    external = os.environ.get("ASYNCGROUP_KAFKA", "")
-    if external or os.environ.get("ASYNCGROUP_KAFKA_VERSION", KAFKA_VERSION) != KAFKA_VERSION:
-        pytest.skip(f"the comparison needs Apache Kafka {KAFKA_VERSION}")
-    host, _, port = apache_kafka.bootstrap_servers.rpartition(":")
-    kafka, suffix = {1: (host, int(port))}, f"-{uuid.uuid4().hex[:8]}"
-    async with EmbeddedCluster(default_partitions=4) as cluster:
-        own = {1: (cluster.nodes[1].host, cluster.nodes[1].port)}
-        ranges = shared_ranges(await ranges_of(own[1]), await ranges_of(kafka[1]))
-        async with (
-            AnyVersions(own, ranges, "highest", suffix) as ours,
-            AnyVersions(kafka, ranges, "highest", suffix) as theirs,
-        ):
-            try:
-                await asyncio.gather(Program(ours, seed).run(STEPS), Program(theirs, seed).run(STEPS))
-            except BaseException as error:
-                error.add_note(f"seed {seed}, ours at {len(ours.answers)}, theirs at {len(theirs.answers)}")
-                raise
+    async with on_both_brokers(apache_kafka, AnyVersions) as (ours, theirs):
+        try:
+            await asyncio.gather(Program(ours, seed).run(STEPS), Program(theirs, seed).run(STEPS))
+        except BaseException as error:
+            error.add_note(f"seed {seed}, ours at {len(ours.answers)}, theirs at {len(theirs.answers)}")
+            raise
     found = [str(difference) for difference in differences(f"seed {seed}", ours, theirs)]
     assert not found, "\n".join(found[:20])
