@@ -67,6 +67,8 @@ class SimHandler(Handler):
         self.is_dead = False
         self.last_response_at: Callable[[], float] = lambda: float("inf")
         self.max_silence = float("inf")
+        self.silence_of_join: Callable[[], float] = lambda: 0.0
+        """Returns for how many seconds more no broker may respond, as the member joins again."""
         self.max_commit_seconds = MAX_COMMIT_SECONDS
         self.expects_prompt_commits = False
         """Whether nothing delays commits in this run, so that automatic ones have to be made in time."""
@@ -271,7 +273,8 @@ class SimHandler(Handler):
         """Check, as a record is handed out, that some broker has answered within the session timeout."""
         silence = asyncio.get_running_loop().time() - self.last_response_at()
         text = f"{log.tp} at {offset} is handed out after {silence:.3f} s without a response of any broker"
-        self._check("a session without responses is lost", text, holds=silence <= self.max_silence)
+        in_time = silence <= self.max_silence or silence <= self.max_silence + self.silence_of_join()
+        self._check("a session without responses is lost", text, holds=in_time)
 
     async def _handle(self, log: ClaimLog, record: Record) -> None:
         self._stop_if_dead()

@@ -15,7 +15,7 @@ from asyncgroup.cluster import client_of
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
 from asyncgroup.group.consumer_heartbeats import SESSION_TIMEOUT, ConsumerHeartbeats
 from asyncgroup.group.consumer_membership import ConsumerMembership
-from asyncgroup.group.membership import RETRY_BACKOFF_SHARE
+from asyncgroup.group.membership import JOIN_GRACE, RETRY_BACKOFF_SHARE
 from tests.simulate.handler import Injected, SimHandler
 from tests.simulate.oracle import ANY, ClaimLog
 from tests.simulate.plan import GROUP, MemberSpec
@@ -64,6 +64,7 @@ class SimMember:
         )
         self.handler.check_committed = self._check_committed
         self.handler.max_silence = world.plan.setting.session_timeout + 0.001
+        self.handler.silence_of_join = self._silence_of_join
         self.handler.expects_prompt_commits = world.plan.is_orderly
         if spec.is_cooperative:
             # between join and sync no commit is accepted, and a leader that stopped without leaving may have joined
@@ -266,6 +267,14 @@ class SimMember:
         """The session timeout of a consumer group, as far as the member knows."""
         heartbeats = None if self.group is None else self.group._engine._membership.heartbeats
         return heartbeats.session_timeout if isinstance(heartbeats, ConsumerHeartbeats) else SESSION_TIMEOUT
+
+    def _silence_of_join(self) -> float:
+        """Return for how many seconds JoinGroup may wait in the coordinator while records are handed out; 0 without a join.
+
+        A cooperative member that joins sends no heartbeats, as in Java.
+        """
+        joins = self.spec.is_cooperative and self.group is not None and self.group.health().state == "joining"
+        return self.spec.rebalance_timeout + JOIN_GRACE if joins else 0.0
 
     @property
     def _max_silence(self) -> float:
