@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 
 from tests.simulate.plan import SPARE, Action, MemberSpec, Plan, Setting
 
-__all__ = ["LONG", "SHORT", "Intervals", "Protocol", "storm_plan"]
+__all__ = ["DEFAULTS", "LONG", "SHORT", "Intervals", "Protocol", "storm_plan"]
 
 Protocol: TypeAlias = Literal["eager", "cooperative", "consumer"]
 
@@ -46,16 +46,19 @@ SHORT: Final = Intervals(
 )
 """Shorter than the defaults: more happens at the same time."""
 
-LONG: Final = Intervals(
+DEFAULTS: Final = Intervals(
     session_timeout=45.0,
     heartbeat_interval=3.0,
     initial_rebalance_delay=1.0,
     request_timeout=30.0,
-    fetch_max_wait=20.0,
+    fetch_max_wait=1.0,
     auto_commit_interval=5.0,
     metadata_refresh_interval=300.0,
 )
-"""Kafka's defaults, but for fetches without records, which wait longer."""
+"""Kafka's defaults, but fetches without records wait for 1 s instead of 0.5 s."""
+
+LONG: Final = replace(DEFAULTS, fetch_max_wait=20.0)
+"""Kafka's defaults, but fetches without records wait for 20 s."""
 
 CONSUMERS_HEARTBEAT: Final = 5.0
 """Kafka's default for members of the consumer protocol, in seconds."""
@@ -71,15 +74,16 @@ def storm_plan(
     seed: int,
     intervals: Intervals = SHORT,
     records: int = 10,
+    nodes: int = 3,
 ) -> Plan:
     """Return a storm of `seconds` with an action each `pause` seconds on average, and `records` each second.
 
     Between half of `members` and all of them are alive. Every action is a join, an end or a restart.
     """
     rng = random.Random(f"storm {protocol} {seed}")
-    if protocol == "consumer" and intervals is LONG:
+    if protocol == "consumer" and intervals is not SHORT:
         intervals = replace(intervals, heartbeat_interval=CONSUMERS_HEARTBEAT)
-    setting = _setting(partitions, intervals)
+    setting = _setting(nodes, partitions, intervals)
     specs: dict[str, MemberSpec] = {}
     alive: list[str] = []
     actions: list[Action] = []
@@ -115,9 +119,9 @@ def storm_plan(
     )
 
 
-def _setting(partitions: int, intervals: Intervals) -> Setting:
+def _setting(nodes: int, partitions: int, intervals: Intervals) -> Setting:
     return Setting(
-        nodes=3,
+        nodes=nodes,
         topics={"orders": partitions},
         latency_profile="near",
         chunk_size=1 << 18,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from dataclasses import replace
 
 import pytest
 
-from asyncgroup import Producer
+from asyncgroup import ConsumerGroup, Producer
 from asyncgroup.errors import MemberLost
 from asyncgroup.spark import BatchInterrupted, Retry
 from asyncgroup.testing import VirtualKafka
@@ -52,9 +53,10 @@ async def test_a_batch_that_ends_within_the_rebalance_timeout_is_committed(
 
 async def test_a_claim_that_waits_for_the_function_is_not_stuck(virtual_kafka: VirtualKafka) -> None:
     await produce(virtual_kafka, 120)
-    sink = Sink(lambda call: 400.0 if call == 1 else 0.1)  # longer than `max_poll_interval`
-    group, handler = member(virtual_kafka, sink, max_rows=20)
-    async with group:
+    sink = Sink(lambda call: 80.0 if call == 1 else 0.1)
+    _, handler = member(virtual_kafka, sink, max_rows=20)
+    config = replace(CONFIG, max_poll_interval=60.0)
+    async with ConsumerGroup(virtual_kafka.bootstrap_servers, GROUP, config) as group:
         run = asyncio.create_task(group.run("numbers", handler))
         await until(lambda: len(sink.calls) == 1)
         session = group.session
