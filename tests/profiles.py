@@ -6,8 +6,9 @@
 Thinned are examples of Hypothesis, seeds, and sweeps (random bytes for every message in every version, a cancellation at
 every iteration of the loop, mutations of the simulation, a story at every combination of moments and codes), and the cases
 and clients with which the benchmarks are tried. Written stories and tables of cases always run, but for a few with the
-marker `full`: the demonstration with Spark, whose parts have tests of their own, and stories that start a Kafka of their own
-or run on a real Kafka, too.
+marker `full`: the demonstration with Spark and with a whole year of flights, whose parts have tests of their own, stories that start
+a Kafka of their own or run on a real Kafka, too, random restarts in rolling upgrades, the rates of the brokers' benchmark, and
+what conftest.py does for this suite.
 """
 
 from __future__ import annotations

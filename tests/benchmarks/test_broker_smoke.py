@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 LITTLE = ("--quick", "--records", "600", "--servers", "asyncgroup", "--only", "aiokafka,asyncgroup")
 
 
+@pytest.mark.full
 @pytest.mark.asyncio
 async def test_rates_and_costs() -> None:
     is_full = current_profile() == "full"

@@ -32,6 +32,7 @@ def flights() -> list[Flight]:
     return list(read_flights(find_data()))
 
 
+@pytest.mark.full
 def test_the_figures_of_2013(flights: list[Flight]) -> None:
     figures = Figures()
     for flight in flights:

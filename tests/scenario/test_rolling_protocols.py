@@ -161,7 +161,8 @@ async def test_the_last_member_that_goes_back_prefers_another_assignor(env: Virt
 FORMER = ("cooperative-sticky", "sticky", "range")
 
 
-@pytest.mark.parametrize("seed", thinned(range(40), every=40))
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(40))
 async def test_random_restarts_with_both_protocols(env: VirtualEnvironment, seed: int) -> None:
     """Restarts overlap with rebalances, upgrades and downgrades, and the coordinator moves.
 

@@ -93,7 +93,8 @@ LISTS = (("cooperative-sticky",), ("cooperative-sticky", "sticky"), ("range", "c
 """Lists of assignors that can share a group: the first is cooperative, the others are eager."""
 
 
-@pytest.mark.parametrize("seed", thinned(range(40), every=40))
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(40))
 async def test_random_restarts_of_a_mixed_group(env: VirtualEnvironment, seed: int) -> None:
     """Eager and cooperative members in one group, any of which leads; restarts overlap with rebalances."""
     rng = random.Random(seed)

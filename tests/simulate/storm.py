@@ -51,11 +51,11 @@ DEFAULTS: Final = Intervals(
     heartbeat_interval=3.0,
     initial_rebalance_delay=1.0,
     request_timeout=30.0,
-    fetch_max_wait=1.0,
+    fetch_max_wait=3.0,
     auto_commit_interval=5.0,
     metadata_refresh_interval=300.0,
 )
-"""Kafka's defaults, but fetches without records wait for 1 s instead of 0.5 s."""
+"""Kafka's defaults, but fetches without records wait for 3 s instead of 0.5 s."""
 
 LONG: Final = replace(DEFAULTS, fetch_max_wait=20.0)
 """Kafka's defaults, but fetches without records wait for 20 s."""

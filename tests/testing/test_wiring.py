@@ -12,6 +12,8 @@ import pytest
 
 from tests.forked.server import forked, forking
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parents[2]
 
 HEAD = """
