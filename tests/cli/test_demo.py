@@ -37,7 +37,9 @@ def assert_times_add_up(screen: str, seconds: dict[str, float]) -> None:
 
 
 def assert_fits_a_terminal(screen: str) -> None:
-    assert [line for line in screen.splitlines() if len(line) > 80] == []
+    """Log lines may be longer: on a busy machine the demo logs that a join takes long."""
+    shown = [line for line in screen.splitlines() if not line.startswith("asyncgroup: ")]
+    assert [line for line in shown if len(line) > 80] == []
 
 
 YEAR = (336_776, 58_665, 19.955)
