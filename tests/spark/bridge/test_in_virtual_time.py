@@ -53,7 +53,7 @@ async def test_a_batch_that_ends_within_the_rebalance_timeout_is_committed(
 
 async def test_a_claim_that_waits_for_the_function_is_not_stuck(virtual_kafka: VirtualKafka) -> None:
     await produce(virtual_kafka, 120)
-    sink = Sink(lambda call: 80.0 if call == 1 else 0.1)
+    sink = Sink(lambda call: 180.0 if call == 1 else 0.1)  # three times `max_poll_interval`
     _, handler = member(virtual_kafka, sink, max_rows=20)
     config = replace(CONFIG, max_poll_interval=60.0)
     async with ConsumerGroup(virtual_kafka.bootstrap_servers, GROUP, config) as group:
