@@ -7,8 +7,8 @@ Thinned are examples of Hypothesis, seeds, and sweeps (random bytes for every me
 every iteration of the loop, mutations of the simulation, a story at every combination of moments and codes), and the cases
 and clients with which the benchmarks are tried. Written stories and tables of cases always run, but for a few with the
 marker `full`: the demonstration with Spark and with a whole year of flights, whose parts have tests of their own, stories that start
-a Kafka of their own or run on a real Kafka, too, random restarts in rolling upgrades, the rates of the brokers' benchmark, and
-what conftest.py does for this suite.
+a Kafka of their own or run on a real Kafka, too, random restarts in rolling upgrades, a rolling downgrade, a cooperative member
+on a blocked loop, the rates of the brokers' benchmark, and what conftest.py does for this suite.
 """
 
 from __future__ import annotations
