@@ -488,12 +488,14 @@ class ProducerConfig(ClientConfig):
 
     - `acks`: which replicas must have written a record before it is acknowledged: `all` in-sync replicas, the leader
       (1), or none (0).
+    - `enable_idempotence`: whether brokers recognize a batch that is sent again, so that each record is written once
+      (KIP-98). None means yes with `acks="all"`, which it needs.
     - `linger`: seconds to wait for more records of a partition before a batch is sent.
     - `batch_size`: bytes at which a batch is full; `max_request_size`: largest request, and largest record, in bytes.
     - `buffer_bytes`: bytes of unacknowledged records; when full, `send` and `enqueue` wait and `send_nowait` raises.
     - `compression_type`: `none`, `gzip`, `snappy`, `lz4` or `zstd`.
-    - `delivery_timeout`: seconds from `send` to the final result; a batch is not retried after that. Order is kept in
-      each partition: it has at most one batch in flight.
+    - `delivery_timeout`: seconds from `send` to the final result; a batch is not retried after that. A record that
+      failed with RequestTimedOut may be in the log all the same.
     - `close_timeout`: seconds to wait for acknowledgements when the producer is closed.
     - `metadata_max_idle`: seconds after which a topic that nothing was produced to is no longer refreshed; the next
       record for it looks it up again.
@@ -502,6 +504,7 @@ class ProducerConfig(ClientConfig):
     """
 
     acks: Literal["all"] | int = "all"
+    enable_idempotence: bool | None = None
     linger: float = 0.005
     batch_size: int = 128 * KIB
     max_request_size: int = MIB
@@ -517,6 +520,10 @@ class ProducerConfig(ClientConfig):
             (lambda value: value in ("all", 0, 1) and not isinstance(value, bool)),
             "'all' (Kafka's -1), 1 or 0",
         ),
+        "enable_idempotence": (
+            (lambda value: value is None or isinstance(value, bool)),
+            "True, False or None",
+        ),
         "linger": DURATION_OR_ZERO,
         "batch_size": SIZE,
         "max_request_size": SIZE,
@@ -531,8 +538,17 @@ class ProducerConfig(ClientConfig):
         ),
     }
 
+    @property
+    def effective_enable_idempotence(self) -> bool:
+        """`enable_idempotence`, or by `acks` if it is None."""
+        return self.acks == "all" if self.enable_idempotence is None else self.enable_idempotence
+
     def _check_together(self) -> None:
         super()._check_together()
+        if self.enable_idempotence and self.acks != "all":
+            raise ConfigError(
+                "enable_idempotence", True, f"None or False with acks={self.acks!r}: it needs acks='all'"
+            )
         if self.delivery_timeout < self.request_timeout + self.linger:
             limit = f"at least linger + request_timeout = {self.request_timeout + self.linger!r}"
             raise ConfigError("delivery_timeout", self.delivery_timeout, limit)

@@ -98,6 +98,7 @@ TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
     },
     ProducerConfig: {
         "acks": (["all", 0, 1], ["1", -1, 2, True, False, None]),
+        "enable_idempotence": ([True, False, None], ["true", 0, 1]),
         "linger": PAUSE,
         "batch_size": SIZE,
         "max_request_size": SIZE,

@@ -1,13 +1,11 @@
 """Record accumulator: a queue of batches per partition, and the decision which batches to send now.
 
-Synchronous state without I/O or tasks; the current time is a parameter. A partition has at most one batch in flight,
-and a failed batch goes back to the head of its queue, so that records keep their order through retries.
+Synchronous state without I/O or tasks; the current time is a parameter. `PartitionQueue` keeps the order of a partition.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Container, Sequence
 from typing import NamedTuple
 
@@ -15,48 +13,12 @@ from asyncgroup.config import ProducerConfig
 from asyncgroup.model import Header, RecordMetadata, TopicPartition
 from asyncgroup.producer.batch import ProducerBatch
 from asyncgroup.producer.buffer_memory import BufferMemory
+from asyncgroup.producer.partition_queue import NO_ID, PartitionQueue
 
-__all__ = ["PartitionQueue", "RecordAccumulator", "SendPlan"]
+__all__ = ["RecordAccumulator", "SendPlan"]
 
 NEVER = float("inf")
 """A loop time that never comes."""
-
-
-class PartitionQueue:
-    """The batches of one partition that are not done, oldest first."""
-
-    __slots__ = ("batches", "in_flight", "open", "retry_at", "tp")
-
-    def __init__(self, tp: TopicPartition) -> None:
-        self.tp = tp
-        self.batches: deque[ProducerBatch] = deque()
-        """Batches waiting to be sent; the one in flight is not among them."""
-        self.open: ProducerBatch | None = None
-        """The last batch of `batches` while it accepts records."""
-        self.in_flight: ProducerBatch | None = None
-        self.retry_at = float("-inf")
-        """Loop time before which nothing is sent."""
-
-    def __repr__(self) -> str:
-        state = "one in flight" if self.in_flight else "idle"
-        return f"<PartitionQueue {self.tp} {len(self.batches)} batches, {state}>"
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is queued and nothing is in flight."""
-        return not self.batches and self.in_flight is None
-
-    def close_open(self) -> None:
-        """Close the open batch: it accepts no more records."""
-        if self.open is not None:
-            self.open.closed = True
-            self.open = None
-
-    def pop(self) -> ProducerBatch:
-        """Remove and return the oldest queued batch."""
-        if len(self.batches) == 1:
-            self.close_open()
-        return self.batches.popleft()
 
 
 class SendPlan(NamedTuple):
@@ -68,6 +30,8 @@ class SendPlan(NamedTuple):
     """Batches whose delivery timeout has passed."""
     unknown_leader_topics: set[str]
     """Topics with a partition that has records to send and no known leader."""
+    needs_id: bool
+    """Whether a partition has records to send that need a producer id."""
     wake_at: float
     """Loop time at which to plan again at the latest; infinity if there is nothing to wait for."""
 
@@ -82,13 +46,15 @@ class RecordAccumulator:
         self._linger = config.linger
         self._delivery_timeout = config.delivery_timeout
         self._max_request_size = config.max_request_size
+        self._is_idempotent = config.effective_enable_idempotence
         self.memory = BufferMemory(config.buffer_bytes)
         self.queues: dict[TopicPartition, PartitionQueue] = {}
         self.incomplete: dict[ProducerBatch, None] = {}
         """Every batch that is not done, in order of creation; a dict used as an ordered set."""
-        # partitions with queued batches and none in flight; a partition that was served moves to the end
+        # partitions with batches that are not in flight; one that was served moves to the end
         self._active: dict[PartitionQueue, None] = {}
         self._in_flight: dict[ProducerBatch, None] = {}
+        self._producer_id = NO_ID  # of new queues
 
     def __repr__(self) -> str:
         return f"<RecordAccumulator {len(self.incomplete)} batches, {self.memory.used} of {self.memory.limit} bytes>"
@@ -102,13 +68,34 @@ class RecordAccumulator:
         """Return the queue of a partition; create it if there is none."""
         queue = self.queues.get(tp)
         if queue is None:
-            queue = self.queues[tp] = PartitionQueue(tp)
+            queue = self.queues[tp] = PartitionQueue(tp, is_idempotent=self._is_idempotent)
+            if self._is_idempotent and self._producer_id != NO_ID:
+                queue.set_producer_id(self._producer_id)
         return queue
 
     def forget(self, topic: str) -> None:
-        """Drop the queues of a topic. They must be idle."""
+        """Drop the queues of a topic. They must be idle.
+
+        New queues get another producer id: under this one the brokers remember sequence numbers that nobody here knows.
+        """
+        self._producer_id = NO_ID
         for tp in [tp for tp in self.queues if tp.topic == topic]:
             del self.queues[tp]
+
+    def set_producer_id(self, producer_id: int) -> None:
+        """Use a new producer id for all partitions that need one, and for later ones."""
+        self._producer_id = producer_id
+        for queue in self.queues.values():
+            if queue.needs_id:
+                queue.set_producer_id(producer_id)
+
+    def take_without_id(self) -> list[ProducerBatch]:
+        """Remove the batches that need a producer id from their queues, and return them."""
+        waiting = [queue for queue in self.queues.values() if queue.needs_id]
+        batches = [batch for queue in waiting for batch in queue.expire(NEVER)]
+        for queue in waiting:
+            self._update(queue)
+        return batches
 
     # --- append ------------------------------------------------------------------------------------------------
 
@@ -126,15 +113,12 @@ class RecordAccumulator:
         batch = queue.open
         if batch is not None and batch.append(timestamp, key, value, headers, size, future):
             return False
-        queue.close_open()
         now = self._clock()
         batch = ProducerBatch(queue.tp, self._codec, self._batch_size, now, now + self._delivery_timeout)
         batch.append(timestamp, key, value, headers, size, future)
-        queue.batches.append(batch)
-        queue.open = batch
+        queue.add(batch)
         self.incomplete[batch] = None
-        if queue.in_flight is None:
-            self._active[queue] = None
+        self._active[queue] = None
         return True
 
     def close_open(self) -> None:
@@ -149,23 +133,27 @@ class RecordAccumulator:
         self,
         now: float,
         leader: Callable[[TopicPartition], int],
-        in_flight_nodes: Container[int],
+        busy_nodes: Container[int],
         *,
         skip_linger: bool = False,
     ) -> SendPlan:
-        """Remove from the queues what can be sent at loop time `now`; `skip_linger` sends open batches at once.
+        """Plan at most one request to each node at loop time `now`; `skip_linger` sends open batches at once.
 
-        Nodes in `in_flight_nodes` get nothing. The batches of `requests` are in flight from here on: the caller must
-        call `complete` or `reenqueue` for each. The caller must also `deallocate` and fail the `expired` ones; an
-        expired batch that is in flight blocks its partition until its response arrives.
+        Nodes in `busy_nodes` get nothing. The batches of `requests` are in flight from here on: the caller must call
+        `succeed`, `retry`, `drop` or `split` for each. The caller must also `deallocate` and fail the `expired` ones; one
+        that is in flight still gets its result.
         """
         requests: dict[int, list[ProducerBatch]] = {}
         sizes: dict[int, int] = {}
         unknown_leader_topics: set[str] = set()
+        needs_id = False
         expired, wake_at = self._expire(now)
         # `_active` is in the order of service, so that with full requests all partitions of a node get their turn
         for queue in list(self._active):
-            batch = queue.batches[0]
+            needs_id |= queue.needs_id
+            batch = queue.next_batch(now)
+            if batch is None:
+                continue  # it has to wait for results, or for a producer id
             at = self._ready_at(queue, batch, skip_linger=skip_linger)
             if at > now:
                 wake_at = min(wake_at, at)
@@ -175,15 +163,17 @@ class RecordAccumulator:
                 unknown_leader_topics.add(queue.tp.topic)
                 continue
             size = sizes.get(node, 0) + batch.size
-            if node in in_flight_nodes or (node in sizes and size > self._max_request_size):
-                continue  # it is sent after the response to the request in flight
-            self._drain(queue)
+            if node in busy_nodes or (node in sizes and size > self._max_request_size):
+                continue  # it is sent after the response to a request in flight
+            if queue.in_flight and queue.node != node:
+                continue  # the leader has moved: the former one's results come first
+            self._begin(queue, batch, node)
             requests.setdefault(node, []).append(batch)
             sizes[node] = size
-        return SendPlan(requests, expired, unknown_leader_topics, wake_at)
+        return SendPlan(requests, expired, unknown_leader_topics, needs_id, wake_at)
 
     def _expire(self, now: float) -> tuple[list[ProducerBatch], float]:
-        """Return the batches past their deadline, and the next deadline. Queued ones are removed from their queue."""
+        """Return the batches past their deadline, and the next deadline. Waiting ones are removed from their queue."""
         expired: list[ProducerBatch] = []
         next_deadline = NEVER
         for batch in self._in_flight:
@@ -191,15 +181,10 @@ class RecordAccumulator:
                 next_deadline = min(next_deadline, batch.deadline)
             elif not batch.done:
                 expired.append(batch)
-        for queue in [*self._active, *(self.queues[batch.tp] for batch in self._in_flight)]:
-            while queue.batches and (queue.batches[0].done or queue.batches[0].deadline <= now):
-                batch = queue.pop()
-                if not batch.done:
-                    expired.append(batch)
-            if queue.batches:
-                next_deadline = min(next_deadline, queue.batches[0].deadline)
-            else:
-                self._active.pop(queue, None)
+        for queue in list(self._active):
+            expired += queue.expire(now)
+            next_deadline = min(next_deadline, queue.next_deadline)
+            self._update(queue)
         return expired, next_deadline
 
     def _ready_at(self, queue: PartitionQueue, batch: ProducerBatch, *, skip_linger: bool) -> float:
@@ -207,31 +192,52 @@ class RecordAccumulator:
             return queue.retry_at
         return max(queue.retry_at, batch.created_at + self._linger)
 
-    def _drain(self, queue: PartitionQueue) -> None:
-        batch = queue.pop()
-        batch.attempts += 1
-        queue.in_flight = batch
+    def _begin(self, queue: PartitionQueue, batch: ProducerBatch, node: int) -> None:
+        queue.begin(batch, node)
         self._in_flight[batch] = None
         del self._active[queue]
+        self._update(queue)
 
-    def complete(self, batch: ProducerBatch) -> None:
-        """The batch in flight is done; the next one of its partition may be sent."""
-        self._remove_in_flight(batch).retry_at = float("-inf")
-
-    def reenqueue(self, batch: ProducerBatch, at: float) -> None:
-        """Put the batch in flight back at the head of its queue, which sends nothing before loop time `at`."""
-        queue = self._remove_in_flight(batch)
-        queue.retry_at = at
-        queue.batches.appendleft(batch)  # if it has expired since, `plan` skips it
-        self._active[queue] = None
-
-    def _remove_in_flight(self, batch: ProducerBatch) -> PartitionQueue:
-        queue = self.queues[batch.tp]
-        del self._in_flight[batch]
-        queue.in_flight = None
-        if queue.batches:
+    def _update(self, queue: PartitionQueue) -> None:
+        """Make a queue active if it has a batch that is not in flight."""
+        if queue.has_waiting:
             self._active[queue] = None
-        return queue
+        else:
+            self._active.pop(queue, None)
+
+    # --- results ------------------------------------------------------------------------------------------------
+
+    def succeed(self, batch: ProducerBatch) -> None:
+        """The batch in flight is in the log."""
+        self._end(batch).succeed(batch, self._clock())
+
+    def retry(self, batch: ProducerBatch, at: float, *, is_out_of_order: bool = False) -> None:
+        """Send the batch in flight again, not before loop time `at`; it is dropped if its time is over."""
+        queue = self._end(batch)
+        if batch.done:
+            queue.drop(batch)
+        else:
+            queue.fail(batch, at, is_out_of_order=is_out_of_order)
+        self._update(queue)
+
+    def drop(self, batch: ProducerBatch) -> None:
+        """Give up the batch in flight."""
+        queue = self._end(batch)
+        queue.drop(batch)
+        self._update(queue)
+
+    def split(self, batch: ProducerBatch) -> list[ProducerBatch]:
+        """Replace the batch in flight, which is too large for the broker, by two; return them."""
+        queue, parts = self._end(batch), batch.split(self._codec)
+        queue.split(batch, parts)
+        del self.incomplete[batch]
+        self.incomplete |= dict.fromkeys(parts)
+        self._update(queue)
+        return parts
+
+    def _end(self, batch: ProducerBatch) -> PartitionQueue:
+        del self._in_flight[batch]
+        return self.queues[batch.tp]
 
     def deallocate(self, batch: ProducerBatch) -> bool:
         """Free the memory of a batch that is done; False if that happened before."""

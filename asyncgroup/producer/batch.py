@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from asyncgroup.model import Header, RecordMetadata, TopicPartition
-from asyncgroup.wire.records import BatchBuilder
+from asyncgroup.wire.batch_view import BatchView, with_producer
+from asyncgroup.wire.records import BatchBuilder, decode_batch
 
 __all__ = ["BATCH_OVERHEAD", "RECORD_OVERHEAD", "ErrorFactory", "ProducerBatch", "record_size"]
 
@@ -46,9 +48,15 @@ class ProducerBatch:
         "created_at",
         "deadline",
         "done",
+        "epoch",
         "futures",
+        "in_flight",
         "last_error",
+        "may_be_written",
+        "ordinal",
+        "producer_id",
         "reserved",
+        "sequence",
         "tp",
     )
 
@@ -76,6 +84,13 @@ class ProducerBatch:
         """Whether it accepts no more records."""
         self.done = False
         """Whether it is acknowledged or has failed for good."""
+        self.in_flight = False
+        self.may_be_written = False
+        """Whether the result of an attempt is unknown: the batch may be in the log."""
+        self.ordinal = -1
+        """Its place among the batches of its partition that were sent."""
+        self.producer_id = self.epoch = self.sequence = -1
+        """Producer id, producer epoch, and the sequence number of its first record; -1 without idempotence."""
 
     def __repr__(self) -> str:
         state = "done" if self.done else "closed" if self.closed else "open"
@@ -108,12 +123,38 @@ class ProducerBatch:
             self.futures.append((self._builder.count - 1, timestamp, future))
         return True
 
+    def number(self, producer_id: int, epoch: int, sequence: int) -> None:
+        """Set the producer id, its epoch, and the sequence number of the first record."""
+        self.producer_id, self.epoch, self.sequence = producer_id, epoch, sequence
+        if self._data is not None:
+            self._data = with_producer(self._data, producer_id, epoch, sequence)
+
     def encoded(self) -> bytes:
         """Close the batch and return the bytes to send. Raises UnsupportedVersionError for a missing codec."""
         self.closed = True
         if self._data is None:
-            self._data = self._builder.build()
+            self._data = self._builder.build(self.producer_id, self.epoch, self.sequence)
         return self._data
+
+    def split(self, codec: str) -> list[ProducerBatch]:
+        """Return two batches of about the same size with its records and their futures; it must have two records."""
+        records = decode_batch(*self.tp, BatchView(self.encoded()), check_crc=False)
+        sizes = [record_size(record.key, record.value, record.headers) for record in records]
+        middle = next(
+            n for n in range(1, len(sizes)) if n == len(sizes) - 1 or sum(sizes[: n + 1]) > sum(sizes) / 2
+        )
+        futures = {index: future for index, _, future in self.futures}
+        parts = []
+        for indexes in (range(middle), range(middle, len(sizes))):
+            part = ProducerBatch(self.tp, codec, sys.maxsize, self.created_at, self.deadline)
+            for index in indexes:
+                record, size = records[index], sizes[index]
+                part.append(
+                    record.timestamp, record.key, record.value, record.headers, size, futures.get(index)
+                )
+            part.closed, part.last_error, part.attempts = True, self.last_error, self.attempts
+            parts.append(part)
+        return parts
 
     def complete(self, base_offset: int, append_time: int = -1) -> None:
         """Resolve the futures: the first record has offset `base_offset` (-1 with acks=0: offsets are unknown).

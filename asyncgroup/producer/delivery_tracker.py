@@ -53,3 +53,10 @@ class DeliveryTracker:
             left.discard(batch)
             if not left and not done.done():
                 done.set_result(None)
+
+    def on_batch_split(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
+        """Replace a batch by its parts in the flushes that wait for it."""
+        for left, _ in self._flushes:
+            if batch in left:
+                left.remove(batch)
+                left.update(parts)

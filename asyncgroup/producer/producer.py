@@ -41,8 +41,8 @@ class Producer:
     - `send_nowait` never waits: it returns a future, or raises QueueFull when the buffer is full.
     - `enqueue` waits only for buffer memory; `flush` or `aclose` raises what fails later.
 
-    Records of one partition keep their order through retries. A batch whose response was lost is sent again, so its
-    records may be in the log twice; a later release makes the producer idempotent. A Cluster that is passed in is
+    Records of one partition keep their order through retries, and an acknowledged one is in the log exactly once: the
+    producer is idempotent (KIP-98), unless `acks` or `enable_idempotence` say otherwise. A Cluster that is passed in is
     shared and stays open.
 
     `clock` returns the timestamp (ms since 1970) of records that have none. `hooks` receive `on_produce` and
@@ -75,7 +75,14 @@ class Producer:
         self._memory = self._accumulator.memory
         self._deliveries = DeliveryTracker()
         spawn = self._tasks.spawn
-        self._sender = Sender(self._client, self.config, self._accumulator, spawn, self._on_batch_done)
+        self._sender = Sender(
+            self._client,
+            self.config,
+            self._accumulator,
+            spawn,
+            self._on_batch_done,
+            self._deliveries.on_batch_split,
+        )
         self._router = Router(
             self._client,
             self.config,

@@ -89,6 +89,10 @@ class ProduceAction(Enum):
     DONE = "the records are in the log"
     RETRY = "send it again after a backoff"
     REFRESH = "refresh the metadata to find the leader, and send it again"
+    RESTART = (
+        "its sequence number does not follow the last one that the broker knows: send it again, numbered anew"
+    )
+    SPLIT = "send it again in two parts; fail it if it has one record"
     FAIL = "fail it: sending it again would get the same response"
 
 
@@ -109,6 +113,10 @@ PRODUCE_ACTIONS: Final[Mapping[int, ProduceAction]] = {
     ErrorCode.UNKNOWN_LEADER_EPOCH: ProduceAction.REFRESH,
     ErrorCode.UNKNOWN_TOPIC_ID: ProduceAction.REFRESH,
     ErrorCode.INCONSISTENT_TOPIC_ID: ProduceAction.REFRESH,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: ProduceAction.RESTART,
+    ErrorCode.UNKNOWN_PRODUCER_ID: ProduceAction.RESTART,
+    ErrorCode.INVALID_PRODUCER_EPOCH: ProduceAction.RESTART,
+    ErrorCode.MESSAGE_TOO_LARGE: ProduceAction.SPLIT,
 }
 """Codes that are not listed are RETRY if Kafka defines them as retriable, else FAIL."""
 

@@ -17,7 +17,8 @@ from typing import Final, NamedTuple, TypeAlias
 from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.errors import BrokerError, ConfigError, ErrorCode
 from asyncgroup.model import Header, RecordMetadata, TopicPartition
-from asyncgroup.producer.accumulator import PartitionQueue, RecordAccumulator
+from asyncgroup.producer.accumulator import RecordAccumulator
+from asyncgroup.producer.partition_queue import PartitionQueue
 from asyncgroup.wire.murmur2 import partition_for_key
 
 __all__ = ["Partitioner", "PendingRecord", "Route", "StickyPartition"]

@@ -1,13 +1,14 @@
-"""Sender: one Produce request in flight per leader; failed batches go back to their queue.
+"""Sender: several Produce requests in flight to each leader; failed batches go back to their queue.
 
-If a response is lost (the connection closed, the request timed out), the records may or may not be in the log. The
-batch is sent again, as Kafka's producer does without idempotence, so its records may be in the log twice.
+If a response is lost (the connection closed, the request timed out), the records may or may not be in the log. The batch is
+sent again: an idempotent producer's with the same sequence numbers, so that the broker recognizes it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -26,6 +27,7 @@ from asyncgroup.lifecycle import copy_error
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.batch import ErrorFactory, ProducerBatch
+from asyncgroup.producer.producer_ids import is_transient, request_producer_id
 from asyncgroup.producer.requests import (
     EncodedBatch,
     PartitionProduceResponse,
@@ -45,13 +47,16 @@ _log = logging.getLogger("asyncgroup.producer")
 
 PRODUCE_LANE: Final = "produce"
 """The purpose of the connections that carry Produce requests."""
+
 OnBatchDone = Callable[[ProducerBatch, Exception | None], None]
+OnBatchSplit = Callable[[ProducerBatch, list[ProducerBatch]], None]
 
 
 class Sender:
     """Sends the accumulator's batches to their leaders. `spawn` runs coroutine functions in the owner's task group.
 
-    `on_batch_done(batch, error)` is called for every batch that is done, after its futures were resolved.
+    `on_batch_done(batch, error)` is called for every batch that is done, after its futures were resolved, and
+    `on_batch_split(batch, parts)` for one that is sent in parts.
     """
 
     def __init__(
@@ -61,26 +66,33 @@ class Sender:
         accumulator: RecordAccumulator,
         spawn: Callable[..., None],
         on_batch_done: OnBatchDone,
+        on_batch_split: OnBatchSplit,
     ) -> None:
         self._cluster = cluster
         self._config = config
         self._accumulator = accumulator
         self._spawn = spawn
         self._on_batch_done = on_batch_done
+        self._on_batch_split = on_batch_split
         self._acks = -1 if config.acks == "all" else int(config.acks)
-        self._in_flight_nodes: set[int] = set()  # nodes with a request in flight; they get no second one
+        self._requests: Counter[int] = Counter()  # requests in flight by node
+        self._busy_nodes: set[int] = set()  # nodes with as many requests in flight as one connection may have
         self._backoffs: dict[TopicPartition, Backoff] = {}  # of partitions whose last attempt failed
         self._wakeup = asyncio.Event()  # set: plan again
         self._metadata_stale = asyncio.Event()  # set: refresh the metadata
+        self._id_wanted = asyncio.Event()  # set: a partition needs a producer id
+        self._id_error: Exception | None = None  # why there is none
         self._has_leaderless = False  # by the last plan
 
     def __repr__(self) -> str:
-        return f"<Sender: requests in flight to nodes {sorted(self._in_flight_nodes)}>"
+        return f"<Sender: requests in flight by node {dict(+self._requests)}>"
 
     def start(self) -> None:
-        """Start the sender and metadata tasks."""
+        """Start the sender's tasks."""
         self._spawn(self._run, name="sender")
         self._spawn(self._refresh_leaders, name="leaders")
+        if self._config.effective_enable_idempotence:
+            self._spawn(self._obtain_ids, name="producer ids")
 
     def wake(self) -> None:
         """Plan again: there may be new batches to send."""
@@ -105,18 +117,54 @@ class Sender:
         No batch lingers while a caller waits for buffer memory.
         """
         skip_linger = self._accumulator.memory.waiting > 0
-        plan = self._accumulator.plan(
-            now, self._cluster.view.leader, self._in_flight_nodes, skip_linger=skip_linger
-        )
-        for batch in plan.expired:
-            self._fail(batch, self._expiry_error(batch))
+        leader = self._cluster.view.leader
+        while True:
+            plan = self._accumulator.plan(now, leader, self._busy_nodes, skip_linger=skip_linger)
+            for batch in plan.expired:
+                self._fail(batch, self._expiry_error(batch))
+            if not plan.requests:
+                break
+            for node, batches in plan.requests.items():
+                self._count_request(node, 1)
+                self._spawn(self._send, node, batches, name=f"produce to node {node}")
         self._has_leaderless = bool(plan.unknown_leader_topics)
         if plan.unknown_leader_topics:
             self._metadata_stale.set()
-        for node, batches in plan.requests.items():
-            self._in_flight_nodes.add(node)
-            self._spawn(self._send, node, batches, name=f"produce to node {node}")
+        if plan.needs_id:
+            self._id_wanted.set()
         return plan.wake_at
+
+    def _count_request(self, node: int, change: int) -> None:
+        self._requests[node] += change
+        if self._requests[node] >= self._config.max_in_flight_requests:
+            self._busy_nodes.add(node)
+        else:
+            self._busy_nodes.discard(node)
+
+    async def _obtain_ids(self) -> None:
+        """Obtain a producer id whenever a partition needs one."""
+        retry = self._cluster.retry()
+        while True:
+            await self._id_wanted.wait()
+            try:
+                self._accumulator.set_producer_id(await request_producer_id(self._cluster.network))
+            except AsyncGroupError as error:
+                self._id_error = error
+                if not is_transient(error):
+                    self._fail_without_id(error)
+                _log.info("no producer id: %s", error)
+                self._id_wanted.clear()
+                await retry.wait()
+            else:
+                self._id_error = None
+                self._id_wanted.clear()
+                retry.reset()
+            self.wake()
+
+    def _fail_without_id(self, error: Exception) -> None:
+        """Fail the batches that need a producer id, since nobody gets one."""
+        for batch in self._accumulator.take_without_id():
+            self._fail(batch, lambda: copy_error(error))
 
     async def _refresh_leaders(self) -> None:
         """Refresh the metadata when a leader is unknown or wrong, with a backoff between refreshes."""
@@ -143,7 +191,7 @@ class Sender:
             if encoded_batches:
                 await self._send_request(node, encoded_batches)
         finally:
-            self._in_flight_nodes.discard(node)
+            self._count_request(node, -1)
             self.wake()
 
     def _encode(self, batch: ProducerBatch) -> EncodedBatch | None:
@@ -164,7 +212,7 @@ class Sender:
         except AsyncGroupError as problem:
             self._metadata_stale.set()
             for encoded in encoded_batches:
-                self._retry(encoded.batch, problem)
+                self._retry(encoded.batch, problem)  # it may be in the log
         except Exception as problem:  # noqa: BLE001  a bug must not leave the records waiting
             _log.exception("a Produce request to node %s failed unexpectedly", node)
             final = problem
@@ -224,24 +272,38 @@ class Sender:
             partition_response.error_code,
             _detail(partition_response),
         )
-        if action is ProduceAction.FAIL:
+        if action is ProduceAction.SPLIT and batch.count > 1 and not (batch.done or batch.may_be_written):
+            self._split(batch)
+        elif action in (ProduceAction.FAIL, ProduceAction.SPLIT):
             self._complete(batch, lambda: BrokerError(code, what, detail))
-            return
-        at_once = False
-        if action is ProduceAction.REFRESH:
-            # no backoff if the response named the new leader (KIP-951)
-            at_once = self._cluster.view.leader(batch.tp) not in (node, -1)
-            self._metadata_stale.set()
-        self._retry(batch, BrokerError(code, what, detail), at_once=at_once)
+        elif action is ProduceAction.RESTART and self._config.effective_enable_idempotence:
+            self._retry(batch, BrokerError(code, what, detail), is_out_of_order=True)
+        else:
+            at_once = False
+            if action is ProduceAction.REFRESH:
+                # no backoff if the response named the new leader (KIP-951)
+                at_once = self._cluster.view.leader(batch.tp) not in (node, -1)
+                self._metadata_stale.set()
+            self._retry(batch, BrokerError(code, what, detail), at_once=at_once)
 
-    def _retry(self, batch: ProducerBatch, error: Exception, *, at_once: bool = False) -> None:
+    def _retry(
+        self, batch: ProducerBatch, error: Exception, *, at_once: bool = False, is_out_of_order: bool = False
+    ) -> None:
         batch.last_error = error
+        batch.may_be_written |= not is_out_of_order
         now = asyncio.get_running_loop().time()
         if batch.tp not in self._backoffs:
             self._backoffs[batch.tp] = self._cluster.backoff()
-        pause = self._backoffs[batch.tp].next()
+        at_once = at_once or is_out_of_order
+        pause = 0.0 if at_once else self._backoffs[batch.tp].next()
         _log.debug("%s: attempt %d failed: %s", batch.tp, batch.attempts, error)
-        self._accumulator.reenqueue(batch, now if at_once else now + pause)
+        self._accumulator.retry(batch, now + pause, is_out_of_order=is_out_of_order)
+
+    def _split(self, batch: ProducerBatch) -> None:
+        _log.info(
+            "%s: a batch of %d bytes is too large for the broker; it is sent in parts", batch.tp, batch.size
+        )
+        self._on_batch_split(batch, self._accumulator.split(batch))
 
     def _complete(
         self,
@@ -251,10 +313,12 @@ class Sender:
     ) -> None:
         """A batch that was in flight is done: with an error, or with its partition's response."""
         self._backoffs.pop(batch.tp, None)
-        self._accumulator.complete(batch)
         if make_error is not None:
+            self._accumulator.drop(batch)
             self._fail(batch, make_error)
-        elif partition_response is not None and self._accumulator.deallocate(batch):
+            return
+        self._accumulator.succeed(batch)
+        if partition_response is not None and self._accumulator.deallocate(batch):
             batch.complete(partition_response.base_offset, partition_response.log_append_time_ms)
             self._on_batch_done(batch, None)
 
@@ -273,6 +337,8 @@ class Sender:
         reason = batch.last_error or "no response from its leader yet"
         if batch.last_error is None and self._cluster.view.leader(batch.tp) < 0:
             reason = "its leader is unknown"
+        elif batch.last_error is None and self._id_error is not None:
+            reason = f"no producer id: {self._id_error}"
         text = (
             f"{batch.count} records for {batch.tp}: not acknowledged within delivery_timeout="
             f"{self._config.delivery_timeout:g} s, {batch.attempts} attempts: {reason}"

@@ -203,6 +203,7 @@ _CONSUMER: Final[Mapping[str, Property]] = {
 
 _PRODUCER: Final[Mapping[str, Property]] = {
     "acks": Property("acks", _acks),
+    "enable.idempotence": Property("enable_idempotence", _flag),
     "request.required.acks": Property("acks", _acks),
     "linger.ms": Property("linger", _milliseconds),
     "queue.buffering.max.ms": Property("linger", _milliseconds),
@@ -250,8 +251,7 @@ SECURITY: Final[Mapping[str, str]] = {
 
 UNSUPPORTED: Final[Mapping[str, AllowedValues]] = {
     "transactional.id": AllowedValues("", because="transactions are not supported yet"),
-    "enable.idempotence": AllowedValues("false", because="the producer is not idempotent yet"),
-    "enable.gapless.guarantee": AllowedValues("false", because="the producer is not idempotent yet"),
+    "enable.gapless.guarantee": AllowedValues("false", because="records after a failed one are still sent"),
     "partitioner.class": AllowedValues("", because="pass a function as partitioner"),
     "partitioner.ignore.keys": AllowedValues("false", because="pass a function as partitioner"),
     "partitioner": AllowedValues("murmur2_random", because="for others pass a function as partitioner"),

@@ -38,6 +38,7 @@ __all__ = [
     "truncated_batch_size",
     "update_crc",
     "with_attributes",
+    "with_producer",
 ]
 
 LOG_OVERHEAD: Final = 12
@@ -86,6 +87,9 @@ _ATTRIBUTES_AT: Final = 21
 """The CRC covers everything from there on."""
 _MAX_TIMESTAMP: Final = struct.Struct(">q")
 _MAX_TIMESTAMP_AT: Final = 35
+_PRODUCER: Final = struct.Struct(">qhi")
+"""Producer id, producer epoch and first sequence number."""
+_PRODUCER_AT: Final = 43
 
 
 class BatchView:
@@ -318,6 +322,14 @@ def with_attributes(batch: BatchView, attributes: int, max_timestamp: int | None
         _MAX_TIMESTAMP.pack_into(data, _MAX_TIMESTAMP_AT, max_timestamp)
     update_crc(data)
     return BatchView(bytes(data))
+
+
+def with_producer(batch: Buffer, producer_id: int, epoch: int, sequence: int) -> bytes:
+    """Return a copy of a batch's bytes with another producer id, producer epoch and first sequence number."""
+    data = bytearray(batch)
+    _PRODUCER.pack_into(data, _PRODUCER_AT, producer_id, epoch, sequence)
+    update_crc(data)
+    return bytes(data)
 
 
 def update_crc(batch: bytearray) -> None:

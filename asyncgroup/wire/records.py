@@ -241,13 +241,17 @@ class BatchBuilder:
         """Bytes so far, uncompressed."""
         return int(self._builder.size())
 
-    def build(self) -> bytes:
+    def build(self, producer_id: int = -1, epoch: int = -1, sequence: int = -1) -> bytes:
         """Return the batch's bytes, with base offset 0; may be called once.
+
+        `producer_id`, its `epoch`, and the `sequence` number of the first record belong to idempotent producers.
 
         Raises UnsupportedVersionError if the library of the codec is not installed.
         """
         from asyncgroup.wire.compiled import UnsupportedCodecError
 
+        if producer_id >= 0:
+            self._builder.set_producer_state(producer_id, epoch, sequence)
         try:
             return bytes(self._builder.build())
         except UnsupportedCodecError as error:

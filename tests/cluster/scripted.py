@@ -89,7 +89,7 @@ class BrokerConnection(asyncio.Protocol):
 
 
 class ScriptedBroker:
-    """Node `node_id` on `host`; answers ApiVersions and Metadata unless `script` overrides them.
+    """Node `node_id` on `host`; answers ApiVersions, Metadata and InitProducerId unless `script` overrides them.
 
     `script[api]` is called with each `Call` of that API. `versions` overrides the version ranges in ApiVersions responses.
     """
@@ -146,6 +146,10 @@ class ScriptedBroker:
 
     def answer_Metadata(self, call: Call) -> None:
         call.answer(self.scripted.metadata(call.request, call.version))
+
+    def answer_InitProducerId(self, call: Call) -> None:
+        number = len(self.scripted.requests_of("InitProducerId"))
+        call.answer(m.InitProducerIdResponse(producer_id=number, producer_epoch=0))
 
 
 class ScriptedCluster:

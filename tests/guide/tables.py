@@ -118,7 +118,6 @@ AIOKAFKA_NOTES: Final = {
     "partitioner": "`partitioner`, a function `(key, partitions) -> partition`",
     "transactional_id": "none: transactions are not supported yet",
     "transaction_timeout_ms": "none: transactions are not supported yet",
-    "enable_idempotence": "none: the producer is not idempotent yet",
 }
 """Rows of aiokafka's arguments for which a property's row is not enough."""
 

@@ -1,4 +1,4 @@
-"""The record accumulator against a simple model: order, one batch in flight per partition, bytes, deadlines."""
+"""The record accumulator without idempotence against a simple model: order, one batch in flight per partition, bytes, deadlines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,13 @@ class Time:
 
 
 def made(**config: Any) -> tuple[RecordAccumulator, Time]:
-    config = {"linger": 1.0, "batch_size": 1000, "max_request_size": 2500, "buffer_bytes": 5000} | config
+    config = {
+        "linger": 1.0,
+        "batch_size": 1000,
+        "max_request_size": 2500,
+        "buffer_bytes": 5000,
+        "enable_idempotence": False,
+    } | config
     time = Time()
     return RecordAccumulator(ProducerConfig(**config), time), time
 
@@ -129,10 +135,10 @@ class AccumulatorMachine(RuleBasedStateMachine):
             model.in_flight = None
             if not ok:
                 model.retry_at = self.time.now + pause
-                self.accumulator.reenqueue(batch, model.retry_at)
+                self.accumulator.retry(batch, model.retry_at)
                 continue
             model.retry_at = float("-inf")
-            self.accumulator.complete(batch)
+            self.accumulator.succeed(batch)
             if self.accumulator.deallocate(batch):
                 self.reserved -= batch.reserved
                 batch.complete(0)
@@ -212,7 +218,7 @@ def test_a_record_larger_than_batch_size_has_its_own_batch() -> None:
     for _ in range(3):
         (batch,) = accumulator.plan(1.0, leader, ()).requests[0]
         sizes.append(values(batch))
-        accumulator.complete(batch)
+        accumulator.succeed(batch)
         accumulator.deallocate(batch)
     assert sizes == [[b"a"], [b"b" * 1500], [b"c"]]
 
@@ -227,7 +233,7 @@ def test_partitions_take_turns_when_a_request_cannot_hold_them_all() -> None:
     for _ in range(12):
         (batch,) = accumulator.plan(0.0, lambda _: 7, ()).requests[7]
         served.append(batch.tp.partition)
-        accumulator.complete(batch)
+        accumulator.succeed(batch)
         accumulator.deallocate(batch)
     assert served == [0, 1, 2, 3] * 3
 
@@ -246,7 +252,7 @@ def test_an_expired_batch_in_flight_is_reported_once_and_blocks_until_its_respon
     put(accumulator, TPS[0], b"third")
     assert not accumulator.plan(121.0, leader, ()).requests
     assert not accumulator.plan(121.0, leader, ()).expired
-    accumulator.reenqueue(batch, 0.0)  # the response came too late: the batch is not sent again
+    accumulator.retry(batch, 0.0)  # the response came too late: the batch is not sent again
     (late,) = accumulator.plan(121.0, leader, ()).requests[0]
     assert values(late) == [b"third"]
 

@@ -193,7 +193,7 @@ async def test_random_failures_under_three_writers() -> None:
 async def test_a_codec_whose_library_is_missing_fails_the_records(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def missing(_: object) -> bytes:
+    def missing(*_: object) -> bytes:
         raise UnsupportedVersionError("Libraries for zstd compression codec not found")
 
     async with writing(nodes=1) as (_, producer):

@@ -49,7 +49,7 @@ async def test_one_request_carries_the_batches_of_all_partitions_of_a_node() -> 
         )
 
 
-async def test_one_request_in_flight_per_node_independent_of_other_nodes() -> None:
+async def test_a_slow_node_delays_only_its_own_partitions() -> None:
     async with writing(linger=0.0) as (cluster, producer):
         await producer.send(TOPIC, b"warm up", partition=0)
         leaders = [cluster.leader(TOPIC, partition) for partition in range(6)]
@@ -62,11 +62,33 @@ async def test_one_request_in_flight_per_node_independent_of_other_nodes() -> No
             *(producer.send(TOPIC, b"x", partition=p) for p in range(6) if leaders[p] != slow)
         )
         assert now() == started
-        beside = next(p for p in range(1, 6) if leaders[p] == slow)
-        second = asyncio.create_task(producer.send(TOPIC, b"y", partition=beside))
-        await asyncio.sleep(1)
-        assert (await client_of(producer.cluster).network.connection(slow, PRODUCE_LANE)).in_flight == 1
-        await asyncio.gather(first, second)
+        await first
+
+
+async def test_at_most_five_requests_in_flight_to_a_node() -> None:
+    async with writing(linger=0.0, partitions=8, nodes=1) as (cluster, producer):
+        await producer.send(TOPIC, b"warm up", partition=0)
+        cluster.faults.on("Produce", times=None).delay(10.0)
+        sends = []
+        for number in range(8):
+            sends.append(producer.send_nowait(TOPIC, b"%d" % number, partition=0 if number < 4 else number))
+            await asyncio.sleep(0.1)
+        assert (await client_of(producer.cluster).network.connection(1, PRODUCE_LANE)).in_flight == 5
+        await asyncio.gather(*sends)
+        assert stored(cluster, 0) == [b"warm up", b"0", b"1", b"2", b"3"]
+
+
+async def test_without_idempotence_a_partition_has_one_batch_in_flight() -> None:
+    async with writing(linger=0.0, nodes=1, enable_idempotence=False) as (cluster, producer):
+        await producer.send(TOPIC, b"warm up", partition=0)
+        cluster.faults.on("Produce", times=None).delay(10.0)
+        sends = []
+        for number in range(4):
+            sends.append(producer.send_nowait(TOPIC, b"%d" % number, partition=0))
+            await asyncio.sleep(0.1)
+        assert (await client_of(producer.cluster).network.connection(1, PRODUCE_LANE)).in_flight == 1
+        assert not cluster.history.of("InitProducerId")
+        await asyncio.gather(*sends)
 
 
 async def test_batches_and_requests_respect_their_size_limits() -> None:

@@ -15,6 +15,7 @@ from asyncgroup.errors import (
     BrokerError,
     ErrorCode,
 )
+from asyncgroup.model import RecordMetadata
 from asyncgroup.producer import Producer
 from asyncgroup.testing import Network
 from tests.producer.support import TOPIC, now, produced, stored, writing
@@ -75,6 +76,27 @@ async def test_a_batch_too_large_for_the_topic() -> None:
             with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
                 await producer.send(TOPIC, b"." * 2000)
             await producer.send(TOPIC, b"." * 500)
+
+
+async def test_a_batch_too_large_for_the_topic_is_sent_in_parts() -> None:
+    """As Java's producer does (`Sender.completeBatch`)."""
+    async with EmbeddedCluster(nodes=1, seed=1) as cluster:
+        cluster.create_topic(TOPIC, 1, configs={"max.message.bytes": "1000"})
+        async with Producer(cluster.bootstrap_servers, ProducerConfig(linger=1.0)) as producer:
+            sizes = [300, 300, 300, 10, 2000, 10, 300, 900, 300, 300]
+            sends = [
+                producer.send_nowait(TOPIC, b"%02d" % number + b"." * size)
+                for number, size in enumerate(sizes)
+            ]
+            await producer.enqueue(TOPIC, b"10")
+            await producer.flush()
+            results = await asyncio.gather(*sends, return_exceptions=True)
+            assert [type(result) for result in results].count(BrokerError) == 1
+            assert "MESSAGE_TOO_LARGE" in str(results[4])
+            where = [result.offset for result in results if isinstance(result, RecordMetadata)]
+            assert where == list(range(9))
+            numbers = [int(value[:2]) for value in stored(cluster) if value is not None]
+            assert numbers == [0, 1, 2, 3, 5, 6, 7, 8, 9, 10]
 
 
 async def test_leaders_move_often_under_load() -> None:
@@ -141,9 +163,20 @@ async def test_all_brokers_down_for_a_while() -> None:
         assert now() < 70
 
 
-async def test_a_lost_response_can_duplicate_records() -> None:
-    """Without idempotence the batch must be sent again, since it may not have been appended (documented)."""
+async def test_a_lost_response_does_not_duplicate_records() -> None:
+    """The broker recognizes the batch that is sent again, and answers with its offset."""
     async with writing() as (cluster, producer):
+        await producer.send(TOPIC, b"warm up", partition=0)
+        cluster.faults.on("Produce").disconnect("after")
+        assert (await producer.send(TOPIC, b"once", partition=0)).offset == 1
+        assert (await producer.send(TOPIC, b"next", partition=0)).offset == 2
+        assert stored(cluster, 0) == [b"warm up", b"once", b"next"]
+
+
+@pytest.mark.parametrize("config", [{"acks": 1}, {"enable_idempotence": False}])
+async def test_without_idempotence_a_lost_response_can_duplicate_records(config: dict[str, Any]) -> None:
+    """The batch must be sent again, since it may not have been appended (documented)."""
+    async with writing(**config) as (cluster, producer):
         await producer.send(TOPIC, b"warm up", partition=0)
         cluster.faults.on("Produce").disconnect("after")
         assert (await producer.send(TOPIC, b"again", partition=0)).offset == 2

@@ -184,7 +184,6 @@ PRODUCERS: dict[str, str] = {
     "value_serializer": "the producer takes bytes",
     "max_batch_size": "did you mean batch_size=250?",
     "linger_ms": "did you mean linger=0.25, in seconds?",
-    "enable_idempotence": "not idempotent yet",
     "transactional_id": "transactions are not supported yet",
     "transaction_timeout_ms": "transactions are not supported yet",
     "delivery_timeout_ms": "did you mean delivery_timeout=0.25, in seconds?",
