@@ -53,6 +53,9 @@ Connector: TypeAlias = "Callable[[str, int], Awaitable[socket.socket]]"
 KIB = 1024
 MIB = 1024 * KIB
 
+COMPRESSION_LEVELS = {"gzip": range(1, 10), "lz4": range(1, 18), "zstd": range(-131_072, 23)}
+"""The compression levels of the codecs that have some (KIP-390)."""
+
 MAX_SECONDS = 3600.0
 """The longest duration that most keys allow, in seconds: a larger number was almost certainly meant as milliseconds."""
 
@@ -491,9 +494,12 @@ class ProducerConfig(ClientConfig):
     - `enable_idempotence`: whether brokers recognize a batch that is sent again, so that each record is written once
       (KIP-98). None means yes with `acks="all"`, which it needs.
     - `linger`: seconds to wait for more records of a partition before a batch is sent.
+    - `batch_records`: records at which a batch is full and sent at once; None for no limit.
     - `batch_size`: bytes at which a batch is full; `max_request_size`: largest request, and largest record, in bytes.
     - `buffer_bytes`: bytes of unacknowledged records; when full, `send` and `enqueue` wait and `send_nowait` raises.
     - `compression_type`: `none`, `gzip`, `snappy`, `lz4` or `zstd`.
+    - `compression_level`: 1 to 9 for gzip, 1 to 17 for lz4, -131072 to 22 for zstd; None means Java's defaults: 6, the fast
+      algorithm, 3 (KIP-390).
     - `delivery_timeout`: seconds from `send` to the final result; a batch is not retried after that. A record that
       failed with RequestTimedOut may be in the log all the same.
     - `close_timeout`: seconds to wait for acknowledgements when the producer is closed.
@@ -506,10 +512,12 @@ class ProducerConfig(ClientConfig):
     acks: Literal["all"] | int = "all"
     enable_idempotence: bool | None = None
     linger: float = 0.005
+    batch_records: int | None = None
     batch_size: int = 128 * KIB
     max_request_size: int = MIB
     buffer_bytes: int = 32 * MIB
     compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
+    compression_level: int | None = None
     delivery_timeout: float = 120.0
     close_timeout: float = 30.0
     metadata_max_idle: float = 300.0
@@ -525,10 +533,18 @@ class ProducerConfig(ClientConfig):
             "True, False or None",
         ),
         "linger": DURATION_OR_ZERO,
+        "batch_records": (
+            (lambda value: value is None or (type(value) is int and value > 0)),
+            "None or a number of records above 0",
+        ),
         "batch_size": SIZE,
         "max_request_size": SIZE,
         "buffer_bytes": SIZE,
         "compression_type": one_of("none", "gzip", "snappy", "lz4", "zstd"),
+        "compression_level": (
+            (lambda value: value is None or type(value) is int),
+            "None or a whole number",
+        ),
         "delivery_timeout": DURATION,
         "close_timeout": DURATION,
         "metadata_max_idle": DURATION,
@@ -549,6 +565,15 @@ class ProducerConfig(ClientConfig):
             raise ConfigError(
                 "enable_idempotence", True, f"None or False with acks={self.acks!r}: it needs acks='all'"
             )
+        self._check_level()
         if self.delivery_timeout < self.request_timeout + self.linger:
             limit = f"at least linger + request_timeout = {self.request_timeout + self.linger!r}"
             raise ConfigError("delivery_timeout", self.delivery_timeout, limit)
+
+    def _check_level(self) -> None:
+        level, codec = self.compression_level, self.compression_type
+        allowed = COMPRESSION_LEVELS.get(codec)
+        if level is None or (allowed is not None and level in allowed):
+            return
+        rule = f"{allowed.start} to {allowed.stop - 1}" if allowed else "None, there are no levels"
+        raise ConfigError("compression_level", level, f"{rule} with compression_type={codec!r}")

@@ -100,9 +100,11 @@ TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
         "acks": (["all", 0, 1], ["1", -1, 2, True, False, None]),
         "enable_idempotence": ([True, False, None], ["true", 0, 1]),
         "linger": PAUSE,
+        "batch_records": ([1, 1000, None], [0, -1, 1.0, True, "10"]),
         "batch_size": SIZE,
         "max_request_size": SIZE,
         "buffer_bytes": SIZE,
+        "compression_level": ([None], ["9", 1.0, True]),
         "compression_type": (["none", "gzip", "snappy", "lz4", "zstd"], ["brotli", None, 0]),
         "delivery_timeout": ([31.0, 120], DURATION[1]),
         "close_timeout": DURATION,
@@ -458,3 +460,20 @@ def test_invalid_topics(topic: Any) -> None:
 def test_exports() -> None:
     assert config.__all__ == sorted(config.__all__)
     assert all(hasattr(config, name) for name in config.__all__)
+
+
+@pytest.mark.parametrize(
+    ("codec", "level", "allowed"),
+    [
+        ("gzip", 0, "1 to 9"),
+        ("lz4", 18, "1 to 17"),
+        ("zstd", 23, "-131072 to 22"),
+        ("snappy", 1, "None"),
+        ("none", 1, "None"),
+    ],
+)
+def test_a_compression_level_that_the_codec_does_not_have(codec: Any, level: int, allowed: str) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"compression_level={level} .*{allowed}.*compression_type='{codec}'"
+    ):
+        ProducerConfig(compression_type=codec, compression_level=level)

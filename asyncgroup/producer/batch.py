@@ -61,14 +61,21 @@ class ProducerBatch:
     )
 
     def __init__(
-        self, tp: TopicPartition, codec: str, size_limit: int, created_at: float, deadline: float
+        self,
+        tp: TopicPartition,
+        codec: str,
+        size_limit: int,
+        created_at: float,
+        deadline: float,
+        *,
+        level: int | None = None,
     ) -> None:
         self.tp = tp
         self.created_at = created_at
         """Loop time of the first record; `linger` counts from here."""
         self.deadline = deadline
         """Loop time at which the delivery timeout expires."""
-        self._builder = BatchBuilder(codec, size_limit)
+        self._builder = BatchBuilder(codec, size_limit, level=level)
         self._data: bytes | None = None  # once encoded
         self.futures: list[tuple[int, int, asyncio.Future[RecordMetadata]]] = []
         """Index in the batch, timestamp in ms, and future of each record whose caller waits; `enqueue` adds none."""
@@ -130,13 +137,13 @@ class ProducerBatch:
             self._data = with_producer(self._data, producer_id, epoch, sequence)
 
     def encoded(self) -> bytes:
-        """Close the batch and return the bytes to send. Raises UnsupportedVersionError for a missing codec."""
+        """Close the batch and return the bytes to send."""
         self.closed = True
         if self._data is None:
             self._data = self._builder.build(self.producer_id, self.epoch, self.sequence)
         return self._data
 
-    def split(self, codec: str) -> list[ProducerBatch]:
+    def split(self, codec: str, level: int | None = None) -> list[ProducerBatch]:
         """Return two batches of about the same size with its records and their futures; it must have two records."""
         records = decode_batch(*self.tp, BatchView(self.encoded()), check_crc=False)
         sizes = [record_size(record.key, record.value, record.headers) for record in records]
@@ -146,7 +153,7 @@ class ProducerBatch:
         futures = {index: future for index, _, future in self.futures}
         parts = []
         for indexes in (range(middle), range(middle, len(sizes))):
-            part = ProducerBatch(self.tp, codec, sys.maxsize, self.created_at, self.deadline)
+            part = ProducerBatch(self.tp, codec, sys.maxsize, self.created_at, self.deadline, level=level)
             for index in indexes:
                 record, size = records[index], sizes[index]
                 part.append(

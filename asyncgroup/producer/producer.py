@@ -264,7 +264,7 @@ class Producer:
         size: int,
         future: asyncio.Future[RecordMetadata] | None,
     ) -> bool:
-        """Append a record for which `size` bytes are reserved; True if it started a batch. Frees them if it raises."""
+        """Append a record for which `size` bytes are reserved; True if it began or filled a batch. Frees them if it raises."""
         stamp = self._clock() if timestamp is None else timestamp
         try:
             if not self._open:

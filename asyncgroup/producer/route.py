@@ -144,7 +144,7 @@ class Route:
         size: int,
         future: RecordFuture,
     ) -> bool:
-        """Append a record for which `size` bytes are reserved to its partition; True if it started a batch.
+        """Append a record for which `size` bytes are reserved to its partition; True if it began or filled a batch.
 
         Raises BrokerError for a partition that does not exist, ConfigError if the partitioner returns an invalid one.
         """
@@ -170,8 +170,8 @@ class Route:
         """Append a record without a key to the open batch of the sticky partition, or else to another partition."""
         if self._sticky_partition.current >= 0:
             queue = self._queues[self._sticky_partition.current]
-            if queue.open is not None and queue.open.append(timestamp, None, value, headers, size, future):
-                return False
+            if self._accumulator.append_to_open(queue, timestamp, None, value, headers, size, future):
+                return queue.open is None
             queue.close_open()
         queue = self._queues[self._sticky_partition.next_partition(self._available)]
         self._accumulator.append(queue, timestamp, None, value, headers, size, future)

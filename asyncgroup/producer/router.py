@@ -72,7 +72,7 @@ class Router:
         size: int,
         future: RecordFuture,
     ) -> bool:
-        """Route a record for which `size` bytes are reserved; True if it started a batch.
+        """Route a record for which `size` bytes are reserved; True if it began or filled a batch.
 
         If it raises, the record was not accepted: ConfigError for an invalid topic name or if the partitioner returns
         an invalid partition.

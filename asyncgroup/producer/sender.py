@@ -198,7 +198,7 @@ class Sender:
         try:
             return EncodedBatch(batch, batch.encoded())
         except AsyncGroupError as problem:
-            error = problem  # the codec's library is missing
+            error = problem
             self._complete(batch, lambda: copy_error(error))
             return None
 

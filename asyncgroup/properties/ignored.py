@@ -68,7 +68,6 @@ IGNORED: Final[Mapping[str, str]] = {
     "message.copy.max.bytes": "records are not copied",
     "message.send.max.retries": "a record is retried until delivery_timeout",
     **_all("the producer's buffer is limited in bytes: buffer_bytes", "queue.buffering.max.messages", "queue.buffering.backpressure.threshold"),
-    "batch.num.messages": "batches are limited in bytes: batch_size",
     **_all("prefetching is limited in bytes: buffer_bytes", "queued.min.messages", "fetch.queue.backoff.ms"),
     "fetch.error.backoff.ms": "fetch_retry_backoff, a function (failures) -> seconds",
     "enable.partition.eof": "claim.lag is 0 at a partition's end",
@@ -101,7 +100,6 @@ IGNORED: Final[Mapping[str, str]] = {
 
 IGNORED_PREFIXES: Final[Mapping[str, str]] = {
     "metrics.": "hooks (hooks=…) report what metrics count",
-    "compression.": "each codec uses its default level",
     "sasl.kerberos.": "Kerberos (GSSAPI) is not supported",
     "sasl.login.": "the token_provider of OAuthBearer does the login",
     "sasl.oauthbearer.": "the token_provider of OAuthBearer fetches tokens",

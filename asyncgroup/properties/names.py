@@ -207,12 +207,20 @@ _PRODUCER: Final[Mapping[str, Property]] = {
     "request.required.acks": Property("acks", _acks),
     "linger.ms": Property("linger", _milliseconds),
     "queue.buffering.max.ms": Property("linger", _milliseconds),
+    "batch.num.messages": Property("batch_records", _whole),
     "batch.size": Property("batch_size", _whole),
     "max.request.size": Property("max_request_size", _whole),
     "message.max.bytes": Property("max_request_size", _whole),
     "buffer.memory": Property("buffer_bytes", _whole),
     "queue.buffering.max.kbytes": Property("buffer_bytes", _kibibytes),
     "compression.type": Property("compression_type", lambda value: _text(value).lower()),
+    **dict.fromkeys(
+        ("compression.level", "compression.gzip.level"),
+        Property("compression_level", lambda value: None if _text(value) == "-1" else _whole(value)),
+    ),
+    **dict.fromkeys(
+        ("compression.lz4.level", "compression.zstd.level"), Property("compression_level", _whole)
+    ),
     "compression.codec": Property("compression_type", lambda value: _text(value).lower()),
     "metadata.max.idle.ms": Property("metadata_max_idle", _milliseconds),
     "delivery.timeout.ms": Property("delivery_timeout", _milliseconds),

@@ -38,6 +38,7 @@ __all__ = [
     "truncated_batch_size",
     "update_crc",
     "with_attributes",
+    "with_payload",
     "with_producer",
 ]
 
@@ -322,6 +323,18 @@ def with_attributes(batch: BatchView, attributes: int, max_timestamp: int | None
         _MAX_TIMESTAMP.pack_into(data, _MAX_TIMESTAMP_AT, max_timestamp)
     update_crc(data)
     return BatchView(bytes(data))
+
+
+def with_payload(batch: BatchView, codec: int, payload: bytes) -> bytes:
+    """Return the bytes of an uncompressed batch with its records compressed by a codec."""
+    return pack_batch(
+        batch,
+        attributes=batch.attributes | codec,
+        base_timestamp=batch.base_timestamp,
+        max_timestamp=batch.max_timestamp,
+        count=batch.record_count,
+        payload=payload,
+    )
 
 
 def with_producer(batch: Buffer, producer_id: int, epoch: int, sequence: int) -> bytes:

@@ -13,7 +13,8 @@ from typing import Any
 
 from asyncgroup.errors import AsyncGroupError, ConfigError, CorruptRecordsError, UnsupportedVersionError
 from asyncgroup.model import Header, Record
-from asyncgroup.wire.batch_view import HEADER_SIZE, MIN_RECORD_SIZE, BatchView, put_plain_header
+from asyncgroup.wire.batch_view import HEADER_SIZE, MIN_RECORD_SIZE, BatchView, put_plain_header, with_payload
+from asyncgroup.wire.compression import compress
 from asyncgroup.wire.decompression import CODECS, MAX_DECOMPRESSED, decompress_within, too_large
 from asyncgroup.wire.legacy import read_messages
 
@@ -194,11 +195,12 @@ def read_control_type(batch: BatchView, *, check_crc: bool = True) -> ControlTyp
 class BatchBuilder:
     """Builds one record batch of magic 2.
 
-    `codec` is a name in `CODECS` (otherwise ConfigError), `size_limit` the largest uncompressed size in bytes, which only
-    the first record may exceed. A batch must have at least one record. `count` is the number of records so far.
+    `codec` is a name in `CODECS` (otherwise ConfigError), `level` one of its levels, `size_limit` the largest uncompressed size
+    in bytes, which only the first record may exceed. A batch must have at least one record. `count` is the number of records
+    so far.
     """
 
-    __slots__ = ("_builder", "_without_timestamps", "count")
+    __slots__ = ("_builder", "_codec", "_level", "_without_timestamps", "count")
 
     def __init__(
         self,
@@ -209,13 +211,15 @@ class BatchBuilder:
         producer_id: int = -1,
         producer_epoch: int = -1,
         base_sequence: int = -1,
+        level: int | None = None,
     ) -> None:
         if codec not in CODECS:
             raise ConfigError("codec", codec, f"one of {', '.join(CODECS)}")
         from asyncgroup.wire.compiled import DefaultRecordBatchBuilder
 
+        self._codec, self._level = CODECS[codec], level
         self._builder = DefaultRecordBatchBuilder(
-            2, CODECS[codec], int(transactional), producer_id, producer_epoch, base_sequence, size_limit
+            2, CODECS["none"], int(transactional), producer_id, producer_epoch, base_sequence, size_limit
         )
         self._without_timestamps = False
         self.count = 0
@@ -245,14 +249,11 @@ class BatchBuilder:
         """Return the batch's bytes, with base offset 0; may be called once.
 
         `producer_id`, its `epoch`, and the `sequence` number of the first record belong to idempotent producers.
-
-        Raises UnsupportedVersionError if the library of the codec is not installed.
         """
-        from asyncgroup.wire.compiled import UnsupportedCodecError
-
         if producer_id >= 0:
             self._builder.set_producer_state(producer_id, epoch, sequence)
-        try:
-            return bytes(self._builder.build())
-        except UnsupportedCodecError as error:
-            raise UnsupportedVersionError(str(error)) from error
+        data = bytes(self._builder.build())
+        if self._codec == CODECS["none"]:
+            return data
+        batch = BatchView(data)
+        return with_payload(batch, self._codec, compress(self._codec, batch.payload, self._level))

@@ -190,11 +190,11 @@ async def test_random_failures_under_three_writers() -> None:
                 assert values[offset] == b"%d-%04d" % (partition, number)
 
 
-async def test_a_codec_whose_library_is_missing_fails_the_records(
+async def test_a_batch_that_cannot_be_encoded_fails_its_records(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def missing(*_: object) -> bytes:
-        raise UnsupportedVersionError("Libraries for zstd compression codec not found")
+        raise UnsupportedVersionError("no zstd here")
 
     async with writing(nodes=1) as (_, producer):
         await producer.send(TOPIC, b"x", partition=0)

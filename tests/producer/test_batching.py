@@ -10,6 +10,7 @@ import pytest
 from asyncgroup.cluster import client_of
 from asyncgroup.errors import QueueFull
 from asyncgroup.producer.sender import PRODUCE_LANE
+from asyncgroup.wire.batch_view import iter_batches
 from tests.producer.support import TOPIC, now, produced, stored, writing
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
@@ -89,6 +90,21 @@ async def test_without_idempotence_a_partition_has_one_batch_in_flight() -> None
         assert (await client_of(producer.cluster).network.connection(1, PRODUCE_LANE)).in_flight == 1
         assert not cluster.history.of("InitProducerId")
         await asyncio.gather(*sends)
+
+
+@pytest.mark.parametrize("partition", [0, None])
+async def test_a_batch_is_sent_when_it_has_batch_records(partition: int | None) -> None:
+    """Pulsar's `batchingMaxMessages`, sarama's `Flush.Messages`."""
+    async with writing(nodes=1, linger=60.0, batch_records=10) as (cluster, producer):
+        sends = [producer.send_nowait(TOPIC, b"%d" % number, partition=partition) for number in range(25)]
+        started = now()
+        await asyncio.gather(*sends[:20])
+        assert now() - started < 1
+        assert not any(send.done() for send in sends[20:])
+        await producer.flush()
+        found = iter_batches(bytes(cluster._partition(TOPIC, 0).log.read(0, 1 << 30)))
+        if partition == 0:
+            assert [batch.record_count for batch in found] == [10, 10, 5]
 
 
 async def test_batches_and_requests_respect_their_size_limits() -> None:

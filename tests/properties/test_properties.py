@@ -108,6 +108,7 @@ EXAMPLES: dict[str, list[tuple[object, Any]]] = {
     "client.rack": [("r", "r")],
     "acks": [("all", "all"), ("-1", "all"), ("1", 1), (0, 0)],
     "enable.idempotence": [("true", True), (False, False)],
+    "batch.num.messages": [("1000", 1000)],
     "request.required.acks": [("-1", "all")],
     "linger.ms": [("5", 0.005), ("0.5", 0.0005)],
     "queue.buffering.max.ms": [("5", 0.005)],
@@ -118,6 +119,10 @@ EXAMPLES: dict[str, list[tuple[object, Any]]] = {
     "queue.buffering.max.kbytes": [("1", 1024)],
     "compression.type": [("GZIP", "gzip"), ("zstd", "zstd")],
     "compression.codec": [("none", "none")],
+    "compression.level": [("-1", None)],
+    "compression.gzip.level": [("-1", None)],
+    "compression.lz4.level": [],
+    "compression.zstd.level": [],
     "delivery.timeout.ms": [("60000", 60.0)],
     "metadata.max.idle.ms": [("60000", 60.0)],
     "message.timeout.ms": [("60000", 60.0)],
@@ -137,6 +142,14 @@ def test_every_name_is_read(cls: str, name: str) -> None:
         made, rest = CLASSES[cls].from_properties({name: text})
         assert getattr(made, key) == value
         assert rest == {}
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+@pytest.mark.parametrize("name", ["compression.{}.level", "compression.level"])
+def test_compression_levels(name: str, codec: str) -> None:
+    """Java's names and librdkafka's."""
+    made, _ = ProducerConfig.from_properties({"compression.type": codec, name.format(codec): "7"})
+    assert made.compression_level == 7
 
 
 def test_tables_do_not_overlap() -> None:

@@ -6,6 +6,7 @@ contains all acknowledged records and possibly others.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -144,6 +145,11 @@ class Oracle:
                 if log.get(offset) != value:
                     text = f"{tp} at {offset}: {value!r} was {what}, the log has {log.get(offset)!r}"
                     raise Violation("nothing acknowledged is lost", text)
+        times = Counter(log.values())
+        for offset, value in oracle.acknowledged.items():
+            if times[value] != 1:
+                text = f"{tp}: {value!r}, acknowledged at {offset}, is there {times[value]} times"
+                raise Violation("what is acknowledged is written once", text)
 
     def check_log_end(self, tp: TopicPartition, end: int) -> None:
         """Check the end of a partition's log: acknowledged records must be before it."""

@@ -329,13 +329,6 @@ class TestBuilder:
         assert not builder.append(TIME, None, b"")
         assert len(decoded(builder.build())) == 1
 
-    def test_a_codec_without_its_library(self, monkeypatch):
-        monkeypatch.setattr("aiokafka.codec.cramjam", None)
-        builder = BatchBuilder("zstd")
-        assert builder.append(TIME, None, b"v" * 100)
-        with pytest.raises(UnsupportedVersionError, match="zstd"):
-            builder.build()
-
     def test_an_unknown_codec(self):
         with pytest.raises(ConfigError, match="codec='brotli' is not allowed: one of none, gzip"):
             BatchBuilder("brotli")
