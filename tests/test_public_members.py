@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from asyncgroup.config import ClientConfig, ConsumerConfig
+from asyncgroup.config import ClientConfig, ConsumerConfig, ProducerConfig
 from asyncgroup.errors import AsyncGroupError
 from tests.public_members import public_members
 
@@ -95,6 +95,9 @@ CONFIG_MEMBERS: Final = {"client", "from_properties", "of"}
 EFFECTIVE: Final = {"effective_assignors", "effective_heartbeat_interval", "effective_session_timeout"}
 """What a ConsumerConfig has besides those."""
 
+PRODUCERS_EFFECTIVE: Final = {"effective_enable_idempotence"}
+"""What a ProducerConfig has besides those."""
+
 INTERNAL = {"ClusterClient"}
 """Classes that rooms export for other rooms only: no user receives one."""
 
@@ -122,6 +125,7 @@ def wanted(name: str, kind: type) -> set[str]:
     if dataclasses.is_dataclass(kind) and name not in MEMBERS:
         fields = {field.name for field in dataclasses.fields(kind)}
         fields |= EFFECTIVE if kind is ConsumerConfig else set()
+        fields |= PRODUCERS_EFFECTIVE if kind is ProducerConfig else set()
         return fields | (CONFIG_MEMBERS if issubclass(kind, ClientConfig) else set())
     return set(MEMBERS[name].split())
 

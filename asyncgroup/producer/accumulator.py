@@ -77,7 +77,7 @@ class RecordAccumulator:
     def forget(self, topic: str) -> None:
         """Drop the queues of a topic. They must be idle.
 
-        New queues get another producer id: under this one the brokers remember sequence numbers that nobody here knows.
+        New queues get another producer id: under this one the brokers remember sequence numbers that were forgotten here.
         """
         self._producer_id = NO_ID
         for tp in [tp for tp in self.queues if tp.topic == topic]:

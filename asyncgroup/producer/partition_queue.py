@@ -7,9 +7,9 @@ that does not follow the last (KIP-98). Kafka knows the last five batches of a p
   then those without success are sent again, in order, with the same sequence numbers.
 - A batch that leaves without success, as it was rejected or its time is over, may be in the log all the same: a *gap*. Its
   sequence numbers are not used again. If a batch behind it is accepted, then so was the gap; if the broker refuses it with
-  OUT_OF_ORDER_SEQUENCE_NUMBER, neither is in the log. If no batch is behind it, nobody knows.
-- In the last two cases the sequence begins again at 0 under the next epoch (KIP-360), as soon as nothing is in flight: a
-  record cannot be written twice then. Epochs are counted by partition, since brokers compare them within a partition only.
+  OUT_OF_ORDER_SEQUENCE_NUMBER, neither is in the log. If no batch is behind it, it stays unknown.
+- If it is not in the log, or unknown, the sequence begins again at 0 under the next epoch (KIP-360), as soon as nothing is in
+  flight: a record cannot be written twice then. Epochs are counted by partition, since brokers compare them within one only.
 - A broker that knows nothing of a producer accepts any first sequence number. So one batch is sent until a first one is
   acknowledged: if it was lost and the next one was not, they would be written in the wrong order.
 """

@@ -162,7 +162,7 @@ class Sender:
             self.wake()
 
     def _fail_without_id(self, error: Exception) -> None:
-        """Fail the batches that need a producer id, since nobody gets one."""
+        """Fail the batches that need a producer id, as the broker refuses one."""
         for batch in self._accumulator.take_without_id():
             self._fail(batch, lambda: copy_error(error))
 

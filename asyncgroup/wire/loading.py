@@ -28,6 +28,7 @@ CLIENT_MODULES: Final = (
     "fetch",
     "find_coordinator",
     "heartbeat",
+    "init_producer_id",
     "join_group",
     "leave_group",
     "list_offsets",

@@ -45,15 +45,18 @@ retried."""
 @pytest.mark.virtual
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", KINDS)
-async def test_our_producer(kind: str) -> None:
+@pytest.mark.parametrize("is_idempotent", [False, True])
+async def test_our_producer(kind: str, is_idempotent: bool) -> None:
     act, copies = KINDS[kind]
     async with EmbeddedCluster() as cluster:
         cluster.create_topic(TOPIC)
         act(cluster.faults.on("Produce", topic=TOPIC, client_id="billing"))
-        config = ProducerConfig(client_id="billing", request_timeout=5.0)
+        config = ProducerConfig(client_id="billing", request_timeout=5.0, enable_idempotence=is_idempotent)
         async with Producer(cluster.bootstrap_servers, config) as producer:
             await producer.send(TOPIC, b"a")
-        assert [record.value for record in cluster.records(TOPIC)] == [b"a"] * copies
+        assert [record.value for record in cluster.records(TOPIC)] == [b"a"] * (
+            1 if is_idempotent else copies
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
