@@ -12,7 +12,8 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.config import CLASSIC_KEYS, ConsumerConfig
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.config.consumer import CLASSIC_KEYS
 from asyncgroup.errors import SessionEnd, UnsupportedVersionError
 from asyncgroup.group.assignors import Assignor
 from asyncgroup.group.classic_membership import ClassicMembership

@@ -9,7 +9,7 @@ from itertools import accumulate
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from asyncgroup.config import ASSIGNOR_NAMES
+from asyncgroup.config.consumer import ASSIGNOR_NAMES
 from asyncgroup.errors import ConfigError
 from asyncgroup.group.assignors import (
     Assignor,

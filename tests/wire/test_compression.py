@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from asyncgroup.config import COMPRESSION_LEVELS
+from asyncgroup.config.producer import COMPRESSION_LEVELS
 from asyncgroup.wire.batch_view import BatchView
 from asyncgroup.wire.compression import compress
 from asyncgroup.wire.decompression import CODECS, decompress

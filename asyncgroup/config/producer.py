@@ -1,0 +1,110 @@
+"""Configuration of producers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from asyncgroup.checks import DURATION, DURATION_OR_ZERO, SIZE, Rule, one_of
+from asyncgroup.config.client import KIB, MIB, ClientConfig
+from asyncgroup.errors import ConfigError
+
+__all__ = ["COMPRESSION_LEVELS", "ProducerConfig"]
+
+COMPRESSION_LEVELS = {"gzip": range(1, 10), "lz4": range(1, 18), "zstd": range(-131_072, 23)}
+"""The compression levels of the codecs that have some (KIP-390)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProducerConfig(ClientConfig):
+    """Configuration of a producer.
+
+    - `acks`: which replicas must have written a record before it is acknowledged: `all` in-sync replicas, the leader
+      (1), or none (0).
+    - `enable_idempotence`: whether brokers recognize a batch that is sent again, so that each record is written once
+      (KIP-98). None means yes with `acks="all"`, which it needs.
+    - `linger`: seconds to wait for more records of a partition before a batch is sent.
+    - `batch_records`: records at which a batch is full and sent at once; None for no limit.
+    - `batch_size`: bytes at which a batch is full; `max_request_size`: largest request, and largest record, in bytes.
+    - `buffer_bytes`: bytes of unacknowledged records; when full, `send` and `enqueue` wait and `send_nowait` raises.
+    - `compression_type`: `none`, `gzip`, `snappy`, `lz4` or `zstd`.
+    - `compression_level`: 1 to 9 for gzip, 1 to 17 for lz4, -131072 to 22 for zstd; None means Java's defaults: 6, the fast
+      algorithm, 3 (KIP-390).
+    - `delivery_timeout`: seconds from `send` to the final result; a batch is not retried after that. A record that
+      failed with RequestTimedOut may be in the log all the same.
+    - `close_timeout`: seconds to wait for acknowledgements when the producer is closed.
+    - `metadata_max_idle`: seconds after which a topic that nothing was produced to is no longer refreshed; the next
+      record for it looks it up again.
+    - `partitioner`: `(key, partitions) -> partition`; None means Java's default (murmur2 of the key, sticky without
+      one).
+    """
+
+    acks: Literal["all"] | int = "all"
+    enable_idempotence: bool | None = None
+    linger: float = 0.005
+    batch_records: int | None = None
+    batch_size: int = 128 * KIB
+    max_request_size: int = MIB
+    buffer_bytes: int = 32 * MIB
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
+    compression_level: int | None = None
+    delivery_timeout: float = 120.0
+    close_timeout: float = 30.0
+    metadata_max_idle: float = 300.0
+    partitioner: Callable[[bytes | None, int], int] | None = None
+
+    _CHECKS: ClassVar[Mapping[str, Rule]] = {
+        "acks": (
+            (lambda value: value in ("all", 0, 1) and not isinstance(value, bool)),
+            "'all' (Kafka's -1), 1 or 0",
+        ),
+        "enable_idempotence": (
+            (lambda value: value is None or isinstance(value, bool)),
+            "True, False or None",
+        ),
+        "linger": DURATION_OR_ZERO,
+        "batch_records": (
+            (lambda value: value is None or (type(value) is int and value > 0)),
+            "None or a number of records above 0",
+        ),
+        "batch_size": SIZE,
+        "max_request_size": SIZE,
+        "buffer_bytes": SIZE,
+        "compression_type": one_of("none", "gzip", "snappy", "lz4", "zstd"),
+        "compression_level": (
+            (lambda value: value is None or type(value) is int),
+            "None or a whole number",
+        ),
+        "delivery_timeout": DURATION,
+        "close_timeout": DURATION,
+        "metadata_max_idle": DURATION,
+        "partitioner": (
+            (lambda value: value is None or callable(value)),
+            "None or a function (key, partitions)",
+        ),
+    }
+
+    @property
+    def effective_enable_idempotence(self) -> bool:
+        """`enable_idempotence`, or by `acks` if it is None."""
+        return self.acks == "all" if self.enable_idempotence is None else self.enable_idempotence
+
+    def _check_together(self) -> None:
+        super()._check_together()
+        if self.enable_idempotence and self.acks != "all":
+            raise ConfigError(
+                "enable_idempotence", True, f"None or False with acks={self.acks!r}: it needs acks='all'"
+            )
+        self._check_level()
+        if self.delivery_timeout < self.request_timeout + self.linger:
+            limit = f"at least linger + request_timeout = {self.request_timeout + self.linger!r}"
+            raise ConfigError("delivery_timeout", self.delivery_timeout, limit)
+
+    def _check_level(self) -> None:
+        level, codec = self.compression_level, self.compression_type
+        allowed = COMPRESSION_LEVELS.get(codec)
+        if level is None or (allowed is not None and level in allowed):
+            return
+        rule = f"{allowed.start} to {allowed.stop - 1}" if allowed else "None, there are no levels"
+        raise ConfigError("compression_level", level, f"{rule} with compression_type={codec!r}")
