@@ -14,8 +14,10 @@ from hypothesis import given, strategies as st
 from asyncgroup import config
 from asyncgroup.checks import check_group_id, check_partitions, check_topic, parse_servers
 from asyncgroup.config import ClientConfig, ConsumerConfig, ProducerConfig
+from asyncgroup.config.producer import PARTITIONERS
 from asyncgroup.errors import AsyncGroupError, ConfigError
 from asyncgroup.model import TopicPartition
+from asyncgroup.producer import TimedRoundRobin
 from asyncgroup.secret import secrets_in_pickles
 from asyncgroup.security import Plain, Security, Tls
 
@@ -109,7 +111,11 @@ TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
         "delivery_timeout": ([31.0, 120], DURATION[1]),
         "close_timeout": DURATION,
         "metadata_max_idle": (LONG[0], [0, *LONG[1]]),
-        "partitioner": ([None, lambda key, partitions: 0], ["murmur2", 0]),
+        "partitioner": (
+            [*PARTITIONERS, lambda key, partitions: 0, TimedRoundRobin(0.1)],
+            ["murmur3", 0, None, TimedRoundRobin],
+        ),
+        "adaptive_partitioning": FLAG,
     },
 }
 GOOD = [(cls, key, value) for cls, keys in TABLE.items() for key, (good, _) in keys.items() for value in good]

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Protocol
 
-from asyncgroup.checks import DURATION, DURATION_OR_ZERO, SIZE, Rule, one_of
+from asyncgroup.checks import DURATION, DURATION_OR_ZERO, FLAG, SIZE, Rule, one_of
 from asyncgroup.config.client import KIB, MIB, ClientConfig
 from asyncgroup.errors import ConfigError
 
-__all__ = ["COMPRESSION_LEVELS", "ProducerConfig"]
+__all__ = ["COMPRESSION_LEVELS", "PARTITIONERS", "ProducerConfig"]
 
 COMPRESSION_LEVELS = {"gzip": range(1, 10), "lz4": range(1, 18), "zstd": range(-131_072, 23)}
 """The compression levels of the codecs that have some (KIP-390)."""
+
+PARTITIONERS = (
+    *("default", "murmur2_random", "murmur2", "fnv1a_random", "fnv1a", "consistent_random", "consistent"),
+    *("sticky", "random", "round_robin", "timed_round_robin", "single_partition", "manual"),
+)
+"""The names of partitioners; `asyncgroup.producer.partitioners` describes them."""
+
+
+class Partitioner(Protocol):
+    """What `asyncgroup.producer.Partitioner` describes; producers are not imported here."""
+
+    def for_topic(self, topic: str, /) -> Callable[[bytes | None, int, Sequence[int]], int]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +48,10 @@ class ProducerConfig(ClientConfig):
     - `close_timeout`: seconds to wait for acknowledgements when the producer is closed.
     - `metadata_max_idle`: seconds after which a topic that nothing was produced to is no longer refreshed; the next
       record for it looks it up again.
-    - `partitioner`: `(key, partitions) -> partition`; None means Java's default (murmur2 of the key, sticky without
-      one).
+    - `partitioner`: a name of `asyncgroup.producer.partitioners`, a function `(key, partitions) -> partition`, or an
+      object with `for_topic`. `default` is Java's: murmur2 of the key; without one, one partition after another for
+      `batch_size` bytes each (KIP-794).
+    - `adaptive_partitioning`: whether records without a key prefer partitions with fewer waiting batches (KIP-794).
     """
 
     acks: Literal["all"] | int = "all"
@@ -52,7 +66,8 @@ class ProducerConfig(ClientConfig):
     delivery_timeout: float = 120.0
     close_timeout: float = 30.0
     metadata_max_idle: float = 300.0
-    partitioner: Callable[[bytes | None, int], int] | None = None
+    partitioner: str | Callable[[bytes | None, int], int] | Partitioner = "default"
+    adaptive_partitioning: bool = True
 
     _CHECKS: ClassVar[Mapping[str, Rule]] = {
         "acks": (
@@ -80,9 +95,16 @@ class ProducerConfig(ClientConfig):
         "close_timeout": DURATION,
         "metadata_max_idle": DURATION,
         "partitioner": (
-            (lambda value: value is None or callable(value)),
-            "None or a function (key, partitions)",
+            (
+                lambda value: (
+                    value in PARTITIONERS
+                    if isinstance(value, str)
+                    else not isinstance(value, type) and (callable(value) or hasattr(value, "for_topic"))
+                )
+            ),
+            f"one of {', '.join(PARTITIONERS)}, a function (key, partitions), or an object with for_topic",
         ),
+        "adaptive_partitioning": FLAG,
     }
 
     @property

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 from asyncgroup.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from asyncgroup.producer.partitioners import Partitioner, TimedRoundRobin, TopicPartitioner
     from asyncgroup.producer.producer import Producer
 
-__all__ = ["Producer"]
+__all__ = ["Partitioner", "Producer", "TimedRoundRobin", "TopicPartitioner"]
 
 _NAMES = {
+    "partitioners": ["Partitioner", "TimedRoundRobin", "TopicPartitioner"],
     "producer": ["Producer"],
 }
 """The public names of each module."""

@@ -114,7 +114,7 @@ class Router:
 
     def _add(self, topic: str) -> Route:
         check_topic(topic)
-        route = Route(topic, self._accumulator, self._config.partitioner, self._random)
+        route = Route(topic, self._accumulator, self._config, self._random)
         self._routes[topic] = route
         self._cluster.track([topic])
         return route

@@ -37,10 +37,7 @@ IGNORED: Final[Mapping[str, str]] = {
         "the bootstrap servers are always contacted again when no other broker answers",
         "metadata.recovery.strategy", "metadata.recovery.rebootstrap.trigger.ms",
     ),
-    **_all(
-        "the default is Java's; for other behavior pass a function as partitioner",
-        "partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms",
-    ),
+    "partitioner.availability.timeout.ms": "adaptive_partitioning prefers partitions with fewer waiting batches",
     **_all("transactions are not supported yet", "transaction.timeout.ms", "transaction.two.phase.commit.enable"),
     **_all("share groups (KIP-932) are not supported yet", "share.acknowledgement.mode", "share.acquire.mode"),
     **_all(
@@ -78,7 +75,7 @@ IGNORED: Final[Mapping[str, str]] = {
         "topic.metadata.refresh.fast.interval.ms", "topic.metadata.refresh.fast.cnt",
         "topic.metadata.refresh.sparse", "topic.metadata.propagation.max.ms",
     ),
-    "sticky.partitioning.linger.ms": "the default partitioner changes partitions with each batch, as Java's does",
+    "sticky.partitioning.linger.ms": "the sticky partition changes after batch_size bytes, as in Java; partitioner='timed_round_robin' changes it by time",
     "enable.random.seed": "specific to the C library",
     "coordinator.query.interval.ms": "the coordinator is looked up when it fails",
     "group.protocol.type": "always `consumer`",
