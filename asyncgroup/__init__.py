@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     )
     from asyncgroup.group.hook import Hook
     from asyncgroup.java import JavaNotFound
-    from asyncgroup.model import Batch, Header, Record, RecordMetadata, TopicPartition
+    from asyncgroup.model import Batch, BatchResult, Header, Record, RecordMetadata, TopicPartition
     from asyncgroup.offsets import CommittedOffset, OffsetManager
     from asyncgroup.producer import Producer
 
@@ -84,6 +84,7 @@ __all__ = [
     "AsyncGroupError",
     "AuthenticationError",
     "Batch",
+    "BatchResult",
     "BrokerError",
     "CallerCancelled",
     "Claim",
@@ -212,7 +213,7 @@ _NAMES = {
     ],
     "group.hook": ["Hook"],
     "java": ["JavaNotFound"],
-    "model": ["Batch", "Header", "Record", "RecordMetadata", "TopicPartition"],
+    "model": ["Batch", "BatchResult", "Header", "Record", "RecordMetadata", "TopicPartition"],
     "offsets": ["CommittedOffset", "OffsetManager"],
     "producer": ["Producer"],
 }

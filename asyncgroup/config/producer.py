@@ -22,6 +22,12 @@ PARTITIONERS = (
 """The names of partitioners; `asyncgroup.producer.partitioners` describes them."""
 
 
+RECORDS_OR_NONE: Rule = (
+    (lambda value: value is None or (type(value) is int and value > 0)),
+    "None or a number of records above 0",
+)
+
+
 class Partitioner(Protocol):
     """What `asyncgroup.producer.Partitioner` describes; producers are not imported here."""
 
@@ -40,6 +46,9 @@ class ProducerConfig(ClientConfig):
     - `batch_records`: records at which a batch is full and sent at once; None for no limit.
     - `batch_size`: bytes at which a batch is full; `max_request_size`: largest request, and largest record, in bytes.
     - `buffer_bytes`: bytes of unacknowledged records; when full, `send` and `enqueue` wait and `send_nowait` raises.
+    - `max_pending_records`: unacknowledged records; when reached, callers wait as with `buffer_bytes`. None for no limit.
+    - `max_pending_records_per_partition`, `max_pending_bytes_per_partition`: the same for each partition; records that wait
+      for a topic's metadata are not counted. None for no limit.
     - `compression_type`: `none`, `gzip`, `snappy`, `lz4` or `zstd`.
     - `compression_level`: 1 to 9 for gzip, 1 to 17 for lz4, -131072 to 22 for zstd; None means Java's defaults: 6, the fast
       algorithm, 3 (KIP-390).
@@ -61,6 +70,9 @@ class ProducerConfig(ClientConfig):
     batch_size: int = 128 * KIB
     max_request_size: int = MIB
     buffer_bytes: int = 32 * MIB
+    max_pending_records: int | None = None
+    max_pending_records_per_partition: int | None = None
+    max_pending_bytes_per_partition: int | None = None
     compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
     compression_level: int | None = None
     delivery_timeout: float = 120.0
@@ -79,13 +91,16 @@ class ProducerConfig(ClientConfig):
             "True, False or None",
         ),
         "linger": DURATION_OR_ZERO,
-        "batch_records": (
-            (lambda value: value is None or (type(value) is int and value > 0)),
-            "None or a number of records above 0",
-        ),
+        "batch_records": RECORDS_OR_NONE,
         "batch_size": SIZE,
         "max_request_size": SIZE,
         "buffer_bytes": SIZE,
+        "max_pending_records": RECORDS_OR_NONE,
+        "max_pending_records_per_partition": RECORDS_OR_NONE,
+        "max_pending_bytes_per_partition": (
+            (lambda value: value is None or SIZE[0](value)),
+            f"None or {SIZE[1]}",
+        ),
         "compression_type": one_of("none", "gzip", "snappy", "lz4", "zstd"),
         "compression_level": (
             (lambda value: value is None or type(value) is int),

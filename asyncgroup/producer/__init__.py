@@ -13,12 +13,24 @@ from typing import TYPE_CHECKING
 from asyncgroup.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from asyncgroup.producer.interceptors import ProducerInterceptor, ProducerRecord
+    from asyncgroup.producer.memory_budget import MemoryBudget
     from asyncgroup.producer.partitioners import Partitioner, TimedRoundRobin, TopicPartitioner
     from asyncgroup.producer.producer import Producer
 
-__all__ = ["Partitioner", "Producer", "TimedRoundRobin", "TopicPartitioner"]
+__all__ = [
+    "MemoryBudget",
+    "Partitioner",
+    "Producer",
+    "ProducerInterceptor",
+    "ProducerRecord",
+    "TimedRoundRobin",
+    "TopicPartitioner",
+]
 
 _NAMES = {
+    "interceptors": ["ProducerInterceptor", "ProducerRecord"],
+    "memory_budget": ["MemoryBudget"],
     "partitioners": ["Partitioner", "TimedRoundRobin", "TopicPartitioner"],
     "producer": ["Producer"],
 }

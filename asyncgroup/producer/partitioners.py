@@ -244,5 +244,5 @@ def topic_rule(topic: str, config: ProducerConfig, rng: random.Random) -> TopicR
         return TopicRule(key_partition, choose(config, rng))
     if hasattr(given, "for_topic"):
         return TopicRule(None, cast("Partitioner", given).for_topic(topic))
-    function = cast("Callable[[bytes | None, int], int]", given)
+    function = given
     return TopicRule(None, lambda key, partitions, _available: function(key, partitions))

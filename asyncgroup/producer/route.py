@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from asyncgroup.cluster.metadata import ClusterView
@@ -173,6 +173,27 @@ class Route:
         queue = self._queues[sticky.current]
         self._accumulator.append(queue, timestamp, key, value, headers, size, future)
         return True
+
+    def choose(self, key: bytes | None, size: int, is_full: Callable[[TopicPartition, int], bool]) -> int:
+        """Return the partition for a record of `size` bytes; the topic must be known. Without a key, not a full one.
+
+        For producers with limits for each partition: they choose it before they wait, and then `put` it there.
+        """
+        if key is not None and self._key_partition is not None:
+            queue = self._queue_by_key.get(key) or self._queue_for_key(key, self._key_partition)
+            if queue is not None:
+                return queue.tp.partition
+        if self._choose is not None:
+            return self._chosen_partition(self._choose, key)
+        sticky = self._sticky
+        sticky.produced += size
+        if sticky.current < 0 or sticky.produced >= self._batch_size:
+            sticky.next_partition(self._available, self._queued_batches())
+            sticky.produced = size
+        if is_full(TopicPartition(self.topic, sticky.current), size):
+            free = [each for each in self._available if not is_full(TopicPartition(self.topic, each), size)]
+            return sticky.next_partition(free) if free else sticky.current
+        return sticky.current
 
     def _queued_batches(self) -> Sequence[int]:
         """Return the number of waiting batches of each available partition, or nothing if they are not to be considered."""

@@ -116,7 +116,7 @@ class Sender:
 
         No batch lingers while a caller waits for buffer memory.
         """
-        skip_linger = self._accumulator.memory.waiting > 0
+        skip_linger = self._accumulator.has_waiting_callers
         leader = self._cluster.view.leader
         while True:
             plan = self._accumulator.plan(now, leader, self._busy_nodes, skip_linger=skip_linger)

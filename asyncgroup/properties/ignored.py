@@ -64,7 +64,7 @@ IGNORED: Final[Mapping[str, str]] = {
     "socket.max.fails": "a connection is closed at its first failure",
     "message.copy.max.bytes": "records are not copied",
     "message.send.max.retries": "a record is retried until delivery_timeout",
-    **_all("the producer's buffer is limited in bytes: buffer_bytes", "queue.buffering.max.messages", "queue.buffering.backpressure.threshold"),
+    **_all("callers wait when buffer_bytes or max_pending_records is reached", "queue.buffering.backpressure.threshold"),
     **_all("prefetching is limited in bytes: buffer_bytes", "queued.min.messages", "fetch.queue.backoff.ms"),
     "fetch.error.backoff.ms": "fetch_retry_backoff, a function (failures) -> seconds",
     "enable.partition.eof": "claim.lag is 0 at a partition's end",

@@ -235,6 +235,7 @@ _PRODUCER: Final[Mapping[str, Property]] = {
     "message.max.bytes": Property("max_request_size", _whole),
     "buffer.memory": Property("buffer_bytes", _whole),
     "queue.buffering.max.kbytes": Property("buffer_bytes", _kibibytes),
+    "queue.buffering.max.messages": Property("max_pending_records", lambda value: _whole(value) or None),
     "compression.type": Property("compression_type", lambda value: _text(value).lower()),
     **dict.fromkeys(
         ("compression.level", "compression.gzip.level"),

@@ -125,6 +125,7 @@ EXAMPLES: dict[str, list[tuple[object, Any]]] = {
     "partitioner.ignore.keys": [("false", "default"), ("true", "sticky")],
     "partitioner.adaptive.partitioning.enable": [("false", False)],
     "partitioner": [("murmur2_random", "murmur2_random"), ("consistent", "consistent")],
+    "queue.buffering.max.messages": [("100000", 100_000), ("0", None)],
     "compression.type": [("GZIP", "gzip"), ("zstd", "zstd")],
     "compression.codec": [("none", "none")],
     "compression.level": [("-1", None)],
