@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from asyncgroup.java import JavaNotFound
     from asyncgroup.model import (
         Batch,
+        BatchResult,
         CommittedOffset,
         GroupOffsets,
         Header,
@@ -99,6 +100,7 @@ __all__ = [
     "AsyncGroupError",
     "AuthenticationError",
     "Batch",
+    "BatchResult",
     "BrokerError",
     "CallerCancelled",
     "Claim",
@@ -247,6 +249,7 @@ _NAMES = {
     "java": ["JavaNotFound"],
     "model": [
         "Batch",
+        "BatchResult",
         "CommittedOffset",
         "GroupOffsets",
         "Header",

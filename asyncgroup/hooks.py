@@ -32,6 +32,7 @@ EVENTS: Final = frozenset(
         "on_resumed",
         "on_produce",
         "on_delivered",
+        "on_batch_done",
     }
 )
 """The names of the methods of `Hook`."""

@@ -73,12 +73,37 @@ class GroupOffsets:
 
 
 class RecordMetadata(NamedTuple):
-    """Topic, partition and offset of a produced record, and its timestamp in ms as the broker will return it."""
+    """Topic, partition and offset of a produced record, and its timestamp in ms as the broker will return it.
+
+    `sequence_id` is the record's number in its producer's own count (`initial_sequence_id`), or None without one.
+    """
 
     topic: str
     partition: int
     offset: int
     timestamp: int
+    sequence_id: int | None = None
+
+
+class BatchResult(NamedTuple):
+    """A producer's batch that was acknowledged, or has failed and will not be retried."""
+
+    topic: str
+    partition: int
+    records: int
+    """The number of its records."""
+    size: int
+    """Bytes of the batch, uncompressed."""
+    wire_size: int
+    """Bytes of the batch in a Produce request, as compressed; 0 if it was never sent."""
+    latency: float
+    """Seconds from the append of its first record to the acknowledgement or failure."""
+    attempts: int
+    """The number of Produce requests that it was sent in."""
+    base_offset: int
+    """Offset of its first record; -1 if it has failed, and with acks=0."""
+    error: Exception | None
+    """Why it has failed, or None."""
 
 
 class Record:

@@ -14,8 +14,10 @@ from hypothesis import given, strategies as st
 from asyncgroup import config
 from asyncgroup.checks import check_group_id, check_partitions, check_topic, parse_servers
 from asyncgroup.config import ClientConfig, ConsumerConfig, ProducerConfig
+from asyncgroup.config.producer import PARTITIONERS
 from asyncgroup.errors import AsyncGroupError, ConfigError
 from asyncgroup.model import TopicPartition
+from asyncgroup.producer import TimedRoundRobin
 from asyncgroup.secret import secrets_in_pickles
 from asyncgroup.security import Plain, Security, Tls
 
@@ -28,6 +30,7 @@ SIZE = ([1, 2**31 - 1], [0, -1, 2**31, 1.0, "1", None, True])
 OPTIONAL = ([None, 0.5, 60], [0, -1, NAN, "1", True])
 FUNCTION = ([None, lambda failures: 1.0], [1.0, "2", ()])
 TEXT = (["", "name", "ä"], [None, 1, b"bytes", "x" * 40_000, "\ud800"])
+RECORDS = ([1, 1000, None], [0, -1, 1.0, True, "10"])
 FLAG = ([True, False], [0, 1, None, "yes"])
 
 RESETS = ["earliest", "latest", "error", timedelta(hours=1)]
@@ -100,10 +103,13 @@ TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
         "acks": (["all", 0, 1], ["1", -1, 2, True, False, None]),
         "enable_idempotence": ([True, False, None], ["true", 0, 1]),
         "linger": PAUSE,
-        "batch_records": ([1, 1000, None], [0, -1, 1.0, True, "10"]),
+        "batch_records": RECORDS,
         "batch_size": SIZE,
         "max_request_size": SIZE,
         "buffer_bytes": SIZE,
+        "max_pending_records": RECORDS,
+        "max_pending_records_per_partition": RECORDS,
+        "max_pending_bytes_per_partition": ([None, 1, 2**20], [0, -1, 1.0, True, "10"]),
         "compression_level": ([None], ["9", 1.0, True]),
         "compression_type": (["none", "gzip", "snappy", "lz4", "zstd"], ["brotli", None, 0]),
         "delivery_timeout": ([31.0, 120], DURATION[1]),
@@ -111,7 +117,11 @@ TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
         "transactional_id": ([None, "orders-1"], ["", 7, b"x", "x" * 32_768]),
         "transaction_timeout": DURATION,
         "metadata_max_idle": (LONG[0], [0, *LONG[1]]),
-        "partitioner": ([None, lambda key, partitions: 0], ["murmur2", 0]),
+        "partitioner": (
+            [*PARTITIONERS, lambda key, partitions: 0, TimedRoundRobin(0.1)],
+            ["murmur3", 0, None, TimedRoundRobin],
+        ),
+        "adaptive_partitioning": FLAG,
     },
 }
 GOOD = [(cls, key, value) for cls, keys in TABLE.items() for key, (good, _) in keys.items() for value in good]

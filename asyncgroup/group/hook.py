@@ -14,7 +14,7 @@ from asyncgroup.hooks import defines_no_listeners
 if TYPE_CHECKING:
     from asyncgroup.errors import AsyncGroupError, SessionEnd
     from asyncgroup.group.session import Session
-    from asyncgroup.model import TopicPartition
+    from asyncgroup.model import BatchResult, TopicPartition
     from asyncgroup.offsets import CommittedOffset
 
 __all__ = ["Hook", "StallKind"]
@@ -122,4 +122,8 @@ class Hook(Protocol):
 
     def on_delivered(self, topic: str, partition: int, base_offset: int, records: int) -> None:
         """A batch was acknowledged: offset of its first record (-1 with acks=0) and number of records."""
+        return
+
+    def on_batch_done(self, batch: BatchResult) -> None:
+        """A batch was acknowledged or has failed, as with `on_produce`; with its sizes, latency and attempts."""
         return

@@ -9,7 +9,7 @@ from asyncgroup.errors import ConfigError
 from asyncgroup.model import Header
 from asyncgroup.producer.batch import BATCH_OVERHEAD, RECORD_OVERHEAD, record_size
 
-__all__ = ["check_record", "measure_record"]
+__all__ = ["check_record", "check_sequence_id", "measure_record"]
 
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
@@ -53,6 +53,12 @@ def check_record(value: Any, key: Any, headers: Any, partition: Any, timestamp: 
         raise ConfigError("partition", partition, "None, or a partition's number")
     if timestamp is not None and not _is_int_up_to(timestamp, _INT64_MAX):
         raise ConfigError("timestamp", timestamp, "None, or a whole number of milliseconds since 1970")
+
+
+def check_sequence_id(initial: object) -> None:
+    """Raise ConfigError unless it is None or a whole number, -1 or more."""
+    if initial is not None and not (type(initial) is int and -1 <= initial <= _INT64_MAX):
+        raise ConfigError("initial_sequence_id", initial, "None, or a whole number, -1 or more")
 
 
 def _check_header(header: Any) -> None:
