@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Batch",
+    "ChunkedRecord",
+    "ChunkedRecordMetadata",
     "Header",
     "MillisClock",
     "Record",
@@ -49,6 +51,29 @@ class RecordMetadata(NamedTuple):
     partition: int
     offset: int
     timestamp: int
+
+    @property
+    def first_offset(self) -> int:
+        """`offset`; of a value that was written in chunks, the offset of its first chunk."""
+        return self.offset
+
+
+class ChunkedRecordMetadata(RecordMetadata):
+    """The metadata of a value that was written in chunks: `offset` is that of the last one."""
+
+    _first_offset: int
+
+    @classmethod
+    def of(cls, last: RecordMetadata, first_offset: int) -> ChunkedRecordMetadata:
+        """Return the metadata of a value by that of its last chunk and the offset of its first one."""
+        metadata = cls(*last)
+        metadata._first_offset = first_offset
+        return metadata
+
+    @property
+    def first_offset(self) -> int:
+        """The offset of the first chunk."""
+        return self._first_offset
 
 
 class Record:
@@ -97,8 +122,13 @@ class Record:
         """Timestamp as an aware datetime in UTC."""
         return _EPOCH + timedelta(milliseconds=self.timestamp)
 
+    @property
+    def first_offset(self) -> int:
+        """`offset`; of a value that was put together from chunks, the offset of its first chunk."""
+        return self.offset
+
     def _fields(self) -> tuple[object, ...]:
-        return (*(getattr(self, name) for name in self.__slots__ if name != "headers"), tuple(self.headers))
+        return (*(getattr(self, name) for name in Record.__slots__ if name != "headers"), tuple(self.headers))
 
     def __eq__(self, other: object) -> bool:
         return self._fields() == other._fields() if isinstance(other, Record) else NotImplemented
@@ -108,6 +138,31 @@ class Record:
 
     def __repr__(self) -> str:
         return f"<Record {self.topic}-{self.partition}@{self.offset} key={self.key!r:.40} value={self.value!r:.60}>"
+
+
+class ChunkedRecord(Record):
+    """A record put together from the chunks of its value: the last chunk, with the whole value."""
+
+    __slots__ = ("_first_offset",)
+
+    def __init__(self, last: Record, first_offset: int, value: bytes, headers: Sequence[Header]) -> None:
+        super().__init__(
+            last.topic,
+            last.partition,
+            last.offset,
+            last.timestamp,
+            last.timestamp_type,
+            last.key,
+            value,
+            headers,
+            last.leader_epoch,
+        )
+        self._first_offset = first_offset
+
+    @property
+    def first_offset(self) -> int:
+        """The offset of the first chunk."""
+        return self._first_offset
 
 
 class Batch(Sequence[Record]):

@@ -18,6 +18,7 @@ from asyncgroup.model import Header, MillisClock, RecordMetadata, wall_clock
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.arguments import measure_record
 from asyncgroup.producer.batch import ProducerBatch
+from asyncgroup.producer.chunking import ChunkWriter, LargeRecord, largest_record
 from asyncgroup.producer.delivery_tracker import DeliveryTracker
 from asyncgroup.producer.router import Router
 from asyncgroup.producer.sender import Sender
@@ -40,6 +41,7 @@ class Producer:
     - `send` waits until the record is acknowledged and returns its metadata.
     - `send_nowait` never waits: it returns a future, or raises QueueFull when the buffer is full.
     - `enqueue` waits only for buffer memory; `flush` or `aclose` raises what fails later.
+    - With `chunking`, values above the limit are split (`producer/chunking.py`).
 
     Records of one partition keep their order through retries, and an acknowledged one is in the log exactly once: the
     producer is idempotent (KIP-98), unless `acks` or `enable_idempotence` say otherwise. A Cluster that is passed in is
@@ -69,7 +71,7 @@ class Producer:
         )
         self._client = client_of(self.cluster)
         self._clock = clock
-        self._max_size = self.config.max_request_size
+        self._max_size = largest_record(self.config)
         self._tasks = BackgroundTasks("Producer", self._on_failure)
         self._accumulator = RecordAccumulator(self.config, _loop_time)
         self._memory = self._accumulator.memory
@@ -83,14 +85,25 @@ class Producer:
             self._on_batch_done,
             self._deliveries.on_batch_split,
         )
+        rng = rng or self._client.random
         self._router = Router(
             self._client,
             self.config,
             self._accumulator,
             spawn=spawn,
-            rng=rng or self._client.random,
+            rng=rng,
             on_lost=self._deliveries.add_lost,
             on_batch_ready=self._sender.wake,
+        )
+        self._chunks = ChunkWriter(
+            self.config,
+            self._memory,
+            self._router,
+            rng,
+            check_open=self._check_open,
+            wait_for_memory=self._wait_for_memory,
+            wake=self._sender.wake,
+            on_lost=self._deliveries.add_lost,
         )
         self._open = False
         self._closing: asyncio.Task[None] | None = None
@@ -194,10 +207,18 @@ class Producer:
         used. `timestamp` is in ms since 1970. Cancellation while waiting for buffer memory withdraws the record; after
         that the record is sent all the same.
 
+        With `chunking`, a value above the limit is written in chunks, each when there is memory for it; the metadata is
+        that of the last chunk, and `first_offset` the offset of the first one. Cancellation between two chunks leaves an
+        incomplete value in the log, which consumers ignore.
+
         Raises ConfigError for invalid arguments, BrokerError for an error of the broker, RequestTimedOut after
         `delivery_timeout`, ClosedError.
         """
-        size = measure_record(value, key, headers, partition, timestamp, self._max_size)
+        size = measure_record(value, key, headers, partition, timestamp)
+        if size > self._max_size:
+            return await self._chunks.send(
+                self._large(topic, timestamp, key, value, headers, partition, size)
+            )
         if not self._memory.try_reserve(size):
             await self._wait_for_memory(size)
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
@@ -216,10 +237,14 @@ class Producer:
     ) -> asyncio.Future[RecordMetadata]:
         """Write a record as `send` does, but return a future of its metadata without waiting.
 
-        Raises QueueFull when the buffer is full, ConfigError, ClosedError. Cancelling the future does not withdraw the
+        Raises QueueFull when the buffer is full, with `chunking` unless it has room for all chunks; ConfigError, ClosedError. Cancelling the future does not withdraw the
         record.
         """
-        size = measure_record(value, key, headers, partition, timestamp, self._max_size)
+        size = measure_record(value, key, headers, partition, timestamp)
+        if size > self._max_size:
+            return self._chunks.send_nowait(
+                self._large(topic, timestamp, key, value, headers, partition, size)
+            )
         if not self._memory.try_reserve(size):
             raise QueueFull(f"no room for {size} bytes: {self!r}")
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
@@ -241,15 +266,35 @@ class Producer:
         A later failure is raised by `flush`. Cancellation while waiting for buffer memory withdraws the record. Raises
         ConfigError for invalid arguments, ClosedError.
         """
-        size = measure_record(value, key, headers, partition, timestamp, self._max_size)
+        size = measure_record(value, key, headers, partition, timestamp)
+        if size > self._max_size:
+            record = self._large(topic, timestamp, key, value, headers, partition, size)
+            await self._chunks.enqueue(record)
+            return
         if not self._memory.try_reserve(size):
             await self._wait_for_memory(size)
         if self._put(topic, timestamp, key, value, headers, partition, size, None):
             await asyncio.sleep(0)  # a caller that never has to wait must still let other tasks run
 
-    async def _wait_for_memory(self, size: int) -> None:
+    def _large(
+        self,
+        topic: str,
+        timestamp: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        partition: int | None,
+        size: int,
+    ) -> LargeRecord:
+        stamp = self._clock() if timestamp is None else timestamp
+        return LargeRecord(topic, stamp, key, value or b"", headers, partition, size)
+
+    def _check_open(self) -> None:
         if not self._open:
             raise self._closed_error()
+
+    async def _wait_for_memory(self, size: int) -> None:
+        self._check_open()
         self._sender.wake()  # lingering batches hold the memory that this caller waits for
         await self._memory.reserve(size)
 

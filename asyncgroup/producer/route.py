@@ -21,13 +21,25 @@ from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.partition_queue import PartitionQueue
 from asyncgroup.wire.murmur2 import partition_for_key
 
-__all__ = ["Partitioner", "PendingRecord", "Route", "StickyPartition"]
+__all__ = ["Partitioner", "PendingRecord", "Placement", "Route", "StickyPartition"]
 
 Partitioner: TypeAlias = Callable[[bytes | None, int], int]
 RecordFuture: TypeAlias = "asyncio.Future[RecordMetadata] | None"
 
 MAX_CACHED_KEYS: Final = 10_000
 """Keys per topic whose partition is cached: hashing a key costs as much as all other work for its record."""
+
+
+class Placement:
+    """The partition of all chunks of a value; None until the first of them is routed."""
+
+    __slots__ = ("partition",)
+
+    def __init__(self, partition: int | None) -> None:
+        self.partition = partition
+
+    def __repr__(self) -> str:
+        return f"<Placement {self.partition}>"
 
 
 class PendingRecord(NamedTuple):
@@ -43,6 +55,8 @@ class PendingRecord(NamedTuple):
     future: RecordFuture
     deadline: float
     """Loop time at which its delivery timeout expires."""
+    placement: Placement | None = None
+    """Of a chunk: gives the partition instead of `partition`."""
 
 
 class StickyPartition:
@@ -163,6 +177,24 @@ class Route:
         else:
             return self._put_without_key(timestamp, value, headers, size, future)
         return self._accumulator.append(queue, timestamp, key, value, headers, size, future)
+
+    def put_pending(self, record: PendingRecord) -> bool:
+        """Append a record that waited for the lookup. Raises as `put`."""
+        timestamp, key, value, headers, partition, size, future, _, placement = record
+        if placement is not None:
+            partition = self.place(placement, key)
+        return self.put(timestamp, key, value, headers, partition, size, future)
+
+    def place(self, placement: Placement, key: bytes | None) -> int:
+        """Return the partition of a chunk; choose it if it is the first one. Raises ConfigError as `put`."""
+        if placement.partition is None:
+            if self._partitioner is not None:
+                placement.partition = self._custom_partition(self._partitioner, key)
+            elif key is not None:
+                placement.partition = partition_for_key(key, self.partition_count)
+            else:
+                placement.partition = self._sticky_partition.next_partition(self._available)
+        return placement.partition
 
     def _put_without_key(
         self, timestamp: int, value: bytes | None, headers: Sequence[Header], size: int, future: RecordFuture

@@ -14,7 +14,7 @@ from asyncgroup.errors import AsyncGroupError, RequestTimedOut, TransportError
 from asyncgroup.lifecycle import copy_error, describe_error
 from asyncgroup.model import Header, TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
-from asyncgroup.producer.route import PendingRecord, RecordFuture, Route
+from asyncgroup.producer.route import PendingRecord, Placement, RecordFuture, Route
 
 __all__ = ["Router"]
 
@@ -84,11 +84,40 @@ class Router:
         if route.lookup is None and route.partition_count > (partition or 0):
             return route.put(timestamp, key, value, headers, partition, size, future)
         deadline = asyncio.get_running_loop().time() + self._config.delivery_timeout
-        route.backlog.append(PendingRecord(timestamp, key, value, headers, partition, size, future, deadline))
+        self._append_to_backlog(
+            route, PendingRecord(timestamp, key, value, headers, partition, size, future, deadline)
+        )
+        return False
+
+    def put_chunk(
+        self,
+        topic: str,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        placement: Placement,
+        size: int,
+        future: RecordFuture,
+    ) -> None:
+        """Route a chunk as `put` does; the first one determines the partition of the others with the same placement."""
+        route = self._routes.get(topic) or self._add(topic)
+        if route.view is not self._cluster.view:
+            route.update(self._cluster.view)
+        if route.lookup is None and route.partition_count:
+            partition = route.place(placement, key)
+            self.put(topic, timestamp, key, value, headers, partition, size, future)
+            return
+        route.recently_used = True
+        deadline = asyncio.get_running_loop().time() + self._config.delivery_timeout
+        pending = PendingRecord(timestamp, key, value, headers, None, size, future, deadline, placement)
+        self._append_to_backlog(route, pending)
+
+    def _append_to_backlog(self, route: Route, record: PendingRecord) -> None:
+        route.backlog.append(record)
         if route.lookup is None:
             route.lookup = asyncio.get_running_loop().create_future()
-            self._spawn(self._look_up, route, name=f"look up {topic}")
-        return False
+            self._spawn(self._look_up, route, name=f"look up {route.topic}")
 
     async def forget_idle(self) -> None:
         """Forget topics to which nothing was produced for `metadata_max_idle`; runs while the producer is open.
@@ -154,7 +183,7 @@ class Router:
         while route.backlog:
             record = route.backlog.popleft()
             try:
-                route.put(*record[:-1])
+                route.put_pending(record)
             except (StopIteration, asyncio.CancelledError) as error:
                 # a future does not accept the first one, and the second would end this task
                 failure = RuntimeError(f"the partitioner raised {describe_error(error)}")

@@ -1,0 +1,232 @@
+"""Chunking: split a large value over several records of one partition, as Pulsar's producer does (PIP-37).
+
+- Every chunk has the key, timestamp and headers of the record, and before these the headers of `wire/chunks.py`.
+- The partition is chosen once, when the first chunk is routed. Chunks are written in order; other records may be between them.
+- A chunk is a record like any other: it has its own room in the buffer, its own batch and its own delivery timeout.
+- If a chunk fails, the value fails with its error, and no further ones are written. Consumers never hand out an incomplete value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from asyncgroup.config import ProducerConfig
+from asyncgroup.errors import ConfigError, QueueFull
+from asyncgroup.lifecycle import add_note, copy_error
+from asyncgroup.model import ChunkedRecordMetadata, Header, RecordMetadata, TopicPartition
+from asyncgroup.producer.batch import BATCH_OVERHEAD, record_size
+from asyncgroup.producer.buffer_memory import BufferMemory
+from asyncgroup.producer.route import Placement
+from asyncgroup.producer.router import Router
+from asyncgroup.wire.chunks import ChunkInfo, split_value
+
+__all__ = ["ChunkWriter", "ChunkedDelivery", "LargeRecord", "OnLost", "largest_record"]
+
+LEAST_ROOM: Final = 0.5
+"""Share of a chunk that its part of the value must be able to take; else the headers would be written very many times."""
+
+OnLost = Callable[[TopicPartition, int, Exception], None]
+"""Called with partition, number of records (1) and error of a record that failed and for which no caller waits."""
+
+
+class LargeRecord(NamedTuple):
+    """A record to split."""
+
+    topic: str
+    timestamp: int
+    key: bytes | None
+    value: bytes
+    headers: Sequence[Header]
+    partition: int | None
+    size: int
+    """Its bytes by `record_size`."""
+
+
+class _Chunk(NamedTuple):
+    value: bytes
+    headers: Sequence[Header]
+    size: int
+
+
+def largest_record(config: ProducerConfig) -> int:
+    """Return the bytes (by `record_size`) of the largest record that is not split; without `chunking`, that is allowed."""
+    largest = config.max_request_size - BATCH_OVERHEAD
+    return min(largest, config.max_chunk_size or largest)
+
+
+class ChunkWriter:
+    """Splits large records, and writes the chunks.
+
+    `check_open` raises ClosedError unless the producer is open, `wait_for_memory` waits until some bytes are reserved, `wake`
+    is called when there may be a batch to send.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        memory: BufferMemory,
+        router: Router,
+        rng: random.Random,
+        *,
+        check_open: Callable[[], None],
+        wait_for_memory: Callable[[int], Awaitable[None]],
+        wake: Callable[[], None],
+        on_lost: OnLost,
+    ) -> None:
+        self._config = config
+        self._memory = memory
+        self._router = router
+        self._random = rng
+        self._check_open = check_open
+        self._wait_for_memory = wait_for_memory
+        self._wake = wake
+        self._on_lost = on_lost
+        self._limit = largest_record(config)
+        self._name = ""  # random, set at the first value
+        self._values = 0
+
+    def __repr__(self) -> str:
+        return f"<ChunkWriter: {self._values} values split into chunks of up to {self._limit} bytes>"
+
+    async def send(self, record: LargeRecord) -> RecordMetadata:
+        """Write a record in chunks, and wait until all are acknowledged. Raises as `Producer.send`."""
+        return await (await self._write(record, None)).future
+
+    async def enqueue(self, record: LargeRecord) -> None:
+        """Write a record in chunks; its failure is passed to `on_lost`."""
+        await self._write(record, self._on_lost)
+
+    async def _write(self, record: LargeRecord, on_lost: OnLost | None) -> ChunkedDelivery:
+        """Write one chunk after the other, each when there is memory for it; stop when one has failed."""
+        count, chunks = self._split(record)
+        delivery = ChunkedDelivery(record, count, on_lost)
+        try:
+            for chunk in chunks:
+                if delivery.has_failed:
+                    break
+                if not self._memory.try_reserve(chunk.size):
+                    await self._wait_for_memory(chunk.size)
+                self._put(record, chunk, delivery)
+        except BaseException:
+            delivery.abandon()
+            raise
+        return delivery
+
+    def send_nowait(self, record: LargeRecord) -> asyncio.Future[RecordMetadata]:
+        """Write a record in chunks if there is memory for all of them; raise QueueFull otherwise."""
+        count, chunks = self._split(record)
+        delivery = ChunkedDelivery(record, count)
+        found = list(chunks)
+        unused = sum(chunk.size for chunk in found)
+        if not self._memory.try_reserve(unused):
+            raise QueueFull(f"no room for {unused} bytes: {self._memory!r}")
+        try:
+            for chunk in found:
+                unused -= chunk.size  # from here on `_put` frees them
+                self._put(record, chunk, delivery)
+        except BaseException:
+            self._memory.release(unused)
+            delivery.abandon()
+            raise
+        return delivery.future
+
+    def _put(self, record: LargeRecord, chunk: _Chunk, delivery: ChunkedDelivery) -> None:
+        """Append a chunk for which memory is reserved; frees it if it raises."""
+        topic, timestamp, key = record.topic, record.timestamp, record.key
+        try:
+            self._check_open()
+            future = delivery.next_future()
+            self._router.put_chunk(
+                topic, timestamp, key, chunk.value, chunk.headers, delivery.placement, chunk.size, future
+            )
+        except BaseException:
+            self._memory.release(chunk.size)
+            raise
+        self._wake()
+
+    # --- split --------------------------------------------------------------------------------------------------
+
+    def _split(self, record: LargeRecord) -> tuple[int, Iterator[_Chunk]]:
+        """Return the number of chunks of a record, and the chunks. Raises ConfigError if it is too large."""
+        if not self._config.chunking:
+            limit = self._config.max_request_size
+            raise ConfigError(f"a record of {record.size} bytes is too large: max_request_size={limit}")
+        size = len(record.value)
+        widest = ChunkInfo("f" * 16 + f"-{2**63}", size, size, size).headers()
+        room = self._limit - record_size(record.key, b"", [*widest, *record.headers])
+        if room < self._limit * LEAST_ROOM:
+            raise ConfigError(
+                f"a record of {record.size} bytes cannot be split: of the {self._limit} bytes of a chunk its key and headers "
+                f"leave {max(room, 0)}, at least half is needed"
+            )
+        return -(-size // room), self._chunks(record, room)
+
+    def _chunks(self, record: LargeRecord, room: int) -> Iterator[_Chunk]:
+        for info, part in split_value(self._next_uuid(), record.value, room):
+            headers = [*info.headers(), *record.headers]
+            yield _Chunk(part, headers, record_size(record.key, part, headers))
+
+    def _next_uuid(self) -> str:
+        """Return the id of a new value: as in Pulsar the producer's name, here a random one, and a number."""
+        self._name = self._name or f"{self._random.getrandbits(64):016x}"
+        self._values += 1
+        return f"{self._name}-{self._values}"
+
+
+class ChunkedDelivery:
+    """The result of one value: `future` is done when all chunks are acknowledged, or when the first has failed."""
+
+    def __init__(self, record: LargeRecord, count: int, on_lost: OnLost | None = None) -> None:
+        self.future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        self.placement = Placement(record.partition)
+        self.has_failed = False
+        self._record = record
+        self._on_lost = on_lost
+        self._metadata: list[RecordMetadata | None] = [None] * count
+        self._given = 0
+        self._open = count
+
+    def __repr__(self) -> str:
+        return f"<ChunkedDelivery: {self._open} of {len(self._metadata)} chunks not acknowledged>"
+
+    def next_future(self) -> asyncio.Future[RecordMetadata]:
+        """Return the future of the next chunk."""
+        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(partial(self._on_chunk_done, self._given))
+        self._given += 1
+        return future
+
+    def abandon(self) -> None:
+        """The caller was cancelled or gets an error: ignore the results of the chunks that were written."""
+        self.has_failed = True
+        self.future.cancel()
+
+    def _on_chunk_done(self, index: int, future: asyncio.Future[RecordMetadata]) -> None:
+        if future.cancelled():
+            return
+        if (error := future.exception()) is not None:
+            self._fail(index, error)
+            return
+        self._metadata[index] = future.result()
+        self._open -= 1
+        first, last = self._metadata[0], self._metadata[-1]
+        if not self._open and first is not None and last is not None and not self.future.done():
+            self.future.set_result(ChunkedRecordMetadata.of(last, first.offset))
+
+    def _fail(self, index: int, error: BaseException) -> None:
+        if self.has_failed or not isinstance(error, Exception):
+            return
+        self.has_failed = True
+        error = copy_error(error)
+        add_note(
+            error, f"chunk {index + 1} of {len(self._metadata)} of a record of {self._record.size} bytes"
+        )
+        if self._on_lost is not None:
+            partition = -1 if self.placement.partition is None else self.placement.partition
+            self._on_lost(TopicPartition(self._record.topic, partition), 1, error)
+        elif not self.future.done():
+            self.future.set_exception(error)
