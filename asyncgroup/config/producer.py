@@ -85,8 +85,8 @@ class ProducerConfig(ClientConfig):
         ),
         "chunking": FLAG,
         "max_chunk_size": (
-            (lambda value: value is None or SIZE[0](value)),
-            f"None or {SIZE[1]}",
+            (lambda value: value is None or (SIZE[0](value) and value >= KIB)),
+            f"None or a whole number of bytes, {KIB} or more",
         ),
         "buffer_bytes": SIZE,
         "compression_type": one_of("none", "gzip", "snappy", "lz4", "zstd"),
