@@ -484,3 +484,17 @@ def test_a_compression_level_that_the_codec_does_not_have(codec: Any, level: int
         ConfigError, match=rf"compression_level={level} .*{allowed}.*compression_type='{codec}'"
     ):
         ProducerConfig(compression_type=codec, compression_level=level)
+
+
+def test_batching_and_chunking_exclude_each_other() -> None:
+    with pytest.raises(ConfigError, match=r"batching=True is not allowed: None or False with chunking=True"):
+        ProducerConfig(chunking=True, batching=True)
+    with pytest.raises(ConfigError, match=r"batch_records=10 .* chunking=True, which excludes batching"):
+        ProducerConfig(chunking=True, batch_records=10)
+    with pytest.raises(ConfigError, match=r"batch_records=10 .* batching=False"):
+        ProducerConfig(batching=False, batch_records=10)
+    with pytest.raises(ConfigError, match=r"max_chunk_size=2048 .* None without chunking=True"):
+        ProducerConfig(max_chunk_size=2048)
+    with pytest.raises(ConfigError, match=r"max_chunk_size=2097152 .* at most max_request_size=1048576"):
+        ProducerConfig(chunking=True, max_chunk_size=2 << 20)
+    assert ProducerConfig(chunking=True, batching=False, max_chunk_size=1 << 20).effective_linger == 0.0

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
@@ -106,10 +107,11 @@ class ChunkWriter:
         delivery = ChunkedDelivery(record, count, on_lost)
         try:
             for chunk in chunks:
-                if delivery.has_failed:
-                    break
                 if not self._memory.try_reserve(chunk.size):
                     await self._wait_for_memory(chunk.size)
+                if delivery.has_failed:
+                    self._memory.release(chunk.size)
+                    break
                 self._put(record, chunk, delivery)
         except BaseException:
             delivery.abandon()
@@ -183,7 +185,11 @@ class ChunkedDelivery:
     def __init__(self, record: LargeRecord, count: int, on_lost: OnLost | None = None) -> None:
         self.future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         self.placement = Placement(record.partition)
-        self.has_failed = False
+        self._failed = False
+        self._is_reported = False  # or no caller is interested
+        self._futures: deque[asyncio.Future[RecordMetadata]] = (
+            deque()
+        )  # of the chunks that are not acknowledged
         self._record = record
         self._on_lost = on_lost
         self._metadata: list[RecordMetadata | None] = [None] * count
@@ -193,16 +199,25 @@ class ChunkedDelivery:
     def __repr__(self) -> str:
         return f"<ChunkedDelivery: {self._open} of {len(self._metadata)} chunks not acknowledged>"
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether a chunk has failed: no other one has to be written."""
+        while not self._failed and self._futures and self._futures[0].done():
+            future = self._futures.popleft()
+            self._failed = not future.cancelled() and future.exception() is not None
+        return self._failed
+
     def next_future(self) -> asyncio.Future[RecordMetadata]:
         """Return the future of the next chunk."""
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         future.add_done_callback(partial(self._on_chunk_done, self._given))
+        self._futures.append(future)
         self._given += 1
         return future
 
     def abandon(self) -> None:
         """The caller was cancelled or gets an error: ignore the results of the chunks that were written."""
-        self.has_failed = True
+        self._is_reported = True
         self.future.cancel()
 
     def _on_chunk_done(self, index: int, future: asyncio.Future[RecordMetadata]) -> None:
@@ -218,9 +233,10 @@ class ChunkedDelivery:
             self.future.set_result(ChunkedRecordMetadata.of(last, first.offset))
 
     def _fail(self, index: int, error: BaseException) -> None:
-        if self.has_failed or not isinstance(error, Exception):
+        self._failed = True
+        if self._is_reported or not isinstance(error, Exception):
             return
-        self.has_failed = True
+        self._is_reported = True
         error = copy_error(error)
         add_note(
             error, f"chunk {index + 1} of {len(self._metadata)} of a record of {self._record.size} bytes"
