@@ -45,8 +45,8 @@ class RecordAccumulator:
         self._clock = clock
         self._codec, self._level = config.compression_type, config.compression_level
         self._batch_size = config.batch_size
-        self._batch_records = config.batch_records
-        self._linger = config.linger
+        self._batch_records = config.effective_batch_records
+        self._linger = config.effective_linger
         self._delivery_timeout = config.delivery_timeout
         self._max_request_size = config.max_request_size
         self._is_idempotent = config.effective_enable_idempotence
