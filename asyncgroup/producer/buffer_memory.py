@@ -28,9 +28,10 @@ class BufferMemory:
 
     def try_reserve(self, size: int) -> bool:
         """Reserve `size` bytes now; False if they are not free or other callers are waiting."""
-        if self._waiting or not self._is_free(size):
+        used = self.used + size
+        if self._waiting or (used > self.limit and used > size):
             return False
-        self.used += size
+        self.used = used
         return True
 
     async def reserve(self, size: int) -> None:

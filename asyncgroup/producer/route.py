@@ -170,8 +170,9 @@ class Route:
         """Append a record without a key to the open batch of the sticky partition, or else to another partition."""
         if self._sticky_partition.current >= 0:
             queue = self._queues[self._sticky_partition.current]
-            if self._accumulator.append_to_open(queue, timestamp, None, value, headers, size, future):
-                return queue.open is None
+            batch = queue.open
+            if batch is not None and batch.append(timestamp, None, value, headers, size, future):
+                return batch.closed
             queue.close_open()
         queue = self._queues[self._sticky_partition.next_partition(self._available)]
         self._accumulator.append(queue, timestamp, None, value, headers, size, future)
