@@ -66,6 +66,11 @@ class RecordAccumulator:
         """The number of records that are not done yet."""
         return sum(batch.count for batch in self.incomplete)
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a batch is not in flight."""
+        return bool(self._active)
+
     def queue(self, tp: TopicPartition) -> PartitionQueue:
         """Return the queue of a partition; create it if there is none."""
         queue = self.queues.get(tp)
