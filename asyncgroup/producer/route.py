@@ -191,8 +191,9 @@ class Route:
         sticky.produced += size
         if sticky.current >= 0:
             queue = self._queues[sticky.current]
-            if self._accumulator.append_to_open(queue, timestamp, key, value, headers, size, future):
-                return queue.open is None
+            batch = queue.open
+            if batch is not None and batch.append(timestamp, key, value, headers, size, future):
+                return batch.closed
             queue.close_open()
         if sticky.current < 0 or sticky.produced >= self._batch_size:
             sticky.next_partition(self._available, self._queued_batches())

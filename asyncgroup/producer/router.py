@@ -43,6 +43,7 @@ class Router:
         on_failed: Callable[[Exception], None] | None = None,
     ) -> None:
         self._cluster = cluster
+        self._network = cluster.network
         self._config = config
         self._accumulator = accumulator
         self._random = rng
@@ -82,8 +83,8 @@ class Router:
         """
         route = self._routes.get(topic) or self._add(topic)
         route.recently_used = True
-        if route.view is not self._cluster.view:
-            route.update(self._cluster.view)
+        if route.view is not self._network.view:
+            route.update(self._network.view)
         if route.lookup is None and route.partition_count > (partition or 0):
             return route.put(timestamp, key, value, headers, partition, size, future)
         deadline = asyncio.get_running_loop().time() + self._config.delivery_timeout
