@@ -205,7 +205,7 @@ class TransactionClient:
             )
             if answer.error is None:
                 return
-            if codes and answer.action in (TransactionAction.ABORT, TransactionAction.RETRY):
+            if codes and answer.action < TransactionAction.FATAL:
                 what = f"group {group.group_id!r}"
                 errors = {tp: BrokerError(code, f"{what}, {tp}") for tp, code in codes.items()}
                 answer = answer._replace(error=CommitFailedError(group.group_id, errors))

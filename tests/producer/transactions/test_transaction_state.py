@@ -273,5 +273,5 @@ class Program(RuleBasedStateMachine):
             assert self.manager.error is not None
 
 
-Program.TestCase.settings = settings(max_examples=examples(600), stateful_step_count=40, deadline=None)
+Program.TestCase.settings = settings(max_examples=examples(240), stateful_step_count=40, deadline=None)
 TestRandomPrograms = Program.TestCase
