@@ -51,9 +51,9 @@ class Failures:
     def __repr__(self) -> str:
         return f"<Failures: {self.count} of {self.limit}>"
 
-    def next_action(self, error: BaseException) -> FailureAction:
-        """Count a failure, and return what to do."""
-        self.count += 1
+    def next_action(self, error: BaseException, *, counts: bool) -> FailureAction:
+        """Return what to do after a failure, and count it."""
+        self.count += counts
         if self.count > self.limit or (self._raises_fenced and isinstance(error, ProducerFencedError)):
             return FailureAction.RAISE
         return failure_action(error)
@@ -210,12 +210,13 @@ class SessionTransactions:
     async def _recover(self, error: BaseException) -> bool:
         """After a failure: wait before the next transaction, or end the session and return False."""
         session = self._session._state
-        if session.ended:
-            _log.info("group %s: the last transaction failed: %s", session.group_id, describe_error(error))
-            return not session.ended
-        action = self._failures.next_action(error)
+        # at the end of a session a transaction may fail because of the rebalance
+        action = self._failures.next_action(error, counts=not session.ended)
         if action is FailureAction.RAISE:
             session.fail(error, "a transaction failed", by_handler=False)
+            return False
+        if session.ended:
+            _log.info("group %s: the last transaction failed: %s", session.group_id, describe_error(error))
             return False
         _log.warning("group %s: a transaction failed, its batches are repeated: %s", session.group_id, error)
         if isinstance(error, AsyncGroupError):

@@ -286,16 +286,23 @@ async def test_a_transaction_that_takes_longer_than_its_timeout(env: VirtualEnvi
         await all_once(env)
 
 
-async def test_another_producer_with_the_users_transactional_id(env: VirtualEnvironment) -> None:
+@pytest.mark.parametrize("at_the_end", [False, True])
+async def test_another_producer_with_the_users_transactional_id(
+    env: VirtualEnvironment, at_the_end: bool
+) -> None:
+    """It is raised also if the session ends at the same time: a new producer would fence the other one."""
     create_out(env)
-    transform = Copy(env)
+    gate = Gate(0, 2)
     await env.produce(3, [0])
     config = ProducerConfig(transactional_id="mine")
-    async with transforming(env, transform, settings={**NEVER, "producer_config": config}) as (group, run):
-        await transform.until("done 0@2")
+    async with transforming(env, Copy(env, gate), settings={"producer_config": config}) as (group, run):
+        await gate.reached.wait()
         async with Producer(env.bootstrap_servers, config):
             pass
-        group.set_topics(["orders", OUT])
+        if at_the_end:
+            await env.create_topic("more", 1)
+            group.set_topics(["orders", "more"])
+        gate.open.set()
         with pytest.raises(ProducerFencedError, match="mine"):
             await run
     assert committed(env) == {}

@@ -18,7 +18,6 @@ from typing import Any, Final
 import pytest
 
 from asyncgroup import Consumer, ConsumerConfig, Producer, ProducerConfig, TopicPartition
-from asyncgroup.cluster import client_of
 from asyncgroup.cluster.coordinators import TRANSACTION
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from tests.real.chaos.transforming import TransformSettings
@@ -44,12 +43,13 @@ PROTOCOLS: Final[Mapping[str, dict[str, Any]]] = {
 class Story:
     """A topic, its copy, and the processes that copy it; one that ends is replaced by one of the same name."""
 
-    def __init__(self, admin: Admin, protocol: str, directory: Path) -> None:
+    def __init__(self, servers: str, admin: Admin, protocol: str, directory: Path) -> None:
+        self.servers = servers
         self.admin = admin
         name = uuid.uuid4().hex[:8]
         self.source, self.target, self.group_id = f"in-{name}", f"out-{name}", f"copy-{name}"
         self._settings = TransformSettings(
-            servers=admin.bootstrap_servers, group_id=self.group_id, source=self.source, target=self.target
+            servers=servers, group_id=self.group_id, source=self.source, target=self.target
         )
         self._config = PROTOCOLS[protocol]
         self._directory = directory
@@ -107,7 +107,7 @@ class Story:
     async def produce(self, count: int, rate: float) -> None:
         """Write the numbers up to `count`, about `rate` a second."""
         config = ProducerConfig(linger=0.01)
-        async with Producer(self.admin.bootstrap_servers, config) as producer:
+        async with Producer(self.servers, config) as producer:
             for number in range(count):
                 await producer.enqueue(self.source, b"%d" % number, partition=number % PARTITIONS)
                 if number % 200 == 199:
@@ -132,7 +132,7 @@ class Story:
         """Compare the output with the input: each record once, in order."""
         for number in range(PARTITIONS):
             wanted = [b"%d!" % value for value in range(number, count, PARTITIONS)]
-            found = await committed_values(self.admin.bootstrap_servers, TopicPartition(self.target, number))
+            found = await committed_values(self.servers, TopicPartition(self.target, number))
             assert len(found) == len(wanted), f"{self.target}-{number}: {len(found)} of {len(wanted)}"
             assert found == wanted
 
@@ -202,8 +202,8 @@ async def test_three_members_that_are_killed(
             await asyncio.sleep(rng.uniform(0.2, 4))
             await story.kill(rng.choice(names))
 
-    async with three_brokers() as (_, admin):
-        story = Story(admin, protocol, tmp_path)
+    async with three_brokers() as (kafka, admin):
+        story = Story(kafka.bootstrap_servers, admin, protocol, tmp_path)
         await story.create_topics()
         for name in names:
             await story.start(name)
@@ -234,11 +234,10 @@ async def test_a_rebalance_storm_and_restarts_of_coordinators(
     async def brokers(story: Story, kafka: ApacheKafka) -> None:
         for number in range(4):
             await asyncio.sleep(rng.uniform(3, 6))
-            coordinators = client_of(admin.cluster).coordinators
             if number % 2:
                 node = await admin.coordinator(story.group_id)
             else:
-                node = await coordinators.find(f"{story.group_id}-x", TRANSACTION)
+                node = await admin.cluster.coordinators.find(f"{story.group_id}-x", TRANSACTION)
             await asyncio.to_thread(kafka.kill, node)
             await asyncio.sleep(rng.uniform(1, 3))
             await asyncio.to_thread(kafka.start_node, node)
@@ -252,7 +251,7 @@ async def test_a_rebalance_storm_and_restarts_of_coordinators(
             work.create_task(brokers(story, kafka))
 
     async with three_brokers() as (kafka, admin):
-        story = Story(admin, protocol, tmp_path)
+        story = Story(kafka.bootstrap_servers, admin, protocol, tmp_path)
         await story.create_topics()
         for name in ("a", "b", "c"):
             await story.start(name)
@@ -267,7 +266,7 @@ async def test_two_members_one_of_them_killed(apache_kafka: RunningKafka, tmp_pa
     """A static member is killed twice and starts again: it aborts at once what it left open."""
     admin = Admin(apache_kafka.bootstrap_servers)
     async with admin.cluster:
-        story = Story(admin, "eager", tmp_path)
+        story = Story(apache_kafka.bootstrap_servers, admin, "eager", tmp_path)
         await story.create_topics()
         for name in ("a", "static-b"):
             await story.start(name)
