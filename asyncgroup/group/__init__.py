@@ -13,7 +13,7 @@ Where to look, starting at the user's call:
   handler's methods and has the deadlines of the shutdown; heartbeats and `topic_watch` (with `topic_names`) detect what
   ends the session.
 - Transactions: `consume_transform_produce` is a handler with a producer of its own. Its `session_transactions` runs the
-  transactions of a session, `batch_transactions` is their state, `transaction_output` what the user's function writes with,
+  transactions of a session, `shared_transactions` is their state, `transaction_output` what the user's function writes with,
   `transaction_errors` what follows a failure.
 - Membership: `membership` is the seam for group protocols, and has what both sides of it share; `group_protocol` chooses
   one. `classic_membership` is the classic one, with `classic_heartbeats` (when they are due: `heartbeat_schedule`) and

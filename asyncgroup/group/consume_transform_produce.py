@@ -124,7 +124,7 @@ class ConsumeTransformProduce(Handler):
                 "'read_committed' with ConsumeTransformProduce, else aborted records are transformed, too"
             )
             raise ConfigError("isolation_level", source.config.isolation_level, allowed)
-        # at a session's end nothing but an abort is left to do
+        # at a session's end only an abort may be left to do
         config = replace(
             self._config,
             transactional_id=self._transactional_id(source),

@@ -8,11 +8,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.errors import AsyncGroupError, ProducerFencedError, SessionFailed
-from asyncgroup.group.batch_transactions import BatchTransactions, ClaimProgress, Ticket, Transaction
+from asyncgroup.errors import AsyncGroupError, SessionFailed
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.session import Session
-from asyncgroup.group.transaction_errors import FailureAction, failure_action
+from asyncgroup.group.shared_transactions import ClaimProgress, SharedTransaction, SharedTransactions, Ticket
+from asyncgroup.group.transaction_errors import FailureAction, failure_action, fenced_error
 from asyncgroup.group.transaction_output import TransactionOutput
 from asyncgroup.lifecycle import cancel_and_wait, describe_error
 from asyncgroup.model import Batch
@@ -54,13 +54,13 @@ class Failures:
     def next_action(self, error: BaseException, *, counts: bool) -> FailureAction:
         """Return what to do after a failure, and count it."""
         self.count += counts
-        if self.count > self.limit or (self._raises_fenced and isinstance(error, ProducerFencedError)):
+        if self.count > self.limit or (self._raises_fenced and fenced_error(error) is not None):
             return FailureAction.RAISE
         return failure_action(error)
 
 
 class _Abort(Exception):
-    """Aborts the producer's transaction; the reason is `Transaction.failure`."""
+    """Aborts the producer's transaction; the reason is `SharedTransaction.failure`."""
 
 
 class SessionTransactions:
@@ -81,7 +81,7 @@ class SessionTransactions:
         self._transform = transform
         self._limits = limits
         self._failures = failures
-        self._state = BatchTransactions()
+        self._state = SharedTransactions()
         self._retry = cluster.retry()
 
     def __repr__(self) -> str:
@@ -172,7 +172,7 @@ class SessionTransactions:
     async def _run_transaction(self) -> BaseException | None:
         """Run a transaction; return the error if its producer failed."""
         state, session = self._state, self._session._state
-        transaction: Transaction | None = None
+        transaction: SharedTransaction | None = None
         try:
             async with self._producer.transaction():
                 transaction = state.begin()
@@ -197,7 +197,7 @@ class SessionTransactions:
             await state.until(lambda: not transaction.calls)
         return error
 
-    async def _gather(self, transaction: Transaction) -> None:
+    async def _gather(self, transaction: SharedTransaction) -> None:
         """Let batches begin for `commit_interval`, then wait for those that have begun."""
         state = self._state
         try:
@@ -213,7 +213,7 @@ class SessionTransactions:
         # at the end of a session a transaction may fail because of the rebalance
         action = self._failures.next_action(error, counts=not session.ended)
         if action is FailureAction.RAISE:
-            session.fail(error, "a transaction failed", by_handler=False)
+            session.fail(fenced_error(error) or error, "a transaction failed", by_handler=False)
             return False
         if session.ended:
             _log.info("group %s: the last transaction failed: %s", session.group_id, describe_error(error))

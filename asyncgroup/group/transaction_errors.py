@@ -17,7 +17,7 @@ from asyncgroup.errors import (
     TransportError,
 )
 
-__all__ = ["FailureAction", "failure_action", "reason_of"]
+__all__ = ["FailureAction", "failure_action", "fenced_error", "reasons_of"]
 
 
 class FailureAction(Enum):
@@ -50,20 +50,25 @@ REPEATED_CODES: Final = frozenset(
 
 def failure_action(error: BaseException) -> FailureAction:
     """Return the action for the error of a transaction."""
-    if isinstance(error, ProducerFencedError | TransactionOutcomeUnknown):
+    reasons = reasons_of(error)
+    if any(isinstance(reason, ProducerFencedError | TransactionOutcomeUnknown) for reason in reasons):
         return FailureAction.NEW_PRODUCER
-    reasons = reason_of(error)
     return FailureAction.REPEAT if reasons and all(map(_passes, reasons)) else FailureAction.RAISE
 
 
-def reason_of(error: BaseException) -> list[BaseException]:
+def fenced_error(error: BaseException) -> ProducerFencedError | None:
+    """Return the reason if the producer was fenced."""
+    return next((reason for reason in reasons_of(error) if isinstance(reason, ProducerFencedError)), None)
+
+
+def reasons_of(error: BaseException) -> list[BaseException]:
     """Return the errors that made a transaction fail; several if several partitions failed."""
     if isinstance(error, TransactionAbortedError) and error.__cause__ is not None:
-        return reason_of(error.__cause__)
+        return reasons_of(error.__cause__)
     if isinstance(error, CommitFailedError):
-        return [reason for each in error.errors.values() for reason in reason_of(each)]
+        return [reason for each in error.errors.values() for reason in reasons_of(each)]
     if isinstance(error, DeliveryFailedError):
-        return [reason for _, each in error.failed.values() for reason in reason_of(each)]
+        return [reason for _, each in error.failed.values() for reason in reasons_of(each)]
     return [error]
 
 

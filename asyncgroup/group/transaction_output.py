@@ -14,7 +14,7 @@ from asyncgroup.errors import (
     TransportError,
     UsageError,
 )
-from asyncgroup.group.batch_transactions import BatchTransactions, Ticket, Transaction
+from asyncgroup.group.shared_transactions import SharedTransaction, SharedTransactions, Ticket
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import Header, RecordMetadata
 from asyncgroup.producer import Producer
@@ -35,7 +35,7 @@ class TransactionOutput:
 
     __slots__ = ("_producer", "_state", "_ticket")
 
-    def __init__(self, producer: Producer, state: BatchTransactions, ticket: Ticket) -> None:
+    def __init__(self, producer: Producer, state: SharedTransactions, ticket: Ticket) -> None:
         self._producer = producer
         self._state = state
         self._ticket = ticket
@@ -118,7 +118,7 @@ class TransactionOutput:
         if not future.cancelled() and isinstance(error := future.exception(), FAILURES):
             self._fail(error)
 
-    def _begin_call(self) -> Transaction:
+    def _begin_call(self) -> SharedTransaction:
         """Check that the transaction is open, and count the call: the next transaction begins after its end.
 
         Otherwise a call that waits for buffer memory could write its record in the next transaction.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from asyncgroup.errors import Rebalanced
-from asyncgroup.group.batch_transactions import BatchTransactions, ClaimProgress, Phase, Ticket
+from asyncgroup.group.shared_transactions import ClaimProgress, Phase, SharedTransactions, Ticket
 from asyncgroup.model import Batch, CommittedOffset, Record, TopicPartition
 from tests.group.parts import end_claim, make_session
 
@@ -19,10 +19,10 @@ def batch(first: int, last: int, partition: int = 0) -> Batch:
     return Batch("orders", partition, [Record("orders", partition, n) for n in range(first, last + 1)])
 
 
-async def made() -> tuple[BatchTransactions, ClaimProgress, ClaimProgress]:
+async def made() -> tuple[SharedTransactions, ClaimProgress, ClaimProgress]:
     """Return the state with two claims."""
     session, _ = make_session()
-    state = BatchTransactions()
+    state = SharedTransactions()
     zero, one = (state.add(claim) for claim in session.claims)
     return state, zero, one
 

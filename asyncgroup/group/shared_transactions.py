@@ -14,7 +14,7 @@ from enum import Enum
 from asyncgroup.group.claim import Claim
 from asyncgroup.model import Batch, CommittedOffset, TopicPartition
 
-__all__ = ["BatchTransactions", "ClaimProgress", "Phase", "Ticket", "Transaction"]
+__all__ = ["ClaimProgress", "Phase", "SharedTransaction", "SharedTransactions", "Ticket"]
 
 
 class Phase(Enum):
@@ -26,7 +26,7 @@ class Phase(Enum):
     OVER = "committed or aborted"
 
 
-class Transaction:
+class SharedTransaction:
     """One transaction: how many batches in it are being transformed, and the first failure."""
 
     def __init__(self, number: int) -> None:
@@ -44,7 +44,7 @@ class Transaction:
 
     def __repr__(self) -> str:
         state = "to be aborted" if self.failure is not None else self.phase.name.lower()
-        return f"<Transaction {self.number}: {state}, {self.running} batches>"
+        return f"<SharedTransaction {self.number}: {state}, {self.running} batches>"
 
     @property
     def is_open(self) -> bool:
@@ -90,25 +90,25 @@ class Ticket:
 
     __slots__ = ("batch", "is_open", "progress", "transaction")
 
-    def __init__(self, transaction: Transaction, progress: ClaimProgress, batch: Batch) -> None:
+    def __init__(self, transaction: SharedTransaction, progress: ClaimProgress, batch: Batch) -> None:
         self.transaction = transaction
         self.progress = progress
         self.batch = batch
         self.is_open = True
 
 
-class BatchTransactions:
+class SharedTransactions:
     """The transactions of one session. Each change sets `changed`, and the task that commits checks the state again."""
 
     def __init__(self) -> None:
-        self.current: Transaction | None = None
+        self.current: SharedTransaction | None = None
         self.changed = asyncio.Event()
         self._claims: dict[TopicPartition, ClaimProgress] = {}
         self._waiting: dict[ClaimProgress, Batch] = {}  # in order of arrival
         self._count = 0
 
     def __repr__(self) -> str:
-        return f"<BatchTransactions: {self.current!r}, {len(self._waiting)} batches wait>"
+        return f"<SharedTransactions: {self.current!r}, {len(self._waiting)} batches wait>"
 
     @property
     def is_wanted(self) -> bool:
@@ -170,7 +170,7 @@ class BatchTransactions:
         self.changed.set()
         return progress.waiter
 
-    def _begin_batch(self, transaction: Transaction, progress: ClaimProgress, batch: Batch) -> Ticket:
+    def _begin_batch(self, transaction: SharedTransaction, progress: ClaimProgress, batch: Batch) -> Ticket:
         transaction.running += 1
         if progress.first_offset is None:
             progress.first_offset, progress.before = batch.first_offset, progress.marks.value
@@ -193,7 +193,7 @@ class BatchTransactions:
         ticket.transaction.running -= 1
         self.changed.set()
 
-    def end_call(self, transaction: Transaction) -> None:
+    def end_call(self, transaction: SharedTransaction) -> None:
         """A call of the producer for a batch has returned."""
         transaction.calls -= 1
         if not transaction.is_open:  # else nothing waits for it
@@ -214,10 +214,10 @@ class BatchTransactions:
 
     # --- transactions ---------------------------------------------------------------------------------------------
 
-    def begin(self) -> Transaction:
+    def begin(self) -> SharedTransaction:
         """Begin a transaction, and all waiting batches in it."""
         self._count += 1
-        self.current = transaction = Transaction(self._count)
+        self.current = transaction = SharedTransaction(self._count)
         waiting, self._waiting = self._waiting, {}
         for progress, batch in waiting.items():
             waiter = progress.waiter
@@ -225,19 +225,21 @@ class BatchTransactions:
                 waiter.set_result(self._begin_batch(transaction, progress, batch))
         return transaction
 
-    def request_end(self, transaction: Transaction) -> None:
+    def request_end(self, transaction: SharedTransaction) -> None:
         """Let no further batch begin, so that the transaction can be committed once those that run are complete."""
         if transaction.phase is Phase.OPEN:
             transaction.phase = Phase.ENDING
             self.changed.set()
 
-    def fail(self, transaction: Transaction, error: BaseException, *, by_producer: bool = False) -> None:
+    def fail(
+        self, transaction: SharedTransaction, error: BaseException, *, by_producer: bool = False
+    ) -> None:
         """The transaction has to be aborted; the first reason counts. Ignored once its commit has begun."""
         if transaction.is_live:
             transaction.failure, transaction.is_producers_failure = error, by_producer
             self.changed.set()
 
-    def begin_commit(self, transaction: Transaction) -> dict[TopicPartition, CommittedOffset]:
+    def begin_commit(self, transaction: SharedTransaction) -> dict[TopicPartition, CommittedOffset]:
         """Return the offsets to commit; from now on the outcome is that of the producer."""
         transaction.phase = Phase.COMMITTING
         return {
