@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from asyncgroup.java import JavaNotFound
     from asyncgroup.model import (
         Batch,
+        BatchResult,
         CommittedOffset,
         GroupOffsets,
         Header,
@@ -101,6 +102,7 @@ __all__ = [
     "AsyncGroupError",
     "AuthenticationError",
     "Batch",
+    "BatchResult",
     "BrokerError",
     "CallerCancelled",
     "Claim",
@@ -253,6 +255,7 @@ _NAMES = {
     "java": ["JavaNotFound"],
     "model": [
         "Batch",
+        "BatchResult",
         "CommittedOffset",
         "GroupOffsets",
         "Header",

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from asyncgroup.config import ProducerConfig
 from asyncgroup.model import Header, RecordMetadata, TopicPartition
 from asyncgroup.producer.batch import ProducerBatch
-from asyncgroup.producer.buffer_memory import BufferMemory
 from asyncgroup.producer.partition_queue import NO_ID, PartitionQueue
+from asyncgroup.producer.pending_limits import ProducerMemory, partition_limits, producer_memory
 
 __all__ = ["RecordAccumulator", "SendPlan"]
 
@@ -39,17 +39,20 @@ class SendPlan(NamedTuple):
 class RecordAccumulator:
     """All accepted records that are not done yet, as batches per partition. `clock` returns the loop's time (s)."""
 
-    def __init__(self, config: ProducerConfig, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, config: ProducerConfig, clock: Callable[[], float], memory: ProducerMemory | None = None
+    ) -> None:
         self._clock = clock
         self._codec, self._level = config.compression_type, config.compression_level
         self._batch_size = config.batch_size
-        self._batch_records = config.batch_records
-        self._linger = config.linger
+        self._batch_records = config.effective_batch_records
+        self._linger = config.effective_linger
         self._delivery_timeout = config.delivery_timeout
         self._max_request_size = config.max_request_size
         self._is_idempotent = config.effective_enable_idempotence
         self._is_transactional = config.transactional_id is not None
-        self.memory = BufferMemory(config.buffer_bytes)
+        self.memory = memory or producer_memory(config, None)
+        self.partition_limits = partition_limits(config)
         self.queues: dict[TopicPartition, PartitionQueue] = {}
         self.incomplete: dict[ProducerBatch, None] = {}
         """Every batch that is not done, in order of creation; a dict used as an ordered set."""
@@ -65,6 +68,11 @@ class RecordAccumulator:
     def records(self) -> int:
         """The number of records that are not done yet."""
         return sum(batch.count for batch in self.incomplete)
+
+    @property
+    def has_waiting_callers(self) -> bool:
+        """Whether a caller waits until records are done."""
+        return self.memory.waiting > 0 or bool(self.partition_limits and self.partition_limits.waiting)
 
     def queue(self, tp: TopicPartition) -> PartitionQueue:
         """Return the queue of a partition; create it if there is none."""
@@ -303,5 +311,7 @@ class RecordAccumulator:
         if batch not in self.incomplete:
             return False
         del self.incomplete[batch]
-        self.memory.release(batch.reserved)
+        self.memory.release(batch.reserved, batch.count)
+        if self.partition_limits is not None:
+            self.partition_limits.release(batch.tp, batch.reserved, batch.count)
         return True

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import Header
-from asyncgroup.producer.batch import BATCH_OVERHEAD, RECORD_OVERHEAD, record_size
+from asyncgroup.producer.batch import RECORD_OVERHEAD, record_size
 
-__all__ = ["check_record", "measure_record"]
+__all__ = ["check_record", "check_sequence_id", "measure_record"]
 
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
@@ -22,21 +22,16 @@ def measure_record(
     headers: Sequence[Header],
     partition: int | None,
     timestamp: int | None,
-    max_request_size: int,
 ) -> int:
-    """Return the bytes of buffer memory that a record needs. Raises ConfigError if it is invalid or too large."""
+    """Return the bytes of buffer memory that a record needs. Raises ConfigError if it is invalid."""
     plain = type(value) is bytes and not headers and headers is not None and partition is timestamp is None
     # fast path for the two most frequent forms of a record; all others are checked in full
     if plain and key is None:
-        size = RECORD_OVERHEAD + len(value)  # type: ignore[arg-type]  # plain: it is bytes
-    elif plain and type(key) is bytes:
-        size = RECORD_OVERHEAD + len(value) + len(key)  # type: ignore[arg-type]
-    else:
-        check_record(value, key, headers, partition, timestamp)
-        size = record_size(key, value, headers)
-    if size > max_request_size - BATCH_OVERHEAD:
-        raise ConfigError(f"a record of {size} bytes is too large: max_request_size={max_request_size}")
-    return size
+        return RECORD_OVERHEAD + len(value)  # type: ignore[arg-type]  # plain: it is bytes
+    if plain and type(key) is bytes:
+        return RECORD_OVERHEAD + len(value) + len(key)  # type: ignore[arg-type]
+    check_record(value, key, headers, partition, timestamp)
+    return record_size(key, value, headers)
 
 
 def check_record(value: Any, key: Any, headers: Any, partition: Any, timestamp: Any) -> None:
@@ -53,6 +48,12 @@ def check_record(value: Any, key: Any, headers: Any, partition: Any, timestamp: 
         raise ConfigError("partition", partition, "None, or a partition's number")
     if timestamp is not None and not _is_int_up_to(timestamp, _INT64_MAX):
         raise ConfigError("timestamp", timestamp, "None, or a whole number of milliseconds since 1970")
+
+
+def check_sequence_id(initial: object) -> None:
+    """Raise ConfigError unless it is None or a whole number, -1 or more."""
+    if initial is not None and not (type(initial) is int and -1 <= initial <= _INT64_MAX):
+        raise ConfigError("initial_sequence_id", initial, "None, or a whole number, -1 or more")
 
 
 def _check_header(header: Any) -> None:

@@ -116,6 +116,16 @@ class ProducerBatch:
         """Size in bytes: uncompressed while it is being filled, on the wire once it is encoded."""
         return len(self._data) if self._data is not None else self._builder.size
 
+    @property
+    def wire_size(self) -> int:
+        """Size in bytes as encoded for a Produce request; 0 before that."""
+        return len(self._data) if self._data is not None else 0
+
+    @property
+    def plain_size(self) -> int:
+        """Size in bytes, uncompressed."""
+        return self._builder.size
+
     def append(
         self,
         timestamp: int,

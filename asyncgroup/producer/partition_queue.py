@@ -106,6 +106,11 @@ class PartitionQueue:
         return self._in_flight
 
     @property
+    def waiting(self) -> int:
+        """The number of batches that are not in flight."""
+        return len(self.fresh) + len(self.sent) - self._in_flight
+
+    @property
     def has_waiting(self) -> bool:
         """Whether a batch is not in flight."""
         return bool(self.fresh) or self._in_flight < len(self.sent)

@@ -151,7 +151,7 @@ class Sender:
 
         No batch lingers while a caller waits for buffer memory.
         """
-        skip_linger = self._accumulator.memory.waiting > 0
+        skip_linger = self._accumulator.has_waiting_callers
         leader = self._cluster.view.leader
         admit = None if self.transaction is None else self.transaction.admit
         while True:
