@@ -35,7 +35,7 @@ from asyncgroup.producer.record_path import RecordPath
 from asyncgroup.producer.router import Router
 from asyncgroup.producer.send_steps import SendSteps
 from asyncgroup.producer.sender import Sender
-from asyncgroup.producer.transaction import HasGroupOffsets, Transaction
+from asyncgroup.producer.transaction import HasGroupOffsets, Transaction, group_offsets
 from asyncgroup.producer.transaction_client import TransactionClient
 from asyncgroup.producer.transaction_state import TransactionPhase
 
@@ -245,9 +245,9 @@ class Producer:
     async def _close(self) -> None:
         self._fail_waiting()
         try:
+            if self._transactions is not None:
+                await self._transactions.aclose()
             async with asyncio.timeout(self.config.close_timeout):
-                if self._transactions is not None:
-                    await self._transactions.aclose()
                 await self._wait_until_done()
         except TimeoutError:
             _log.warning("%r was closed before all its records were acknowledged", self)
@@ -459,8 +459,7 @@ class Producer:
         transactions = self._transactional("send_offsets")
         if not self._open:
             raise self._closed_error()
-        group = source if isinstance(source, GroupOffsets) else source.group_offsets()
-        await transactions.send_offsets(group)
+        await transactions.send_offsets(group_offsets(source))
 
     async def detach_transaction(self) -> OpenTransaction:
         """Write all records, and leave the transaction open for another process, which ends it by `end_transaction`.
