@@ -37,6 +37,7 @@ class PartitionMarks:
         "next_offset",
         "rejected",
         "topic_id",
+        "transactional",
         "unanswered",
     )
 
@@ -61,6 +62,8 @@ class PartitionMarks:
         """Whether the current mark was refused for good: automatic commits skip it until it changes."""
         self.unanswered = False
         """Whether a commit was given up without a response: the broker may still process it, after newer ones."""
+        self.transactional = False
+        """Whether a producer commits the mark in a transaction; the committer then leaves it out."""
 
     def __repr__(self) -> str:
         state = " rejected" if self.rejected else " dirty" if self.dirty else ""
@@ -71,6 +74,15 @@ class PartitionMarks:
         """The offset, metadata and epoch to commit: the mark, unless a value in chunks holds it back."""
         offset, epoch = self._hold.limit(self.next_offset) or (self.next_offset, self.leader_epoch)
         return CommittedOffset(offset, self.metadata, epoch)
+
+    def value_after(self, offset: int, leader_epoch: int) -> CommittedOffset:
+        """Return what a mark at `offset` would commit: a range without records that begins there is skipped."""
+        start, end, epoch = self._skipped
+        return (
+            CommittedOffset(end, "", epoch)
+            if start <= offset < end
+            else CommittedOffset(offset, "", leader_epoch)
+        )
 
     def mark(self, offset: int, metadata: str = "", leader_epoch: int = -1) -> None:
         """Mark everything before `offset` as processed; ignored unless it is beyond the current mark.
@@ -201,6 +213,12 @@ class PartitionMarks:
     def recommit_unanswered(self) -> None:
         """Make the mark dirty if an unanswered commit may overwrite the newer committed offset, or already has."""
         self.dirty = self.dirty or (self.unanswered and self.next_offset >= 0)
+
+    def take_back(self, value: CommittedOffset) -> None:
+        """Return to an earlier mark: the transaction that would have committed the present one was aborted."""
+        if self.next_offset > value.offset:
+            self.next_offset, self.metadata, self.leader_epoch = value
+        self.dirty = self.rejected = False
 
     def discard_mark(self) -> None:
         """Drop the mark: its topic was deleted."""
