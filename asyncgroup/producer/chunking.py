@@ -32,6 +32,12 @@ __all__ = ["ChunkWriter", "ChunkedDelivery", "OnLost", "largest_record"]
 LEAST_ROOM: Final = 0.5
 """Share of a chunk that its part of the value must be able to take; else the headers would be written very many times."""
 
+MAX_GROWTH: Final = 1 / 512
+"""Share of its size by which compression may enlarge a batch of random bytes, as every codec adds headers to its blocks.
+
+Brokers compare the compressed size with `max.message.bytes`, by default almost the same as `max_request_size`.
+"""
+
 OnLost = Callable[[TopicPartition, int, Exception], None]
 """Called with partition, number of records (1) and error of a record that failed and for which no caller waits."""
 
@@ -45,6 +51,8 @@ class _Chunk(NamedTuple):
 def largest_record(config: ProducerConfig) -> int:
     """Return the bytes (by `record_size`) of the largest record that is not split; without `chunking`, that is allowed."""
     largest = config.max_request_size - BATCH_OVERHEAD
+    if config.chunking and config.compression_type != "none":
+        largest -= int(largest * MAX_GROWTH)
     return min(largest, config.max_chunk_size or largest)
 
 
