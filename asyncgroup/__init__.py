@@ -43,9 +43,12 @@ if TYPE_CHECKING:
         MarkDropped,
         MemberLost,
         NoBrokersError,
+        NoTransactionError,
+        NotTransactionalError,
         OffsetLookupError,
         OffsetOutOfRangeError,
         PartitionsChanged,
+        ProducerFencedError,
         ProtocolError,
         QueueFull,
         Rebalanced,
@@ -57,6 +60,10 @@ if TYPE_CHECKING:
         SessionFailed,
         TopicRecreatedError,
         TopicsChanged,
+        TransactionAbortedError,
+        TransactionError,
+        TransactionInProgressError,
+        TransactionOutcomeUnknown,
         TransportError,
         UnsupportedVersionError,
         UsageError,
@@ -75,9 +82,17 @@ if TYPE_CHECKING:
     )
     from asyncgroup.group.hook import Hook
     from asyncgroup.java import JavaNotFound
-    from asyncgroup.model import Batch, Header, Record, RecordMetadata, TopicPartition
-    from asyncgroup.offsets import CommittedOffset, OffsetManager
-    from asyncgroup.producer import Producer
+    from asyncgroup.model import (
+        Batch,
+        CommittedOffset,
+        GroupOffsets,
+        Header,
+        Record,
+        RecordMetadata,
+        TopicPartition,
+    )
+    from asyncgroup.offsets import OffsetManager
+    from asyncgroup.producer import OpenTransaction, Producer, Transaction, end_transaction
 
 __all__ = [
     "AssignmentError",
@@ -106,6 +121,7 @@ __all__ = [
     "ErrorCode",
     "EventLoopBlocked",
     "GroupClosed",
+    "GroupOffsets",
     "Handler",
     "HandlerFailed",
     "Header",
@@ -118,14 +134,18 @@ __all__ = [
     "MarkDropped",
     "MemberLost",
     "NoBrokersError",
+    "NoTransactionError",
+    "NotTransactionalError",
     "OffsetAndTimestamp",
     "OffsetLookupError",
     "OffsetManager",
     "OffsetOutOfRangeError",
+    "OpenTransaction",
     "PartitionConsumer",
     "PartitionsChanged",
     "Producer",
     "ProducerConfig",
+    "ProducerFencedError",
     "ProtocolError",
     "QueueFull",
     "Rebalanced",
@@ -144,9 +164,15 @@ __all__ = [
     "TopicPartition",
     "TopicRecreatedError",
     "TopicsChanged",
+    "Transaction",
+    "TransactionAbortedError",
+    "TransactionError",
+    "TransactionInProgressError",
+    "TransactionOutcomeUnknown",
     "TransportError",
     "UnsupportedVersionError",
     "UsageError",
+    "end_transaction",
     "in_thread",
     "run",
 ]
@@ -180,9 +206,12 @@ _NAMES = {
         "MarkDropped",
         "MemberLost",
         "NoBrokersError",
+        "NoTransactionError",
+        "NotTransactionalError",
         "OffsetLookupError",
         "OffsetOutOfRangeError",
         "PartitionsChanged",
+        "ProducerFencedError",
         "ProtocolError",
         "QueueFull",
         "Rebalanced",
@@ -194,6 +223,10 @@ _NAMES = {
         "SessionFailed",
         "TopicRecreatedError",
         "TopicsChanged",
+        "TransactionAbortedError",
+        "TransactionError",
+        "TransactionInProgressError",
+        "TransactionOutcomeUnknown",
         "TransportError",
         "UnsupportedVersionError",
         "UsageError",
@@ -212,9 +245,17 @@ _NAMES = {
     ],
     "group.hook": ["Hook"],
     "java": ["JavaNotFound"],
-    "model": ["Batch", "Header", "Record", "RecordMetadata", "TopicPartition"],
-    "offsets": ["CommittedOffset", "OffsetManager"],
-    "producer": ["Producer"],
+    "model": [
+        "Batch",
+        "CommittedOffset",
+        "GroupOffsets",
+        "Header",
+        "Record",
+        "RecordMetadata",
+        "TopicPartition",
+    ],
+    "offsets": ["OffsetManager"],
+    "producer": ["OpenTransaction", "Producer", "Transaction", "end_transaction"],
 }
 """The public names of each module."""
 

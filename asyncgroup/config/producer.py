@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from asyncgroup.checks import DURATION, DURATION_OR_ZERO, SIZE, Rule, one_of
+from asyncgroup.checks import DURATION, DURATION_OR_ZERO, SIZE, TEXT, Rule, one_of
 from asyncgroup.config.client import KIB, MIB, ClientConfig
 from asyncgroup.errors import ConfigError
 
@@ -36,6 +36,10 @@ class ProducerConfig(ClientConfig):
     - `close_timeout`: seconds to wait for acknowledgements when the producer is closed.
     - `metadata_max_idle`: seconds after which a topic that nothing was produced to is no longer refreshed; the next
       record for it looks it up again.
+    - `transactional_id`: identifies the producer over restarts, and makes it write in transactions only (KIP-98); a new
+      producer with the same id fences the former one. None for a producer without transactions.
+    - `transaction_timeout`: seconds after which the coordinator aborts an open transaction; the broker's limit is
+      `transaction.max.timeout.ms`.
     - `partitioner`: `(key, partitions) -> partition`; None means Java's default (murmur2 of the key, sticky without
       one).
     """
@@ -52,6 +56,8 @@ class ProducerConfig(ClientConfig):
     delivery_timeout: float = 120.0
     close_timeout: float = 30.0
     metadata_max_idle: float = 300.0
+    transactional_id: str | None = None
+    transaction_timeout: float = 60.0
     partitioner: Callable[[bytes | None, int], int] | None = None
 
     _CHECKS: ClassVar[Mapping[str, Rule]] = {
@@ -79,6 +85,11 @@ class ProducerConfig(ClientConfig):
         "delivery_timeout": DURATION,
         "close_timeout": DURATION,
         "metadata_max_idle": DURATION,
+        "transactional_id": (
+            (lambda value: value is None or (value != "" and TEXT[0](value))),
+            f"None, or {TEXT[1]} that is not empty",
+        ),
+        "transaction_timeout": DURATION,
         "partitioner": (
             (lambda value: value is None or callable(value)),
             "None or a function (key, partitions)",
@@ -95,6 +106,12 @@ class ProducerConfig(ClientConfig):
         if self.enable_idempotence and self.acks != "all":
             raise ConfigError(
                 "enable_idempotence", True, f"None or False with acks={self.acks!r}: it needs acks='all'"
+            )
+        if self.transactional_id is not None and not self.effective_enable_idempotence:
+            raise ConfigError(
+                "transactional_id",
+                self.transactional_id,
+                "only with acks='all' and without enable_idempotence=False",
             )
         self._check_level()
         if self.delivery_timeout < self.request_timeout + self.linger:

@@ -4,6 +4,10 @@ A record passes through these modules: `producer` checks it (`arguments`) and wa
 `router` and `route` choose its partition, `accumulator` appends it to a `batch`, `sender` sends the
 batches of one leader in one request and acts on each partition's error code (`requests`).
 `delivery_tracker` counts the lost records of `enqueue`, which have no future, until `flush` reports them.
+
+Transactions: `transaction` is the context manager, `transaction_state` what is allowed when, `transaction_client` what
+begins and ends them, `transaction_coordinator` and `transaction_requests` send requests and judge their error codes.
+`open_transaction` ends a transaction that another process left open.
 """
 
 from __future__ import annotations
@@ -13,12 +17,16 @@ from typing import TYPE_CHECKING
 from asyncgroup.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from asyncgroup.producer.open_transaction import OpenTransaction, end_transaction
     from asyncgroup.producer.producer import Producer
+    from asyncgroup.producer.transaction import Transaction
 
-__all__ = ["Producer"]
+__all__ = ["OpenTransaction", "Producer", "Transaction", "end_transaction"]
 
 _NAMES = {
+    "open_transaction": ["OpenTransaction", "end_transaction"],
     "producer": ["Producer"],
+    "transaction": ["Transaction"],
 }
 """The public names of each module."""
 

@@ -41,7 +41,7 @@ IGNORED: Final[Mapping[str, str]] = {
         "the default is Java's; for other behavior pass a function as partitioner",
         "partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms",
     ),
-    **_all("transactions are not supported yet", "transaction.timeout.ms", "transaction.two.phase.commit.enable"),
+    "transaction.two.phase.commit.enable": "two-phase commit (KIP-939) is not supported",
     **_all("share groups (KIP-932) are not supported yet", "share.acknowledgement.mode", "share.acquire.mode"),
     **_all(
         "TLS 1.2 and newer are used; for anything else pass Tls(context=…)",

@@ -1,0 +1,69 @@
+"""The context manager of a transaction."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from asyncgroup.checks import check_metadata, check_offset
+from asyncgroup.errors import ConfigError
+from asyncgroup.model import CommittedOffset, GroupOffsets, TopicPartition
+from asyncgroup.producer.transaction_client import TransactionClient
+from asyncgroup.producer.transaction_state import TransactionPhase
+
+__all__ = ["HasGroupOffsets", "Transaction", "group_offsets"]
+
+
+class HasGroupOffsets(Protocol):
+    """What can tell the offsets of a group and the member that commits them, as a session."""
+
+    def group_offsets(self) -> GroupOffsets:
+        """Return the next offsets to read, and the member's id and generation."""
+
+
+def group_offsets(source: Any) -> GroupOffsets:
+    """Return the offsets of what `Producer.send_offsets` got. Raises ConfigError if it has none."""
+    found = source.group_offsets() if hasattr(source, "group_offsets") else source
+    if not isinstance(found, GroupOffsets):
+        raise ConfigError("source", source, "a GroupOffsets, or an object whose group_offsets() returns one")
+    for tp, committed in found.offsets.items():
+        if not isinstance(tp, TopicPartition) or not isinstance(committed, CommittedOffset):
+            raise ConfigError("offsets", {tp: committed}, "a CommittedOffset for each TopicPartition")
+        check_offset(committed.offset)
+        check_metadata(committed.metadata)
+    return found
+
+
+class Transaction:
+    """A transaction of a producer: the block commits it at its end, and aborts it if it raises or is cancelled.
+
+        async with producer.transaction():
+            await producer.send("orders", b"one dozen")
+
+    Returned by `Producer.transaction`; used once.
+    """
+
+    def __init__(self, client: TransactionClient) -> None:
+        self._client = client
+        self._state = "not begun"
+
+    def __repr__(self) -> str:
+        return f"<Transaction of {self._client.transactional_id!r}: {self._state}>"
+
+    async def __aenter__(self) -> Self:
+        await self._client.begin()
+        self._state = "open"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._state = "ended"
+        if self._client.manager.state is TransactionPhase.DETACHED:
+            self._state = "detached"
+        elif kind is None:
+            await self._client.commit()
+            self._state = "committed"
+        else:
+            await self._client.abort(error)
+            self._state = "aborted"
