@@ -36,10 +36,7 @@ def simulate(query: Query, timeouts: float = 0.01) -> None:
 def rows_of(batch: int, rng: random.Random) -> list[list[int]]:
     """Split the rows of a batch over slots, in order; some slots may be empty."""
     cuts = sorted(rng.randint(0, ROWS) for _ in range(rng.randint(0, 3)))
-    return [
-        list(range(batch * 100 + start, batch * 100 + end))
-        for start, end in pairwise([0, *cuts, ROWS])
-    ]
+    return [list(range(batch * 100 + start, batch * 100 + end)) for start, end in pairwise([0, *cuts, ROWS])]
 
 
 def query_of(seed: int, *, same_plan: bool) -> Query:

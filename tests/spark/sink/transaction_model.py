@@ -90,7 +90,9 @@ class Process:
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.create_task(work)
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # also if nothing waits for it
+        task.add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )  # also if nothing waits for it
         self.tasks.append(task)
         return task
 
@@ -154,7 +156,7 @@ class Model:
 
 
 class ModelClient:
-    """A `TransactionClient` of one process."""
+    """A `SinkTransactions` of one process."""
 
     prefix = "p"
 
@@ -197,9 +199,7 @@ class ModelClient:
     async def slots_not_open(self, transactions: Sequence[SlotTransaction]) -> list[int]:
         await self._turn()
         slots = ((each, self._model.slot(each.slot)) for each in transactions)
-        return [
-            each.slot for each, slot in slots if slot.rows is None or slot.epoch != each.producer_epoch
-        ]
+        return [each.slot for each, slot in slots if slot.rows is None or slot.epoch != each.producer_epoch]
 
     async def open_slots(self) -> list[int]:
         await self._turn()

@@ -71,9 +71,7 @@ def unfinished_transactions(record: BatchRecord | None, batch: QueryBatch) -> tu
 
     Spark begins a query's next batch only after the commit of the one before has returned, so then there are none.
     """
-    if record is None or (
-        record.batch.query_id == batch.query_id and record.batch.batch_id < batch.batch_id
-    ):
+    if record is None or (record.batch.query_id == batch.query_id and record.batch.batch_id < batch.batch_id):
         return ()
     return record.transactions
 
@@ -119,7 +117,11 @@ def transactions_to_commit(
 
 
 def _different_rows(
-    prefix: str, record: BatchRecord, committed: Collection[int], missing: Collection[int], rows: Sequence[int]
+    prefix: str,
+    record: BatchRecord,
+    committed: Collection[int],
+    missing: Collection[int],
+    rows: Sequence[int],
 ) -> str:
     if len(rows) != len(record.rows):
         what = f"{len(rows)} tasks instead of {len(record.rows)}"
@@ -144,9 +146,7 @@ def must_store(
 # --- abort ------------------------------------------------------------------------------------------------------------
 
 
-def to_abort(
-    record: BatchRecord | None, results: Sequence[SlotResult | None]
-) -> tuple[SlotTransaction, ...]:
+def to_abort(record: BatchRecord | None, results: Sequence[SlotResult | None]) -> tuple[SlotTransaction, ...]:
     """Return the transactions of `results` that no record says to commit."""
     kept = set() if record is None else set(record.transactions)
     open_ones = [result.transaction for result in results if result is not None]

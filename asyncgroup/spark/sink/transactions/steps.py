@@ -1,6 +1,6 @@
 """The steps of a batch in the transactional sink: open a slot, commit the batch, abort it.
 
-They are coroutines over a `TransactionClient`, so that tests can stop them at any request. Each can be repeated, and may
+They are coroutines over a `SinkTransactions`, so that tests can stop them at any request. Each can be repeated, and may
 run while another process runs the same or another step for the same prefix.
 """
 
@@ -25,14 +25,14 @@ from asyncgroup.spark.sink.transactions.decisions import (
 from asyncgroup.spark.sink.transactions.errors import TransactionalSinkError
 from asyncgroup.spark.sink.transactions.records import BatchRecord, QueryBatch, SlotTransaction
 
-__all__ = ["TransactionClient", "abort_batch", "commit_batch", "open_slot"]
+__all__ = ["SinkTransactions", "abort_batch", "commit_batch", "open_slot"]
 
 _log = logging.getLogger("asyncgroup.spark")
 
 T = TypeVar("T")
 
 
-class TransactionClient(Protocol):
+class SinkTransactions(Protocol):
     """The requests for the transactions of one prefix."""
 
     prefix: str
@@ -60,7 +60,7 @@ class TransactionClient(Protocol):
 
 
 async def open_slot(
-    client: TransactionClient, batch: QueryBatch, slot: int, init: Callable[[], Awaitable[T]]
+    client: SinkTransactions, batch: QueryBatch, slot: int, init: Callable[[], Awaitable[T]]
 ) -> tuple[T, bool]:
     """Open the producer of a task; return what `init` returns, and whether the slot has committed this batch already.
 
@@ -80,7 +80,7 @@ async def open_slot(
 
 
 async def commit_batch(
-    client: TransactionClient, batch: QueryBatch, results: Sequence[SlotResult], topic: str | None
+    client: SinkTransactions, batch: QueryBatch, results: Sequence[SlotResult], topic: str | None
 ) -> None:
     """Commit a batch whose tasks have all succeeded; `results` has one item for each slot.
 
@@ -105,7 +105,9 @@ async def commit_batch(
     await _commit_all(client, batch, transactions)
 
 
-async def abort_batch(client: TransactionClient, results: Sequence[SlotResult | None], batch: QueryBatch | None) -> None:
+async def abort_batch(
+    client: SinkTransactions, results: Sequence[SlotResult | None], batch: QueryBatch | None
+) -> None:
     """Abort a batch that has failed, unless a record of it is stored: then commit it.
 
     A result is None if the task has failed; `batch` is None if all have. Then nothing is aborted, because the reason may be
@@ -127,7 +129,7 @@ async def abort_batch(client: TransactionClient, results: Sequence[SlotResult | 
 
 
 async def _finish_slots_without_task(
-    client: TransactionClient, record: BatchRecord | None, batch: QueryBatch, slots: int
+    client: SinkTransactions, record: BatchRecord | None, batch: QueryBatch, slots: int
 ) -> set[int]:
     """Commit what a record says of slots for which this run has no task; return those that have committed `batch`."""
     left = [each for each in unfinished_transactions(record, batch) if each.slot >= slots]
@@ -136,7 +138,7 @@ async def _finish_slots_without_task(
     return {each.slot for each, found in zip(left, committed, strict=True) if found == batch}
 
 
-async def _abort_abandoned_slots(client: TransactionClient, slots: int) -> None:
+async def _abort_abandoned_slots(client: SinkTransactions, slots: int) -> None:
     """Abort transactions that killed tasks have left in slots for which this batch has no task.
 
     They would hold back readers of committed records until their timeout.
@@ -153,7 +155,7 @@ async def _abort_abandoned_slots(client: TransactionClient, slots: int) -> None:
 
 
 async def _check_open(
-    client: TransactionClient, batch: QueryBatch, transactions: Sequence[SlotTransaction]
+    client: SinkTransactions, batch: QueryBatch, transactions: Sequence[SlotTransaction]
 ) -> None:
     """Raise TransactionalSinkError if a transaction is not open any more: the batch is then not committed at all."""
     if gone := await client.slots_not_open(transactions):
@@ -164,7 +166,7 @@ async def _check_open(
 
 
 async def _commit_all(
-    client: TransactionClient, batch: QueryBatch, transactions: Sequence[SlotTransaction]
+    client: SinkTransactions, batch: QueryBatch, transactions: Sequence[SlotTransaction]
 ) -> None:
     gone = await _end_all(client, transactions, commit=True)
     if gone:
@@ -175,7 +177,7 @@ async def _commit_all(
 
 
 async def _end_all(
-    client: TransactionClient, transactions: Sequence[SlotTransaction], *, commit: bool
+    client: SinkTransactions, transactions: Sequence[SlotTransaction], *, commit: bool
 ) -> list[int]:
     """End all transactions, also if one fails; return the slots of those that were not open any more."""
     ended = await asyncio.gather(
@@ -193,7 +195,7 @@ _CAUSES = (
 )
 
 
-def _names(client: TransactionClient, slots: Sequence[int]) -> str:
+def _names(client: SinkTransactions, slots: Sequence[int]) -> str:
     named = ", ".join(f"{client.prefix}-{slot}" for slot in slots[:5])
     more = f" and {len(slots) - 5} more" if len(slots) > 5 else ""
     return f"{named}{more} {'is' if len(slots) == 1 else 'are'}"
