@@ -111,6 +111,8 @@ class Producer:
         self._steps = self._send_steps(ProducerInterceptors(interceptors), initial_sequence_id)
         self._open = False
         self._closing: asyncio.Task[None] | None = None
+        self._drains = True  # aclose waits for acknowledgements
+        self._drain_limit: asyncio.Timeout | None = None  # of that wait
 
     def __repr__(self) -> str:
         state = "open" if self._open else "closed"
@@ -161,12 +163,17 @@ class Producer:
             _log.error("%s", lost)
             add_note(error, str(lost))
 
-    async def aclose(self) -> None:
+    async def aclose(self, *, drain: bool = True) -> None:
         """Send the remaining records for at most `close_timeout` seconds, then close. Safe to call twice.
 
-        Records that are not acknowledged by then fail with ClosedError. Raises DeliveryFailedError for records of
-        `enqueue` that were lost since the last `flush`. Runs to its end even if the caller is cancelled.
+        Records that are not acknowledged by then fail with ClosedError. With `drain=False` they fail at once, those in
+        flight, too, which may be in the log (as Java's `close(0)`); it also ends the wait of an earlier `aclose`. Raises
+        DeliveryFailedError for records of `enqueue` that were lost since the last `flush`. Runs to its end even if the
+        caller is cancelled.
         """
+        self._drains &= drain
+        if not self._drains and self._drain_limit is not None:
+            self._drain_limit.reschedule(_loop_time())
         if self._closing is not None:
             await asyncio.wait([self._closing])
             return
@@ -182,11 +189,8 @@ class Producer:
 
     async def _close(self) -> None:
         self._fail_waiting()
-        try:
-            async with asyncio.timeout(self.config.close_timeout):
-                await self._wait_until_done()
-        except TimeoutError:
-            _log.warning("%r was closed before all its records were acknowledged", self)
+        if self._drains:
+            await self._drain()
         try:
             await self._tasks.stop()
         finally:
@@ -199,15 +203,25 @@ class Producer:
         if (lost := self._deliveries.drain_lost()) is not None:
             raise lost
 
+    async def _drain(self) -> None:
+        try:
+            async with asyncio.timeout(self.config.close_timeout) as self._drain_limit:
+                await self._wait_until_done()
+        except TimeoutError:
+            _log.warning("%r was closed before all its records were acknowledged", self)
+        finally:
+            self._drain_limit = None
+
     def _abort_incomplete(self) -> None:
         batches, waiting = self._accumulator.incomplete, self._router.waiting
         if not batches and not waiting:
             return
         count = self._accumulator.records + waiting
         partitions = len({batch.tp for batch in batches})
+        why = f"close_timeout={self.config.close_timeout:g} s" if self._drains else "drain=False"
         error = ClosedError(
-            f"the producer was closed with {count} records for {partitions} partitions not acknowledged"
-            f" (close_timeout={self.config.close_timeout:g} s)"
+            f"the producer was closed with {count} records for {partitions} partitions not acknowledged ({why});"
+            " those that were sent may be in the log"
         )
         self._sender.fail_all(error)
         self._router.fail_all(error)

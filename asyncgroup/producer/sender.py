@@ -27,6 +27,7 @@ from asyncgroup.lifecycle import copy_error
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.batch import ErrorFactory, ProducerBatch
+from asyncgroup.producer.named_errors import named_error
 from asyncgroup.producer.producer_ids import is_transient, request_producer_id
 from asyncgroup.producer.requests import (
     EncodedBatch,
@@ -324,7 +325,7 @@ class Sender:
 
     def _fail(self, batch: ProducerBatch, make_error: ErrorFactory) -> None:
         if self._accumulator.deallocate(batch):
-            batch.fail(make_error)
+            batch.fail(lambda: named_error(make_error(), batch.tp))
             self._on_batch_done(batch, make_error())
 
     def fail_all(self, error: Exception) -> None:
