@@ -14,11 +14,14 @@ from typing import Final
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.backoff import Backoff
+from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
     ClosedError,
+    ConnectionLost,
+    ErrorCode,
     ProtocolError,
     RequestTimedOut,
     UnsupportedVersionError,
@@ -84,6 +87,7 @@ class Sender:
         self._id_wanted = asyncio.Event()  # set: a partition needs a producer id
         self._id_error: Exception | None = None  # why there is none
         self._has_leaderless = False  # by the last plan
+        self._view: ClusterView | None = None  # the metadata that topic ids were compared with
 
     def __repr__(self) -> str:
         return f"<Sender: requests in flight by node {dict(+self._requests)}>"
@@ -117,6 +121,7 @@ class Sender:
 
         No batch lingers while a caller waits for buffer memory.
         """
+        self._fail_orphans()
         skip_linger = self._accumulator.has_waiting_callers
         leader = self._cluster.view.leader
         while True:
@@ -134,6 +139,14 @@ class Sender:
         if plan.needs_id:
             self._id_wanted.set()
         return plan.wake_at
+
+    def _fail_orphans(self) -> None:
+        """Fail the batches of topics that were deleted and created again, by the current metadata."""
+        if self._view is not self._cluster.view:
+            self._view = self._cluster.view
+            self._accumulator.update_topic_ids(self._view)
+        for batch in self._accumulator.take_orphans():
+            self._fail(batch, _recreated_error(batch))
 
     def _count_request(self, node: int, change: int) -> None:
         self._requests[node] += change
@@ -226,9 +239,11 @@ class Sender:
     async def _request(
         self, node: int, encoded_batches: list[EncodedBatch]
     ) -> dict[TopicPartition, PartitionProduceResponse]:
-        ids = topic_ids(encoded_batches, self._cluster.view)
+        ids = topic_ids(encoded_batches, self._accumulator.topic_id)
 
         def build(_: int) -> m.ProduceRequest:
+            if any(self._accumulator.is_orphan(encoded.batch) for encoded in encoded_batches):
+                raise ConnectionLost("a topic of the request was recreated before it was sent")
             return build_produce_request(encoded_batches, ids, self._acks, self._config.request_timeout)
 
         highest = max_version(ids)
@@ -265,6 +280,9 @@ class Sender:
             )
             return
         action = produce_action(partition_response.error_code)
+        if action is not ProduceAction.DONE and self._accumulator.is_orphan(batch):
+            self._complete(batch, _recreated_error(batch))
+            return
         if action is ProduceAction.DONE:
             self._complete(batch, None, partition_response)
             return
@@ -290,6 +308,9 @@ class Sender:
     def _retry(
         self, batch: ProducerBatch, error: Exception, *, at_once: bool = False, is_out_of_order: bool = False
     ) -> None:
+        if self._accumulator.is_orphan(batch):
+            self._complete(batch, _recreated_error(batch))
+            return
         batch.last_error = error
         batch.may_be_written |= not is_out_of_order
         now = asyncio.get_running_loop().time()
@@ -351,6 +372,11 @@ class Sender:
             return error
 
         return make_error
+
+
+def _recreated_error(batch: ProducerBatch) -> ErrorFactory:
+    text = "the topic was deleted and created again before they were acknowledged"
+    return lambda: BrokerError(ErrorCode.UNKNOWN_TOPIC_ID, f"{batch.count} records for {batch.tp}", text)
 
 
 def _detail(partition_response: PartitionProduceResponse) -> str | None:
