@@ -6,7 +6,10 @@ Errors of a single module are beside their code: `MalformedTimestamp` (`columns`
 AsyncGroupError
 ├── ConfigError (also ValueError)      an invalid configuration value: key, value and what is allowed
 ├── UsageError (also RuntimeError)     a call that the object's state does not allow
-│   └── ClosedError                    the object was closed
+│   ├── ClosedError                    the object was closed
+│   ├── NotTransactionalError          a call for transactions on a producer without a transactional_id
+│   ├── NoTransactionError             a call that needs an open transaction: a transactional producer writes in no other way
+│   └── TransactionInProgressError     a second transaction of a producer before the first one has ended
 ├── TransportError                     no answer from a broker
 │   ├── ConnectError                   no connection could be made
 │   ├── ConnectionLost                 the connection ended while a request was in flight
@@ -31,6 +34,10 @@ AsyncGroupError
 ├── EventLoopBlocked                   a handler or another task did not await for more than a second
 ├── MarkDropped                        a record was marked through its group after its claim had ended
 ├── DeliveryFailedError                records that could not be delivered, per partition
+├── TransactionError                   a transaction of a producer failed
+│   ├── TransactionAbortedError        it was, or can only be, aborted; the producer can begin another one
+│   ├── ProducerFencedError            the transactional id has a newer epoch; the producer can only be closed
+│   └── TransactionOutcomeUnknown      no answer to its end; the producer can only be closed
 ├── AssignmentError                    the group leader sent an assignment that does not match the subscription
 ├── QueueFull                          the producer's buffer is full
 └── SessionEnd                         why a consumer-group session ended (`session.cause`)
@@ -79,9 +86,12 @@ __all__ = [
     "MarkDropped",
     "MemberLost",
     "NoBrokersError",
+    "NoTransactionError",
+    "NotTransactionalError",
     "OffsetLookupError",
     "OffsetOutOfRangeError",
     "PartitionsChanged",
+    "ProducerFencedError",
     "ProtocolError",
     "QueueFull",
     "Rebalanced",
@@ -93,6 +103,10 @@ __all__ = [
     "SessionFailed",
     "TopicRecreatedError",
     "TopicsChanged",
+    "TransactionAbortedError",
+    "TransactionError",
+    "TransactionInProgressError",
+    "TransactionOutcomeUnknown",
     "TransportError",
     "UnsupportedVersionError",
     "UsageError",
@@ -136,6 +150,18 @@ class UsageError(AsyncGroupError, RuntimeError):
 
 class ClosedError(UsageError):
     """The object was closed, or its context manager was never entered."""
+
+
+class NotTransactionalError(UsageError):
+    """A call for transactions on a producer whose configuration has no `transactional_id`."""
+
+
+class NoTransactionError(UsageError):
+    """A call that needs an open transaction: a producer with a `transactional_id` writes in transactions only."""
+
+
+class TransactionInProgressError(UsageError):
+    """A transaction was begun before the last one of the same producer had ended: transactions cannot be nested."""
 
 
 class TransportError(AsyncGroupError):
@@ -393,6 +419,73 @@ class DeliveryFailedError(AsyncGroupError):
         self.count = sum(count for count, _ in self.failed.values())
         rows = "; ".join(str(error) for _, (_, error) in sorted(self.failed.items()))
         super().__init__(f"{self.count} records not delivered: {rows}")
+
+
+class TransactionError(AsyncGroupError):
+    """A transaction failed. `transactional_id` names the producer, `__cause__` is the reason if there is one."""
+
+    _has_foreign_text = True
+
+    def __init__(self, transactional_id: str, text: str) -> None:
+        self.transactional_id = transactional_id
+        super().__init__(f"transactional id {transactional_id!r}: {text}")
+
+
+class TransactionAbortedError(TransactionError):
+    """The transaction was aborted, or can only be aborted after a failure: none of its records is committed.
+
+    `__cause__` is the first failure. The producer can begin the next transaction (an "abortable" error in Java).
+    """
+
+    def __init__(self, transactional_id: str, reason: str) -> None:
+        super().__init__(transactional_id, f"the transaction is aborted: {reason}")
+
+
+class ProducerFencedError(TransactionError):
+    """The coordinator refused the producer's epoch; the transaction is aborted, and the producer can only be closed.
+
+    `producer_id` and `epoch` are those of this producer, `current` is the pair that the coordinator has now
+    (DescribeTransactions, KIP-664) and `state` the state of its transaction; both are None if it did not tell. As
+    Java's `ProducerFencedException`.
+    """
+
+    def __init__(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        *,
+        transaction_timeout: float | None = None,
+        current: tuple[int, int] | None = None,
+        state: str | None = None,
+    ) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.current = current
+        self.state = state
+        limit = "" if transaction_timeout is None else f"={transaction_timeout:g} s"
+        now = ""
+        if current is not None:
+            now = f"; the coordinator has producer id {current[0]} with epoch {current[1]}, state {state}"
+        super().__init__(
+            transactional_id,
+            f"fenced: producer id {producer_id} with epoch {epoch} is no longer valid{now}. Either another producer with the "
+            f"same transactional_id was started, or the transaction took longer than transaction_timeout{limit} and the "
+            "coordinator aborted it, or an administrator did. Close this producer",
+        )
+
+
+class TransactionOutcomeUnknown(TransactionError):
+    """A request to end the transaction got no answer in time; the producer can only be closed.
+
+    `commit` says what was requested. A commit may have been made: the next producer with the same transactional id completes
+    it or aborts the transaction. Without one, the coordinator aborts an open transaction after `transaction_timeout`.
+    """
+
+    def __init__(self, transactional_id: str, reason: str, *, commit: bool) -> None:
+        self.commit = commit
+        what = "the transaction may be committed or not" if commit else "the transaction may still be open"
+        super().__init__(transactional_id, f"{what}: {reason}. Close this producer")
 
 
 class AssignmentError(AsyncGroupError):

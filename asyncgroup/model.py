@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Batch",
+    "CommittedOffset",
+    "GroupOffsets",
     "Header",
     "MillisClock",
     "Record",
@@ -40,6 +43,33 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def wall_clock() -> int:
     """Return the system's time of day in ms, for timestamps only, as in Java: no wait depends on it."""
     return time.time_ns() // 1_000_000
+
+
+class CommittedOffset(NamedTuple):
+    """The committed offset of a partition."""
+
+    offset: int
+    """The next offset to read."""
+    metadata: str = ""
+    """A free text of the user."""
+    leader_epoch: int = -1
+    """The leader epoch of the last record before `offset`; -1 if unknown (KIP-320)."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffsets:
+    """Offsets of a consumer group, and the member that commits them (KIP-447): what `Producer.send_offsets` takes.
+
+    A plain value, so that a producer need not know the group. `offsets` are the next offsets to read. `member_id`,
+    `generation_id` (the member epoch under KIP-848) and `group_instance_id` let the group coordinator refuse a member that
+    lost its partitions; with their defaults nothing is checked.
+    """
+
+    group_id: str
+    offsets: Mapping[TopicPartition, CommittedOffset]
+    member_id: str = ""
+    generation_id: int = -1
+    group_instance_id: str | None = None
 
 
 class RecordMetadata(NamedTuple):

@@ -114,6 +114,8 @@ TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
         "compression_type": (["none", "gzip", "snappy", "lz4", "zstd"], ["brotli", None, 0]),
         "delivery_timeout": ([31.0, 120], DURATION[1]),
         "close_timeout": DURATION,
+        "transactional_id": ([None, "orders-1"], ["", 7, b"x", "x" * 32_768]),
+        "transaction_timeout": DURATION,
         "metadata_max_idle": (LONG[0], [0, *LONG[1]]),
         "partitioner": (
             [*PARTITIONERS, lambda key, partitions: 0, TimedRoundRobin(0.1)],

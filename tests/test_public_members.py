@@ -32,7 +32,8 @@ MEMBERS: Final = {
     " partitions pause pause_all resume resume_all topics",
     "PartitionConsumer": "aclose batches buffered_bytes ended errors high_water_mark initial_offset lag last_stable_offset"
     " log_start_offset partition pause paused position resume seek stalled topic tp",
-    "Producer": "aclose cluster config enqueue flush send send_nowait",
+    "Producer": "aclose cluster config detach_transaction enqueue flush send send_nowait send_offsets transaction",
+    "Transaction": "",
     "MemoryBudget": "limit used waiting",
     # what a user writes
     "Partitioner": "for_topic",
@@ -44,6 +45,7 @@ MEMBERS: Final = {
     "Interceptor": "",
     # values
     "Batch": "count first_offset index last_offset leader_epoch partition to_arrow topic",
+    "OpenTransaction": "has_writes producer_epoch producer_id transactional_id version",
     "ProducerRecord": "headers key partition timestamp topic value",
     "OffsetAndTimestamp": "leader_epoch offset time timestamp",
     "Record": "headers key leader_epoch offset partition time timestamp timestamp_type topic value",
@@ -90,8 +92,12 @@ ERROR_MEMBERS: Final = {
     "RevokeTimeout": "group_id limit partition topic",
     "MarkDropped": "offset partition topic",
     "OffsetLookupError": "errors",
+    "ProducerFencedError": "current epoch producer_id state transactional_id",
     "RecordTooLargeError": "limit offset size tp",
     "RetriesExhausted": "tp tries",
+    "TransactionAbortedError": "transactional_id",
+    "TransactionError": "transactional_id",
+    "TransactionOutcomeUnknown": "commit transactional_id",
     "TopicRecreatedError": "partition position topic",
 }
 """What errors have besides `retriable`; those without a line have nothing else."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
-from asyncgroup.checks import DURATION, DURATION_OR_ZERO, FLAG, SIZE, Rule, one_of
+from asyncgroup.checks import DURATION, DURATION_OR_ZERO, FLAG, SIZE, TEXT, Rule, one_of
 from asyncgroup.config.client import KIB, MIB, ClientConfig
 from asyncgroup.errors import ConfigError
 
@@ -57,6 +57,10 @@ class ProducerConfig(ClientConfig):
     - `close_timeout`: seconds to wait for acknowledgements when the producer is closed.
     - `metadata_max_idle`: seconds after which a topic that nothing was produced to is no longer refreshed; the next
       record for it looks it up again.
+    - `transactional_id`: identifies the producer over restarts, and makes it write in transactions only (KIP-98); a new
+      producer with the same id fences the former one. None for a producer without transactions.
+    - `transaction_timeout`: seconds after which the coordinator aborts an open transaction; the broker's limit is
+      `transaction.max.timeout.ms`.
     - `partitioner`: a name of `asyncgroup.producer.partitioners`, a function `(key, partitions) -> partition`, or an
       object with `for_topic`. `default` is Java's: murmur2 of the key; without one, one partition after another for
       `batch_size` bytes each (KIP-794).
@@ -78,6 +82,8 @@ class ProducerConfig(ClientConfig):
     delivery_timeout: float = 120.0
     close_timeout: float = 30.0
     metadata_max_idle: float = 300.0
+    transactional_id: str | None = None
+    transaction_timeout: float = 60.0
     partitioner: str | Callable[[bytes | None, int], int] | Partitioner = "default"
     adaptive_partitioning: bool = True
 
@@ -109,6 +115,11 @@ class ProducerConfig(ClientConfig):
         "delivery_timeout": DURATION,
         "close_timeout": DURATION,
         "metadata_max_idle": DURATION,
+        "transactional_id": (
+            (lambda value: value is None or (value != "" and TEXT[0](value))),
+            f"None, or {TEXT[1]} that is not empty",
+        ),
+        "transaction_timeout": DURATION,
         "partitioner": (
             (
                 lambda value: (
@@ -132,6 +143,12 @@ class ProducerConfig(ClientConfig):
         if self.enable_idempotence and self.acks != "all":
             raise ConfigError(
                 "enable_idempotence", True, f"None or False with acks={self.acks!r}: it needs acks='all'"
+            )
+        if self.transactional_id is not None and not self.effective_enable_idempotence:
+            raise ConfigError(
+                "transactional_id",
+                self.transactional_id,
+                "only with acks='all' and without enable_idempotence=False",
             )
         self._check_level()
         if self.delivery_timeout < self.request_timeout + self.linger:

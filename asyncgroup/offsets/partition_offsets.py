@@ -8,21 +8,10 @@ from uuid import UUID
 
 from asyncgroup.checks import check_metadata, check_offset
 from asyncgroup.errors import ConfigError
-from asyncgroup.model import Record
+from asyncgroup.model import CommittedOffset, Record
 from asyncgroup.wire.messages import NO_UUID
 
 __all__ = ["CommittedOffset", "MemberIdentity", "PartitionMarks"]
-
-
-class CommittedOffset(NamedTuple):
-    """The committed offset of a partition."""
-
-    offset: int
-    """The next offset to read."""
-    metadata: str = ""
-    """A free text of the user."""
-    leader_epoch: int = -1
-    """The leader epoch of the last record before `offset`; -1 if unknown (KIP-320)."""
 
 
 class MemberIdentity(NamedTuple):

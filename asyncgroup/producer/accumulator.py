@@ -53,6 +53,7 @@ class RecordAccumulator:
         self._delivery_timeout = config.delivery_timeout
         self._max_request_size = config.max_request_size
         self._is_idempotent = config.effective_enable_idempotence
+        self._is_transactional = config.transactional_id is not None
         self.memory = memory or producer_memory(config, None)
         self.partition_limits = partition_limits(config)
         self.queues: dict[TopicPartition, PartitionQueue] = {}
@@ -64,7 +65,7 @@ class RecordAccumulator:
         self._topic_ids: dict[str, UUID] = {}
         self._orphans: list[ProducerBatch] = []  # of recreated topics, removed from their queues
         self._orphans_in_flight: set[ProducerBatch] = set()
-        self._producer_id = NO_ID  # of new queues
+        self._producer_id, self._epoch = NO_ID, 0  # of new queues
 
     def __repr__(self) -> str:
         return f"<RecordAccumulator {len(self.incomplete)} batches, {self.memory.used} of {self.memory.limit} bytes>"
@@ -83,16 +84,21 @@ class RecordAccumulator:
         """Return the queue of a partition; create it if there is none."""
         queue = self.queues.get(tp)
         if queue is None:
-            queue = self.queues[tp] = PartitionQueue(tp, is_idempotent=self._is_idempotent)
+            queue = self.queues[tp] = PartitionQueue(
+                tp, is_idempotent=self._is_idempotent, is_transactional=self._is_transactional
+            )
             if self._is_idempotent and self._producer_id != NO_ID:
-                queue.set_producer_id(self._producer_id)
+                queue.set_producer_id(self._producer_id, self._epoch)
         return queue
 
     def forget(self, topic: str) -> None:
         """Drop the queues of a topic. They must be idle.
 
         New queues get another producer id: under this one the brokers remember sequence numbers that were forgotten here.
+        In transactions the queues stay, as the producer id does.
         """
+        if self._is_transactional:
+            return
         self._producer_id = NO_ID
         self._topic_ids.pop(topic, None)
         for tp in [tp for tp in self.queues if tp.topic == topic]:
@@ -143,6 +149,20 @@ class RecordAccumulator:
             if queue.needs_id:
                 queue.set_producer_id(producer_id)
 
+    def use_transactional_id(self, producer_id: int, epoch: int) -> None:
+        """Number the batches of all partitions from 0 on under the producer id and epoch of a transactional id.
+
+        Nothing is in flight, and no batch that was sent is left.
+        """
+        self._producer_id, self._epoch = producer_id, epoch
+        for queue in self.queues.values():
+            queue.set_producer_id(producer_id, epoch)
+
+    def remove_done(self) -> bool:
+        """Remove the batches that are done from their queues; return whether the result of one is unknown."""
+        self._expire(float("-inf"))
+        return any(queue.has_gap for queue in self.queues.values())
+
     def take_without_id(self) -> list[ProducerBatch]:
         """Remove the batches that need a producer id from their queues, and return them."""
         waiting = [queue for queue in self.queues.values() if queue.needs_id]
@@ -168,7 +188,13 @@ class RecordAccumulator:
             return queue.open is None
         now = self._clock()
         batch = ProducerBatch(
-            queue.tp, self._codec, self._batch_size, now, now + self._delivery_timeout, level=self._level
+            queue.tp,
+            self._codec,
+            self._batch_size,
+            now,
+            now + self._delivery_timeout,
+            level=self._level,
+            transactional=self._is_transactional,
         )
         batch.append(timestamp, key, value, headers, size, future)
         queue.add(batch)
@@ -213,8 +239,11 @@ class RecordAccumulator:
         busy_nodes: Container[int],
         *,
         skip_linger: bool = False,
+        admit: Callable[[TopicPartition], bool] | None = None,
     ) -> SendPlan:
         """Plan at most one request to each node at loop time `now`; `skip_linger` sends open batches at once.
+
+        `admit`, if given, says whether a partition belongs to the transaction already; if not, its batches wait.
 
         Nodes in `busy_nodes` get nothing. The batches of `requests` are in flight from here on: the caller must call
         `succeed`, `retry`, `drop` or `split` for each. The caller must also `deallocate` and fail the `expired` ones; one
@@ -231,6 +260,8 @@ class RecordAccumulator:
             batch = queue.next_batch(now)
             if batch is None:
                 continue  # it has to wait for results, or for a producer id
+            if admit is not None and not admit(queue.tp):
+                continue  # it has to wait for AddPartitionsToTxn
             at = self._ready_at(queue, batch, skip_linger=skip_linger)
             if at > now:
                 wake_at = min(wake_at, at)
@@ -302,6 +333,10 @@ class RecordAccumulator:
         queue = self._end(batch)
         queue.drop(batch)
         self._update(queue)
+
+    def is_first(self, batch: ProducerBatch) -> bool:
+        """Return whether no earlier batch of its partition is without a result."""
+        return self.queues[batch.tp].is_first(batch)
 
     def split(self, batch: ProducerBatch) -> list[ProducerBatch]:
         """Replace the batch in flight, which is too large for the broker, by two; return them."""

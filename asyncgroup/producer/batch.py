@@ -42,6 +42,7 @@ class ProducerBatch:
     __slots__ = (
         "_builder",
         "_data",
+        "_transactional",
         "attempts",
         "base_offset",
         "closed",
@@ -69,13 +70,15 @@ class ProducerBatch:
         deadline: float,
         *,
         level: int | None = None,
+        transactional: bool = False,
     ) -> None:
         self.tp = tp
+        self._transactional = transactional
         self.created_at = created_at
         """Loop time of the first record; `linger` counts from here."""
         self.deadline = deadline
         """Loop time at which the delivery timeout expires."""
-        self._builder = BatchBuilder(codec, size_limit, level=level)
+        self._builder = BatchBuilder(codec, size_limit, level=level, transactional=transactional)
         self._data: bytes | None = None  # once encoded
         self.futures: list[tuple[int, int, asyncio.Future[RecordMetadata]]] = []
         """Index in the batch, timestamp in ms, and future of each record whose caller waits; `enqueue` adds none."""
@@ -163,7 +166,15 @@ class ProducerBatch:
         futures = {index: future for index, _, future in self.futures}
         parts = []
         for indexes in (range(middle), range(middle, len(sizes))):
-            part = ProducerBatch(self.tp, codec, sys.maxsize, self.created_at, self.deadline, level=level)
+            part = ProducerBatch(
+                self.tp,
+                codec,
+                sys.maxsize,
+                self.created_at,
+                self.deadline,
+                level=level,
+                transactional=self._transactional,
+            )
             for index in indexes:
                 record, size = records[index], sizes[index]
                 part.append(

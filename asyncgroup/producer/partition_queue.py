@@ -10,6 +10,7 @@ that does not follow the last (KIP-98). Kafka knows the last five batches of a p
   OUT_OF_ORDER_SEQUENCE_NUMBER, neither is in the log. If no batch is behind it, it stays unknown.
 - If it is not in the log, or unknown, the sequence begins again at 0 under the next epoch (KIP-360), as soon as nothing is in
   flight: a record cannot be written twice then. Epochs are counted by partition, since brokers compare them within one only.
+- In transactions the coordinator counts the epochs, one for all partitions: a gap stays until `set_producer_id`.
 - A broker that knows nothing of a producer accepts any first sequence number. So one batch is sent until a first one is
   acknowledged: if it was lost and the next one was not, they would be written in the wrong order.
 """
@@ -56,6 +57,7 @@ class PartitionQueue:
         "epoch",
         "fresh",
         "is_idempotent",
+        "is_transactional",
         "node",
         "open",
         "producer_id",
@@ -64,9 +66,12 @@ class PartitionQueue:
         "tp",
     )
 
-    def __init__(self, tp: TopicPartition, *, is_idempotent: bool = False) -> None:
+    def __init__(
+        self, tp: TopicPartition, *, is_idempotent: bool = False, is_transactional: bool = False
+    ) -> None:
         self.tp = tp
         self.is_idempotent = is_idempotent
+        self.is_transactional = is_transactional
         self.fresh: deque[ProducerBatch] = deque()
         """Batches that were never sent."""
         self.open: ProducerBatch | None = None
@@ -125,6 +130,15 @@ class PartitionQueue:
         """Whether it cannot send anything before `set_producer_id`."""
         return self.is_idempotent and self.producer_id == NO_ID
 
+    @property
+    def has_gap(self) -> bool:
+        """Whether a batch left without success, and no later one was accepted: it may be in the log."""
+        return self._gap is not None
+
+    def is_first(self, batch: ProducerBatch) -> bool:
+        """Whether no earlier batch that was sent is without a result."""
+        return batch is self.sent[0]
+
     # --- records ------------------------------------------------------------------------------------------------
 
     def add(self, batch: ProducerBatch) -> None:
@@ -139,9 +153,9 @@ class PartitionQueue:
             self.open.closed = True
             self.open = None
 
-    def set_producer_id(self, producer_id: int) -> None:
-        """Number the batches from 0 on under a new producer id, which no broker knows yet."""
-        self.producer_id, self.epoch, self._last_success = producer_id, 0, NEVER
+    def set_producer_id(self, producer_id: int, epoch: int = 0) -> None:
+        """Number the batches from 0 on under a producer id and epoch that no broker knows yet."""
+        self.producer_id, self.epoch, self._last_success = producer_id, epoch, NEVER
         self._renumber()
 
     def restart(self) -> None:
@@ -254,6 +268,8 @@ class PartitionQueue:
         self._is_rewinding = False
         if self._forgets_success:
             self._forgets_success, self._last_success = False, NEVER
+        if self.is_transactional:
+            return  # the coordinator counts the epochs: the transaction is aborted, then the next epoch begins
         if self._restarts or (self._gap is not None and not self.sent):
             self._begin_epoch()
 

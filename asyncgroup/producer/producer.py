@@ -11,21 +11,32 @@ from typing import Self
 
 from asyncgroup.cluster import Cluster, client_of, start_tasks
 from asyncgroup.config import ProducerConfig
-from asyncgroup.errors import ClosedError, DeliveryFailedError, QueueFull
+from asyncgroup.errors import (
+    AsyncGroupError,
+    ClosedError,
+    DeliveryFailedError,
+    NotTransactionalError,
+    QueueFull,
+)
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import BackgroundTasks, add_note, wait_shielded
-from asyncgroup.model import BatchResult, Header, MillisClock, RecordMetadata, wall_clock
+from asyncgroup.model import BatchResult, GroupOffsets, Header, MillisClock, RecordMetadata, wall_clock
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.arguments import check_sequence_id, measure_record
 from asyncgroup.producer.batch import ProducerBatch
 from asyncgroup.producer.delivery_tracker import DeliveryTracker
 from asyncgroup.producer.interceptors import ProducerInterceptor, ProducerInterceptors, ProducerRecord
 from asyncgroup.producer.memory_budget import MemoryBudget, add_listener, check_budget, remove_listener
+from asyncgroup.producer.open_transaction import OpenTransaction
 from asyncgroup.producer.pending_limits import producer_memory
 from asyncgroup.producer.record_end import is_silent
+from asyncgroup.producer.record_path import RecordPath
 from asyncgroup.producer.router import Router
 from asyncgroup.producer.send_steps import SendSteps
 from asyncgroup.producer.sender import Sender
+from asyncgroup.producer.transaction import HasGroupOffsets, Transaction
+from asyncgroup.producer.transaction_client import TransactionClient
+from asyncgroup.producer.transaction_state import TransactionPhase
 
 __all__ = ["Producer"]
 
@@ -49,6 +60,9 @@ class Producer:
     Records of one partition keep their order through retries, and an acknowledged one is in the log exactly once: the
     producer is idempotent (KIP-98), unless `acks` or `enable_idempotence` say otherwise. A Cluster that is passed in is
     shared and stays open.
+
+    With a `transactional_id` it writes in transactions only (KIP-98): entering it fences earlier producers with the same
+    id, and aborts what they left open; see `transaction`.
 
     `clock` returns the timestamp (ms since 1970) of records that have none. `hooks` receive `on_produce`,
     `on_delivered` and `on_batch_done`, and all events of the connections if the producer creates the cluster. `rng` is the source of its
@@ -99,6 +113,12 @@ class Producer:
             self._on_batch_done,
             self._deliveries.on_batch_split,
         )
+        self._transactions: TransactionClient | None = None
+        if self.config.transactional_id is not None:
+            self._transactions = TransactionClient(
+                self._client, self.config, on_change=self._update_accepting, spawn=spawn
+            )
+            self._sender.transaction = self._transactions
         self._router = Router(
             self._client,
             self.config,
@@ -107,9 +127,15 @@ class Producer:
             rng=rng or self._client.random,
             on_lost=self._deliveries.add_lost,
             on_batch_ready=self._sender.wake,
+            on_failed=None if self._transactions is None else self._transactions.on_record_failed,
         )
+        if self._transactions is not None:
+            self._transactions.path = RecordPath(
+                self._accumulator, self._sender, self._router, self._deliveries
+            )
         self._steps = self._send_steps(ProducerInterceptors(interceptors), initial_sequence_id)
         self._open = False
+        self._accepting = False  # open, and with a transactional id in a transaction
         self._closing: asyncio.Task[None] | None = None
         self._drains = True  # aclose waits for acknowledgements
         self._drain_limit: asyncio.Timeout | None = None  # of that wait
@@ -149,8 +175,28 @@ class Producer:
         self._tasks.spawn(self._router.forget_idle, name="forget idle topics")
         if self._budget is not None:
             add_listener(self._budget, self._sender.wake)
+        if self._transactions is not None:
+            try:
+                await self._transactions.start()
+            except BaseException:
+                await self._abandon()
+                raise
         self._open = True
+        self._update_accepting()
         return self
+
+    async def _abandon(self) -> None:
+        """Close what was opened: the caller's `__aexit__` will not run."""
+        try:
+            await self._tasks.stop()
+        finally:
+            if self._owns_cluster:
+                await self.cluster.aclose()
+
+    def _update_accepting(self) -> None:
+        self._accepting = self._open and (
+            self._transactions is None or self._transactions.manager.state is TransactionPhase.IN_TRANSACTION
+        )
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -166,10 +212,10 @@ class Producer:
     async def aclose(self, *, drain: bool = True) -> None:
         """Send the remaining records for at most `close_timeout` seconds, then close. Safe to call twice.
 
-        Records that are not acknowledged by then fail with ClosedError. With `drain=False` they fail at once, those in
-        flight, too, which may be in the log (as Java's `close(0)`); it also ends the wait of an earlier `aclose`. Raises
-        DeliveryFailedError for records of `enqueue` that were lost since the last `flush`. Runs to its end even if the
-        caller is cancelled.
+        Records that are not acknowledged by then fail with ClosedError, and an open transaction is aborted. With
+        `drain=False` they fail at once, those in flight, too, which may be in the log (as Java's `close(0)`), and an open
+        transaction is left to its timeout; it also ends the wait of an earlier `aclose`. Raises DeliveryFailedError for
+        records of `enqueue` that were lost since the last `flush`. Runs to its end even if the caller is cancelled.
         """
         self._drains &= drain
         if not self._drains and self._drain_limit is not None:
@@ -178,6 +224,7 @@ class Producer:
             await asyncio.wait([self._closing])
             return
         self._open = False
+        self._update_accepting()
         self._closing = asyncio.create_task(self._close(), name="Producer: close")
         await wait_shielded(self._closing)
 
@@ -206,6 +253,8 @@ class Producer:
     async def _drain(self) -> None:
         try:
             async with asyncio.timeout(self.config.close_timeout) as self._drain_limit:
+                if self._transactions is not None:
+                    await self._transactions.aclose()
                 await self._wait_until_done()
         except TimeoutError:
             _log.warning("%r was closed before all its records were acknowledged", self)
@@ -229,9 +278,16 @@ class Producer:
     def _on_failure(self, error: Exception) -> None:
         """A task of the producer failed because of a bug: nothing is sent any more, so fail all waiting callers."""
         self._open = False
+        self._update_accepting()
         self._fail_waiting()
         self._sender.fail_all(error)
         self._router.fail_all(error)
+
+    def _refusal(self) -> AsyncGroupError:
+        """Return why no record is accepted."""
+        if self._transactions is None or not self._open:
+            return self._closed_error()
+        return self._transactions.manager.refusal()
 
     def _closed_error(self) -> ClosedError:
         return ClosedError("the producer is closed, or was never entered with `async with`")
@@ -320,8 +376,8 @@ class Producer:
         await self._memory.reserve(size)
 
     def _before_wait(self) -> None:
-        if not self._open:
-            raise self._closed_error()
+        if not self._accepting:
+            raise self._refusal()
         self._sender.wake()  # lingering batches hold what this caller waits for
 
     def _put(
@@ -338,8 +394,8 @@ class Producer:
         """Append a record for which `size` bytes are reserved; True if it began or filled a batch. Frees them if it raises."""
         stamp = self._clock() if timestamp is None else timestamp
         try:
-            if not self._open:
-                raise self._closed_error()
+            if not self._accepting:
+                raise self._refusal()
             began_batch = self._router.put(topic, stamp, key, value, headers, partition, size, future)
         except BaseException:
             self._memory.release(size)
@@ -347,6 +403,57 @@ class Producer:
         if began_batch:
             self._sender.wake()
         return began_batch
+
+    # --- transactions ------------------------------------------------------------------------------------------
+
+    def transaction(self) -> Transaction:
+        """Return a context manager that begins a transaction, and commits it at the end of the block (KIP-98).
+
+            async with producer.transaction():
+                await producer.send("orders", b"one dozen")
+                await producer.send_offsets(session)
+
+        It is aborted instead if the block raises or is cancelled, or if a record or an offset could not be written: then the
+        end of the block raises TransactionAbortedError, and the producer can begin the next transaction. After
+        ProducerFencedError, TransactionOutcomeUnknown and BrokerError it can only be closed. Cancellation while the
+        commit is being sent waits for its outcome, for at most `close_timeout` seconds; a note on the CancelledError has it.
+
+        Raises NotTransactionalError without a `transactional_id`; entering it raises TransactionInProgressError if the
+        last transaction has not ended, ClosedError, or what made the producer unusable.
+        """
+        return Transaction(self._transactional("transaction"))
+
+    async def send_offsets(self, source: GroupOffsets | HasGroupOffsets) -> None:
+        """Commit offsets of a consumer group with the transaction (KIP-447); return when the group coordinator has them.
+
+        `source` is a GroupOffsets, or an object with a method `group_offsets()` that returns one. A cancelled caller
+        leaves the offsets in the transaction.
+
+        Raises CommitFailedError if the group refuses the member (it lost its partitions) or the offsets: then the
+        transaction can only be aborted. Also NotTransactionalError, NoTransactionError, TransactionAbortedError,
+        ProducerFencedError, RequestTimedOut after `delivery_timeout`, BrokerError, ClosedError.
+        """
+        transactions = self._transactional("send_offsets")
+        if not self._open:
+            raise self._closed_error()
+        group = source if isinstance(source, GroupOffsets) else source.group_offsets()
+        await transactions.send_offsets(group)
+
+    async def detach_transaction(self) -> OpenTransaction:
+        """Write all records, and leave the transaction open for another process, which ends it by `end_transaction`.
+
+        The producer can only be closed then, which does not abort the transaction. Raises as the end of a
+        transaction's block.
+        """
+        transactions = self._transactional("detach_transaction")
+        if not self._open:
+            raise self._closed_error()
+        return await transactions.detach()
+
+    def _transactional(self, call: str) -> TransactionClient:
+        if self._transactions is None:
+            raise NotTransactionalError(f"{call} needs ProducerConfig(transactional_id=...)")
+        return self._transactions
 
     # --- flush ------------------------------------------------------------------------------------------------
 

@@ -51,7 +51,11 @@ def max_version(ids: Mapping[str, UUID]) -> int | None:
 
 
 def build_produce_request(
-    encoded_batches: Sequence[EncodedBatch], ids: Mapping[str, UUID], acks: int, timeout: float
+    encoded_batches: Sequence[EncodedBatch],
+    ids: Mapping[str, UUID],
+    acks: int,
+    timeout: float,
+    transactional_id: str | None = None,
 ) -> m.ProduceRequest:
     """Build a request with these batches; the broker waits for its replicas for at most `timeout` seconds."""
     topics: dict[str, m.ProduceRequest.TopicProduceData] = {}
@@ -60,7 +64,7 @@ def build_produce_request(
         if name not in topics:
             topics[name] = m.ProduceRequest.TopicProduceData(name=name, topic_id=ids[name])
         topics[name].partition_data.append(m.ProduceRequest.PartitionProduceData(partition, data))
-    return m.ProduceRequest(acks=acks, timeout_ms=int(timeout * 1000), topic_data=list(topics.values()))
+    return m.ProduceRequest(transactional_id, acks, int(timeout * 1000), list(topics.values()))
 
 
 def responses_by_partition(

@@ -28,7 +28,7 @@ class Router:
     """Routes each record to its partition. Records of an unknown topic wait for its lookup, in order.
 
     `spawn` runs coroutine functions in the owner's task group. `on_lost(tp, count, error)` is called for records
-    without a future that cannot be routed, and `on_batch_ready()` when there may be batches to send.
+    without a future that cannot be routed, `on_failed(error)` for every record that cannot, and `on_batch_ready()` when there may be batches to send.
     """
 
     def __init__(
@@ -41,6 +41,7 @@ class Router:
         rng: random.Random,
         on_lost: Callable[[TopicPartition, int, Exception], None],
         on_batch_ready: Callable[[], None],
+        on_failed: Callable[[Exception], None] | None = None,
     ) -> None:
         self._cluster = cluster
         self._config = config
@@ -49,6 +50,7 @@ class Router:
         self._spawn = spawn
         self._on_lost = on_lost
         self._on_batch_ready = on_batch_ready
+        self._on_failed = on_failed
         self._routes: dict[str, Route] = {}  # by topic
 
     def __repr__(self) -> str:
@@ -224,6 +226,8 @@ class Router:
             self._on_lost(TopicPartition(route.topic, -1), 1, error)
         if record.future is not None and not record.future.done():
             record.future.set_exception(named_error(error, route.topic))
+        if self._on_failed is not None:
+            self._on_failed(error)
 
     def fail_all(self, error: Exception) -> None:
         """Fail every record that waits for a lookup."""

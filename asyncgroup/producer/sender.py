@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.backoff import Backoff
@@ -45,15 +45,42 @@ from asyncgroup.producer.requests import (
 )
 from asyncgroup.wire import messages as m
 
-__all__ = ["PRODUCE_LANE", "Sender"]
+__all__ = ["PRODUCE_LANE", "ProduceTransaction", "Sender"]
 
 _log = logging.getLogger("asyncgroup.producer")
 
 PRODUCE_LANE: Final = "produce"
 """The purpose of the connections that carry Produce requests."""
 
+ADDS_PARTITIONS: Final = 12
+"""The first Produce version that adds partitions to the transaction (KIP-890)."""
+
 OnBatchDone = Callable[[ProducerBatch, Exception | None], None]
 OnBatchSplit = Callable[[ProducerBatch, list[ProducerBatch]], None]
+
+
+class ProduceTransaction(Protocol):
+    """The transaction that batches belong to, as the sender sees it."""
+
+    @property
+    def transactional_id(self) -> str:
+        """The producer's name, which the requests carry."""
+
+    @property
+    def is_v2(self) -> bool:
+        """Whether Produce adds partitions to the transaction (KIP-890)."""
+
+    def admit(self, tp: TopicPartition) -> bool:
+        """Return whether batches of a partition may be sent now."""
+
+    def on_record_failed(self, error: Exception) -> None:
+        """An accepted record is lost."""
+
+    def is_fencing(self, code: int) -> bool:
+        """Return whether an error code means that the producer is fenced."""
+
+    def on_fenced(self) -> None:
+        """A broker refused the producer's epoch; this fails all records."""
 
 
 class Sender:
@@ -78,8 +105,12 @@ class Sender:
         self._spawn = spawn
         self._on_batch_done = on_batch_done
         self._on_batch_split = on_batch_split
+        self.transaction: ProduceTransaction | None = None
+        """Set by a transactional producer before `start`."""
         self._acks = -1 if config.acks == "all" else int(config.acks)
         self._requests: Counter[int] = Counter()  # requests in flight by node
+        self._idle = asyncio.Event()  # set: no request is in flight
+        self._idle.set()
         self._busy_nodes: set[int] = set()  # nodes with as many requests in flight as one connection may have
         self._backoffs: dict[TopicPartition, Backoff] = {}  # of partitions whose last attempt failed
         self._wakeup = asyncio.Event()  # set: plan again
@@ -96,12 +127,16 @@ class Sender:
         """Start the sender's tasks."""
         self._spawn(self._run, name="sender")
         self._spawn(self._refresh_leaders, name="leaders")
-        if self._config.effective_enable_idempotence:
+        if self._config.effective_enable_idempotence and self.transaction is None:
             self._spawn(self._obtain_ids, name="producer ids")
 
     def wake(self) -> None:
         """Plan again: there may be new batches to send."""
         self._wakeup.set()
+
+    async def wait_idle(self) -> None:
+        """Wait until no request is in flight, for at most `request_timeout`: none is sent again for records that failed."""
+        await self._idle.wait()
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -124,8 +159,9 @@ class Sender:
         self._fail_orphans()
         skip_linger = self._accumulator.has_waiting_callers
         leader = self._cluster.view.leader
+        admit = None if self.transaction is None else self.transaction.admit
         while True:
-            plan = self._accumulator.plan(now, leader, self._busy_nodes, skip_linger=skip_linger)
+            plan = self._accumulator.plan(now, leader, self._busy_nodes, skip_linger=skip_linger, admit=admit)
             for batch in plan.expired:
                 self._fail(batch, self._expiry_error(batch))
             if not plan.requests:
@@ -154,6 +190,10 @@ class Sender:
             self._busy_nodes.add(node)
         else:
             self._busy_nodes.discard(node)
+        if change > 0:
+            self._idle.clear()
+        elif not any(self._requests.values()):
+            self._idle.set()
 
     async def _obtain_ids(self) -> None:
         """Obtain a producer id whenever a partition needs one."""
@@ -240,13 +280,21 @@ class Sender:
         self, node: int, encoded_batches: list[EncodedBatch]
     ) -> dict[TopicPartition, PartitionProduceResponse]:
         ids = topic_ids(encoded_batches, self._accumulator.topic_id)
+        transaction, highest = self.transaction, max_version(ids)
+        name, is_v2 = None, False
+        if transaction is not None:
+            name, is_v2 = transaction.transactional_id, transaction.is_v2
+            highest = highest if is_v2 else ADDS_PARTITIONS - 1
 
-        def build(_: int) -> m.ProduceRequest:
+        def build(version: int) -> m.ProduceRequest:
             if any(self._accumulator.is_orphan(encoded.batch) for encoded in encoded_batches):
                 raise ConnectionLost("a topic of the request was recreated before it was sent")
-            return build_produce_request(encoded_batches, ids, self._acks, self._config.request_timeout)
+            if is_v2 and version < ADDS_PARTITIONS:
+                raise UnsupportedVersionError(
+                    f"transaction.version=2 is finalized, but node {node} has Produce up to version {version} only"
+                )
+            return build_produce_request(encoded_batches, ids, self._acks, self._config.request_timeout, name)
 
-        highest = max_version(ids)
         if self._acks == 0:
             await self._cluster.network.send_oneway(
                 node, m.ProduceRequest, build, lane=PRODUCE_LANE, highest=highest
@@ -291,10 +339,19 @@ class Sender:
             partition_response.error_code,
             _detail(partition_response),
         )
-        if action is ProduceAction.SPLIT and batch.count > 1 and not (batch.done or batch.may_be_written):
+        if self.transaction is not None and self.transaction.is_fencing(code):
+            self._accumulator.drop(batch)
+            self.transaction.on_fenced()
+        elif action is ProduceAction.SPLIT and batch.count > 1 and not (batch.done or batch.may_be_written):
             self._split(batch)
         elif action in (ProduceAction.FAIL, ProduceAction.SPLIT):
             self._complete(batch, lambda: BrokerError(code, what, detail))
+        elif action is ProduceAction.RESTART and self.transaction is not None:
+            # an earlier batch in flight failed: the broker accepts this one after it. Without one, the records are lost
+            if self._accumulator.is_first(batch):
+                self._complete(batch, lambda: BrokerError(code, what, detail))
+            else:
+                self._retry(batch, BrokerError(code, what, detail), at_once=True)
         elif action is ProduceAction.RESTART and self._config.effective_enable_idempotence:
             self._retry(batch, BrokerError(code, what, detail), is_out_of_order=True)
         else:
@@ -348,6 +405,8 @@ class Sender:
         if self._accumulator.deallocate(batch):
             batch.fail(lambda: named_error(make_error(), batch.tp))
             self._on_batch_done(batch, make_error())
+            if self.transaction is not None:
+                self.transaction.on_record_failed(make_error())
 
     def fail_all(self, error: Exception) -> None:
         """Fail every batch, in flight or queued."""

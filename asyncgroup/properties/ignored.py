@@ -37,8 +37,8 @@ IGNORED: Final[Mapping[str, str]] = {
         "the bootstrap servers are always contacted again when no other broker answers",
         "metadata.recovery.strategy", "metadata.recovery.rebootstrap.trigger.ms",
     ),
+    "transaction.two.phase.commit.enable": "two-phase commit (KIP-939) is not supported",
     "partitioner.availability.timeout.ms": "adaptive_partitioning prefers partitions with fewer waiting batches",
-    **_all("transactions are not supported yet", "transaction.timeout.ms", "transaction.two.phase.commit.enable"),
     **_all("share groups (KIP-932) are not supported yet", "share.acknowledgement.mode", "share.acquire.mode"),
     **_all(
         "TLS 1.2 and newer are used; for anything else pass Tls(context=…)",

@@ -252,6 +252,8 @@ _PRODUCER: Final[Mapping[str, Property]] = {
     "partitioner": Property("partitioner", _LIBRDKAFKAS_PARTITIONERS),
     "delivery.timeout.ms": Property("delivery_timeout", _milliseconds),
     "message.timeout.ms": Property("delivery_timeout", _milliseconds),
+    "transactional.id": Property("transactional_id", lambda value: _text(value) or None),
+    "transaction.timeout.ms": Property("transaction_timeout", _milliseconds),
 }
 
 PROPERTIES: Final[Mapping[str, Mapping[str, Property]]] = {
@@ -285,7 +287,6 @@ SECURITY: Final[Mapping[str, str]] = {
 """Properties that together make the `security` value (`security.py`), each with its field there."""
 
 UNSUPPORTED: Final[Mapping[str, AllowedValues]] = {
-    "transactional.id": AllowedValues("", because="transactions are not supported yet"),
     "enable.gapless.guarantee": AllowedValues("false", because="records after a failed one are still sent"),
     "partitioner_cb": AllowedValues("", because="pass a function as partitioner"),
     "msg_order_cmp": AllowedValues("", because="records are sent in the order of the calls"),

@@ -20,11 +20,15 @@ __all__ = ["CLIENT_MODULES", "load_client", "load_compiled", "load_module"]
 Ts = TypeVarTuple("Ts")
 
 CLIENT_MODULES: Final = (
+    "add_offsets_to_txn",
+    "add_partitions_to_txn",
     "api_versions",
     "consumer_group_heartbeat",
     "consumer_protocol",
     "describe_configs",
     "describe_groups",
+    "describe_transactions",
+    "end_txn",
     "fetch",
     "find_coordinator",
     "heartbeat",
@@ -40,6 +44,7 @@ CLIENT_MODULES: Final = (
     "sasl_authenticate",
     "sasl_handshake",
     "sync_group",
+    "txn_offset_commit",
 )
 """The modules in `messages` that clients use."""
 

@@ -133,6 +133,8 @@ EXAMPLES: dict[str, list[tuple[object, Any]]] = {
     "compression.lz4.level": [],
     "compression.zstd.level": [],
     "delivery.timeout.ms": [("60000", 60.0)],
+    "transactional.id": [("orders-1", "orders-1"), ("", None)],
+    "transaction.timeout.ms": [("60000", 60.0)],
     "metadata.max.idle.ms": [("60000", 60.0)],
     "message.timeout.ms": [("60000", 60.0)],
 }
@@ -232,7 +234,7 @@ def test_each_ignored_property_is_logged_once(caplog: pytest.LogCaptureFixture) 
             "session.timeout.ms='45000' .*consumer.session.timeout.ms at the brokers",
         ),
         (ProducerConfig, {"enable.idempotence": "true", "acks": "1"}, "None or False with acks=1"),
-        (ProducerConfig, {"transactional.id": "t"}, "transactions are not supported yet"),
+        (ProducerConfig, {"transactional.id": "t", "acks": "1"}, "transactional.id='t' .*only with acks='all'"),
         (ProducerConfig, {"partitioner.class": "com.example.Mine"}, "pass a function as partitioner"),
         (ProducerConfig, {"acks": "2"}, "one of 0, 1, all"),
         (

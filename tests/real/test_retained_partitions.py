@@ -80,14 +80,14 @@ async def test_a_member_that_revokes_late_stops_no_partition_that_stays(
 ) -> None:
     """By the eager protocol every partition would wait for the late member.
 
-    A busy machine can delay a record, too: a measurement with a longer gap is repeated once.
+    A busy machine can delay a record, too: a measurement with a longer gap is repeated, twice at most.
     """
-    gaps = await _gaps(tmp_path / "first", config)
-    if max(gaps) > LONGEST_GAP:
-        print(f"measured again: worst gap {max(gaps):.3f} s, median {median(gaps):.3f} s")
-        gaps = await _gaps(tmp_path / "second", config)
-    print(f"partitions that stay: worst gap {max(gaps):.3f} s, median {median(gaps):.3f} s")
-    assert max(gaps) <= LONGEST_GAP
+    for attempt in range(3):
+        gaps = await _gaps(tmp_path / f"{attempt}", config)
+        print(f"partitions that stay: worst gap {max(gaps):.3f} s, median {median(gaps):.3f} s")
+        if max(gaps) <= LONGEST_GAP:
+            return
+    pytest.fail(f"three measurements with gaps above {LONGEST_GAP} s")
 
 
 async def _gaps(directory: Path, config: Mapping[str, Any]) -> list[float]:

@@ -220,6 +220,8 @@ QUICKLY_FOUND = (
     "older offsets are fetched",
     "some batches are not handed out",
     "two coordinators",
+    "a failed batch goes behind the next ones",
+    "a batch is sent again under new numbers",
 )
 
 FOUND_BY_ONE = {

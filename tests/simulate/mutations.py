@@ -12,6 +12,7 @@ from typing import Final
 from tests.simulate.mutants_of_brokers import BROKER_MUTANTS
 from tests.simulate.mutants_of_clients import CLIENT_MUTANTS
 from tests.simulate.mutants_of_mixed import MIXED_MUTANTS
+from tests.simulate.mutants_of_producers import PRODUCER_MUTANTS
 from tests.simulate.mutants_of_protocols import CONSUMER_MUTANTS, COOPERATIVE_MUTANTS
 from tests.simulate.run import Outcome, run_seed
 from tests.simulate.seeds import CONSUMERS, COOPERATIVE, MIXED
@@ -20,6 +21,7 @@ __all__ = ["MUTATIONS", "find_mutation", "first_seed_of"]
 
 MUTATIONS: Final[dict[str, Callable[[], AbstractContextManager[object]]]] = {
     **CLIENT_MUTANTS,
+    **PRODUCER_MUTANTS,
     **BROKER_MUTANTS,
     **COOPERATIVE_MUTANTS,
     **CONSUMER_MUTANTS,

@@ -14,7 +14,7 @@ from asyncgroup.broker.groups.classic.classic_group import ClassicGroup
 from asyncgroup.broker.groups.consumer.consumer_group_member import TopicIdPartition
 from asyncgroup.broker.groups.consumer.modern_group import ModernGroup
 from asyncgroup.broker.groups.coordinator import GroupCoordinator
-from asyncgroup.broker.groups.offsets import GroupOffsets
+from asyncgroup.broker.groups.offsets import OffsetMetadataManager
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.error_codes import ErrorCode
 from tests.broker.internals import log_of, node_of, nodes_of
@@ -97,10 +97,10 @@ class BrokerObserver:
     @contextmanager
     def observing(self) -> Iterator[None]:
         """Observe commits during the block."""
-        original = GroupOffsets.commit
+        original = OffsetMetadataManager.commit
         observer = self
 
-        def commit(self: GroupOffsets, request: Any, reply: Any, *rest: Any, **more: Any) -> Any:
+        def commit(self: OffsetMetadataManager, request: Any, reply: Any, *rest: Any, **more: Any) -> Any:
             owners = observer._commit_requested(self, request)
 
             def answered(result: Any, *rest: Any, **more: Any) -> Any:
@@ -109,11 +109,11 @@ class BrokerObserver:
 
             return original(self, request, answered, *rest, **more)
 
-        GroupOffsets.commit = commit  # type: ignore[method-assign]
+        OffsetMetadataManager.commit = commit  # type: ignore[method-assign]
         try:
             yield
         finally:
-            GroupOffsets.commit = original  # type: ignore[method-assign]
+            OffsetMetadataManager.commit = original  # type: ignore[method-assign]
             self._cluster = None
 
     # --- the group ------------------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ class BrokerObserver:
 
     # --- commits --------------------------------------------------------------------------------------------------
 
-    def _commit_requested(self, offsets: GroupOffsets, request: Any) -> Mapping[TopicPartition, str]:
+    def _commit_requested(self, offsets: OffsetMetadataManager, request: Any) -> Mapping[TopicPartition, str]:
         """Record a commit request, which may take effect without a response; return the partitions' current owners.
 
         The request is judged by the owners at this moment.

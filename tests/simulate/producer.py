@@ -37,7 +37,8 @@ class SimProducer:
         self.producer = Producer(world.bootstrap_servers, config, clock=lambda: 1_000_000, rng=rng)
         self._number = 0
         self._last: dict[TopicPartition, tuple[int, int]] = {}
-        self._open: dict[asyncio.Future[RecordMetadata], bytes] = {}
+        self._open: dict[asyncio.Future[RecordMetadata], tuple[bytes, str]] = {}
+        """Records without a result, each with its topic."""
 
     async def start(self) -> None:
         """Open the producer."""
@@ -52,12 +53,13 @@ class SimProducer:
             key = b"%d" % self.rng.randrange(20) if self.rng.random() < 0.5 else None
             with self.world.network.source(self.host):
                 promise = self.producer.send_nowait(topic, value, key=key, partition=partition)
-            self._open[promise] = value
+            self._open[promise] = value, topic
             promise.add_done_callback(self._answered)
 
     def _answered(self, promise: asyncio.Future[RecordMetadata]) -> None:
-        value, world = self._open.pop(promise), self.world
+        (value, topic), world = self._open.pop(promise), self.world
         if promise.cancelled():
+            world.fail(Violation("each record has a result", f"{value[:6]!r} was cancelled"))
             return
         error = promise.exception()
         if error is not None:
@@ -67,6 +69,9 @@ class SimProducer:
                 world.fail(
                     Violation("orderly actions cost nothing", f"{value[:6]!r} was not written: {error!r}")
                 )
+            elif topic not in str(error):
+                text = f"{value[:6]!r} for {topic} failed with {error!r}"
+                world.fail(Violation("an error names the topic", text))
             return
         where = promise.result()
         tp, number = TopicPartition(where.topic, where.partition), int(value[:6])
@@ -82,8 +87,13 @@ class SimProducer:
             world.fail(violation)
 
     async def done(self) -> None:
-        """Wait for all results."""
+        """Wait for the results of all records written so far."""
+        before = list(self._open)
         await self.producer.flush()
+        await asyncio.sleep(0)  # results arrive by callbacks
+        left = [self._open[promise][0][:6] for promise in before if promise in self._open]
+        if left:
+            raise Violation("each record has a result", f"after a flush there is none for {left}")
 
     async def aclose(self) -> None:
         """Close."""

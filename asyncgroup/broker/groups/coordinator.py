@@ -27,7 +27,7 @@ from asyncgroup.broker.groups.consumer.heartbeat_messages import (
 )
 from asyncgroup.broker.groups.consumer.topics import NO_TOPICS, TopicsImage
 from asyncgroup.broker.groups.migration import GroupMigration
-from asyncgroup.broker.groups.offsets import GroupOffsets
+from asyncgroup.broker.groups.offsets import OffsetMetadataManager
 from asyncgroup.broker.groups.shared.interfaces import CoordinatorConfig, WriteCallback
 from asyncgroup.broker.groups.shared.requests import (
     JoinReply,
@@ -92,7 +92,7 @@ class GroupCoordinator:
         )
         """The groups with the consumer protocol (KIP-848); all others are in `groups`."""
         self._classic_requests = ClassicRequests(config, self.consumer_groups, store.after_writes)
-        self.offsets = GroupOffsets(
+        self.offsets = OffsetMetadataManager(
             self._groups, self.consumer_groups, self._rebalance, store, self.error_for
         )
         """Handles the requests for offsets."""

@@ -24,7 +24,7 @@ from asyncgroup.error_codes import ErrorCode
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.model import TopicPartition
 
-__all__ = ["GroupOffsets", "expired_offsets"]
+__all__ = ["OffsetMetadataManager", "expired_offsets"]
 
 log = escaping_logger(__name__)
 
@@ -35,7 +35,7 @@ _GROUP_ID_NOT_FOUND_VERSION = 9
 """The first version of OffsetCommit with the error GROUP_ID_NOT_FOUND."""
 
 
-class GroupOffsets:
+class OffsetMetadataManager:
     """Handles requests for offsets, and deletes groups. `error_for` returns why this node cannot serve a group, or NONE."""
 
     def __init__(

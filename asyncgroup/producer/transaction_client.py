@@ -1,0 +1,401 @@
+"""Transactions of a producer: begin, add partitions and offsets, commit, abort.
+
+How a transaction ends: no more records are accepted. A commit waits until those accepted are acknowledged; an abort fails
+them and waits for the Produce requests in flight, so that none is handled after the end. Then EndTxn is sent until it is
+answered. A task of its own does that, so a caller that is cancelled leaves no transaction half ended: it waits for the end,
+for at most `close_timeout`.
+
+One request of a transaction is in flight at a time, besides Produce.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+from asyncgroup.cluster import ClusterClient
+from asyncgroup.config import ProducerConfig
+from asyncgroup.errors import (
+    AsyncGroupError,
+    BrokerError,
+    CommitFailedError,
+    ProducerFencedError,
+    RequestTimedOut,
+    TransactionOutcomeUnknown,
+)
+from asyncgroup.lifecycle import add_note, describe_error, mark_retrieved, wait_shielded
+from asyncgroup.model import GroupOffsets, TopicPartition
+from asyncgroup.producer.open_transaction import OpenTransaction
+from asyncgroup.producer.record_path import RecordPath
+from asyncgroup.producer.transaction_coordinator import (
+    NO_PRODUCER,
+    Answer,
+    ProducerIdentity,
+    TransactionCoordinatorClient,
+)
+from asyncgroup.producer.transaction_requests import PRODUCE, TransactionAction, action_of
+from asyncgroup.producer.transaction_state import TransactionManager, TransactionPhase
+
+__all__ = ["TransactionClient"]
+
+_log = logging.getLogger("asyncgroup.producer")
+
+
+class TransactionClient:
+    """Coroutines of one transactional id. `spawn` runs coroutine functions in the owner's task group."""
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        config: ProducerConfig,
+        *,
+        on_change: Callable[[], None],
+        spawn: Callable[..., None],
+    ) -> None:
+        assert config.transactional_id is not None
+        self._config = config
+        self._spawn = spawn
+        self.path: RecordPath
+        """The producer's records; set before `start`."""
+        self.manager = TransactionManager(config.transactional_id, on_change)
+        self._coordinator = TransactionCoordinatorClient(
+            cluster, config.transactional_id, config.delivery_timeout
+        )
+        self._lock = asyncio.Lock()
+        """Held during a request, so that EndTxn is sent after all others."""
+        self._partitions_wanted = asyncio.Event()  # set: there are new partitions to add
+        self._offsets: set[asyncio.Task[None]] = set()  # commits of offsets under way
+        self._ending: asyncio.Task[bool] | None = None  # commits or aborts the last transaction
+        self._fencing: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<TransactionClient {self.manager!r}>"
+
+    @property
+    def transactional_id(self) -> str:
+        """The producer's name, which Produce requests carry."""
+        return self.manager.transactional_id
+
+    @property
+    def is_v2(self) -> bool:
+        """Whether Produce adds partitions to the transaction (KIP-890)."""
+        return self.manager.is_v2
+
+    @property
+    def _producer(self) -> ProducerIdentity:
+        return ProducerIdentity(self.manager.producer_id, self.manager.epoch)
+
+    # --- begin ------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Obtain the producer id and epoch: earlier producers with this transactional id are fenced.
+
+        Raises BrokerError, RequestTimedOut after `delivery_timeout`, ProducerFencedError.
+        """
+        self._spawn(self._add_partitions, name="partitions of transactions")
+        if (error := await self._initialize(NO_PRODUCER)) is not None:
+            raise error
+
+    async def _initialize(self, current: ProducerIdentity) -> AsyncGroupError | None:
+        """Obtain the next epoch and use it; return an error, which is fatal."""
+        answer = await self._coordinator.init_producer_id(current, self._config.transaction_timeout)
+        if answer.producer is None:
+            error = await self._error_of(answer)
+            self._fail_fatally(error)
+            return error
+        is_v2 = await self._coordinator.supports_v2(self.manager.is_v2)
+        self.path.use_producer_id(*answer.producer)
+        self.manager.initialize(*answer.producer, is_v2=is_v2)
+        return None
+
+    async def begin(self) -> None:
+        """Begin a transaction, after the end of the last one if that is under way. Raises as `check_ready`."""
+        if self._ending is not None and not self._ending.done() and self.manager.is_ending:
+            await asyncio.wait([self._ending])
+        self.manager.begin()
+
+    # --- records --------------------------------------------------------------------------------------------------
+
+    def admit(self, tp: TopicPartition) -> bool:
+        """Return whether Produce may be sent to a partition now; if not, it is added to the transaction first."""
+        if self.manager.admit(tp):
+            return True
+        if self.manager.new_partitions:
+            self._partitions_wanted.set()
+        return False
+
+    async def _add_partitions(self) -> None:
+        while True:
+            await self._partitions_wanted.wait()
+            self._partitions_wanted.clear()
+            async with self._lock:
+                partitions = list(self.manager.new_partitions)
+                if not partitions:
+                    continue  # the transaction is aborted
+                answer = await self._coordinator.add_partitions(self._producer, partitions, self._goes_on)
+                if answer.error is None:
+                    self.manager.on_partitions_added(partitions)
+                    self.path.wake()
+                else:
+                    await self._on_failed_answer(answer)
+
+    def _goes_on(self, answer: Answer) -> bool:
+        """Whether a request is repeated: while the transaction is aborted, only if its result is unknown."""
+        return self._may_add or not answer.is_definite
+
+    @property
+    def _may_add(self) -> bool:
+        return self.manager.state in (TransactionPhase.IN_TRANSACTION, TransactionPhase.COMMITTING)
+
+    def on_record_failed(self, error: Exception) -> None:
+        """A record that was accepted is lost: the transaction can only be aborted."""
+        action = action_of(PRODUCE, error.code) if isinstance(error, BrokerError) else TransactionAction.ABORT
+        if not isinstance(error, AsyncGroupError):  # a partitioner's, or a bug
+            wrapped = AsyncGroupError(describe_error(error))
+            wrapped.__cause__ = error
+            error = wrapped
+        if action is TransactionAction.FATAL:
+            self._fail_fatally(error)
+        else:
+            self._fail(error, skips_end=action is TransactionAction.REINITIALIZE)
+
+    def is_fencing(self, code: int) -> bool:
+        """Whether an error code of Produce means that the producer is fenced."""
+        return action_of(PRODUCE, code) is TransactionAction.FENCED
+
+    def on_fenced(self) -> None:
+        """A broker refused the epoch: ask the coordinator for the current one, then fail all records with an error that has it."""
+        if self._fencing is None:
+            self._fencing = asyncio.create_task(self._fence(), name="Producer: fenced")
+
+    async def _fence(self) -> None:
+        self._fail_fatally(await self._fenced_error())
+
+    async def _fenced_error(self) -> AsyncGroupError:
+        return await self._coordinator.fenced_error(self._producer, self._config.transaction_timeout)
+
+    # --- offsets --------------------------------------------------------------------------------------------------
+
+    async def send_offsets(self, group: GroupOffsets) -> None:
+        """Commit offsets of a group with the transaction. If the caller is cancelled, they are committed all the same."""
+        self.manager.check_open("send_offsets")
+        if not group.offsets:
+            return
+        task = asyncio.create_task(self._send_offsets(group), name="Producer: send offsets")
+        self._offsets.add(task)
+        task.add_done_callback(self._offsets.discard)
+        task.add_done_callback(mark_retrieved)
+        await asyncio.shield(task)
+
+    async def _send_offsets(self, group: GroupOffsets) -> None:
+        async with self._lock:
+            if not self._may_add:
+                raise self.manager.aborted_error()
+            if self.manager.is_v2:
+                self.manager.on_group_added()  # the request adds it, even if its response is lost
+            else:
+                answer = await self._coordinator.add_offsets(self._producer, group.group_id, self._goes_on)
+                if answer.error is not None:
+                    raise await self._on_failed_answer(answer)
+                self.manager.on_group_added()
+            left = dict(group.offsets)
+            answer, codes = await self._coordinator.commit_offsets(
+                self._producer, group, left, lambda _: self._may_add, is_v2=self.manager.is_v2
+            )
+            if answer.error is None:
+                return
+            if codes and answer.action in (TransactionAction.ABORT, TransactionAction.RETRY):
+                what = f"group {group.group_id!r}"
+                errors = {tp: BrokerError(code, f"{what}, {tp}") for tp, code in codes.items()}
+                answer = answer._replace(error=CommitFailedError(group.group_id, errors))
+            raise await self._on_failed_answer(answer)
+
+    # --- failures -------------------------------------------------------------------------------------------------
+
+    async def _on_failed_answer(self, answer: Answer) -> AsyncGroupError:
+        """A request of the open transaction failed; return the error for its caller."""
+        error = await self._error_of(answer)
+        if answer.action >= TransactionAction.FATAL:
+            self._fail_fatally(error)
+        else:
+            self._fail(error, skips_end=answer.action is TransactionAction.REINITIALIZE)
+        return error
+
+    async def _error_of(self, answer: Answer) -> AsyncGroupError:
+        assert answer.error is not None
+        if answer.action is TransactionAction.FENCED:
+            error = await self._fenced_error()
+        elif answer.action in (TransactionAction.RETRY, TransactionAction.MOVED) and self._may_add_or_init:
+            limit = f"delivery_timeout={self._config.delivery_timeout:g} s"
+            error = RequestTimedOut(
+                f"transactional id {self.transactional_id!r}: no success within {limit}: {answer.error}"
+            )
+        else:
+            return answer.error
+        error.__cause__ = answer.error
+        return error
+
+    @property
+    def _may_add_or_init(self) -> bool:
+        return self._may_add or self.manager.state is TransactionPhase.UNINITIALIZED
+
+    def _fail(self, error: AsyncGroupError, *, skips_end: bool = False) -> None:
+        """The transaction can only be aborted: its other records fail at once, as nothing can be committed."""
+        if self.manager.fail(error, skips_end=skips_end):
+            _log.info(
+                "transactional id %s: the transaction must be aborted: %s", self.transactional_id, error
+            )
+            self.path.fail_all(self.manager.aborted_error())
+
+    def _fail_fatally(self, error: AsyncGroupError) -> None:
+        self.manager.fail_fatally(error)
+        self.path.fail_all(error)
+
+    # --- end ------------------------------------------------------------------------------------------------------
+
+    async def commit(self) -> None:
+        """Commit the transaction: wait until its records and offsets are written, then end it.
+
+        If that is not possible, abort it and raise TransactionAbortedError with the cause. Raises ProducerFencedError,
+        TransactionOutcomeUnknown, BrokerError: then the producer can only be closed.
+        """
+        if self.manager.state is TransactionPhase.IN_TRANSACTION:
+            self.manager.begin_commit()
+            try:
+                await self.path.flush(self.manager.refusal())
+                await self._wait_for_offsets()
+            except BaseException:
+                await self.abort()
+                raise
+        if self.manager.state is TransactionPhase.COMMITTING and await self._end(commit=True):
+            return
+        if self.manager.state is TransactionPhase.ABORTABLE_ERROR:
+            error = self.manager.aborted_error()
+            await self.abort()
+            raise error
+        raise self.manager.refusal()
+
+    async def abort(self) -> None:
+        """Abort the transaction. A failure to do so is logged, and the next transaction raises it."""
+        if self.manager.is_open or self.manager.state is TransactionPhase.COMMITTING:
+            error = self.manager.aborted_error()
+            self.manager.begin_abort()
+            self.path.fail_all(error)
+            await self._end(commit=False)
+        if self.manager.state is TransactionPhase.FATAL_ERROR and not isinstance(
+            self.manager.error, ProducerFencedError
+        ):  # fencing has aborted it
+            _log.warning("the transaction was not aborted: %s", self.manager.error)
+
+    async def wait_ended(self) -> None:
+        """Wait for the end of the last transaction if it is under way."""
+        if self._ending is not None and not self._ending.done():
+            await asyncio.wait([self._ending])
+
+    async def _wait_for_offsets(self) -> None:
+        if self._offsets:
+            await asyncio.wait(self._offsets)
+
+    async def _end(self, *, commit: bool) -> bool:
+        self._ending = asyncio.create_task(
+            self._end_once(commit=commit), name=f"Producer: {'commit' if commit else 'abort'}"
+        )
+        self._ending.add_done_callback(mark_retrieved)
+        try:
+            return await asyncio.shield(self._ending)
+        except asyncio.CancelledError as cancelled:
+            await self._outlast_cancellation(self._ending)
+            outcome = self._outcome(self._ending, commit=commit)
+            add_note(cancelled, f"transactional id {self.transactional_id!r}: the transaction {outcome}")
+            raise
+
+    async def _outlast_cancellation(self, ending: asyncio.Task[bool]) -> None:
+        """Wait for the end of the transaction, for at most `close_timeout`, even if the caller is cancelled again."""
+        waiting = asyncio.create_task(self._wait_within(ending), name="Producer: end of a transaction")
+        with contextlib.suppress(asyncio.CancelledError):  # the first cancellation is raised
+            await wait_shielded(waiting)
+
+    async def _wait_within(self, ending: asyncio.Task[bool]) -> None:
+        await asyncio.wait([ending], timeout=self._config.close_timeout)
+
+    @staticmethod
+    def _outcome(ending: asyncio.Task[bool], *, commit: bool) -> str:
+        if not ending.done():
+            return "is still being committed" if commit else "is still being aborted"
+        if ending.cancelled() or ending.exception() is not None or not ending.result():
+            return "failed to commit" if commit else "failed to abort"
+        return "was committed" if commit else "was aborted"
+
+    async def _end_once(self, *, commit: bool) -> bool:
+        """End the transaction; return whether it has ended as requested."""
+        manager = self.manager
+        if not commit:
+            has_gap = await self.path.wait_idle()
+            await self._wait_for_offsets()
+            if manager.state is TransactionPhase.FATAL_ERROR:
+                return False
+            manager.begin_abort(has_gap=has_gap)
+        async with self._lock:
+            next_producer = None
+            if manager.is_started and not (manager.skips_end and not commit):
+                answer = await self._coordinator.end(self._producer, commit=commit, is_v2=manager.is_v2)
+                if answer.error is not None and not await self._on_end_failed(answer, commit=commit):
+                    return False
+                next_producer = answer.producer
+            if not commit:
+                self.path.forget_lost()
+            await self._complete(next_producer)
+        return True
+
+    async def _on_end_failed(self, answer: Answer, *, commit: bool) -> bool:
+        """EndTxn failed; return whether the end goes on, by InitProducerId."""
+        error = await self._error_of(answer)
+        if answer.action in (TransactionAction.ABORT, TransactionAction.REINITIALIZE):
+            if commit:
+                self._fail(error, skips_end=answer.action is TransactionAction.REINITIALIZE)
+                return False
+            self.manager.skips_end = True
+            return True
+        if answer.action in (TransactionAction.RETRY, TransactionAction.MOVED):
+            unknown = TransactionOutcomeUnknown(self.transactional_id, describe_error(error), commit=commit)
+            unknown.__cause__ = error
+            error = unknown
+        self._fail_fatally(error)
+        return False
+
+    async def _complete(self, next_producer: ProducerIdentity | None) -> None:
+        """Be ready for the next transaction: with the next epoch, if it is needed."""
+        manager = self.manager
+        is_v2 = await self._coordinator.supports_v2(manager.is_v2)
+        if next_producer is not None:
+            self.path.use_producer_id(*next_producer)
+        manager.complete(producer=next_producer, is_v2=is_v2)
+        if manager.state is TransactionPhase.UNINITIALIZED:
+            await self._initialize(self._producer)
+
+    # --- detach ---------------------------------------------------------------------------------------------------
+
+    async def detach(self) -> OpenTransaction:
+        """Write everything, and leave the transaction open; see `Producer.detach_transaction`."""
+        self.manager.check_open("detach_transaction")
+        self.manager.begin_commit()
+        await self.path.flush(self.manager.refusal())
+        await self._wait_for_offsets()
+        if self.manager.state is not TransactionPhase.COMMITTING:
+            raise self.manager.refusal()
+        self.manager.detach()
+        version = 2 if self.manager.is_v2 else 1
+        return OpenTransaction(
+            self.transactional_id, *self._producer, version, has_writes=self.manager.is_started
+        )
+
+    async def aclose(self) -> None:
+        """Abort an open transaction."""
+        if self.manager.is_open:
+            await self.abort()
+        await self.wait_ended()
+        if self._fencing is not None:
+            await asyncio.wait([self._fencing])
+        self.manager.close()

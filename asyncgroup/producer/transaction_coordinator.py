@@ -1,0 +1,305 @@
+"""Requests of transactions to the transaction coordinator and to group coordinators, each repeated until it is answered.
+
+No state: `transaction_client` and `open_transaction` keep it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
+
+from asyncgroup.cluster import ClusterClient
+from asyncgroup.cluster.backoff import Backoff, RetryLoop
+from asyncgroup.cluster.coordinators import GROUP, TRANSACTION
+from asyncgroup.errors import (
+    AsyncGroupError,
+    BrokerError,
+    ErrorCode,
+    ProducerFencedError,
+    TransportError,
+    UnsupportedVersionError,
+)
+from asyncgroup.model import CommittedOffset, GroupOffsets, TopicPartition
+from asyncgroup.producer.transaction_requests import (
+    ADD_OFFSETS,
+    ADD_PARTITIONS,
+    END_TXN,
+    FIND_COORDINATOR,
+    HIGHEST_V1,
+    INIT_PRODUCER_ID,
+    LOWEST_V2,
+    TXN_OFFSET_COMMIT,
+    Table,
+    TransactionAction,
+    action_of,
+    add_partitions_request,
+    most_urgent,
+    txn_offset_commit_request,
+)
+from asyncgroup.wire import messages as m
+from asyncgroup.wire.message import Message, Request
+
+__all__ = ["NO_PRODUCER", "Answer", "ProducerIdentity", "TransactionCoordinatorClient"]
+
+R = TypeVar("R", bound=Message)
+
+FEATURE: Final = "transaction.version"
+"""The finalized feature whose level 2 means KIP-890."""
+
+CONCURRENT_PAUSE: Final = 0.02
+"""Seconds of the first pause after CONCURRENT_TRANSACTIONS: the last transaction is about to end (as Java)."""
+
+DESCRIBE_TIMEOUT: Final = 5.0
+"""Seconds for DescribeTransactions, which only adds to an error's message."""
+
+
+class ProducerIdentity(NamedTuple):
+    """A producer id and its epoch; -1 and -1 for none."""
+
+    producer_id: int
+    epoch: int
+
+
+NO_PRODUCER: Final = ProducerIdentity(-1, -1)
+
+
+class Answer(NamedTuple):
+    """What to do after a request; RETRY or MOVED only if it is not repeated any more."""
+
+    action: TransactionAction
+    error: AsyncGroupError | None = None
+    """Set unless the action is DONE."""
+    producer: ProducerIdentity | None = None
+    """The id and epoch in the response, if it has them."""
+
+    @property
+    def is_definite(self) -> bool:
+        """Whether a coordinator answered: without an answer the request may have been processed."""
+        return isinstance(self.error, BrokerError)
+
+
+GoesOn = Callable[[Answer], bool]
+"""Whether a request is repeated after this answer."""
+
+
+def always(_answer: Answer) -> bool:
+    """Repeat until the time is over."""
+    return True
+
+
+class TransactionCoordinatorClient:
+    """Requests for one transactional id. Each is repeated for at most `timeout` seconds."""
+
+    def __init__(self, cluster: ClusterClient, transactional_id: str, timeout: float) -> None:
+        self._cluster = cluster
+        self._transactional_id = transactional_id
+        self._timeout = timeout
+
+    def __repr__(self) -> str:
+        return f"<TransactionCoordinatorClient {self._transactional_id!r}>"
+
+    # --- transaction coordinator ----------------------------------------------------------------------------------
+
+    async def supports_v2(self, default: bool = False) -> bool:
+        """Return whether transactions are of version 2, by the coordinator's broker; `default` if it does not answer."""
+        try:
+            node_id = await self._cluster.coordinators.find(self._transactional_id, TRANSACTION)
+            connection = await self._cluster.network.connection(node_id)
+        except AsyncGroupError:
+            return default
+        return connection.features.get(FEATURE, 0) >= 2
+
+    async def init_producer_id(
+        self, current: ProducerIdentity, transaction_timeout: float, goes_on: GoesOn = always
+    ) -> Answer:
+        """Obtain the next epoch; with the `current` id and epoch only if they are still valid (KIP-360).
+
+        The coordinator aborts a transaction that an earlier producer left open.
+        """
+        request = m.InitProducerIdRequest(
+            self._transactional_id, max(1, round(transaction_timeout * 1000)), *current
+        )
+
+        async def attempt() -> Answer:
+            response = await self._to_coordinator(request, is_v2=False)
+            answer = self._answer(INIT_PRODUCER_ID, response.error_code, "InitProducerId")
+            producer = ProducerIdentity(response.producer_id, response.producer_epoch)
+            return answer if answer.error else answer._replace(producer=producer)
+
+        return await self._repeat(attempt, self._transactional_id, TRANSACTION, goes_on)
+
+    async def add_partitions(
+        self, producer: ProducerIdentity, partitions: Iterable[TopicPartition], goes_on: GoesOn
+    ) -> Answer:
+        """Add partitions to the transaction (version 1), all of them or none."""
+        request = add_partitions_request(self._transactional_id, *producer, partitions)
+
+        async def attempt() -> Answer:
+            response = await self._to_coordinator(request, is_v2=False)
+            codes = {
+                TopicPartition(topic.name, result.partition_index): result.partition_error_code
+                for topic in response.results_by_topic_v3_and_below
+                for result in topic.results_by_partition
+            }
+            return self._answer_by_partition(ADD_PARTITIONS, codes, "AddPartitionsToTxn")
+
+        return await self._repeat(attempt, self._transactional_id, TRANSACTION, goes_on)
+
+    async def add_offsets(self, producer: ProducerIdentity, group_id: str, goes_on: GoesOn) -> Answer:
+        """Add a group's offsets to the transaction (version 1)."""
+        request = m.AddOffsetsToTxnRequest(self._transactional_id, *producer, group_id)
+
+        async def attempt() -> Answer:
+            response = await self._to_coordinator(request, is_v2=False)
+            return self._answer(ADD_OFFSETS, response.error_code, f"AddOffsetsToTxn, group {group_id!r}")
+
+        return await self._repeat(attempt, self._transactional_id, TRANSACTION, goes_on)
+
+    async def end(self, producer: ProducerIdentity, *, commit: bool, is_v2: bool) -> Answer:
+        """Commit or abort. In version 2 the answer has the next producer id and epoch.
+
+        A repeated request is recognized by the coordinator if the response to the first one was lost.
+        """
+        request = m.EndTxnRequest(self._transactional_id, *producer, commit)
+
+        async def attempt() -> Answer:
+            response = await self._to_coordinator(request, is_v2=is_v2)
+            what = "EndTxn (commit)" if commit else "EndTxn (abort)"
+            answer = self._answer(END_TXN, response.error_code, what, TransactionAction.FATAL)
+            if answer.error is None and response.producer_id >= 0:
+                return answer._replace(
+                    producer=ProducerIdentity(response.producer_id, response.producer_epoch)
+                )
+            return answer
+
+        return await self._repeat(attempt, self._transactional_id, TRANSACTION, always)
+
+    async def fenced_error(
+        self, producer: ProducerIdentity, transaction_timeout: float | None = None
+    ) -> ProducerFencedError:
+        """Return the error of a fenced producer, with what the coordinator knows of its transactional id now."""
+        current = state = None
+        try:
+            async with asyncio.timeout(DESCRIBE_TIMEOUT):
+                response = await self._to_coordinator(
+                    m.DescribeTransactionsRequest([self._transactional_id]), is_v2=False
+                )
+            for found in response.transaction_states:
+                if not found.error_code:
+                    current = (found.producer_id, found.producer_epoch)
+                    state = found.transaction_state
+        except (AsyncGroupError, TimeoutError):
+            pass  # the error says less
+        return ProducerFencedError(
+            self._transactional_id,
+            *producer,
+            transaction_timeout=transaction_timeout,
+            current=current,
+            state=state,
+        )
+
+    # --- group coordinator ----------------------------------------------------------------------------------------
+
+    async def commit_offsets(
+        self,
+        producer: ProducerIdentity,
+        group: GroupOffsets,
+        left: dict[TopicPartition, CommittedOffset],
+        goes_on: GoesOn,
+        *,
+        is_v2: bool,
+    ) -> tuple[Answer, dict[TopicPartition, int]]:
+        """Commit offsets in the transaction (TxnOffsetCommit); return the answer, and the error codes by partition.
+
+        Those that are committed are removed from `left`; the rest is repeated.
+        """
+        codes: dict[TopicPartition, int] = {}
+
+        async def attempt() -> Answer:
+            codes.clear()
+            request = txn_offset_commit_request(self._transactional_id, *producer, group, left)
+            response = await self._request(group.group_id, GROUP, request, is_v2=is_v2)
+            for topic in response.topics:
+                for result in topic.partitions:
+                    codes[TopicPartition(topic.name, result.partition_index)] = result.error_code
+            for tp in [tp for tp, code in codes.items() if not code]:
+                left.pop(tp, None)
+                del codes[tp]
+            return self._answer_by_partition(
+                TXN_OFFSET_COMMIT, codes, f"TxnOffsetCommit, group {group.group_id!r}"
+            )
+
+        return await self._repeat(attempt, group.group_id, GROUP, goes_on), codes
+
+    # --- one request ------------------------------------------------------------------------------------------------
+
+    async def _to_coordinator(self, request: Request[R], *, is_v2: bool) -> R:
+        return await self._request(self._transactional_id, TRANSACTION, request, is_v2=is_v2)
+
+    async def _request(self, key: str, kind: int, request: Request[R], *, is_v2: bool) -> R:
+        lowest = LOWEST_V2.get(request.NAME, 0) if is_v2 else 0
+        highest = None if lowest else HIGHEST_V1.get(request.NAME)
+
+        def build(version: int) -> Request[R]:
+            if version < lowest:
+                raise UnsupportedVersionError(
+                    f"{FEATURE}=2 is finalized, but a broker has {request.NAME} up to version {version} only"
+                )
+            return request
+
+        return await self._cluster.coordinators.request_versioned(
+            key, type(request), build, kind=kind, highest=highest
+        )
+
+    def _answer(
+        self, table: Table, code: int, what: str, default: TransactionAction = TransactionAction.ABORT
+    ) -> Answer:
+        action = action_of(table, code, default)
+        if action is TransactionAction.DONE:
+            return Answer(action)
+        return Answer(action, BrokerError(code, f"transactional id {self._transactional_id!r}, {what}"))
+
+    def _answer_by_partition(self, table: Table, codes: Mapping[TopicPartition, int], what: str) -> Answer:
+        action, code = most_urgent(table, codes.values())
+        if action is TransactionAction.DONE:
+            return Answer(action)
+        where = ", ".join(str(tp) for tp, found in sorted(codes.items()) if found == code)
+        return Answer(
+            action, BrokerError(code, f"transactional id {self._transactional_id!r}, {what}, {where}")
+        )
+
+    async def _repeat(
+        self, attempt: Callable[[], Awaitable[Answer]], key: str, kind: int, goes_on: GoesOn
+    ) -> Answer:
+        """Send a request until its answer needs no other attempt, or the time is over."""
+        retry = self._cluster.retry(timeout=self._timeout)
+        config = self._cluster.config
+        concurrent = RetryLoop(
+            Backoff(CONCURRENT_PAUSE, config.retry_backoff_max, self._cluster.random), timeout=self._timeout
+        )
+        while True:
+            answer = await self._attempt(attempt)
+            if answer.action not in (TransactionAction.RETRY, TransactionAction.MOVED):
+                return answer
+            if answer.action is TransactionAction.MOVED:
+                self._cluster.coordinators.mark_stale(key, kind)
+            is_concurrent = _code(answer.error) == ErrorCode.CONCURRENT_TRANSACTIONS
+            pause = concurrent if is_concurrent else retry
+            if not goes_on(answer) or not pause.failed():
+                return answer
+            await pause.wait()
+
+    async def _attempt(self, attempt: Callable[[], Awaitable[Answer]]) -> Answer:
+        try:
+            return await attempt()
+        except BrokerError as error:  # of FindCoordinator
+            return Answer(action_of(FIND_COORDINATOR, error.code), error)
+        except TransportError as error:
+            return Answer(TransactionAction.RETRY, error)
+        except AsyncGroupError as error:
+            return Answer(TransactionAction.FATAL, error)
+
+
+def _code(error: Any) -> int | None:
+    return error.code if isinstance(error, BrokerError) else None
