@@ -9,12 +9,15 @@ import asyncio
 import sys
 from collections.abc import Callable, Container, Sequence
 from typing import NamedTuple
+from uuid import UUID
 
+from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import ProducerConfig
 from asyncgroup.model import Header, RecordMetadata, TopicPartition
 from asyncgroup.producer.batch import ProducerBatch
 from asyncgroup.producer.partition_queue import NO_ID, PartitionQueue
 from asyncgroup.producer.pending_limits import ProducerMemory, partition_limits, producer_memory
+from asyncgroup.wire.messages import NO_UUID
 
 __all__ = ["RecordAccumulator", "SendPlan"]
 
@@ -60,6 +63,9 @@ class RecordAccumulator:
         # partitions with batches that are not in flight; one that was served moves to the end
         self._active: dict[PartitionQueue, None] = {}
         self._in_flight: dict[ProducerBatch, None] = {}
+        self._topic_ids: dict[str, UUID] = {}
+        self._orphans: list[ProducerBatch] = []  # of recreated topics, removed from their queues
+        self._orphans_in_flight: set[ProducerBatch] = set()
         self._producer_id, self._epoch = NO_ID, 0  # of new queues
 
     def __repr__(self) -> str:
@@ -100,8 +106,47 @@ class RecordAccumulator:
         if self._is_transactional:
             return
         self._producer_id = NO_ID
+        self._topic_ids.pop(topic, None)
         for tp in [tp for tp in self.queues if tp.topic == topic]:
             del self.queues[tp]
+
+    # --- recreated topics --------------------------------------------------------------------------------------
+
+    def topic_id(self, topic: str) -> UUID:
+        """Return the id that a topic's records were accepted for; the zero UUID if brokers are too old to have ids."""
+        return self._topic_ids.get(topic, NO_UUID)
+
+    def update_topic_id(self, topic: str, topic_id: UUID) -> None:
+        """Compare a topic's id in newer metadata with the known one; orphan the batches of a topic that was recreated.
+
+        They must not get into the new topic (franz-go fails them, too). What is in flight still gets its result.
+        """
+        known = self.topic_id(topic)
+        if topic_id in (known, NO_UUID):
+            return
+        self._topic_ids[topic] = topic_id
+        if known == NO_UUID:
+            return
+        for queue in [queue for tp, queue in self.queues.items() if tp.topic == topic]:
+            self._orphans += queue.expire(NEVER)
+            self._orphans_in_flight.update(batch for batch in queue.sent if not batch.done)
+            queue.restart()
+            self._update(queue)
+
+    def update_topic_ids(self, view: ClusterView) -> None:
+        """Compare the ids of all topics with those in newer metadata."""
+        for topic in list(self._topic_ids):
+            if topic in view.topics:
+                self.update_topic_id(topic, view.topics[topic].topic_id)
+
+    def take_orphans(self) -> list[ProducerBatch]:
+        """Return the batches of recreated topics; the caller must `deallocate` and fail them."""
+        orphans, self._orphans = self._orphans, []
+        return orphans
+
+    def is_orphan(self, batch: ProducerBatch) -> bool:
+        """Return whether a batch in flight is for a topic that was recreated, and must not be sent again."""
+        return batch in self._orphans_in_flight
 
     def set_producer_id(self, producer_id: int) -> None:
         """Use a new producer id for all partitions that need one, and for later ones."""
@@ -290,6 +335,7 @@ class RecordAccumulator:
 
     def _end(self, batch: ProducerBatch) -> PartitionQueue:
         del self._in_flight[batch]
+        self._orphans_in_flight.discard(batch)
         return self.queues[batch.tp]
 
     def deallocate(self, batch: ProducerBatch) -> bool:

@@ -151,6 +151,8 @@ class Producer:
         self._open = False
         self._accepting = False  # open, and with a transactional id in a transaction
         self._closing: asyncio.Task[None] | None = None
+        self._drains = True  # aclose waits for acknowledgements
+        self._drain_limit: asyncio.Timeout | None = None  # of that wait
 
     def __repr__(self) -> str:
         state = "open" if self._open else "closed"
@@ -222,12 +224,17 @@ class Producer:
             _log.error("%s", lost)
             add_note(error, str(lost))
 
-    async def aclose(self) -> None:
+    async def aclose(self, *, drain: bool = True) -> None:
         """Send the remaining records for at most `close_timeout` seconds, then close. Safe to call twice.
 
-        Records that are not acknowledged by then fail with ClosedError. An open transaction is aborted. Raises DeliveryFailedError for records of
-        `enqueue` that were lost since the last `flush`. Runs to its end even if the caller is cancelled.
+        Records that are not acknowledged by then fail with ClosedError, and an open transaction is aborted. With
+        `drain=False` they fail at once, those in flight, too, which may be in the log (as Java's `close(0)`), and an open
+        transaction is left to its timeout; it also ends the wait of an earlier `aclose`. Raises DeliveryFailedError for
+        records of `enqueue` that were lost since the last `flush`. Runs to its end even if the caller is cancelled.
         """
+        self._drains &= drain
+        if not self._drains and self._drain_limit is not None:
+            self._drain_limit.reschedule(_loop_time())
         if self._closing is not None:
             await asyncio.wait([self._closing])
             return
@@ -244,13 +251,8 @@ class Producer:
 
     async def _close(self) -> None:
         self._fail_waiting()
-        try:
-            if self._transactions is not None:
-                await self._transactions.aclose()
-            async with asyncio.timeout(self.config.close_timeout):
-                await self._wait_until_done()
-        except TimeoutError:
-            _log.warning("%r was closed before all its records were acknowledged", self)
+        if self._drains:
+            await self._drain()
         try:
             await self._tasks.stop()
         finally:
@@ -263,15 +265,27 @@ class Producer:
         if (lost := self._deliveries.drain_lost()) is not None:
             raise lost
 
+    async def _drain(self) -> None:
+        try:
+            if self._transactions is not None:
+                await self._transactions.aclose()
+            async with asyncio.timeout(self.config.close_timeout) as self._drain_limit:
+                await self._wait_until_done()
+        except TimeoutError:
+            _log.warning("%r was closed before all its records were acknowledged", self)
+        finally:
+            self._drain_limit = None
+
     def _abort_incomplete(self) -> None:
         batches, waiting = self._accumulator.incomplete, self._router.waiting
         if not batches and not waiting:
             return
         count = self._accumulator.records + waiting
         partitions = len({batch.tp for batch in batches})
+        why = f"close_timeout={self.config.close_timeout:g} s" if self._drains else "drain=False"
         error = ClosedError(
-            f"the producer was closed with {count} records for {partitions} partitions not acknowledged"
-            f" (close_timeout={self.config.close_timeout:g} s)"
+            f"the producer was closed with {count} records for {partitions} partitions not acknowledged ({why});"
+            " those that were sent may be in the log"
         )
         self._sender.fail_all(error)
         self._router.fail_all(error)

@@ -118,6 +118,8 @@ class Route:
         self.view = view
         info = view.topics.get(self.topic)
         partitions = info.partitions if info is not None and not info.error_code else {}
+        if info is not None:
+            self._accumulator.update_topic_id(self.topic, info.topic_id)
         if len(partitions) != self.partition_count:
             self._queue_by_key.clear()
         self.partition_count = len(partitions)

@@ -16,11 +16,14 @@ from uuid import UUID
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.backoff import Backoff
+from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
     ClosedError,
+    ConnectionLost,
+    ErrorCode,
     ProtocolError,
     RequestTimedOut,
     UnsupportedVersionError,
@@ -29,6 +32,7 @@ from asyncgroup.lifecycle import copy_error
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.batch import ErrorFactory, ProducerBatch
+from asyncgroup.producer.named_errors import named_error
 from asyncgroup.producer.producer_ids import is_transient, request_producer_id
 from asyncgroup.producer.requests import (
     EncodedBatch,
@@ -134,6 +138,7 @@ class Sender:
         self._id_wanted = asyncio.Event()  # set: a partition needs a producer id
         self._id_error: Exception | None = None  # why there is none
         self._has_leaderless = False  # by the last plan
+        self._view: ClusterView | None = None  # the metadata that topic ids were compared with
 
     def __repr__(self) -> str:
         return f"<Sender: requests in flight by node {dict(+self._requests)}>"
@@ -187,6 +192,7 @@ class Sender:
 
         No batch lingers while a caller waits for buffer memory.
         """
+        self._fail_orphans()
         skip_linger = self._accumulator.has_waiting_callers
         leader = self._cluster.view.leader
         admit = None if self.transaction is None else self.transaction.admit
@@ -206,6 +212,14 @@ class Sender:
         if plan.needs_id:
             self._id_wanted.set()
         return plan.wake_at
+
+    def _fail_orphans(self) -> None:
+        """Fail the batches of topics that were deleted and created again, by the current metadata."""
+        if self._view is not self._cluster.view:
+            self._view = self._cluster.view
+            self._accumulator.update_topic_ids(self._view)
+        for batch in self._accumulator.take_orphans():
+            self._fail(batch, _recreated_error(batch))
 
     def _count_request(self, node: int, change: int) -> None:
         self._requests[node] += change
@@ -289,7 +303,7 @@ class Sender:
             return None
 
     def _request(self, node: int, encoded_batches: list[EncodedBatch]) -> _Request:
-        ids = topic_ids(encoded_batches, self._cluster.view)
+        ids = topic_ids(encoded_batches, self._accumulator.topic_id)
         highest, transaction = max_version(ids), self.transaction
         if transaction is None:
             return _Request(node, encoded_batches, ids, highest)
@@ -298,6 +312,8 @@ class Sender:
         return _Request(node, encoded_batches, ids, highest, transaction.transactional_id, is_v2)
 
     def _build(self, request: _Request, version: int) -> m.ProduceRequest:
+        if any(self._accumulator.is_orphan(encoded.batch) for encoded in request.batches):
+            raise ConnectionLost("a topic of the request was recreated before it was sent")
         if request.adds_partitions and version < ADDS_PARTITIONS:
             raise UnsupportedVersionError(
                 f"transaction.version=2 is finalized, but node {request.node} has Produce up to version {version} only"
@@ -398,6 +414,9 @@ class Sender:
             )
             return
         action = produce_action(partition_response.error_code)
+        if action is not ProduceAction.DONE and self._accumulator.is_orphan(batch):
+            self._complete(batch, _recreated_error(batch))
+            return
         if action is ProduceAction.DONE:
             self._complete(batch, None, partition_response)
             return
@@ -432,6 +451,9 @@ class Sender:
     def _retry(
         self, batch: ProducerBatch, error: Exception, *, at_once: bool = False, is_out_of_order: bool = False
     ) -> None:
+        if self._accumulator.is_orphan(batch):
+            self._complete(batch, _recreated_error(batch))
+            return
         batch.last_error = error
         batch.may_be_written |= not is_out_of_order
         now = asyncio.get_running_loop().time()
@@ -467,7 +489,7 @@ class Sender:
 
     def _fail(self, batch: ProducerBatch, make_error: ErrorFactory) -> None:
         if self._accumulator.deallocate(batch):
-            batch.fail(make_error)
+            batch.fail(lambda: named_error(make_error(), batch.tp))
             self._on_batch_done(batch, make_error())
             if self.transaction is not None:
                 self.transaction.on_record_failed(make_error())
@@ -495,6 +517,11 @@ class Sender:
             return error
 
         return make_error
+
+
+def _recreated_error(batch: ProducerBatch) -> ErrorFactory:
+    text = "the topic was deleted and created again before they were acknowledged"
+    return lambda: BrokerError(ErrorCode.UNKNOWN_TOPIC_ID, f"{batch.count} records for {batch.tp}", text)
 
 
 def _detail(partition_response: PartitionProduceResponse) -> str | None:
