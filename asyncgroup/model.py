@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Batch",
+    "BatchResult",
+    "ChunkedRecord",
     "CommittedOffset",
+    "DetailedRecordMetadata",
     "GroupOffsets",
     "Header",
     "MillisClock",
@@ -73,16 +76,49 @@ class GroupOffsets:
 
 
 class RecordMetadata(NamedTuple):
-    """Topic, partition and offset of a produced record, and its timestamp in ms as the broker will return it.
-
-    `sequence_id` is the record's number in its producer's own count (`initial_sequence_id`), or None without one.
-    """
+    """Topic, partition and offset of a produced record, and its timestamp in ms as the broker will return it."""
 
     topic: str
     partition: int
     offset: int
     timestamp: int
-    sequence_id: int | None = None
+
+    @property
+    def first_offset(self) -> int:
+        """`offset`; of a value that was written in chunks, the offset of its first chunk, and `offset` is that of the last."""
+        return self.offset
+
+    @property
+    def sequence_id(self) -> int | None:
+        """The record's number in its producer's own count (`initial_sequence_id`), or None without one."""
+        return None
+
+
+class DetailedRecordMetadata(RecordMetadata):
+    """The metadata of a record that was written in chunks, or has a sequence id. It equals the plain metadata."""
+
+    _first_offset: int
+    _sequence_id: int | None
+
+    @classmethod
+    def of(
+        cls, metadata: RecordMetadata, *, first_offset: int | None = None, sequence_id: int | None = None
+    ) -> DetailedRecordMetadata:
+        """Return `metadata` with another first offset or sequence id; None keeps the one that it has."""
+        detailed = cls(*metadata)
+        detailed._first_offset = metadata.first_offset if first_offset is None else first_offset
+        detailed._sequence_id = metadata.sequence_id if sequence_id is None else sequence_id
+        return detailed
+
+    @property
+    def first_offset(self) -> int:
+        """The offset of its first chunk."""
+        return self._first_offset
+
+    @property
+    def sequence_id(self) -> int | None:
+        """The number in its producer's own count, or None without one."""
+        return self._sequence_id
 
 
 class BatchResult(NamedTuple):
@@ -152,8 +188,13 @@ class Record:
         """Timestamp as an aware datetime in UTC."""
         return _EPOCH + timedelta(milliseconds=self.timestamp)
 
+    @property
+    def first_offset(self) -> int:
+        """`offset`; of a value that was put together from chunks, the offset of its first chunk."""
+        return self.offset
+
     def _fields(self) -> tuple[object, ...]:
-        return (*(getattr(self, name) for name in self.__slots__ if name != "headers"), tuple(self.headers))
+        return (*(getattr(self, name) for name in Record.__slots__ if name != "headers"), tuple(self.headers))
 
     def __eq__(self, other: object) -> bool:
         return self._fields() == other._fields() if isinstance(other, Record) else NotImplemented
@@ -163,6 +204,31 @@ class Record:
 
     def __repr__(self) -> str:
         return f"<Record {self.topic}-{self.partition}@{self.offset} key={self.key!r:.40} value={self.value!r:.60}>"
+
+
+class ChunkedRecord(Record):
+    """A record put together from the chunks of its value: the last chunk, with the whole value."""
+
+    __slots__ = ("_first_offset",)
+
+    def __init__(self, last: Record, first_offset: int, value: bytes, headers: Sequence[Header]) -> None:
+        super().__init__(
+            last.topic,
+            last.partition,
+            last.offset,
+            last.timestamp,
+            last.timestamp_type,
+            last.key,
+            value,
+            headers,
+            last.leader_epoch,
+        )
+        self._first_offset = first_offset
+
+    @property
+    def first_offset(self) -> int:
+        """The offset of the first chunk."""
+        return self._first_offset
 
 
 class Batch(Sequence[Record]):

@@ -88,6 +88,10 @@ TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
         "fetch_retry_max": ([None, 0, 7], [-1, 1.0, True]),
         "fetch_retry_backoff": FUNCTION,
         "error_buffer": SIZE,
+        "chunks": (["as_is", "assemble"], ["as-is", None, True]),
+        "max_pending_chunked": ([1, 10], [0, -1, 1.0, True, None]),
+        "chunk_buffer_bytes": SIZE,
+        "chunk_expiry": DURATION,
         "auto_commit": FLAG,
         "auto_commit_interval": DURATION,
         "commit_retry_max": COUNT,
@@ -106,6 +110,9 @@ TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
         "batch_records": RECORDS,
         "batch_size": SIZE,
         "max_request_size": SIZE,
+        "batching": ([True, False, None], ["on", 0, 1]),
+        "chunking": FLAG,
+        "max_chunk_size": ([None], [0, 1023, -1, 1.0, True, "1 MiB"]),
         "buffer_bytes": SIZE,
         "max_pending_records": RECORDS,
         "max_pending_records_per_partition": RECORDS,
@@ -489,3 +496,17 @@ def test_a_compression_level_that_the_codec_does_not_have(codec: Any, level: int
         ConfigError, match=rf"compression_level={level} .*{allowed}.*compression_type='{codec}'"
     ):
         ProducerConfig(compression_type=codec, compression_level=level)
+
+
+def test_batching_and_chunking_exclude_each_other() -> None:
+    with pytest.raises(ConfigError, match=r"batching=True is not allowed: None or False with chunking=True"):
+        ProducerConfig(chunking=True, batching=True)
+    with pytest.raises(ConfigError, match=r"batch_records=10 .* chunking=True, which excludes batching"):
+        ProducerConfig(chunking=True, batch_records=10)
+    with pytest.raises(ConfigError, match=r"batch_records=10 .* batching=False"):
+        ProducerConfig(batching=False, batch_records=10)
+    with pytest.raises(ConfigError, match=r"max_chunk_size=2048 .* None without chunking=True"):
+        ProducerConfig(max_chunk_size=2048)
+    with pytest.raises(ConfigError, match=r"max_chunk_size=2097152 .* at most max_request_size=1048576"):
+        ProducerConfig(chunking=True, max_chunk_size=2 << 20)
+    assert ProducerConfig(chunking=True, batching=False, max_chunk_size=1 << 20).effective_linger == 0.0

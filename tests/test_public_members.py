@@ -40,7 +40,7 @@ MEMBERS: Final = {
     "ProducerInterceptor": "on_acknowledgement on_send",
     "TimedRoundRobin": "for_topic interval",
     "TopicPartitioner": "",
-    "Hook": "on_batch_done on_commit on_connect on_delivered on_disconnect on_fetch on_heartbeat on_join on_metadata on_produce on_request"
+    "Hook": "on_batch_done on_chunks_dropped on_commit on_connect on_delivered on_disconnect on_fetch on_heartbeat on_join on_metadata on_produce on_request"
     " on_response on_resumed on_session_end on_session_start on_member_stalled on_stalled on_throttle",
     "Interceptor": "",
     # values
@@ -48,8 +48,8 @@ MEMBERS: Final = {
     "OpenTransaction": "has_writes producer_epoch producer_id transactional_id version",
     "ProducerRecord": "headers key partition timestamp topic value",
     "OffsetAndTimestamp": "leader_epoch offset time timestamp",
-    "Record": "headers key leader_epoch offset partition time timestamp timestamp_type topic value",
-    "RecordMetadata": "offset partition sequence_id timestamp topic",
+    "Record": "first_offset headers key leader_epoch offset partition time timestamp timestamp_type topic value",
+    "RecordMetadata": "first_offset offset partition sequence_id timestamp topic",
     "BatchResult": "attempts base_offset error latency partition records size topic wire_size",
     "TopicPartition": "partition topic",
     # Spark
@@ -108,7 +108,12 @@ CONFIG_MEMBERS: Final = {"client", "from_properties", "of"}
 EFFECTIVE: Final = {"effective_assignors", "effective_heartbeat_interval", "effective_session_timeout"}
 """What a ConsumerConfig has besides those."""
 
-PRODUCERS_EFFECTIVE: Final = {"effective_enable_idempotence"}
+PRODUCERS_EFFECTIVE: Final = {
+    "effective_batch_records",
+    "effective_batching",
+    "effective_enable_idempotence",
+    "effective_linger",
+}
 """What a ProducerConfig has besides those."""
 
 INTERNAL = {"ClusterClient"}

@@ -22,7 +22,7 @@ from asyncgroup.lifecycle import BackgroundTasks
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.message import Message, Request
 
-__all__ = ["Cluster", "as_cluster", "client_of", "start_tasks"]
+__all__ = ["Cluster", "as_cluster", "client_of", "cluster_of", "start_tasks"]
 
 R = TypeVar("R", bound=Message)
 
@@ -45,7 +45,10 @@ class Cluster:
         hooks: Iterable[object] | Hooks = (),
         rng: random.Random | None = None,
     ) -> None:
-        self._client = ClusterClient(bootstrap_servers, config, hooks=hooks, rng=rng)
+        self._use(ClusterClient(bootstrap_servers, config, hooks=hooks, rng=rng))
+
+    def _use(self, client: ClusterClient) -> None:
+        self._client = client
         self.config = self._client.config
         self.hooks = self._client.hooks
         """The hooks of all clients that share this Cluster; another client may `emit` events to them."""
@@ -183,6 +186,13 @@ class Coordinators:
 def client_of(cluster: Cluster) -> ClusterClient:
     """Return what the other rooms of this package use a Cluster by; its methods are no part of the public object."""
     return cluster._client
+
+
+def cluster_of(client: ClusterClient) -> Cluster:
+    """Return a public Cluster over a client that another object owns, to pass on to a Producer or a Consumer."""
+    cluster = Cluster.__new__(Cluster)
+    cluster._use(client)
+    return cluster
 
 
 def as_cluster(

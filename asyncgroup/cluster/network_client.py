@@ -161,6 +161,42 @@ class NetworkClient:
         version = self._negotiated_version(connection, cls, highest)
         return await connection.request(build(version), version, timeout or self.config.request_timeout)
 
+    async def submit(
+        self,
+        node_id: int,
+        cls: type[Request[R]],
+        build: RequestBuilder[R],
+        *,
+        lane: str,
+        highest: int | None = None,
+    ) -> asyncio.Future[R]:
+        """Like `request_versioned`, but return when the request is sent: with a future of its response."""
+        connection = await self.connection(node_id, lane)
+        version = self._negotiated_version(connection, cls, highest)
+        return await connection.submit(build(version), version, self.config.request_timeout)
+
+    def try_submit(
+        self,
+        node_id: int,
+        cls: type[Request[R]],
+        build: RequestBuilder[R],
+        *,
+        lane: str,
+        highest: int | None = None,
+    ) -> asyncio.Future[R] | None:
+        """Like `submit`, but now: None if there is no connection to the node, or if it would have to wait.
+
+        Raises UnsupportedVersionError, also from `build`.
+        """
+        broker = self.view.brokers.get(node_id)
+        if broker is None or not self._tasks.is_open:
+            return None
+        connection = self.pool.open_connection(Address(node_id, broker.host, broker.port), lane)
+        if connection is None or not connection.is_ready_to_send:
+            return None
+        version = self._negotiated_version(connection, cls, highest)
+        return connection.try_submit(build(version), version, self.config.request_timeout)
+
     async def send_oneway(
         self,
         node_id: int,

@@ -116,6 +116,13 @@ class Hook(Protocol):
         """A stalled partition is fetched again."""
         return
 
+    def on_chunks_dropped(self, topic: str, partition: int, first_offset: int, reason: str) -> None:
+        """A value that was written in chunks is given up; its chunks are dropped (`chunks="assemble"`).
+
+        `reason`: `expired`, `too many`, `too large`, `gap`, `mismatch`, `no first chunk` (see `consumer/chunk_assembler.py`).
+        """
+        return
+
     def on_produce(self, topic: str, partition: int, records: int, error: Exception | None) -> None:
         """A batch of `records` records was acknowledged, or failed with `error` and will not be retried."""
         return

@@ -6,6 +6,7 @@ Synchronous state without I/O or tasks; the current time is a parameter. `Partit
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Container, Sequence
 from typing import NamedTuple
 from uuid import UUID
@@ -48,8 +49,8 @@ class RecordAccumulator:
         self._clock = clock
         self._codec, self._level = config.compression_type, config.compression_level
         self._batch_size = config.batch_size
-        self._batch_records = config.batch_records
-        self._linger = config.linger
+        self._batch_records = config.effective_batch_records or sys.maxsize
+        self._linger = config.effective_linger
         self._delivery_timeout = config.delivery_timeout
         self._max_request_size = config.max_request_size
         self._is_idempotent = config.effective_enable_idempotence
@@ -79,6 +80,11 @@ class RecordAccumulator:
     def has_waiting_callers(self) -> bool:
         """Whether a caller waits until records are done."""
         return self.memory.waiting > 0 or bool(self.partition_limits and self.partition_limits.waiting)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a batch is not in flight."""
+        return bool(self._active)
 
     def queue(self, tp: TopicPartition) -> PartitionQueue:
         """Return the queue of a partition; create it if there is none."""
@@ -184,8 +190,9 @@ class RecordAccumulator:
         future: asyncio.Future[RecordMetadata] | None,
     ) -> bool:
         """Append a record for which `size` bytes are reserved; True if it began or filled a batch: the sender must be woken."""
-        if self.append_to_open(queue, timestamp, key, value, headers, size, future):
-            return queue.open is None
+        batch = queue.open
+        if batch is not None and batch.append(timestamp, key, value, headers, size, future):
+            return batch.closed
         now = self._clock()
         batch = ProducerBatch(
             queue.tp,
@@ -195,34 +202,13 @@ class RecordAccumulator:
             now + self._delivery_timeout,
             level=self._level,
             transactional=self._is_transactional,
+            most_records=self._batch_records,
         )
         batch.append(timestamp, key, value, headers, size, future)
         queue.add(batch)
         self.incomplete[batch] = None
         self._active[queue] = None
-        self._close_if_full(queue, batch)
         return True
-
-    def append_to_open(
-        self,
-        queue: PartitionQueue,
-        timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[Header],
-        size: int,
-        future: asyncio.Future[RecordMetadata] | None,
-    ) -> bool:
-        """Append a record to the open batch of a partition; False if there is none or it has no room."""
-        batch = queue.open
-        if batch is None or not batch.append(timestamp, key, value, headers, size, future):
-            return False
-        self._close_if_full(queue, batch)
-        return True
-
-    def _close_if_full(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        if self._batch_records is not None and batch.count >= self._batch_records:
-            queue.close_open()
 
     def close_open(self) -> None:
         """Close all open batches, so that they are sent without lingering."""

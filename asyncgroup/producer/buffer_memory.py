@@ -33,11 +33,12 @@ class BufferMemory:
         """The number of callers that wait."""
         return len(self._waiting)
 
-    def try_reserve(self, size: int) -> bool:
+    def try_reserve(self, size: int, records: int = 1) -> bool:  # noqa: ARG002  counted by PendingLimits only
         """Reserve `size` bytes now; False if they are not free or other callers are waiting."""
-        if self._waiting or not self._is_free(size):
+        used = self.used + size
+        if self._waiting or (used > self.limit and used > size):
             return False
-        self.used += size
+        self.used = used
         return True
 
     def force(self, size: int) -> None:
@@ -71,7 +72,7 @@ class BufferMemory:
                 granted.set_exception(make_error())
         self._grant()
 
-    def shortage(self, size: int) -> str | None:
+    def shortage(self, size: int, records: int = 1) -> str | None:  # noqa: ARG002
         """Return why `size` bytes cannot be reserved now, or None if they can."""
         if not self._waiting and self._is_free(size):
             return None

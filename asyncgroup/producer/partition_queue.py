@@ -145,7 +145,7 @@ class PartitionQueue:
         """Add an open batch."""
         self.close_open()
         self.fresh.append(batch)
-        self.open = batch
+        self.open = None if batch.closed else batch
 
     def close_open(self) -> None:
         """Close the open batch: it accepts no more records."""

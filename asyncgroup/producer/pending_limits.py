@@ -54,11 +54,11 @@ class PendingLimits:
         """The number of callers that wait, also of other producers that share a budget."""
         return sum(each.memory.waiting for each in self._limits)
 
-    def try_reserve(self, size: int) -> bool:
-        """Reserve a record of `size` bytes now; False if a limit is reached."""
+    def try_reserve(self, size: int, records: int = 1) -> bool:
+        """Reserve the `size` bytes of a number of records now; False if a limit is reached."""
         for number, each in enumerate(self._limits):
-            if not each.memory.try_reserve(each.amount(size)):
-                self._release(self._limits[:number], size)
+            if not each.memory.try_reserve(each.amount(size, records)):
+                self._release(self._limits[:number], size, records)
                 return False
         return True
 
@@ -91,9 +91,9 @@ class PendingLimits:
         for each in self._limits:
             each.memory.fail(make_error, self)
 
-    def shortage(self, size: int) -> str | None:
-        """Return which limit a record of `size` bytes does not meet now; None if it meets all."""
-        reasons = (each.memory.shortage(each.amount(size)) for each in self._limits)
+    def shortage(self, size: int, records: int = 1) -> str | None:
+        """Return which limit a number of records of `size` bytes do not meet now; None if they meet all."""
+        reasons = (each.memory.shortage(each.amount(size, records)) for each in self._limits)
         return next((reason for reason in reasons if reason is not None), None)
 
     def _release(self, limits: Sequence[PendingLimit], size: int, records: int = 1) -> None:

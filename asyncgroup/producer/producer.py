@@ -25,6 +25,7 @@ from asyncgroup.model import BatchResult, GroupOffsets, Header, MillisClock, Rec
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.arguments import check_sequence_id, measure_record
 from asyncgroup.producer.batch import ProducerBatch
+from asyncgroup.producer.chunking import ChunkWriter, largest_record
 from asyncgroup.producer.delivery_tracker import DeliveryTracker
 from asyncgroup.producer.interceptors import ProducerInterceptor, ProducerInterceptors, ProducerRecord
 from asyncgroup.producer.memory_budget import MemoryBudget, add_listener, check_budget, remove_listener
@@ -35,7 +36,7 @@ from asyncgroup.producer.record_path import RecordPath
 from asyncgroup.producer.router import Router
 from asyncgroup.producer.send_steps import SendSteps
 from asyncgroup.producer.sender import Sender
-from asyncgroup.producer.transaction import HasGroupOffsets, Transaction
+from asyncgroup.producer.transaction import HasGroupOffsets, Transaction, group_offsets
 from asyncgroup.producer.transaction_client import TransactionClient
 from asyncgroup.producer.transaction_state import TransactionPhase
 
@@ -57,6 +58,7 @@ class Producer:
     - `send` waits until the record is acknowledged and returns its metadata.
     - `send_nowait` never waits: it returns a future, or raises QueueFull when the buffer is full.
     - `enqueue` waits only for buffer memory; `flush` or `aclose` raises what fails later.
+    - With `chunking`, values above the limit are split (`producer/chunking.py`).
 
     Records of one partition keep their order through retries, and an acknowledged one is in the log exactly once: the
     producer is idempotent (KIP-98), unless `acks` or `enable_idempotence` say otherwise. A Cluster that is passed in is
@@ -97,7 +99,7 @@ class Producer:
         )
         self._client = client_of(self.cluster)
         self._clock = clock
-        self._max_size = self.config.max_request_size
+        self._max_size = largest_record(self.config)
         self._tasks = BackgroundTasks("Producer", self._on_failure)
         self._budget = check_budget(memory)
         self._accumulator = RecordAccumulator(
@@ -120,12 +122,13 @@ class Producer:
                 self._client, self.config, on_change=self._update_accepting, spawn=spawn
             )
             self._sender.transaction = self._transactions
+        rng = rng or self._client.random
         self._router = Router(
             self._client,
             self.config,
             self._accumulator,
             spawn=spawn,
-            rng=rng or self._client.random,
+            rng=rng,
             on_lost=self._deliveries.add_lost,
             on_batch_ready=self._sender.wake,
             on_failed=None if self._transactions is None else self._transactions.on_record_failed,
@@ -134,6 +137,17 @@ class Producer:
             self._transactions.path = RecordPath(
                 self._accumulator, self._sender, self._router, self._deliveries
             )
+        self._chunks = ChunkWriter(
+            self.config,
+            self._memory,
+            self._router,
+            rng,
+            clock=self._clock,
+            check_open=self._check_accepting,
+            wait_for_memory=self._wait_for_memory,
+            wake=self._sender.wake,
+            on_lost=self._deliveries.add_lost,
+        )
         self._steps = self._send_steps(ProducerInterceptors(interceptors), initial_sequence_id)
         self._open = False
         self._accepting = False  # open, and with a transactional id in a transaction
@@ -159,6 +173,7 @@ class Producer:
             return None
         return SendSteps(
             router=self._router,
+            chunks=self._chunks,
             memory=self._memory,
             limits=limits,
             interceptors=interceptors,
@@ -253,9 +268,9 @@ class Producer:
 
     async def _drain(self) -> None:
         try:
+            if self._transactions is not None:
+                await self._transactions.aclose()
             async with asyncio.timeout(self.config.close_timeout) as self._drain_limit:
-                if self._transactions is not None:
-                    await self._transactions.aclose()
                 await self._wait_until_done()
         except TimeoutError:
             _log.warning("%r was closed before all its records were acknowledged", self)
@@ -311,15 +326,24 @@ class Producer:
         used. `timestamp` is in ms since 1970. Cancellation while waiting for buffer memory withdraws the record; after
         that the record is sent all the same.
 
+        With `chunking`, a value above the limit is written in chunks, each when there is memory for it; the metadata is
+        that of the last chunk, and `first_offset` the offset of the first one. Cancellation between two chunks leaves an
+        incomplete value in the log, which consumers ignore.
+
         Raises ConfigError for invalid arguments, BrokerError for an error of the broker, RequestTimedOut after
         `delivery_timeout`, ClosedError.
         """
         if self._steps is not None:
             return await self._steps.send(ProducerRecord(topic, value, key, headers, partition, timestamp))
-        size = measure_record(value, key, headers, partition, timestamp, self._max_size)
+        size = measure_record(value, key, headers, partition, timestamp)
+        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        if size > self._max_size:
+            await self._chunks.write(
+                ProducerRecord(topic, value, key, headers, partition, timestamp), size, future
+            )
+            return await future
         if not self._memory.try_reserve(size):
             await self._wait_for_memory(size)
-        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         self._put(topic, timestamp, key, value, headers, partition, size, future)
         return await future
 
@@ -335,15 +359,20 @@ class Producer:
     ) -> asyncio.Future[RecordMetadata]:
         """Write a record as `send` does, but return a future of its metadata without waiting.
 
-        Raises QueueFull when the buffer is full, ConfigError, ClosedError. Cancelling the future does not withdraw the
+        Raises QueueFull when the buffer is full, with `chunking` unless it has room for all chunks; ConfigError, ClosedError. Cancelling the future does not withdraw the
         record.
         """
         if self._steps is not None:
             return self._steps.send_nowait(ProducerRecord(topic, value, key, headers, partition, timestamp))
-        size = measure_record(value, key, headers, partition, timestamp, self._max_size)
+        size = measure_record(value, key, headers, partition, timestamp)
+        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        if size > self._max_size:
+            self._chunks.write_nowait(
+                ProducerRecord(topic, value, key, headers, partition, timestamp), size, future
+            )
+            return future
         if not self._memory.try_reserve(size):
             raise QueueFull(f"no room for {size} bytes: {self._memory.shortage(size)}")
-        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         self._put(topic, timestamp, key, value, headers, partition, size, future)
         return future
 
@@ -366,7 +395,12 @@ class Producer:
             if await self._steps.enqueue(ProducerRecord(topic, value, key, headers, partition, timestamp)):
                 await asyncio.sleep(0)
             return
-        size = measure_record(value, key, headers, partition, timestamp, self._max_size)
+        size = measure_record(value, key, headers, partition, timestamp)
+        if size > self._max_size:
+            await self._chunks.write(
+                ProducerRecord(topic, value, key, headers, partition, timestamp), size, None
+            )
+            return
         if not self._memory.try_reserve(size):
             await self._wait_for_memory(size)
         if self._put(topic, timestamp, key, value, headers, partition, size, None):
@@ -376,9 +410,12 @@ class Producer:
         self._before_wait()
         await self._memory.reserve(size)
 
-    def _before_wait(self) -> None:
+    def _check_accepting(self) -> None:
         if not self._accepting:
             raise self._refusal()
+
+    def _before_wait(self) -> None:
+        self._check_accepting()
         self._sender.wake()  # lingering batches hold what this caller waits for
 
     def _put(
@@ -437,8 +474,7 @@ class Producer:
         transactions = self._transactional("send_offsets")
         if not self._open:
             raise self._closed_error()
-        group = source if isinstance(source, GroupOffsets) else source.group_offsets()
-        await transactions.send_offsets(group)
+        await transactions.send_offsets(group_offsets(source))
 
     async def detach_transaction(self) -> OpenTransaction:
         """Write all records, and leave the transaction open for another process, which ends it by `end_transaction`.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 from asyncgroup.errors import ClosedError
 from asyncgroup.lifecycle import describe_error
-from asyncgroup.model import RecordMetadata
+from asyncgroup.model import DetailedRecordMetadata, RecordMetadata
 from asyncgroup.producer.interceptors import ProducerInterceptors, ProducerRecord
 
-__all__ = ["RecordEnd", "is_silent"]
+__all__ = ["RecordEnd", "as_future", "is_silent"]
 
 
 class RecordEnd:
@@ -38,7 +39,7 @@ class RecordEnd:
         """The record is acknowledged."""
         self._ended = True
         if self.sequence_id is not None:
-            metadata = metadata._replace(sequence_id=self.sequence_id)
+            metadata = DetailedRecordMetadata.of(metadata, sequence_id=self.sequence_id)
         self._interceptors.on_acknowledgement(self.record, metadata, None)
         if self.caller is not None and not self.caller.done():
             self.caller.set_result(metadata)
@@ -56,6 +57,11 @@ class RecordEnd:
         self._interceptors.on_acknowledgement(self.record, None, error)
         if self.caller is not None and not self.caller.done():
             self.caller.set_exception(error)
+
+
+def as_future(end: RecordEnd) -> asyncio.Future[RecordMetadata]:
+    """Return the same object: a batch calls no methods of a future but those that a RecordEnd has, too."""
+    return cast("asyncio.Future[RecordMetadata]", end)
 
 
 def is_silent(future: object) -> bool:

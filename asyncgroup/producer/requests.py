@@ -37,7 +37,7 @@ class EncodedBatch(NamedTuple):
     """A batch of a request, and its encoded bytes."""
 
     batch: ProducerBatch
-    data: bytes
+    data: bytes | memoryview
 
 
 def topic_ids(encoded_batches: Sequence[EncodedBatch], topic_id: Callable[[str], UUID]) -> dict[str, UUID]:

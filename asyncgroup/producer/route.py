@@ -21,12 +21,24 @@ from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.partition_queue import PartitionQueue
 from asyncgroup.producer.partitioners import KeyPartitioner, StickyPartition, TopicPartitioner, topic_rule
 
-__all__ = ["PendingRecord", "Route"]
+__all__ = ["PendingRecord", "Placement", "Route"]
 
 RecordFuture: TypeAlias = "asyncio.Future[RecordMetadata] | None"
 
 MAX_CACHED_KEYS: Final = 10_000
 """Keys per topic whose partition is cached: hashing a key costs as much as all other work for its record."""
+
+
+class Placement:
+    """The partition of all chunks of a value; None until the first of them is routed."""
+
+    __slots__ = ("partition",)
+
+    def __init__(self, partition: int | None) -> None:
+        self.partition = partition
+
+    def __repr__(self) -> str:
+        return f"<Placement {self.partition}>"
 
 
 class PendingRecord(NamedTuple):
@@ -42,6 +54,8 @@ class PendingRecord(NamedTuple):
     future: RecordFuture
     deadline: float
     """Loop time at which its delivery timeout expires."""
+    placement: Placement | None = None
+    """Of a chunk: gives the partition instead of `partition`."""
 
 
 class Route:
@@ -149,6 +163,19 @@ class Route:
         queue = self._queues[self._chosen_partition(self._choose, key)]
         return self._accumulator.append(queue, timestamp, key, value, headers, size, future)
 
+    def put_pending(self, record: PendingRecord) -> bool:
+        """Append a record that waited for the lookup. Raises as `put`."""
+        timestamp, key, value, headers, partition, size, future, _, placement = record
+        if placement is not None:
+            partition = self.place(placement, key)
+        return self.put(timestamp, key, value, headers, partition, size, future)
+
+    def place(self, placement: Placement, key: bytes | None) -> int:
+        """Return the partition of a chunk; choose it if it is the first one. Raises ConfigError as `put`."""
+        if placement.partition is None:
+            placement.partition = self.choose(key, self._batch_size, lambda _tp, _size: False)
+        return placement.partition
+
     def _put_sticky(
         self,
         timestamp: int,
@@ -166,8 +193,9 @@ class Route:
         sticky.produced += size
         if sticky.current >= 0:
             queue = self._queues[sticky.current]
-            if self._accumulator.append_to_open(queue, timestamp, key, value, headers, size, future):
-                return queue.open is None
+            batch = queue.open
+            if batch is not None and batch.append(timestamp, key, value, headers, size, future):
+                return batch.closed
             queue.close_open()
         if sticky.current < 0 or sticky.produced >= self._batch_size:
             sticky.next_partition(self._available, self._queued_batches())

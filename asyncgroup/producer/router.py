@@ -16,7 +16,7 @@ from asyncgroup.model import Header, TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.named_errors import named_error
 from asyncgroup.producer.record_end import is_silent
-from asyncgroup.producer.route import PendingRecord, RecordFuture, Route
+from asyncgroup.producer.route import PendingRecord, Placement, RecordFuture, Route
 
 __all__ = ["Router"]
 
@@ -44,6 +44,7 @@ class Router:
         on_failed: Callable[[Exception], None] | None = None,
     ) -> None:
         self._cluster = cluster
+        self._network = cluster.network
         self._config = config
         self._accumulator = accumulator
         self._random = rng
@@ -83,16 +84,45 @@ class Router:
         """
         route = self._routes.get(topic) or self._add(topic)
         route.recently_used = True
-        if route.view is not self._cluster.view:
-            route.update(self._cluster.view)
+        if route.view is not self._network.view:
+            route.update(self._network.view)
         if route.lookup is None and route.partition_count > (partition or 0):
             return route.put(timestamp, key, value, headers, partition, size, future)
         deadline = asyncio.get_running_loop().time() + self._config.delivery_timeout
-        route.backlog.append(PendingRecord(timestamp, key, value, headers, partition, size, future, deadline))
+        self._append_to_backlog(
+            route, PendingRecord(timestamp, key, value, headers, partition, size, future, deadline)
+        )
+        return False
+
+    def put_chunk(
+        self,
+        topic: str,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        placement: Placement,
+        size: int,
+        future: RecordFuture,
+    ) -> None:
+        """Route a chunk as `put` does; the first one determines the partition of the others with the same placement."""
+        route = self._routes.get(topic) or self._add(topic)
+        if route.view is not self._cluster.view:
+            route.update(self._cluster.view)
+        if route.lookup is None and route.partition_count:
+            partition = route.place(placement, key)
+            self.put(topic, timestamp, key, value, headers, partition, size, future)
+            return
+        route.recently_used = True
+        deadline = asyncio.get_running_loop().time() + self._config.delivery_timeout
+        pending = PendingRecord(timestamp, key, value, headers, None, size, future, deadline, placement)
+        self._append_to_backlog(route, pending)
+
+    def _append_to_backlog(self, route: Route, record: PendingRecord) -> None:
+        route.backlog.append(record)
         if route.lookup is None:
             route.lookup = asyncio.get_running_loop().create_future()
-            self._spawn(self._look_up, route, name=f"look up {topic}")
-        return False
+            self._spawn(self._look_up, route, name=f"look up {route.topic}")
 
     def knows(self, tp: TopicPartition) -> bool:
         """Return whether a record for this partition need not wait for its topic's lookup."""
@@ -200,14 +230,14 @@ class Router:
         limits = self._accumulator.partition_limits
         number = record.partition
         if limits is None or (number or 0) >= route.partition_count:
-            route.put(*record[:-1])
+            route.put_pending(record)
             return
         if number is None:
             number = route.choose(record.key, record.size, limits.is_full)
         tp = TopicPartition(route.topic, number)
         limits.of(tp).force(record.size)
         try:
-            route.put(*record._replace(partition=number)[:-1])
+            route.put_pending(record._replace(partition=number))
         except BaseException:
             limits.release(tp, record.size)
             raise

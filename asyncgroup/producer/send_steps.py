@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import cast
 
 from asyncgroup.errors import QueueFull
 from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.producer.arguments import measure_record
+from asyncgroup.producer.chunking import ChunkWriter
 from asyncgroup.producer.interceptors import ProducerInterceptors, ProducerRecord
 from asyncgroup.producer.pending_limits import PartitionLimits, ProducerMemory
-from asyncgroup.producer.record_end import RecordEnd
+from asyncgroup.producer.record_end import RecordEnd, as_future
 from asyncgroup.producer.router import Router
 
 __all__ = ["SendSteps"]
@@ -31,6 +31,7 @@ class SendSteps:
         self,
         *,
         router: Router,
+        chunks: ChunkWriter,
         memory: ProducerMemory,
         limits: PartitionLimits | None,
         interceptors: ProducerInterceptors,
@@ -40,6 +41,7 @@ class SendSteps:
         before_wait: Callable[[], None],
     ) -> None:
         self._router = router
+        self._chunks = chunks
         self._memory = memory
         self._limits = limits
         self._interceptors = interceptors
@@ -67,9 +69,13 @@ class SendSteps:
         end = RecordEnd(self._interceptors.on_send(record), self._interceptors, future)
         try:
             size = self._measure(end.record)
-            tp = self._partition_of(end.record, size)
-            self._reserve_nowait(tp, size)
-            self._append(end, tp, size)
+            if size > self._max_size:
+                self._chunks.write_nowait(end.record, size, as_future(end))
+                self._number(end)
+            else:
+                tp = self._partition_of(end.record, size)
+                self._reserve_nowait(tp, size)
+                self._append(end, tp, size)
         except BaseException as error:
             end.refuse(error)
             raise
@@ -79,6 +85,10 @@ class SendSteps:
         end = RecordEnd(self._interceptors.on_send(record), self._interceptors, future)
         try:
             size = self._measure(end.record)
+            if size > self._max_size:
+                await self._chunks.write(end.record, size, as_future(end))
+                self._number(end)
+                return True
             tp = self._partition_of(end.record, size)
             await self._reserve(tp, size)
             return self._append(end, tp, size)
@@ -88,7 +98,7 @@ class SendSteps:
 
     def _measure(self, record: ProducerRecord) -> int:
         _, value, key, headers, partition, timestamp = record
-        return measure_record(value, key, headers, partition, timestamp, self._max_size)
+        return measure_record(value, key, headers, partition, timestamp)
 
     def _partition_of(self, record: ProducerRecord, size: int) -> TopicPartition | None:
         """Return the partition that a record will be counted in; None without limits, and while its topic is not known."""
@@ -131,15 +141,17 @@ class SendSteps:
             self._give_back(tp, size)
             tp = None
         topic, value, key, headers, partition, timestamp = end.record
-        # the batch calls no method of a future but those of a RecordEnd
-        future = cast("asyncio.Future[RecordMetadata]", end)
         number = partition if tp is None else tp.partition
         try:
-            began_batch = self._put(topic, timestamp, key, value, headers, number, size, future)
+            began_batch = self._put(topic, timestamp, key, value, headers, number, size, as_future(end))
         except BaseException:
             self._give_back(tp, size)
             raise
+        self._number(end)
+        return began_batch
+
+    def _number(self, end: RecordEnd) -> None:
+        """Give an accepted record its sequence id: one for each value, as in Pulsar, not for each chunk."""
         if self._last_sequence_id is not None:
             self._last_sequence_id += 1
             end.sequence_id = self._last_sequence_id
-        return began_batch

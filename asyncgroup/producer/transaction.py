@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
-from asyncgroup.model import GroupOffsets
+from asyncgroup.checks import check_metadata, check_offset
+from asyncgroup.errors import ConfigError
+from asyncgroup.model import CommittedOffset, GroupOffsets, TopicPartition
 from asyncgroup.producer.transaction_client import TransactionClient
 from asyncgroup.producer.transaction_state import TransactionPhase
 
-__all__ = ["HasGroupOffsets", "Transaction"]
+__all__ = ["HasGroupOffsets", "Transaction", "group_offsets"]
 
 
 class HasGroupOffsets(Protocol):
@@ -17,6 +19,19 @@ class HasGroupOffsets(Protocol):
 
     def group_offsets(self) -> GroupOffsets:
         """Return the next offsets to read, and the member's id and generation."""
+
+
+def group_offsets(source: Any) -> GroupOffsets:
+    """Return the offsets of what `Producer.send_offsets` got. Raises ConfigError if it has none."""
+    found = source.group_offsets() if hasattr(source, "group_offsets") else source
+    if not isinstance(found, GroupOffsets):
+        raise ConfigError("source", source, "a GroupOffsets, or an object whose group_offsets() returns one")
+    for tp, committed in found.offsets.items():
+        if not isinstance(tp, TopicPartition) or not isinstance(committed, CommittedOffset):
+            raise ConfigError("offsets", {tp: committed}, "a CommittedOffset for each TopicPartition")
+        check_offset(committed.offset)
+        check_metadata(committed.metadata)
+    return found
 
 
 class Transaction:
@@ -50,5 +65,5 @@ class Transaction:
             await self._client.commit()
             self._state = "committed"
         else:
-            await self._client.abort()
+            await self._client.abort(error)
             self._state = "aborted"

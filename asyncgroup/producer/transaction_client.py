@@ -25,7 +25,7 @@ from asyncgroup.errors import (
     RequestTimedOut,
     TransactionOutcomeUnknown,
 )
-from asyncgroup.lifecycle import add_note, describe_error, mark_retrieved, wait_shielded
+from asyncgroup.lifecycle import add_note, cancel_and_wait, describe_error, mark_retrieved, wait_shielded
 from asyncgroup.model import GroupOffsets, TopicPartition
 from asyncgroup.producer.open_transaction import OpenTransaction
 from asyncgroup.producer.record_path import RecordPath
@@ -112,8 +112,7 @@ class TransactionClient:
 
     async def begin(self) -> None:
         """Begin a transaction, after the end of the last one if that is under way. Raises as `check_ready`."""
-        if self._ending is not None and not self._ending.done() and self.manager.is_ending:
-            await asyncio.wait([self._ending])
+        await self.wait_ended()
         self.manager.begin()
 
     # --- records --------------------------------------------------------------------------------------------------
@@ -206,7 +205,7 @@ class TransactionClient:
             )
             if answer.error is None:
                 return
-            if codes and answer.action in (TransactionAction.ABORT, TransactionAction.RETRY):
+            if codes and answer.action < TransactionAction.FATAL:
                 what = f"group {group.group_id!r}"
                 errors = {tp: BrokerError(code, f"{what}, {tp}") for tp, code in codes.items()}
                 answer = answer._replace(error=CommitFailedError(group.group_id, errors))
@@ -252,6 +251,7 @@ class TransactionClient:
     def _fail_fatally(self, error: AsyncGroupError) -> None:
         self.manager.fail_fatally(error)
         self.path.fail_all(error)
+        self.path.forget_lost()  # the error reports them
 
     # --- end ------------------------------------------------------------------------------------------------------
 
@@ -266,28 +266,42 @@ class TransactionClient:
             try:
                 await self.path.flush(self.manager.refusal())
                 await self._wait_for_offsets()
-            except BaseException:
-                await self.abort()
+            except BaseException as error:
+                await self.abort(error)
                 raise
         if self.manager.state is TransactionPhase.COMMITTING and await self._end(commit=True):
             return
         if self.manager.state is TransactionPhase.ABORTABLE_ERROR:
-            error = self.manager.aborted_error()
-            await self.abort()
-            raise error
+            aborted = self.manager.aborted_error()
+            await self.abort(aborted)
+            if not self._is_left_open:
+                raise aborted
         raise self.manager.refusal()
 
-    async def abort(self) -> None:
-        """Abort the transaction. A failure to do so is logged, and the next transaction raises it."""
+    async def abort(self, cause: BaseException | None = None) -> None:
+        """Abort the transaction because of `cause`; the next transaction raises a failure to do so, which is logged.
+
+        After a cancellation this takes at most `close_timeout`; if the end is still under way then, it goes on.
+        """
         if self.manager.is_open or self.manager.state is TransactionPhase.COMMITTING:
-            error = self.manager.aborted_error()
-            self.manager.begin_abort()
-            self.path.fail_all(error)
-            await self._end(commit=False)
-        if self.manager.state is TransactionPhase.FATAL_ERROR and not isinstance(
-            self.manager.error, ProducerFencedError
-        ):  # fencing has aborted it
+            self._begin_abort()
+            if isinstance(cause, asyncio.CancelledError):
+                await self._outlast_cancellation(self._start_end(commit=False), cause, commit=False)
+            else:
+                await self._end(commit=False)
+        if self._is_left_open:
             _log.warning("the transaction was not aborted: %s", self.manager.error)
+
+    @property
+    def _is_left_open(self) -> bool:
+        """Whether a transaction could not be aborted; fencing aborts it."""
+        is_fenced = isinstance(self.manager.error, ProducerFencedError)
+        return self.manager.state is TransactionPhase.FATAL_ERROR and not is_fenced
+
+    def _begin_abort(self) -> None:
+        error = self.manager.aborted_error()
+        self.manager.begin_abort()
+        self.path.fail_all(error)
 
     async def wait_ended(self) -> None:
         """Wait for the end of the last transaction if it is under way."""
@@ -298,24 +312,32 @@ class TransactionClient:
         if self._offsets:
             await asyncio.wait(self._offsets)
 
-    async def _end(self, *, commit: bool) -> bool:
-        self._ending = asyncio.create_task(
-            self._end_once(commit=commit), name=f"Producer: {'commit' if commit else 'abort'}"
-        )
+    def _start_end(self, *, commit: bool) -> asyncio.Task[bool]:
+        name = f"Producer: {'commit' if commit else 'abort'}"
+        self._ending = asyncio.create_task(self._end_once(commit=commit), name=name)
         self._ending.add_done_callback(mark_retrieved)
+        return self._ending
+
+    async def _end(self, *, commit: bool) -> bool:
+        ending = self._start_end(commit=commit)
         try:
-            return await asyncio.shield(self._ending)
+            return await asyncio.shield(ending)
         except asyncio.CancelledError as cancelled:
-            await self._outlast_cancellation(self._ending)
-            outcome = self._outcome(self._ending, commit=commit)
-            add_note(cancelled, f"transactional id {self.transactional_id!r}: the transaction {outcome}")
+            await self._outlast_cancellation(ending, cancelled, commit=commit)
             raise
 
-    async def _outlast_cancellation(self, ending: asyncio.Task[bool]) -> None:
-        """Wait for the end of the transaction, for at most `close_timeout`, even if the caller is cancelled again."""
+    async def _outlast_cancellation(
+        self, ending: asyncio.Task[bool], cancelled: asyncio.CancelledError, *, commit: bool
+    ) -> None:
+        """Wait for the end of the transaction for at most `close_timeout`, and note the outcome at the cancellation.
+
+        The caller may be cancelled again, as by a cancelled anyio scope.
+        """
         waiting = asyncio.create_task(self._wait_within(ending), name="Producer: end of a transaction")
-        with contextlib.suppress(asyncio.CancelledError):  # the first cancellation is raised
+        with contextlib.suppress(asyncio.CancelledError):  # the first one is raised
             await wait_shielded(waiting)
+        outcome = self._outcome(ending, commit=commit)
+        add_note(cancelled, f"transactional id {self.transactional_id!r}: the transaction {outcome}")
 
     async def _wait_within(self, ending: asyncio.Task[bool]) -> None:
         await asyncio.wait([ending], timeout=self._config.close_timeout)
@@ -392,10 +414,16 @@ class TransactionClient:
         )
 
     async def aclose(self) -> None:
-        """Abort an open transaction."""
+        """Abort an open transaction; takes at most `close_timeout`."""
         if self.manager.is_open:
-            await self.abort()
-        await self.wait_ended()
-        if self._fencing is not None:
-            await asyncio.wait([self._fencing])
+            self._begin_abort()
+            self._start_end(commit=False)
+        if self._ending is not None and not self._ending.done():
+            await self._wait_within(self._ending)
+            if not self._ending.done():
+                _log.warning(
+                    "%s: closed before its transaction had ended; the coordinator aborts it after transaction_timeout",
+                    self.transactional_id,
+                )
+        await cancel_and_wait(*filter(None, (self._ending, self._fencing, *self._offsets)))
         self.manager.close()

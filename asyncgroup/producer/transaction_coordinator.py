@@ -54,6 +54,16 @@ DESCRIBE_TIMEOUT: Final = 5.0
 """Seconds for DescribeTransactions, which only adds to an error's message."""
 
 
+DETAILS: Final[Mapping[int, str]] = {
+    ErrorCode.INVALID_TXN_STATE: (
+        "the coordinator has no such open transaction: it was aborted after transaction_timeout, or ended elsewhere"
+    ),
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "transaction_timeout exceeds transaction.max.timeout.ms of the broker",
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "the coordinator does not know this producer id, or not any more",
+}
+"""What an error code means here."""
+
+
 class ProducerIdentity(NamedTuple):
     """A producer id and its epoch; -1 and -1 for none."""
 
@@ -125,7 +135,7 @@ class TransactionCoordinatorClient:
             response = await self._to_coordinator(request, is_v2=False)
             answer = self._answer(INIT_PRODUCER_ID, response.error_code, "InitProducerId")
             producer = ProducerIdentity(response.producer_id, response.producer_epoch)
-            return answer if answer.error else answer._replace(producer=producer)
+            return answer._replace(producer=producer) if answer.error is None else answer
 
         return await self._repeat(attempt, self._transactional_id, TRANSACTION, goes_on)
 
@@ -258,7 +268,8 @@ class TransactionCoordinatorClient:
         action = action_of(table, code, default)
         if action is TransactionAction.DONE:
             return Answer(action)
-        return Answer(action, BrokerError(code, f"transactional id {self._transactional_id!r}, {what}"))
+        subject = f"transactional id {self._transactional_id!r}, {what}"
+        return Answer(action, BrokerError(code, subject, DETAILS.get(code)))
 
     def _answer_by_partition(self, table: Table, codes: Mapping[TopicPartition, int], what: str) -> Answer:
         action, code = most_urgent(table, codes.values())

@@ -155,6 +155,8 @@ class TransactionManager:
 
     def initialize(self, producer_id: int, epoch: int, *, is_v2: bool) -> None:
         """Use the producer id and epoch of InitProducerId, and the transaction version of the next transaction."""
+        if self._state is TransactionPhase.FATAL_ERROR:
+            return
         self.producer_id, self.epoch, self.is_v2 = producer_id, epoch, is_v2
         self._reset()
         self._enter(TransactionPhase.READY)
@@ -217,8 +219,10 @@ class TransactionManager:
     def complete(self, *, producer: tuple[int, int] | None = None, is_v2: bool) -> None:
         """The transaction has ended: with `producer`, the next id and epoch, or under the same one.
 
-        A change to version 2 needs a new epoch first, as Java does.
+        A change to version 2 needs a new epoch first, as in Java.
         """
+        if self._state is TransactionPhase.FATAL_ERROR:
+            return
         if producer is not None:
             self.producer_id, self.epoch = producer
             self.needs_bump = False

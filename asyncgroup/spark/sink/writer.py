@@ -2,7 +2,8 @@
 
 The data source's `writer` and `streamWriter` call `make_writer(options, schema, stream=…, overwrite=…)`. Delivery is at
 least once, as with Spark's own sink: records are visible as soon as they are written, a task or batch that is retried writes
-its records again, and those of an aborted batch remain.
+its records again, and those of an aborted batch remain. With the option `transactional.id.prefix` it is exactly once, by the
+writers of `transactions`.
 
 The columns are those of Spark's Kafka sink (`KafkaWriter` and `KafkaWriteTask` of Spark 4.2): `value` (required), `key`:
 string or binary; `topic`: string; `partition`: int; `headers`: array<struct<key string, value binary>>. Other columns are
@@ -23,6 +24,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import Header
 from asyncgroup.spark.sink.producer_cache import OpenProducer, WrittenRange, producer_cache
+from asyncgroup.spark.sink.transactions.writers import TransactionalBatchWriter, TransactionalStreamWriter
 from asyncgroup.spark.sink.write_settings import WriteSettings, write_settings
 from asyncgroup.spark.worker_process import freeze_heap, strip_traceback
 
@@ -68,14 +70,14 @@ class TaskCommitMessage(WriterCommitMessage):
 @overload
 def make_writer(
     options: Mapping[str, str], schema: StructType, *, stream: Literal[True], overwrite: bool = False
-) -> StreamWriter: ...
+) -> StreamWriter | TransactionalStreamWriter: ...
 @overload
 def make_writer(
     options: Mapping[str, str], schema: StructType, *, stream: Literal[False], overwrite: bool = False
-) -> BatchWriter: ...
+) -> BatchWriter | TransactionalBatchWriter: ...
 def make_writer(
     options: Mapping[str, str], schema: StructType, *, stream: bool, overwrite: bool = False
-) -> StreamWriter | BatchWriter:
+) -> StreamWriter | BatchWriter | TransactionalStreamWriter | TransactionalBatchWriter:
     """Return a writer for rows of this schema; raise ConfigError naming the option, the column or the save mode.
 
     `overwrite` comes from Spark's save mode or output mode. A topic cannot be overwritten, so it is an error in a batch
@@ -85,6 +87,11 @@ def make_writer(
         raise ConfigError("save mode", "overwrite", "append: a topic's records cannot be replaced")
     settings = write_settings(options)
     check_columns(schema, settings.topic)
+    if settings.transactional_id_prefix is not None:
+        rows = _Writer(settings)
+        return (
+            TransactionalStreamWriter(settings, rows) if stream else TransactionalBatchWriter(settings, rows)
+        )
     return StreamWriter(settings) if stream else BatchWriter(settings)
 
 
@@ -104,13 +111,14 @@ class _Writer:
         Raises ConfigError for a row that is not a valid record, DeliveryFailedError for records that were not delivered.
         """
         try:
-            return producer_cache.run(self._settings, functools.partial(self._write, iterator))
+            return producer_cache.run(self._settings, functools.partial(self.write_rows, iterator))
         finally:
             freeze_heap()
 
-    async def _write(
+    async def write_rows(
         self, batches: Iterator[pyarrow.RecordBatch], open_producer: OpenProducer
     ) -> TaskCommitMessage:
+        """Write the rows of a task by an open producer; return when all are acknowledged."""
         producer, acks = open_producer.producer, open_producer.acks
         rows = 0
         loop = asyncio.get_running_loop()
