@@ -5,6 +5,7 @@ It resolves node ids to addresses, negotiates the version of each request, and h
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeAlias, TypeVar
