@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from asyncgroup.cluster import Cluster, client_of, start_tasks
+from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -78,7 +79,7 @@ class Producer:
 
     def __init__(
         self,
-        bootstrap_servers: str | Iterable[str] | Cluster,
+        bootstrap_servers: BootstrapServers | Cluster,
         config: ProducerConfig | None = None,
         *,
         hooks: Iterable[object] = (),
