@@ -29,6 +29,7 @@ from asyncgroup.lifecycle import copy_error
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.batch import ErrorFactory, ProducerBatch
+from asyncgroup.producer.batch_compressor import BatchCompressor
 from asyncgroup.producer.producer_ids import is_transient, request_producer_id
 from asyncgroup.producer.requests import (
     EncodedBatch,
@@ -85,6 +86,7 @@ class Sender:
         self._spawn = spawn
         self._on_batch_done = on_batch_done
         self._on_batch_split = on_batch_split
+        self._compressor = BatchCompressor(spawn, self.wake)
         self._acks = -1 if config.acks == "all" else int(config.acks)
         self._requests: Counter[int] = Counter()  # requests in flight by node
         self._busy_nodes: set[int] = set()  # nodes with as many requests in flight as one connection may have
@@ -151,6 +153,7 @@ class Sender:
         leader = self._cluster.view.leader
         while True:
             plan = self._accumulator.plan(now, leader, self._busy_nodes, skip_linger=skip_linger)
+            self._compressor.add(plan.to_compress)
             for batch in plan.expired:
                 self._fail(batch, self._expiry_error(batch))
             if not plan.requests:
