@@ -32,7 +32,7 @@ MEMBERS: Final = {
     " partitions pause pause_all resume resume_all topics",
     "PartitionConsumer": "aclose batches buffered_bytes ended errors high_water_mark initial_offset lag last_stable_offset"
     " log_start_offset partition pause paused position resume seek stalled topic tp",
-    "Producer": "aclose cluster config enqueue flush send send_nowait",
+    "Producer": "aclose cluster config enqueue enqueue_all flush send send_nowait",
     # what a user writes
     "Hook": "on_commit on_connect on_delivered on_disconnect on_fetch on_heartbeat on_join on_metadata on_produce on_request"
     " on_response on_resumed on_session_end on_session_start on_member_stalled on_stalled on_throttle",

@@ -16,7 +16,7 @@ from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import BackgroundTasks, add_note, wait_shielded
 from asyncgroup.model import Header, MillisClock, RecordMetadata, wall_clock
 from asyncgroup.producer.accumulator import RecordAccumulator
-from asyncgroup.producer.arguments import measure_record
+from asyncgroup.producer.arguments import RecordFields, measure_record
 from asyncgroup.producer.batch import ProducerBatch
 from asyncgroup.producer.delivery_tracker import DeliveryTracker
 from asyncgroup.producer.router import Router
@@ -39,7 +39,8 @@ class Producer:
 
     - `send` waits until the record is acknowledged and returns its metadata.
     - `send_nowait` never waits: it returns a future, or raises QueueFull when the buffer is full.
-    - `enqueue` waits only for buffer memory; `flush` or `aclose` raises what fails later.
+    - `enqueue` waits only for buffer memory, and so does `enqueue_all` for many records; `flush` or `aclose` raises what
+      fails later.
 
     Records of one partition keep their order through retries, and an acknowledged one is in the log exactly once: the
     producer is idempotent (KIP-98), unless `acks` or `enable_idempotence` say otherwise. A Cluster that is passed in is
@@ -246,6 +247,32 @@ class Producer:
             await self._wait_for_memory(size)
         if self._put(topic, timestamp, key, value, headers, partition, size, None):
             await asyncio.sleep(0)  # a caller that never has to wait must still let other tasks run
+
+    async def enqueue_all(self, records: Iterable[RecordFields]) -> None:
+        """Write records as `enqueue` does, at about half its cost for each.
+
+        A record is a tuple of the arguments of `send` in their order: topic, value, key, headers, partition, timestamp. The
+        iterable must not block. Other tasks run whenever a batch begins. If it raises, the earlier records are written.
+        """
+        reserve, put, clock, limit = self._memory.try_reserve, self._router.put, self._clock, self._max_size
+        size = 0  # bytes reserved for a record that is not appended yet
+        try:
+            for topic, value, key, headers, partition, timestamp in records:
+                needed = measure_record(value, key, headers, partition, timestamp, limit)
+                if not reserve(needed):
+                    await self._wait_for_memory(needed)
+                size = needed
+                if not self._open:
+                    raise self._closed_error()
+                stamp = clock() if timestamp is None else timestamp
+                began_batch = put(topic, stamp, key, value, headers, partition, size, None)
+                size = 0
+                if began_batch:
+                    self._sender.wake()
+                    await asyncio.sleep(0)
+        finally:
+            if size:
+                self._memory.release(size)
 
     async def _wait_for_memory(self, size: int) -> None:
         if not self._open:
