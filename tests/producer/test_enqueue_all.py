@@ -92,9 +92,8 @@ async def test_other_tasks_run_in_between() -> None:
 async def test_errors_come_at_flush_and_a_closed_producer_refuses() -> None:
     async with writing(delivery_timeout=40.0) as (_, producer):
         await producer.enqueue_all(numbers(2, partition=99))
-        with pytest.raises(DeliveryFailedError) as lost:
+        with pytest.raises(DeliveryFailedError, match="UNKNOWN_TOPIC_OR_PARTITION"):
             await producer.flush()
-        assert isinstance(next(iter(lost.value.lost.values()))[1], BrokerError)
     with pytest.raises(ClosedError):
         await producer.enqueue_all(numbers(1))
     assert used(producer) == 0
