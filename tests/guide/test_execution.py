@@ -53,6 +53,7 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("embedded-broker", "EmbeddedCluster"): f"{STORIES}::test_a_cluster_in_a_program",
     ("getting-started", "for number in range"): f"{STORIES}::test_a_producer_prints_offsets",
     ("producer", "producer.enqueue"): f"{STORIES}::test_a_producer",
+    ("producer", "chunking=True"): f"{STORIES}::test_a_value_in_chunks",
     ("monitoring", "class Meter(Hook)"): f"{STORIES}::test_the_meter_counts_records_and_lag",
     ("rebalances", "class Totals"): f"{REBALANCES}::test_a_handler_for_all_protocols",
     (
@@ -305,6 +306,15 @@ def test_a_producer(server: KafkaServer) -> None:
     define(snippet("producer", "producer.enqueue"), server, main=True, print=printed)
     assert printed == [(f"partition 0, offset {RECORDS}",)]
     assert server.records("greetings", 0)[-1].offset == RECORDS + 100_000
+
+
+def test_a_value_in_chunks(server: KafkaServer) -> None:
+    printed = Printed()
+    define(snippet("producer", "chunking=True"), server, main=True, print=printed)
+    assert printed == [
+        (f"offsets {RECORDS} to {RECORDS + 2}",),
+        (f"offsets {RECORDS} to {RECORDS + 2}: 3000000 bytes",),
+    ]
 
 
 @pytest.mark.asyncio
