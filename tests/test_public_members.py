@@ -86,6 +86,8 @@ ERROR_MEMBERS: Final = {
     "RecordTooLargeError": "limit offset size tp",
     "RetriesExhausted": "tp tries",
     "TopicRecreatedError": "partition position topic",
+    "ProducerLockHeld": "group_id topic",
+    "ProducerLockLost": "group_id topic",
 }
 """What errors have besides `retriable`; those without a line have nothing else."""
 

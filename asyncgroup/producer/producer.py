@@ -13,7 +13,7 @@ from asyncgroup.cluster import Cluster, client_of, start_tasks
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import ClosedError, DeliveryFailedError, QueueFull
 from asyncgroup.hooks import Hooks
-from asyncgroup.lifecycle import BackgroundTasks, add_note, wait_shielded
+from asyncgroup.lifecycle import BackgroundTasks, add_note, copy_error, wait_shielded
 from asyncgroup.model import Header, MillisClock, RecordMetadata, wall_clock
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.arguments import measure_record
@@ -23,7 +23,7 @@ from asyncgroup.producer.delivery_tracker import DeliveryTracker
 from asyncgroup.producer.router import Router
 from asyncgroup.producer.sender import Sender
 
-__all__ = ["Producer"]
+__all__ = ["Producer", "fail_producer"]
 
 _log = logging.getLogger("asyncgroup.producer")
 
@@ -106,6 +106,7 @@ class Producer:
             on_lost=self._deliveries.add_lost,
         )
         self._open = False
+        self._failure: ClosedError | None = None  # of `fail_producer`
         self._closing: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -187,6 +188,8 @@ class Producer:
         self._router.fail_all(error)
 
     def _closed_error(self) -> ClosedError:
+        if self._failure is not None:
+            return copy_error(self._failure)
         return ClosedError("the producer is closed, or was never entered with `async with`")
 
     # --- send --------------------------------------------------------------------------------------------------
@@ -349,3 +352,9 @@ class Producer:
         self._hooks.emit("on_produce", *batch.tp, batch.count, error)
         if error is None:
             self._hooks.emit("on_delivered", *batch.tp, batch.base_offset, batch.count)
+
+
+def fail_producer(producer: Producer, error: ClosedError) -> None:
+    """Send nothing more: all records that are not acknowledged, and all later calls, raise `error`."""
+    producer._failure = error
+    producer._on_failure(error)

@@ -54,6 +54,7 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("getting-started", "for number in range"): f"{STORIES}::test_a_producer_prints_offsets",
     ("producer", "producer.enqueue"): f"{STORIES}::test_a_producer",
     ("producer", "chunking=True"): f"{STORIES}::test_a_value_in_chunks",
+    ("producer", "ExclusiveProducer("): f"{STORIES}::test_an_exclusive_producer",
     ("monitoring", "class Meter(Hook)"): f"{STORIES}::test_the_meter_counts_records_and_lag",
     ("rebalances", "class Totals"): f"{REBALANCES}::test_a_handler_for_all_protocols",
     (
@@ -306,6 +307,11 @@ def test_a_producer(server: KafkaServer) -> None:
     define(snippet("producer", "producer.enqueue"), server, main=True, print=printed)
     assert printed == [(f"partition 0, offset {RECORDS}",)]
     assert server.records("greetings", 0)[-1].offset == RECORDS + 100_000
+
+
+def test_an_exclusive_producer(server: KafkaServer) -> None:
+    define(snippet("producer", "ExclusiveProducer("), server, main=True)
+    assert [record.value for record in server.records("greetings", 0)][RECORDS:] == [b"from the only one"]
 
 
 def test_a_value_in_chunks(server: KafkaServer) -> None:
