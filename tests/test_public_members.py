@@ -99,6 +99,8 @@ ERROR_MEMBERS: Final = {
     "TransactionError": "transactional_id",
     "TransactionOutcomeUnknown": "commit transactional_id",
     "TopicRecreatedError": "partition position topic",
+    "ProducerLockHeld": "group_id topic",
+    "ProducerLockLost": "group_id topic",
 }
 """What errors have besides `retriable`; those without a line have nothing else."""
 

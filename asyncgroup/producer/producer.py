@@ -20,7 +20,7 @@ from asyncgroup.errors import (
     QueueFull,
 )
 from asyncgroup.hooks import Hooks
-from asyncgroup.lifecycle import BackgroundTasks, add_note, wait_shielded
+from asyncgroup.lifecycle import BackgroundTasks, add_note, copy_error, wait_shielded
 from asyncgroup.model import BatchResult, GroupOffsets, Header, MillisClock, RecordMetadata, wall_clock
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.arguments import RecordFields, check_sequence_id, measure_record
@@ -40,7 +40,7 @@ from asyncgroup.producer.transaction import HasGroupOffsets, Transaction, group_
 from asyncgroup.producer.transaction_client import TransactionClient
 from asyncgroup.producer.transaction_state import TransactionPhase
 
-__all__ = ["Producer"]
+__all__ = ["Producer", "fail_producer"]
 
 _log = logging.getLogger("asyncgroup.producer")
 
@@ -152,6 +152,7 @@ class Producer:
         self._steps = self._send_steps(ProducerInterceptors(interceptors), initial_sequence_id)
         self._open = False
         self._accepting = False  # open, and with a transactional id in a transaction
+        self._failure: ClosedError | None = None  # of `fail_producer`
         self._closing: asyncio.Task[None] | None = None
         self._drains = True  # aclose waits for acknowledgements
         self._drain_limit: asyncio.Timeout | None = None  # of that wait
@@ -307,6 +308,8 @@ class Producer:
         return self._transactions.manager.refusal()
 
     def _closed_error(self) -> ClosedError:
+        if self._failure is not None:
+            return copy_error(self._failure)
         return ClosedError("the producer is closed, or was never entered with `async with`")
 
     # --- send --------------------------------------------------------------------------------------------------
@@ -559,3 +562,9 @@ class Producer:
             *batch.tp, batch.count, *sizes, latency, batch.attempts, batch.base_offset, error
         )
         self._hooks.emit("on_batch_done", result)
+
+
+def fail_producer(producer: Producer, error: ClosedError) -> None:
+    """Send nothing more: all records that are not acknowledged, and all later calls, raise `error`."""
+    producer._failure = error
+    producer._on_failure(error)
