@@ -109,7 +109,7 @@ class ConsumeTransformProduce(Handler):
         return f"<ConsumeTransformProduce {self._transform!r}: {self._open_session or 'not consuming'}>"
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:
-        """Transform the batches of the claim until it ends."""
+        """Transform the batches of the claim until it ends. If the producer is not open yet, they wait for it."""
         assert self._open_session is not None
         assert self._open_session.session is session
         await self._open_session.transactions.consume(claim)

@@ -94,6 +94,24 @@ async def test_the_coordinator_is_away_at_the_start(env: VirtualEnvironment) -> 
         await all_once(env)
 
 
+@in_each_protocol
+async def test_an_assignment_before_the_producer_is_ready(env: VirtualEnvironment) -> None:
+    """The added claims wait for the producer, too."""
+    create_out(env)
+    await env.produce(3, range(4))
+    async with transforming(env, Copy(env), "bob") as (bob, _):
+        await all_once(env)
+        held = env.cluster.faults.on("InitProducerId").hold()
+        async with transforming(env, Copy(env)) as (ann, _):
+            await held.wait_hit()
+            await bob.aclose()
+            await asyncio.sleep(15.0)
+            await env.produce(3, range(4))
+            held.release()
+            await all_once(env)
+            assert len(partitions_of(ann)) == 4
+
+
 async def test_missing_authorization_is_raised(env: VirtualEnvironment) -> None:
     create_out(env)
     env.cluster.faults.on("InitProducerId").error("TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
