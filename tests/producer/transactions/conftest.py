@@ -1,5 +1,18 @@
 """Fixtures of the tests of transactions."""
 
+from __future__ import annotations
+
+import pytest
+
+from asyncgroup.broker.handlers.api_versions import FEATURES
 from tests.asyncio_errors import no_asyncio_errors
 
 __all__ = ["no_asyncio_errors"]
+
+
+@pytest.fixture(autouse=True)
+def _transaction_version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finalize the transaction version that the test's parameter `version` names."""
+    call = getattr(request.node, "callspec", None)
+    if call is not None and "version" in call.params:
+        monkeypatch.setitem(FEATURES, "transaction.version", call.params["version"])
