@@ -363,8 +363,8 @@ class Producer:
     ) -> asyncio.Future[RecordMetadata]:
         """Write a record as `send` does, but return a future of its metadata without waiting.
 
-        Raises QueueFull when the buffer is full, with `chunking` unless it has room for all chunks; ConfigError, ClosedError. Cancelling the future does not withdraw the
-        record.
+        Raises QueueFull when the buffer is full (with `chunking`: has no room for all chunks), ConfigError, ClosedError.
+        Cancelling the future does not withdraw the record.
         """
         if self._steps is not None:
             return self._steps.send_nowait(ProducerRecord(topic, value, key, headers, partition, timestamp))
