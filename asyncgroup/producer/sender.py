@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.backoff import Backoff
@@ -19,6 +19,7 @@ from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
     ClosedError,
+    ErrorCode,
     ProtocolError,
     RequestTimedOut,
     UnsupportedVersionError,
@@ -27,6 +28,7 @@ from asyncgroup.lifecycle import copy_error
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.batch import ErrorFactory, ProducerBatch
+from asyncgroup.producer.produce_transaction import ProduceTransaction
 from asyncgroup.producer.producer_ids import is_transient, request_producer_id
 from asyncgroup.producer.requests import (
     EncodedBatch,
@@ -41,7 +43,7 @@ from asyncgroup.producer.requests import (
 )
 from asyncgroup.wire import messages as m
 
-__all__ = ["PRODUCE_LANE", "ProduceTransaction", "Sender"]
+__all__ = ["PRODUCE_LANE", "Sender"]
 
 _log = logging.getLogger("asyncgroup.producer")
 
@@ -51,32 +53,13 @@ PRODUCE_LANE: Final = "produce"
 ADDS_PARTITIONS: Final = 12
 """The first Produce version that adds partitions to the transaction (KIP-890)."""
 
+CONCURRENT_PAUSE: Final = 0.02
+"""Seconds of the first pause after CONCURRENT_TRANSACTIONS: the markers of the last transaction are about to be written."""
+
+NO_LIMIT: Final = float("inf")
+
 OnBatchDone = Callable[[ProducerBatch, Exception | None], None]
 OnBatchSplit = Callable[[ProducerBatch, list[ProducerBatch]], None]
-
-
-class ProduceTransaction(Protocol):
-    """The transaction that batches belong to, as the sender sees it."""
-
-    @property
-    def transactional_id(self) -> str:
-        """The producer's name, which the requests carry."""
-
-    @property
-    def is_v2(self) -> bool:
-        """Whether Produce adds partitions to the transaction (KIP-890)."""
-
-    def admit(self, tp: TopicPartition) -> bool:
-        """Return whether batches of a partition may be sent now."""
-
-    def on_record_failed(self, error: Exception) -> None:
-        """An accepted record is lost."""
-
-    def is_fencing(self, code: int) -> bool:
-        """Return whether an error code means that the producer is fenced."""
-
-    def on_fenced(self) -> None:
-        """A broker refused the producer's epoch; this fails all records."""
 
 
 class Sender:
@@ -336,23 +319,32 @@ class Sender:
         elif action is ProduceAction.RESTART and self._config.effective_enable_idempotence:
             self._retry(batch, BrokerError(code, what, detail), is_out_of_order=True)
         else:
-            at_once = False
+            at_once, longest = False, NO_LIMIT
+            if code == ErrorCode.CONCURRENT_TRANSACTIONS:
+                longest = CONCURRENT_PAUSE * 2.0 ** min(batch.attempts - 1, 30)
             if action is ProduceAction.REFRESH:
                 # no backoff if the response named the new leader (KIP-951)
                 at_once = self._cluster.view.leader(batch.tp) not in (node, -1)
                 self._metadata_stale.set()
-            self._retry(batch, BrokerError(code, what, detail), at_once=at_once)
+            self._retry(batch, BrokerError(code, what, detail), at_once=at_once, longest=longest)
 
     def _retry(
-        self, batch: ProducerBatch, error: Exception, *, at_once: bool = False, is_out_of_order: bool = False
+        self,
+        batch: ProducerBatch,
+        error: Exception,
+        *,
+        at_once: bool = False,
+        is_out_of_order: bool = False,
+        longest: float = NO_LIMIT,
     ) -> None:
+        """Send a batch again after a pause of at most `longest` seconds."""
         batch.last_error = error
         batch.may_be_written |= not is_out_of_order
         now = asyncio.get_running_loop().time()
         if batch.tp not in self._backoffs:
             self._backoffs[batch.tp] = self._cluster.backoff()
         at_once = at_once or is_out_of_order
-        pause = 0.0 if at_once else self._backoffs[batch.tp].next()
+        pause = 0.0 if at_once else min(self._backoffs[batch.tp].next(), longest)
         _log.debug("%s: attempt %d failed: %s", batch.tp, batch.attempts, error)
         self._accumulator.retry(batch, now + pause, is_out_of_order=is_out_of_order)
 

@@ -179,6 +179,26 @@ async def test_close_aborts_an_open_transaction(version: int) -> None:
             await producer.send(TOPIC, b"b")
 
 
+@VERSIONS
+async def test_close_while_a_commit_waits_for_its_records(version: int) -> None:
+    async with cluster_with_topics() as cluster:
+        producer = producer_of(cluster)
+
+        async def commit() -> None:
+            async with producer.transaction():
+                await producer.enqueue(TOPIC, b"a", partition=0)
+
+        held = cluster.faults.on("Produce").hold()
+        async with producer:
+            task = asyncio.create_task(commit())
+            await held.wait_hit()
+            asyncio.get_running_loop().call_later(1.0, held.release)
+        with pytest.raises(ClosedError):
+            await task
+        assert [e.request.committed for e in cluster.history.of("EndTxn")] == [False]
+        assert committed(cluster) == []
+
+
 async def test_close_in_a_transactions_block() -> None:
     async with cluster_with_topics() as cluster:
         producer = producer_of(cluster)

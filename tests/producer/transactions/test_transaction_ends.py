@@ -8,6 +8,7 @@ import pytest
 
 from asyncgroup import Cluster, RequestTimedOut, end_transaction
 from asyncgroup.errors import (
+    AsyncGroupError,
     BrokerError,
     ErrorCode,
     ProducerFencedError,
@@ -139,6 +140,25 @@ async def test_offsets_without_an_answer() -> None:
         fault.cancel()
         async with producer.transaction():
             await producer.send_offsets(offsets_of())
+
+
+@pytest.mark.parametrize("version", [1])
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_partitions_and_groups_that_may_have_been_added(version: int, when: str) -> None:
+    """No answer until delivery_timeout: the next epoch leaves what the coordinator may have begun."""
+    for api in ("AddPartitionsToTxn", "AddOffsetsToTxn"):
+        async with transacting(delivery_timeout=40.0) as (cluster, producer):
+            cluster.faults.on(api, times=None).disconnect(when)  # type: ignore[arg-type]
+            with pytest.raises(AsyncGroupError, match="delivery_timeout=40 s"):
+                async with producer.transaction():
+                    await producer.send_offsets(offsets_of("g", 1))
+                    await producer.send(TOPIC, b"a", partition=0)
+            cluster.faults.clear()
+            async with producer.transaction():
+                await producer.send_offsets(offsets_of("g", 2))
+                await producer.send(TOPIC, b"b", partition=0)
+            assert committed(cluster) == [b"b"]
+            assert cluster.history.of("EndTxn")[-1].request.producer_epoch >= 1
 
 
 @VERSIONS
