@@ -325,7 +325,7 @@ class TransactionClient:
 
     def _start_end(self, *, commit: bool) -> asyncio.Task[bool]:
         name = f"Producer: {'commit' if commit else 'abort'}"
-        self._ending = asyncio.create_task(self._end_once(commit=commit), name=name)
+        self._ending = asyncio.create_task(self._end_or_abort(commit=commit), name=name)
         self._ending.add_done_callback(mark_retrieved)
         return self._ending
 
@@ -344,8 +344,19 @@ class TransactionClient:
         outcome = describe_outcome(ending, commit=commit)
         add_note(cancelled, f"transactional id {self.transactional_id!r}: the transaction {outcome}")
 
+    async def _end_or_abort(self, *, commit: bool) -> bool:
+        """End the transaction; return whether it has ended as requested. A refused commit is aborted, then raised."""
+        if await self._end_once(commit=commit):
+            return True
+        if self.manager.state is TransactionPhase.ABORTABLE_ERROR:
+            aborted = self.manager.aborted_error()
+            self._begin_abort()
+            await self._end_once(commit=False)
+            if not self._is_left_open:
+                raise aborted
+        return False
+
     async def _end_once(self, *, commit: bool) -> bool:
-        """End the transaction; return whether it has ended as requested."""
         manager = self.manager
         if not commit:
             has_gap = await self.path.wait_idle()
@@ -370,13 +381,15 @@ class TransactionClient:
     async def _on_end_failed(self, answer: Answer, *, commit: bool) -> bool:
         """EndTxn failed; return whether the end goes on, by InitProducerId."""
         error = await self._error_of(answer)
-        if answer.action in (TransactionAction.ABORT, TransactionAction.REINITIALIZE):
+        is_unknown = answer.action in (TransactionAction.RETRY, TransactionAction.MOVED)
+        is_unknown |= commit and answer.leaves_commit_unknown
+        if not is_unknown and answer.action in (TransactionAction.ABORT, TransactionAction.REINITIALIZE):
             if commit:
                 self._fail(error, skips_end=answer.action is TransactionAction.REINITIALIZE)
                 return False
             self.manager.skips_end = True
             return True
-        if answer.action in (TransactionAction.RETRY, TransactionAction.MOVED):
+        if is_unknown:
             unknown = TransactionOutcomeUnknown(self.transactional_id, describe_error(error), commit=commit)
             unknown.__cause__ = error
             error = unknown

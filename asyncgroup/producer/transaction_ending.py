@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from asyncgroup.errors import TransactionAbortedError
 from asyncgroup.lifecycle import wait_shielded
 
 __all__ = ["describe_outcome", "outlast_cancellation"]
@@ -25,6 +26,8 @@ def describe_outcome(ending: asyncio.Task[bool], *, commit: bool) -> str:
     """Return what became of a transaction, by the task that ends it: it returns whether it did as requested."""
     if not ending.done():
         return "is still being committed" if commit else "is still being aborted"
+    if not ending.cancelled() and isinstance(ending.exception(), TransactionAbortedError):
+        return "was aborted"
     if ending.cancelled() or ending.exception() is not None or not ending.result():
         return "failed to commit" if commit else "failed to abort"
     return "was committed" if commit else "was aborted"

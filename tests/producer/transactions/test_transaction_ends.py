@@ -118,6 +118,27 @@ async def test_a_commit_without_an_answer(version: int) -> None:
         assert committed(cluster) == [b"b"]
 
 
+@VERSIONS
+@pytest.mark.parametrize(
+    "code",
+    [ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING],
+)
+async def test_a_refusal_after_a_commit_without_an_answer(version: int, code: ErrorCode) -> None:
+    """Found by the random transactions: the first EndTxn has committed, so this is not an abort."""
+    async with cluster_with_topics() as cluster, Cluster(cluster.bootstrap_servers) as clients:
+        for detaches in (False, True):
+            lost = cluster.faults.on("EndTxn").disconnect("after")
+            refused = cluster.faults.on("EndTxn").error(code)
+            with pytest.raises(TransactionOutcomeUnknown, match="may be committed or not"):
+                async with producer_of(cluster) as producer, producer.transaction():
+                    await producer.send(TOPIC, b"a", partition=0)
+                    if detaches:
+                        detached = await producer.detach_transaction()
+                        await end_transaction(clients, detached, commit=True)
+            assert (lost.hits, refused.hits) == (1, 1)
+        assert committed(cluster) == [b"a", b"a"]
+
+
 async def test_an_abort_without_an_answer(caplog: pytest.LogCaptureFixture) -> None:
     async with cluster_with_topics() as cluster, producer_of(cluster, delivery_timeout=40.0) as producer:
         with pytest.raises(ZeroDivisionError):
