@@ -54,7 +54,9 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("consumer", "OffsetManager"): f"{STORIES}::test_a_partition_without_a_group",
     ("embedded-broker", "EmbeddedCluster"): f"{STORIES}::test_a_cluster_in_a_program",
     ("getting-started", "for number in range"): f"{STORIES}::test_a_producer_prints_offsets",
-    ("producer", "producer.enqueue"): f"{STORIES}::test_a_producer",
+    ("producer", "range(100_000)"): f"{STORIES}::test_a_producer",
+    ("producer", "greetings-1"): f"{STORIES}::test_a_transaction",
+    ("producer", "end_transaction"): f"{STORIES}::test_a_transaction_that_is_ended_elsewhere",
     ("monitoring", "class Meter(Hook)"): f"{STORIES}::test_the_meter_counts_records_and_lag",
     ("rebalances", "class Totals"): f"{REBALANCES}::test_a_handler_for_all_protocols",
     (
@@ -331,9 +333,21 @@ def test_a_producer_prints_offsets(server: KafkaServer) -> None:
 
 def test_a_producer(server: KafkaServer) -> None:
     printed = Printed()
-    define(snippet("producer", "producer.enqueue"), server, main=True, print=printed)
+    define(snippet("producer", "range(100_000)"), server, main=True, print=printed)
     assert printed == [(f"partition 0, offset {RECORDS}",)]
     assert server.records("greetings", 0)[-1].offset == RECORDS + 100_000
+
+
+def test_a_transaction(server: KafkaServer) -> None:
+    define(snippet("producer", "greetings-1"), server, main=True)
+    assert {record.value for record in server.records("greetings", 0)[RECORDS:]} == {b"hello", b"bonjour"}
+
+
+def test_a_transaction_that_is_ended_elsewhere(server: KafkaServer) -> None:
+    names = define(snippet("producer", "end_transaction"), server)
+    written = [asyncio.run(names["write"](server.bootstrap_servers, slot)) for slot in range(2)]
+    asyncio.run(names["commit"](server.bootstrap_servers, written))
+    assert [record.value for record in server.records("greetings", 0)[RECORDS:]] == [b"hello"] * 2
 
 
 @pytest.mark.asyncio
