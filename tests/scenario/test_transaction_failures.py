@@ -27,7 +27,7 @@ from tests.scenario.transforming import OUT, Copy, all_once, end_txns, host_of, 
 from tests.stories.traffic import partitions_of
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.full]
 
 
 # -- brokers -----------------------------------------------------------------------------------------------------------
