@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Self, TypeVar
 
+from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.coordinators import GROUP, CoordinatorClient
 from asyncgroup.cluster.metadata import ClusterView, TopicInfo
@@ -32,12 +33,13 @@ class Cluster:
         async with Cluster("localhost:9092") as cluster:
             print(cluster.view.brokers, await cluster.partitions("orders"))
 
-    Raises ConfigError if `bootstrap_servers` is malformed; entering raises NoBrokersError if none of them answers.
+    `bootstrap_servers` may be a function that returns the servers, also an async one: it is called at the start and whenever
+    no known broker answers. Raises ConfigError if `bootstrap_servers` is malformed; entering raises NoBrokersError if none of them answers.
     """
 
     def __init__(
         self,
-        bootstrap_servers: str | Iterable[str],
+        bootstrap_servers: BootstrapServers,
         config: ClientConfig | None = None,
         *,
         hooks: Iterable[object] | Hooks = (),
@@ -194,7 +196,7 @@ def cluster_of(client: ClusterClient) -> Cluster:
 
 
 def as_cluster(
-    bootstrap_servers: str | Iterable[str] | Cluster, config: ClientConfig, hooks: Iterable[object]
+    bootstrap_servers: BootstrapServers | Cluster, config: ClientConfig, hooks: Iterable[object]
 ) -> tuple[Cluster, bool]:
     """Return a client's Cluster, and whether the client owns it: a new one, which the client opens and closes.
 

@@ -35,9 +35,10 @@ class BufferMemory:
 
     def try_reserve(self, size: int, records: int = 1) -> bool:  # noqa: ARG002  counted by PendingLimits only
         """Reserve `size` bytes now; False if they are not free or other callers are waiting."""
-        if self._waiting or not self._is_free(size):
+        used = self.used + size
+        if self._waiting or (used > self.limit and used > size):
             return False
-        self.used += size
+        self.used = used
         return True
 
     def force(self, size: int) -> None:

@@ -32,6 +32,12 @@ __all__ = ["ChunkWriter", "ChunkedDelivery", "OnLost", "largest_record"]
 LEAST_ROOM: Final = 0.5
 """Share of a chunk that its part of the value must be able to take; else the headers would be written very many times."""
 
+MAX_GROWTH: Final = 1 / 512
+"""Share of its size by which compression may enlarge a batch of random bytes, as every codec adds headers to its blocks.
+
+Brokers compare the compressed size with `max.message.bytes`, by default almost the same as `max_request_size`.
+"""
+
 OnLost = Callable[[TopicPartition, int, Exception], None]
 """Called with partition, number of records (1) and error of a record that failed and for which no caller waits."""
 
@@ -45,14 +51,16 @@ class _Chunk(NamedTuple):
 def largest_record(config: ProducerConfig) -> int:
     """Return the bytes (by `record_size`) of the largest record that is not split; without `chunking`, that is allowed."""
     largest = config.max_request_size - BATCH_OVERHEAD
+    if config.chunking and config.compression_type != "none":
+        largest -= int(largest * MAX_GROWTH)
     return min(largest, config.max_chunk_size or largest)
 
 
 class ChunkWriter:
     """Splits large records, and writes the chunks.
 
-    `clock` returns the timestamp of records without one, `check_open` raises ClosedError unless the producer is open, `wait_for_memory` waits until some bytes are reserved, `wake`
-    is called when there may be a batch to send.
+    `clock` returns the timestamp of records without one, `check_open` raises ClosedError unless the producer is open,
+    `wait_for_memory` waits until some bytes are reserved, `wake` is called when there may be a batch to send.
     """
 
     def __init__(
@@ -114,9 +122,8 @@ class ChunkWriter:
         left = deque(found)
         try:
             while left:
-                self._put(
-                    record, left.popleft(), delivery
-                )  # which frees the memory of its chunk if it raises
+                # `_put` frees the memory of its own chunk if it raises
+                self._put(record, left.popleft(), delivery)
         except BaseException:
             self._release(left)
             delivery.abandon()

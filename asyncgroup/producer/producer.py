@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from asyncgroup.cluster import Cluster, client_of, start_tasks
+from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -19,10 +20,10 @@ from asyncgroup.errors import (
     QueueFull,
 )
 from asyncgroup.hooks import Hooks
-from asyncgroup.lifecycle import BackgroundTasks, add_note, wait_shielded
+from asyncgroup.lifecycle import BackgroundTasks, add_note, copy_error, wait_shielded
 from asyncgroup.model import BatchResult, GroupOffsets, Header, MillisClock, RecordMetadata, wall_clock
 from asyncgroup.producer.accumulator import RecordAccumulator
-from asyncgroup.producer.arguments import check_sequence_id, measure_record
+from asyncgroup.producer.arguments import RecordFields, check_sequence_id, measure_record
 from asyncgroup.producer.batch import ProducerBatch
 from asyncgroup.producer.chunking import ChunkWriter, largest_record
 from asyncgroup.producer.delivery_tracker import DeliveryTracker
@@ -39,7 +40,7 @@ from asyncgroup.producer.transaction import HasGroupOffsets, Transaction, group_
 from asyncgroup.producer.transaction_client import TransactionClient
 from asyncgroup.producer.transaction_state import TransactionPhase
 
-__all__ = ["Producer"]
+__all__ = ["Producer", "fail_producer"]
 
 _log = logging.getLogger("asyncgroup.producer")
 
@@ -56,7 +57,8 @@ class Producer:
 
     - `send` waits until the record is acknowledged and returns its metadata.
     - `send_nowait` never waits: it returns a future, or raises QueueFull when the buffer is full.
-    - `enqueue` waits only for buffer memory; `flush` or `aclose` raises what fails later.
+    - `enqueue` waits only for buffer memory, and so does `enqueue_all` for many records; `flush` or `aclose` raises what
+      fails later.
     - With `chunking`, values above the limit are split (`producer/chunking.py`).
 
     Records of one partition keep their order through retries, and an acknowledged one is in the log exactly once: the
@@ -78,7 +80,7 @@ class Producer:
 
     def __init__(
         self,
-        bootstrap_servers: str | Iterable[str] | Cluster,
+        bootstrap_servers: BootstrapServers | Cluster,
         config: ProducerConfig | None = None,
         *,
         hooks: Iterable[object] = (),
@@ -150,7 +152,10 @@ class Producer:
         self._steps = self._send_steps(ProducerInterceptors(interceptors), initial_sequence_id)
         self._open = False
         self._accepting = False  # open, and with a transactional id in a transaction
+        self._failure: ClosedError | None = None  # of `fail_producer`
         self._closing: asyncio.Task[None] | None = None
+        self._drains = True  # aclose waits for acknowledgements
+        self._drain_limit: asyncio.Timeout | None = None  # of that wait
 
     def __repr__(self) -> str:
         state = "open" if self._open else "closed"
@@ -222,12 +227,17 @@ class Producer:
             _log.error("%s", lost)
             add_note(error, str(lost))
 
-    async def aclose(self) -> None:
+    async def aclose(self, *, drain: bool = True) -> None:
         """Send the remaining records for at most `close_timeout` seconds, then close. Safe to call twice.
 
-        Records that are not acknowledged by then fail with ClosedError. An open transaction is aborted. Raises DeliveryFailedError for records of
-        `enqueue` that were lost since the last `flush`. Runs to its end even if the caller is cancelled.
+        Records that are not acknowledged by then fail with ClosedError, and an open transaction is aborted. With
+        `drain=False` they fail at once, those in flight, too, which may be in the log (as Java's `close(0)`), and an open
+        transaction is left to its timeout; it also ends the wait of an earlier `aclose`. Raises DeliveryFailedError for
+        records of `enqueue` that were lost since the last `flush`. Runs to its end even if the caller is cancelled.
         """
+        self._drains &= drain
+        if not self._drains and self._drain_limit is not None:
+            self._drain_limit.reschedule(_loop_time())
         if self._closing is not None:
             await asyncio.wait([self._closing])
             return
@@ -244,13 +254,8 @@ class Producer:
 
     async def _close(self) -> None:
         self._fail_waiting()
-        try:
-            if self._transactions is not None:
-                await self._transactions.aclose()
-            async with asyncio.timeout(self.config.close_timeout):
-                await self._wait_until_done()
-        except TimeoutError:
-            _log.warning("%r was closed before all its records were acknowledged", self)
+        if self._drains:
+            await self._drain()
         try:
             await self._tasks.stop()
         finally:
@@ -263,15 +268,27 @@ class Producer:
         if (lost := self._deliveries.drain_lost()) is not None:
             raise lost
 
+    async def _drain(self) -> None:
+        try:
+            if self._transactions is not None:
+                await self._transactions.aclose()
+            async with asyncio.timeout(self.config.close_timeout) as self._drain_limit:
+                await self._wait_until_done()
+        except TimeoutError:
+            _log.warning("%r was closed before all its records were acknowledged", self)
+        finally:
+            self._drain_limit = None
+
     def _abort_incomplete(self) -> None:
         batches, waiting = self._accumulator.incomplete, self._router.waiting
         if not batches and not waiting:
             return
         count = self._accumulator.records + waiting
         partitions = len({batch.tp for batch in batches})
+        why = f"close_timeout={self.config.close_timeout:g} s" if self._drains else "drain=False"
         error = ClosedError(
-            f"the producer was closed with {count} records for {partitions} partitions not acknowledged"
-            f" (close_timeout={self.config.close_timeout:g} s)"
+            f"the producer was closed with {count} records for {partitions} partitions not acknowledged ({why});"
+            " those that were sent may be in the log"
         )
         self._sender.fail_all(error)
         self._router.fail_all(error)
@@ -291,6 +308,8 @@ class Producer:
         return self._transactions.manager.refusal()
 
     def _closed_error(self) -> ClosedError:
+        if self._failure is not None:
+            return copy_error(self._failure)
         return ClosedError("the producer is closed, or was never entered with `async with`")
 
     # --- send --------------------------------------------------------------------------------------------------
@@ -344,8 +363,8 @@ class Producer:
     ) -> asyncio.Future[RecordMetadata]:
         """Write a record as `send` does, but return a future of its metadata without waiting.
 
-        Raises QueueFull when the buffer is full, with `chunking` unless it has room for all chunks; ConfigError, ClosedError. Cancelling the future does not withdraw the
-        record.
+        Raises QueueFull when the buffer is full (with `chunking`: has no room for all chunks), ConfigError, ClosedError.
+        Cancelling the future does not withdraw the record.
         """
         if self._steps is not None:
             return self._steps.send_nowait(ProducerRecord(topic, value, key, headers, partition, timestamp))
@@ -390,6 +409,37 @@ class Producer:
             await self._wait_for_memory(size)
         if self._put(topic, timestamp, key, value, headers, partition, size, None):
             await asyncio.sleep(0)  # a caller that never has to wait must still let other tasks run
+
+    async def enqueue_all(self, records: Iterable[RecordFields]) -> None:
+        """Write records as `enqueue` does, at about half its cost for each.
+
+        A record is a tuple of the arguments of `send` in their order: topic, value, key, headers, partition, timestamp. The
+        iterable must not block. Other tasks run whenever a batch begins. If it raises, the earlier records are written.
+        """
+        reserve, put, clock = self._memory.try_reserve, self._router.put, self._clock
+        size = 0  # bytes reserved for a record that is not appended yet
+        try:
+            for topic, value, key, headers, partition, timestamp in records:
+                needed = measure_record(value, key, headers, partition, timestamp)
+                if self._steps is not None or needed > self._max_size:
+                    await self.enqueue(
+                        topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
+                    )
+                    continue
+                if not reserve(needed):
+                    await self._wait_for_memory(needed)
+                size = needed
+                if not self._accepting:
+                    raise self._refusal()
+                stamp = clock() if timestamp is None else timestamp
+                began_batch = put(topic, stamp, key, value, headers, partition, size, None)
+                size = 0
+                if began_batch:
+                    self._sender.wake()
+                    await asyncio.sleep(0)
+        finally:
+            if size:
+                self._memory.release(size)
 
     async def _wait_for_memory(self, size: int) -> None:
         self._before_wait()
@@ -512,3 +562,9 @@ class Producer:
             *batch.tp, batch.count, *sizes, latency, batch.attempts, batch.base_offset, error
         )
         self._hooks.emit("on_batch_done", result)
+
+
+def fail_producer(producer: Producer, error: ClosedError) -> None:
+    """Send nothing more: all records that are not acknowledged, and all later calls, raise `error`."""
+    producer._failure = error
+    producer._on_failure(error)

@@ -118,6 +118,8 @@ class Route:
         self.view = view
         info = view.topics.get(self.topic)
         partitions = info.partitions if info is not None and not info.error_code else {}
+        if info is not None:
+            self._accumulator.update_topic_id(self.topic, info.topic_id)
         if len(partitions) != self.partition_count:
             self._queue_by_key.clear()
         self.partition_count = len(partitions)
@@ -191,8 +193,9 @@ class Route:
         sticky.produced += size
         if sticky.current >= 0:
             queue = self._queues[sticky.current]
-            if self._accumulator.append_to_open(queue, timestamp, key, value, headers, size, future):
-                return queue.open is None
+            batch = queue.open
+            if batch is not None and batch.append(timestamp, key, value, headers, size, future):
+                return batch.closed
             queue.close_open()
         if sticky.current < 0 or sticky.produced >= self._batch_size:
             sticky.next_partition(self._available, self._queued_batches())

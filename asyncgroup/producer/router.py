@@ -11,9 +11,10 @@ from asyncgroup.checks import check_topic
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import AsyncGroupError, RequestTimedOut, TransportError
-from asyncgroup.lifecycle import copy_error, describe_error
+from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import Header, TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
+from asyncgroup.producer.named_errors import named_error
 from asyncgroup.producer.record_end import is_silent
 from asyncgroup.producer.route import PendingRecord, Placement, RecordFuture, Route
 
@@ -43,6 +44,7 @@ class Router:
         on_failed: Callable[[Exception], None] | None = None,
     ) -> None:
         self._cluster = cluster
+        self._network = cluster.network
         self._config = config
         self._accumulator = accumulator
         self._random = rng
@@ -82,8 +84,8 @@ class Router:
         """
         route = self._routes.get(topic) or self._add(topic)
         route.recently_used = True
-        if route.view is not self._cluster.view:
-            route.update(self._cluster.view)
+        if route.view is not self._network.view:
+            route.update(self._network.view)
         if route.lookup is None and route.partition_count > (partition or 0):
             return route.put(timestamp, key, value, headers, partition, size, future)
         deadline = asyncio.get_running_loop().time() + self._config.delivery_timeout
@@ -253,7 +255,7 @@ class Router:
         if is_silent(record.future):
             self._on_lost(TopicPartition(route.topic, -1), 1, error)
         if record.future is not None and not record.future.done():
-            record.future.set_exception(copy_error(error))
+            record.future.set_exception(named_error(error, route.topic))
         if self._on_failed is not None:
             self._on_failed(error)
 

@@ -34,7 +34,7 @@ IGNORED: Final[Mapping[str, str]] = {
     "retries": "a record is retried until delivery_timeout",
     "max.block.ms": "use asyncio.timeout around send, or send_nowait",
     **_all(
-        "the bootstrap servers are always contacted again when no other broker answers",
+        "the bootstrap servers, which may be a function, are always contacted again when no other broker answers",
         "metadata.recovery.strategy", "metadata.recovery.rebootstrap.trigger.ms",
     ),
     "transaction.two.phase.commit.enable": "two-phase commit (KIP-939) is not supported",

@@ -57,6 +57,8 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("producer", "range(100_000)"): f"{STORIES}::test_a_producer",
     ("producer", "greetings-1"): f"{STORIES}::test_a_transaction",
     ("producer", "end_transaction"): f"{STORIES}::test_a_transaction_that_is_ended_elsewhere",
+    ("producer", "chunking=True"): f"{STORIES}::test_a_value_in_chunks",
+    ("producer", "ExclusiveProducer("): f"{STORIES}::test_an_exclusive_producer",
     ("monitoring", "class Meter(Hook)"): f"{STORIES}::test_the_meter_counts_records_and_lag",
     ("rebalances", "class Totals"): f"{REBALANCES}::test_a_handler_for_all_protocols",
     (
@@ -348,6 +350,20 @@ def test_a_transaction_that_is_ended_elsewhere(server: KafkaServer) -> None:
     written = [asyncio.run(names["write"](server.bootstrap_servers, slot)) for slot in range(2)]
     asyncio.run(names["commit"](server.bootstrap_servers, written))
     assert [record.value for record in server.records("greetings", 0)[RECORDS:]] == [b"hello"] * 2
+
+
+def test_an_exclusive_producer(server: KafkaServer) -> None:
+    define(snippet("producer", "ExclusiveProducer("), server, main=True)
+    assert [record.value for record in server.records("greetings", 0)][RECORDS:] == [b"from the only one"]
+
+
+def test_a_value_in_chunks(server: KafkaServer) -> None:
+    printed = Printed()
+    define(snippet("producer", "chunking=True"), server, main=True, print=printed)
+    assert printed == [
+        (f"offsets {RECORDS} to {RECORDS + 2}",),
+        (f"offsets {RECORDS} to {RECORDS + 2}: 3000000 bytes",),
+    ]
 
 
 @pytest.mark.asyncio

@@ -93,6 +93,18 @@ async def test_the_size_of_a_chunk_is_limited_whatever_the_key_and_headers_take(
             assert max(record_size(each.key, each.value, each.headers) for each in records) <= KIB
 
 
+@pytest.mark.full
+async def test_random_bytes_fit_into_a_request_when_compression_enlarges_them() -> None:
+    value = random.Random(1).randbytes(3 * MIB)
+    for codec in ("gzip", "snappy", "lz4", "zstd"):
+        async with writing(nodes=1, partitions=1, chunking=True, compression_type=codec) as (
+            cluster,
+            producer,
+        ):
+            await producer.send(TOPIC, value)  # else MESSAGE_TOO_LARGE
+            assert [joined(records) for records in chunks_of(cluster).values()] == [value]
+
+
 @pytest.mark.parametrize("size", [KIB - 21, KIB - 20])
 async def test_a_record_is_split_from_the_first_byte_above_the_limit(size: int) -> None:
     async with writing(**small()) as (cluster, producer):

@@ -14,20 +14,23 @@ import logging
 import os
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from asyncgroup.cluster.backoff import Backoff, RetryLoop
+from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import AsyncGroupError, DeliveryFailedError, TransportError
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer import Producer
 from asyncgroup.spark.sink.write_settings import WriteSettings
 
-__all__ = ["AckRecorder", "OpenProducer", "ProducerCache", "WrittenRange", "producer_cache"]
+__all__ = ["AckRecorder", "OpenProducer", "ProducerCache", "WrittenRange", "open_retrying", "producer_cache"]
 
 _log = logging.getLogger("asyncgroup.spark")
 
 T = TypeVar("T")
+Client = TypeVar("Client", bound=AbstractAsyncContextManager[Any])
 
 OPEN_TIMEOUT: Final = 60.0
 """Seconds for which opening a producer is retried if no broker can be reached (`max.block.ms` of kafka-clients)."""
@@ -90,6 +93,24 @@ class OpenProducer:
     """The loop's time at the end of its last task."""
 
 
+async def open_retrying(
+    config: ProducerConfig, create: Callable[[], Client], rng: random.Random | None = None
+) -> Client:
+    """Create and enter a client; retry for `OPEN_TIMEOUT` while no broker can be reached. Raises TransportError."""
+    retry = RetryLoop(Backoff.configured(config, rng or random.Random()), timeout=OPEN_TIMEOUT)
+    while True:
+        client = create()
+        try:
+            await client.__aenter__()
+        except TransportError as error:
+            if not retry.failed():
+                raise
+            _log.warning("%s; retrying for up to %.0f s", error, retry.left)
+            await retry.wait()
+        else:
+            return client
+
+
 class ProducerCache:
     """Opens, keeps and closes producers. For use by one thread; its methods must not be called from a coroutine."""
 
@@ -134,18 +155,10 @@ class ProducerCache:
 
     async def _open(self, settings: WriteSettings) -> OpenProducer:
         """Open a producer; retry while no broker can be reached, as a failed task may end its query."""
-        config = settings.config
-        retry = RetryLoop(Backoff.configured(config, self._random), timeout=OPEN_TIMEOUT)
-        while True:
-            acks = AckRecorder()
-            producer = Producer(settings.bootstrap_servers, config, hooks=[acks])
-            try:
-                return OpenProducer(await producer.__aenter__(), acks)
-            except TransportError as error:
-                if not retry.failed():
-                    raise
-                _log.warning("%s; retrying for up to %.0f s", error, retry.left)
-                await retry.wait()
+        acks = AckRecorder()
+        servers, config = settings.bootstrap_servers, settings.config
+        producer = await open_retrying(config, lambda: Producer(servers, config, hooks=[acks]), self._random)
+        return OpenProducer(producer, acks)
 
     async def _discard(self, key: tuple[tuple[str, str], ...]) -> None:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from asyncgroup.config import ProducerConfig
@@ -20,10 +20,16 @@ __all__ = ["WriteSettings", "write_settings"]
 
 PREFIX: Final = "kafka."
 SERVERS: Final = "bootstrap.servers"
+TRANSACTIONAL_ID_PREFIX: Final = "transactional.id.prefix"
+TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
+
+DEFAULT_TRANSACTION_TIMEOUT: Final = 900.0
+"""Seconds that a batch and a restart of the driver may take together (default of the broker's `transaction.max.timeout.ms`)."""
 
 _REFUSED_PROPERTIES: Final[Mapping[str, str]] = {
     "key.serializer": "keys are written unchanged: cast the column to string or binary",
     "value.serializer": "values are written unchanged: cast the column to string or binary",
+    "transactional.id": f"each task needs one of its own; the option {TRANSACTIONAL_ID_PREFIX} makes them",
 }
 
 
@@ -35,6 +41,8 @@ class WriteSettings:
     config: ProducerConfig
     topic: str | None = None
     """The topic of all rows; None: each row has it in the column `topic`."""
+    transactional_id_prefix: str | None = None
+    """Rows are written in transactions with the ids `<prefix>-<slot>`; None: without transactions."""
     properties: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """The `kafka.*` options that these settings are made of; tasks with the same ones share a producer."""
 
@@ -46,8 +54,8 @@ class WriteSettings:
 def write_settings(options: Mapping[str, str]) -> WriteSettings:
     """Return the settings of the sink `format("asyncgroup")` from Spark's options (names in any case).
 
-    Reads `topic` and `kafka.*`, as Spark's sink does (`KafkaSourceProvider.kafkaParamsForProducer`); ignores other options,
-    such as `checkpointLocation` and `path`. Raises ConfigError naming the option.
+    Reads `topic` and `kafka.*`, as Spark's sink does (`KafkaSourceProvider.kafkaParamsForProducer`), and
+    `transactional.id.prefix`; ignores other options, such as `checkpointLocation` and `path`. Raises ConfigError naming the option.
     """
     given = {name.lower(): value for name, value in options.items()}
     kafka = {name.removeprefix(PREFIX): value for name, value in given.items() if name.startswith(PREFIX)}
@@ -66,9 +74,28 @@ def write_settings(options: Mapping[str, str]) -> WriteSettings:
             f"option {PREFIX}{SERVERS} is missing: host:port of the brokers, several separated by commas"
         )
     topic = given.get("topic")
+    prefix = given.get(TRANSACTIONAL_ID_PREFIX)
+    if prefix is not None:
+        config = _transactional(config, prefix, kafka)
     return WriteSettings(
         check_servers(SERVERS, servers),
         config,
         None if topic is None else topic.strip(),
+        prefix,
         tuple(sorted(kafka.items())),
     )
+
+
+def _transactional(config: ProducerConfig, prefix: str, kafka: Mapping[str, str]) -> ProducerConfig:
+    """Return the configuration for transactions; raise ConfigError if there can be none."""
+    if not prefix or prefix != prefix.strip():
+        raise ConfigError(
+            TRANSACTIONAL_ID_PREFIX, prefix, "a text that is not empty, without spaces around it"
+        )
+    if not config.effective_enable_idempotence:
+        raise ConfigError(
+            TRANSACTIONAL_ID_PREFIX, prefix, "only with kafka.acks=all and kafka.enable.idempotence=true"
+        )
+    if TRANSACTION_TIMEOUT in kafka:
+        return config
+    return replace(config, transaction_timeout=DEFAULT_TRANSACTION_TIMEOUT)

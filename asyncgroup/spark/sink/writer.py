@@ -2,7 +2,8 @@
 
 The data source's `writer` and `streamWriter` call `make_writer(options, schema, stream=…, overwrite=…)`. Delivery is at
 least once, as with Spark's own sink: records are visible as soon as they are written, a task or batch that is retried writes
-its records again, and those of an aborted batch remain.
+its records again, and those of an aborted batch remain. With the option `transactional.id.prefix` it is exactly once, by the
+writers of `transactions`.
 
 The columns are those of Spark's Kafka sink (`KafkaWriter` and `KafkaWriteTask` of Spark 4.2): `value` (required), `key`:
 string or binary; `topic`: string; `partition`: int; `headers`: array<struct<key string, value binary>>. Other columns are
@@ -16,13 +17,15 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import Header
+from asyncgroup.producer.arguments import RecordFields
 from asyncgroup.spark.sink.producer_cache import OpenProducer, WrittenRange, producer_cache
+from asyncgroup.spark.sink.transactions.writers import TransactionalBatchWriter, TransactionalStreamWriter
 from asyncgroup.spark.sink.write_settings import WriteSettings, write_settings
 from asyncgroup.spark.worker_process import freeze_heap, strip_traceback
 
@@ -68,14 +71,14 @@ class TaskCommitMessage(WriterCommitMessage):
 @overload
 def make_writer(
     options: Mapping[str, str], schema: StructType, *, stream: Literal[True], overwrite: bool = False
-) -> StreamWriter: ...
+) -> StreamWriter | TransactionalStreamWriter: ...
 @overload
 def make_writer(
     options: Mapping[str, str], schema: StructType, *, stream: Literal[False], overwrite: bool = False
-) -> BatchWriter: ...
+) -> BatchWriter | TransactionalBatchWriter: ...
 def make_writer(
     options: Mapping[str, str], schema: StructType, *, stream: bool, overwrite: bool = False
-) -> StreamWriter | BatchWriter:
+) -> StreamWriter | BatchWriter | TransactionalStreamWriter | TransactionalBatchWriter:
     """Return a writer for rows of this schema; raise ConfigError naming the option, the column or the save mode.
 
     `overwrite` comes from Spark's save mode or output mode. A topic cannot be overwritten, so it is an error in a batch
@@ -85,6 +88,11 @@ def make_writer(
         raise ConfigError("save mode", "overwrite", "append: a topic's records cannot be replaced")
     settings = write_settings(options)
     check_columns(schema, settings.topic)
+    if settings.transactional_id_prefix is not None:
+        rows = _Writer(settings)
+        return (
+            TransactionalStreamWriter(settings, rows) if stream else TransactionalBatchWriter(settings, rows)
+        )
     return StreamWriter(settings) if stream else BatchWriter(settings)
 
 
@@ -104,13 +112,14 @@ class _Writer:
         Raises ConfigError for a row that is not a valid record, DeliveryFailedError for records that were not delivered.
         """
         try:
-            return producer_cache.run(self._settings, functools.partial(self._write, iterator))
+            return producer_cache.run(self._settings, functools.partial(self.write_rows, iterator))
         finally:
             freeze_heap()
 
-    async def _write(
+    async def write_rows(
         self, batches: Iterator[pyarrow.RecordBatch], open_producer: OpenProducer
     ) -> TaskCommitMessage:
+        """Write the rows of a task by an open producer; return when all are acknowledged."""
         producer, acks = open_producer.producer, open_producer.acks
         rows = 0
         loop = asyncio.get_running_loop()
@@ -119,10 +128,7 @@ class _Writer:
         try:
             while (batch := await upcoming) is not None and not acks.failed:
                 upcoming = loop.run_in_executor(None, next, batches, None)
-                for row in outgoing_rows(batch, self._settings.topic):
-                    await producer.enqueue(
-                        row.topic, row.value, key=row.key, headers=row.headers, partition=row.partition
-                    )
+                await producer.enqueue_all(outgoing_rows(batch, self._settings.topic))
                 rows += batch.num_rows
         finally:
             await asyncio.gather(upcoming, return_exceptions=True)
@@ -139,17 +145,6 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
-
-
-class _Row(NamedTuple):
-    """A record to be written."""
-
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[Header]
-    partition: int | None
-    """None: the producer's partitioner chooses."""
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
@@ -172,19 +167,24 @@ def check_columns(schema: StructType, topic: str | None) -> None:
             )
 
 
-def outgoing_rows(batch: pyarrow.RecordBatch, topic: str | None) -> Iterator[_Row]:
-    """Yield the rows of an Arrow batch; raise ConfigError at a row whose topic, or one of whose headers, is null."""
+def outgoing_rows(batch: pyarrow.RecordBatch, topic: str | None) -> Iterator[RecordFields]:
+    """Return the rows of an Arrow batch as records; raise ConfigError at a row whose topic, or one of whose headers, is null."""
     columns: dict[str, Any] = dict(zip(reversed(batch.schema.names), reversed(batch.columns), strict=True))
-    keys = _bytes(columns["key"]) if "key" in columns else repeat(None)
     values = _bytes(columns["value"])
-    partitions = columns["partition"].to_pylist() if "partition" in columns else repeat(None)
+    keys: Any = _bytes(columns["key"]) if "key" in columns else repeat(None)
     headers: Any = map(_headers, columns["headers"].to_pylist()) if "headers" in columns else repeat(())
-    topics = columns["topic"].to_pylist() if topic is None else repeat(topic)
-    rows = zip(topics, keys, values, headers, partitions, strict=False)  # not strict: repeat() is endless
-    for row in rows:
-        if row[0] is None:
-            raise ConfigError(f"a row's topic is null; {TOPIC_HINT}")
-        yield _Row._make(row)
+    partitions: Any = columns["partition"].to_pylist() if "partition" in columns else repeat(None)
+    topics: Any = map(_not_null, columns["topic"].to_pylist()) if topic is None else repeat(topic)
+    timestamps = repeat(None)  # the time at which it is written
+    return zip(
+        topics, values, keys, headers, partitions, timestamps, strict=False
+    )  # not strict: repeat() is endless
+
+
+def _not_null(topic: str | None) -> str:
+    if topic is None:
+        raise ConfigError(f"a row's topic is null; {TOPIC_HINT}")
+    return topic
 
 
 def _bytes(column: pyarrow.Array) -> list[bytes | None]:

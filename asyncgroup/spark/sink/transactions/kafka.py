@@ -1,0 +1,230 @@
+"""`KafkaTransactions`: the requests of the transactional sink, with retries."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from asyncgroup.cluster import Cluster, client_of
+from asyncgroup.cluster.coordinators import TRANSACTION
+from asyncgroup.config import ProducerConfig
+from asyncgroup.errors import (
+    AsyncGroupError,
+    BrokerError,
+    CommitFailedError,
+    ConfigError,
+    ErrorCode,
+    ProducerFencedError,
+    TransactionAbortedError,
+    TransportError,
+    UnsupportedVersionError,
+)
+from asyncgroup.model import CommittedOffset, GroupOffsets, TopicPartition
+from asyncgroup.offsets import GROUP_LANE, Committer
+from asyncgroup.offsets.fetch_offsets import fetch_offsets
+from asyncgroup.producer import OpenTransaction, Producer, end_transaction
+from asyncgroup.spark.sink.transactions.errors import TransactionalSinkError
+from asyncgroup.spark.sink.transactions.records import (
+    BatchRecord,
+    QueryBatch,
+    SlotTransaction,
+    decode_batch,
+    encode_batch,
+    encode_record,
+    newest_record,
+)
+from asyncgroup.wire import messages as m
+
+__all__ = ["REQUEST_TIMEOUT", "KafkaTransactions", "slot_offsets"]
+
+T = TypeVar("T")
+
+REQUEST_TIMEOUT: Final = 60.0
+"""Seconds for which a request is repeated while brokers are unavailable (`default.api.timeout.ms` of kafka-clients)."""
+
+ONGOING: Final = "Ongoing"
+"""The state of an open transaction (`TransactionState` in Kafka)."""
+
+PATTERN_VERSION: Final = 2
+"""The first ListTransactions version with a pattern for transactional ids (KIP-1152)."""
+
+NOT_OPEN_CODES: Final = (
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+)
+"""Errors of EndTxn that mean, besides fencing, that the transaction is not open any more."""
+
+_TOO_LARGE: Final = ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+
+def slot_offsets(prefix: str, slot: int, batch: QueryBatch, topic: str) -> GroupOffsets:
+    """Return what a slot's transaction commits for its group besides the records; `topic` is one that it writes to."""
+    committed = CommittedOffset(batch.batch_id + 1, encode_batch(batch))
+    return GroupOffsets(_slot_name(prefix, slot), {TopicPartition(topic, 0): committed})
+
+
+class KafkaTransactions:
+    """The transactions of one prefix (`steps.SinkTransactions`), by the requests of an open cluster."""
+
+    def __init__(self, cluster: Cluster, config: ProducerConfig, prefix: str) -> None:
+        self.prefix = prefix
+        self._cluster = cluster
+        self._client = client_of(cluster)
+        self._config = config
+
+    def __repr__(self) -> str:
+        return f"<KafkaTransactions {self.prefix!r}>"
+
+    # --- what is stored -------------------------------------------------------------------------------------------
+
+    async def read_record(self) -> BatchRecord | None:
+        """Return the last record that a driver has stored."""
+        found = await self._commits(self._driver_group)
+        return newest_record({tp.topic: (each.offset, each.metadata) for tp, each in found.items()})
+
+    async def store_record(self, record: BatchRecord) -> None:
+        """Store a record. Raises TransactionalSinkError if it is too large, CommitFailedError."""
+        committer = Committer(self._client, self._driver_group, retry_max=0)
+        marks = committer.manage(TopicPartition(record.topic, 0), record.number - 1)
+        try:
+            marks.mark(record.number, encode_record(record))
+            await committer.commit_last(REQUEST_TIMEOUT)
+        except ConfigError as error:
+            raise _too_many_slots(record) from error
+        except CommitFailedError as error:
+            codes = [each.code for each in error.errors.values() if isinstance(each, BrokerError)]
+            if _TOO_LARGE in codes:
+                raise _too_many_slots(record) from error
+            raise
+        finally:
+            await committer.aclose()
+
+    async def committed_batch(self, slot: int) -> QueryBatch | None:
+        """Return the last batch that the slot has committed; wait for the end of a transaction that may change it."""
+        found = await self._commits(_slot_name(self.prefix, slot), require_stable=True)
+        newest = max(found.values(), key=lambda each: each.offset, default=None)
+        return None if newest is None else decode_batch(newest.metadata)
+
+    @property
+    def _driver_group(self) -> str:
+        return f"{self.prefix}-driver"
+
+    async def _commits(
+        self, group_id: str, *, require_stable: bool = False
+    ) -> dict[TopicPartition, CommittedOffset]:
+        async def attempt() -> dict[TopicPartition, CommittedOffset]:
+            return await fetch_offsets(
+                self._client, group_id, None, lane=GROUP_LANE, require_stable=require_stable
+            )
+
+        return await self._retrying(attempt)
+
+    # --- transactions -----------------------------------------------------------------------------------------------
+
+    async def end(self, transaction: SlotTransaction, *, commit: bool) -> bool:
+        """Commit or abort a transaction; return False if it is no longer open and may not have ended in this way."""
+        name = _slot_name(self.prefix, transaction.slot)
+        opened = OpenTransaction(name, *transaction[1:])
+        try:
+            await end_transaction(self._cluster, opened, commit=commit)
+        except (TransactionAbortedError, ProducerFencedError):
+            return False
+        except BrokerError as error:
+            if error.code in NOT_OPEN_CODES:
+                return False
+            raise
+        return True
+
+    async def slots_not_open(self, transactions: Sequence[SlotTransaction]) -> list[int]:
+        """Return the slots whose transaction is not open any more; none with brokers that cannot tell (before 3.0)."""
+        names = {_slot_name(self.prefix, each.slot): each for each in transactions}
+        try:
+            states = await self._retrying(lambda: self._describe(list(names)))
+        except UnsupportedVersionError:
+            return []
+        return [
+            each.slot
+            for name, each in names.items()
+            if states[name] != (ONGOING, each.producer_id, each.producer_epoch)
+        ]
+
+    async def _describe(self, names: Sequence[str]) -> dict[str, tuple[str, int, int]]:
+        """Return state, producer id and epoch of each transactional id; one request for each coordinator."""
+        coordinators = self._client.coordinators
+        nodes = await asyncio.gather(*(coordinators.find(name, TRANSACTION) for name in names))
+        by_node: dict[int, list[str]] = {}
+        for name, node_id in zip(names, nodes, strict=True):
+            by_node.setdefault(node_id, []).append(name)
+        states: dict[str, tuple[str, int, int]] = {}
+        for node_id, asked in by_node.items():
+            response = await self._client.network.request(node_id, m.DescribeTransactionsRequest(asked))
+            for found in response.transaction_states:
+                if found.error_code == ErrorCode.NOT_COORDINATOR:
+                    coordinators.mark_unknown(found.transactional_id, node_id, TRANSACTION)
+                if found.error_code not in (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
+                    raise BrokerError(found.error_code, f"transactional id {found.transactional_id!r}")
+                states[found.transactional_id] = (
+                    found.transaction_state,
+                    found.producer_id,
+                    found.producer_epoch,
+                )
+        return states
+
+    async def open_slots(self) -> Collection[int]:
+        """Return the slots with an open transaction, as far as all brokers can tell it (ListTransactions, KIP-664)."""
+        nodes = list(self._client.view.brokers)
+        try:
+            listed = await asyncio.gather(*map(self._list, nodes))
+        except UnsupportedVersionError:
+            return []
+        slots = re.compile(re.escape(self.prefix) + r"-(0|[1-9]\d*)")
+        matches = (slots.fullmatch(name) for names in listed for name in names)
+        return {int(match[1]) for match in matches if match is not None}
+
+    async def _list(self, node_id: int) -> list[str]:
+        def build(version: int) -> m.ListTransactionsRequest:
+            pattern = re.escape(self.prefix) + r"-[0-9]+" if version >= PATTERN_VERSION else None
+            return m.ListTransactionsRequest(state_filters=[ONGOING], transactional_id_pattern=pattern)
+
+        response = await self._client.network.request_versioned(node_id, m.ListTransactionsRequest, build)
+        if response.error_code:
+            raise BrokerError(response.error_code, f"open transactions of node {node_id}")
+        return [each.transactional_id for each in response.transaction_states]
+
+    async def abort_slot(self, slot: int) -> None:
+        """Abort the slot's open transaction, and fence the producer that has opened it."""
+        async with self.producer(slot):
+            pass
+
+    def producer(self, slot: int, hooks: Sequence[object] = ()) -> Producer:
+        """Return a producer with the slot's transactional id; entering it fences the one before."""
+        config = replace(self._config, transactional_id=_slot_name(self.prefix, slot))
+        return Producer(self._cluster, config, hooks=hooks)
+
+    async def _retrying(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Repeat while the error is retriable, for at most `REQUEST_TIMEOUT` seconds."""
+        retry = self._client.retry(timeout=REQUEST_TIMEOUT, longest=1.0)
+        while True:
+            try:
+                return await attempt()
+            except (BrokerError, TransportError) as error:
+                if not error.retriable:
+                    raise
+                await retry.pause(error)
+
+
+def _slot_name(prefix: str, slot: int) -> str:
+    """Return the name of a slot's transactional id, and of its group."""
+    return f"{prefix}-{slot}"
+
+
+def _too_many_slots(record: BatchRecord) -> AsyncGroupError:
+    return TransactionalSinkError(
+        f"batch {record.batch.batch_id} has {len(record.rows)} tasks: the record of their transactions exceeds "
+        "offset.metadata.max.bytes of the brokers. Use fewer tasks: coalesce(200), or spark.sql.shuffle.partitions. "
+        "Nothing of the batch is committed"
+    )
