@@ -188,18 +188,18 @@ async def test_output_that_is_used_too_late(env: VirtualEnvironment) -> None:
             await kept[0].enqueue(OUT, b"late")
 
 
-async def test_send_and_send_nowait(env: VirtualEnvironment) -> None:
+async def test_other_ways_to_write(env: VirtualEnvironment) -> None:
     create_out(env)
 
     class Sends(Copy):
         async def __call__(self, batch: Batch, output: TransactionOutput) -> None:
-            first, *others = batch
+            first, second, *others = batch
             where = await output.send(OUT, first.value, partition=batch.partition)
             assert (where.topic, where.partition) == (OUT, batch.partition)
-            for record in others:
-                output.send_nowait(OUT, record.value, partition=batch.partition)
+            output.send_nowait(OUT, second.value, partition=batch.partition)
+            await output.enqueue_all((OUT, each.value, None, (), batch.partition, None) for each in others)
 
-    await env.produce(3, range(4))
+    await env.produce(4, range(4))
     async with transforming(env, Sends(env)):
         await all_once(env)
 
