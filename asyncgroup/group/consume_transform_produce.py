@@ -120,11 +120,7 @@ class ConsumeTransformProduce(Handler):
         """Create the producer, before the start offsets are fetched: that waits for transactions that it aborts here."""
         if self._open_session is not None:
             raise UsageError("a ConsumeTransformProduce belongs to one member: create one for each")
-        if source.config.isolation_level != "read_committed":
-            allowed = (
-                "'read_committed' with ConsumeTransformProduce, else aborted records are transformed, too"
-            )
-            raise ConfigError("isolation_level", source.config.isolation_level, allowed)
+        _check_consumer(source.config)
         # at a session's end only an abort may be left to do
         config = replace(
             self._config,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from asyncgroup.errors import (
@@ -18,6 +18,7 @@ from asyncgroup.group.shared_transactions import SharedTransaction, SharedTransa
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import Header, RecordMetadata
 from asyncgroup.producer import Producer
+from asyncgroup.producer.arguments import RecordFields
 
 __all__ = ["TransactionOutput"]
 
@@ -63,6 +64,17 @@ class TransactionOutput:
             await self._producer.enqueue(
                 topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
             )
+        except FAILURES as error:
+            self._fail(error)
+            raise
+        finally:
+            self._state.end_call(transaction)
+
+    async def enqueue_all(self, records: Iterable[RecordFields]) -> None:
+        """Write records as `enqueue` does, with one call: `Producer.enqueue_all`. Raises as `enqueue`."""
+        transaction = self._begin_call()
+        try:
+            await self._producer.enqueue_all(records)
         except FAILURES as error:
             self._fail(error)
             raise

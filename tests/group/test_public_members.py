@@ -28,7 +28,7 @@ PUBLIC_MEMBERS: dict[str, set[str]] = {
         *("ended", "cause", "wait_ended"),
     },
     "ThreadClaim": {"topic", "partition", "tp", "batches", "mark", "renew", "ended", "cause"},
-    "TransactionOutput": {"enqueue", "send", "send_nowait"},
+    "TransactionOutput": {"enqueue", "enqueue_all", "send", "send_nowait"},
     # what a user writes or creates
     "ConsumeTransformProduce": {"setup", "on_assigned", "consume_claim", "on_revoked", "on_lost", "cleanup"},
     "ConsumerGroup": {

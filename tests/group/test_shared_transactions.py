@@ -61,6 +61,21 @@ async def test_a_transaction_begins_with_the_batches_that_wait() -> None:
     assert not zero.marks.dirty
 
 
+async def test_a_commit_waits_for_calls_of_the_producer() -> None:
+    """Such as those of tasks that the function has started; else they could write in the next transaction."""
+    state, zero, _ = await made()
+    transaction = state.begin()
+    ticket = state.enter(zero, batch(0, 4))
+    assert ticket is not None
+    transaction.calls += 1
+    state.end_batch(ticket)
+    state.request_end(transaction)
+    assert not transaction.is_whole
+    state.end_call(transaction)
+    assert transaction.is_whole
+    assert state.changed.is_set()
+
+
 async def test_an_abort_returns_to_the_first_batch_of_each_claim() -> None:
     state, zero, one = await made()
     transaction = state.begin()

@@ -21,6 +21,7 @@ from asyncgroup.errors import (
     ProducerFencedError,
     TransactionAbortedError,
 )
+from tests.profiles import thinned
 from tests.scenario.support import Gate, committed, running
 from tests.scenario.three_protocols import in_each_protocol
 from tests.scenario.transforming import OUT, Copy, all_once, end_txns, host_of, outputs, transforming
@@ -187,18 +188,18 @@ async def test_output_that_is_used_too_late(env: VirtualEnvironment) -> None:
             await kept[0].enqueue(OUT, b"late")
 
 
-async def test_send_and_send_nowait(env: VirtualEnvironment) -> None:
+async def test_other_ways_to_write(env: VirtualEnvironment) -> None:
     create_out(env)
 
     class Sends(Copy):
         async def __call__(self, batch: Batch, output: TransactionOutput) -> None:
-            first, *others = batch
+            first, second, *others = batch
             where = await output.send(OUT, first.value, partition=batch.partition)
             assert (where.topic, where.partition) == (OUT, batch.partition)
-            for record in others:
-                output.send_nowait(OUT, record.value, partition=batch.partition)
+            output.send_nowait(OUT, second.value, partition=batch.partition)
+            await output.enqueue_all((OUT, each.value, None, (), batch.partition, None) for each in others)
 
-    await env.produce(3, range(4))
+    await env.produce(4, range(4))
     async with transforming(env, Sends(env)):
         await all_once(env)
 
@@ -235,7 +236,9 @@ async def test_arguments(env: VirtualEnvironment) -> None:
 
 
 @in_each_protocol
-@pytest.mark.parametrize("code", ["TRANSACTION_ABORTABLE", "ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID"])
+@pytest.mark.parametrize(
+    "code", thinned(["TRANSACTION_ABORTABLE", "ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID"])
+)
 async def test_an_aborted_transaction_is_repeated(env: VirtualEnvironment, code: str) -> None:
     create_out(env)
     env.cluster.faults.on("TxnOffsetCommit", nth=2).error(code)
@@ -273,6 +276,7 @@ async def test_an_error_that_does_not_pass(env: VirtualEnvironment) -> None:
     assert committed(env) == {}
 
 
+@pytest.mark.full
 @in_each_protocol
 async def test_a_transaction_that_takes_longer_than_its_timeout(env: VirtualEnvironment) -> None:
     """The coordinator aborts it and fences the producer; the next session has another one."""
@@ -396,6 +400,7 @@ async def test_a_static_member_that_starts_again(env: VirtualEnvironment) -> Non
 # -- time --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 async def test_claims_that_wait_for_a_slow_one_are_not_stuck(env: VirtualEnvironment) -> None:
     """Only the slow function itself counts as stuck."""
     create_out(env)
@@ -415,6 +420,7 @@ async def test_claims_that_wait_for_a_slow_one_are_not_stuck(env: VirtualEnviron
         await all_once(env)
 
 
+@pytest.mark.full
 async def test_a_slow_function_is_stuck(env: VirtualEnvironment) -> None:
     create_out(env)
     gate = Gate(0, 1)

@@ -9,12 +9,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from asyncgroup import Batch, ProducerConfig, TransactionOutput
-from tests.profiles import thinned
 from tests.scenario.three_protocols import PROTOCOLS, made_for
 from tests.scenario.transforming import OUT, Copy, all_once, host_of, transforming
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.full]
 
 MEMBERS = 3
 STEPS = 25
@@ -194,8 +193,8 @@ class RandomRun:
 
 
 @pytest.mark.virtual(max_virtual_time=86_400)
-@pytest.mark.parametrize("protocol", thinned(PROTOCOLS, 3))
-@pytest.mark.parametrize("seed", thinned(range(SEEDS), SEEDS))
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("seed", range(SEEDS))
 async def test_each_record_is_transformed_once(protocol: str, seed: int) -> None:
     async with made_for(protocol, nodes=3) as env:
         env.cluster.create_topic(OUT, 4)

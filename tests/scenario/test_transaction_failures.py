@@ -27,7 +27,7 @@ from tests.scenario.transforming import OUT, Copy, all_once, end_txns, host_of, 
 from tests.stories.traffic import partitions_of
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.full]
 
 
 # -- brokers -----------------------------------------------------------------------------------------------------------
@@ -152,6 +152,40 @@ async def test_functions_that_wait_for_memory(env: VirtualEnvironment) -> None:
     async with transforming(env, Copy(env), settings=settings):
         await all_once(env)
     assert produced.hits
+
+
+@in_each_protocol
+async def test_a_function_that_ignores_its_cancellation(env: VirtualEnvironment) -> None:
+    """Its transaction is aborted when the time for its drain is over; the other claims do not wait for it."""
+    create_out(env)
+    may_end = asyncio.Event()
+    ignored = asyncio.Event()
+
+    class Stubborn(Copy):
+        async def __call__(self, batch: Batch, output: TransactionOutput) -> None:
+            await super().__call__(batch, output)
+            if (batch.partition, batch.last_offset) == (3, 2):
+                await asyncio.sleep(0.5)  # its output is sent
+                while not may_end.is_set():
+                    try:
+                        await may_end.wait()
+                    except asyncio.CancelledError:
+                        ignored.set()
+
+    transform, other = Stubborn(env), Copy(env)
+    await env.produce(3, range(4))
+    async with transforming(env, transform, rebalance_timeout=12.0):
+        await transform.until("done 3@2")
+        async with transforming(env, other, "bob") as (bob, _):
+            await ignored.wait()
+            if env.sessions_last:  # else the session waits for the function
+                await env.bell.until(
+                    lambda: 3 in partitions_of(bob), "the partition of the function", env.limit
+                )
+                await all_once(env)
+            may_end.set()
+            await env.produce(2, range(4))
+            await all_once(env)
 
 
 async def test_a_stray_task(env: VirtualEnvironment) -> None:
