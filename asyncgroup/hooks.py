@@ -30,8 +30,10 @@ EVENTS: Final = frozenset(
         "on_member_stalled",
         "on_stalled",
         "on_resumed",
+        "on_chunks_dropped",
         "on_produce",
         "on_delivered",
+        "on_batch_done",
     }
 )
 """The names of the methods of `Hook`."""

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Batch",
+    "BatchResult",
+    "ChunkedRecord",
     "CommittedOffset",
+    "DetailedRecordMetadata",
     "GroupOffsets",
     "Header",
     "MillisClock",
@@ -80,6 +83,64 @@ class RecordMetadata(NamedTuple):
     offset: int
     timestamp: int
 
+    @property
+    def first_offset(self) -> int:
+        """`offset`; of a value that was written in chunks, the offset of its first chunk, and `offset` is that of the last."""
+        return self.offset
+
+    @property
+    def sequence_id(self) -> int | None:
+        """The record's number in its producer's own count (`initial_sequence_id`), or None without one."""
+        return None
+
+
+class DetailedRecordMetadata(RecordMetadata):
+    """The metadata of a record that was written in chunks, or has a sequence id. It equals the plain metadata."""
+
+    _first_offset: int
+    _sequence_id: int | None
+
+    @classmethod
+    def of(
+        cls, metadata: RecordMetadata, *, first_offset: int | None = None, sequence_id: int | None = None
+    ) -> DetailedRecordMetadata:
+        """Return `metadata` with another first offset or sequence id; None keeps the one that it has."""
+        detailed = cls(*metadata)
+        detailed._first_offset = metadata.first_offset if first_offset is None else first_offset
+        detailed._sequence_id = metadata.sequence_id if sequence_id is None else sequence_id
+        return detailed
+
+    @property
+    def first_offset(self) -> int:
+        """The offset of its first chunk."""
+        return self._first_offset
+
+    @property
+    def sequence_id(self) -> int | None:
+        """The number in its producer's own count, or None without one."""
+        return self._sequence_id
+
+
+class BatchResult(NamedTuple):
+    """A producer's batch that was acknowledged, or has failed and will not be retried."""
+
+    topic: str
+    partition: int
+    records: int
+    """The number of its records."""
+    size: int
+    """Bytes of the batch, uncompressed."""
+    wire_size: int
+    """Bytes of the batch in a Produce request, as compressed; 0 if it was never sent."""
+    latency: float
+    """Seconds from the append of its first record to the acknowledgement or failure."""
+    attempts: int
+    """The number of Produce requests that it was sent in."""
+    base_offset: int
+    """Offset of its first record; -1 if it has failed, and with acks=0."""
+    error: Exception | None
+    """Why it has failed, or None."""
+
 
 class Record:
     """A record as it was read from a partition.
@@ -127,8 +188,13 @@ class Record:
         """Timestamp as an aware datetime in UTC."""
         return _EPOCH + timedelta(milliseconds=self.timestamp)
 
+    @property
+    def first_offset(self) -> int:
+        """`offset`; of a value that was put together from chunks, the offset of its first chunk."""
+        return self.offset
+
     def _fields(self) -> tuple[object, ...]:
-        return (*(getattr(self, name) for name in self.__slots__ if name != "headers"), tuple(self.headers))
+        return (*(getattr(self, name) for name in Record.__slots__ if name != "headers"), tuple(self.headers))
 
     def __eq__(self, other: object) -> bool:
         return self._fields() == other._fields() if isinstance(other, Record) else NotImplemented
@@ -138,6 +204,31 @@ class Record:
 
     def __repr__(self) -> str:
         return f"<Record {self.topic}-{self.partition}@{self.offset} key={self.key!r:.40} value={self.value!r:.60}>"
+
+
+class ChunkedRecord(Record):
+    """A record put together from the chunks of its value: the last chunk, with the whole value."""
+
+    __slots__ = ("_first_offset",)
+
+    def __init__(self, last: Record, first_offset: int, value: bytes, headers: Sequence[Header]) -> None:
+        super().__init__(
+            last.topic,
+            last.partition,
+            last.offset,
+            last.timestamp,
+            last.timestamp_type,
+            last.key,
+            value,
+            headers,
+            last.leader_epoch,
+        )
+        self._first_offset = first_offset
+
+    @property
+    def first_offset(self) -> int:
+        """The offset of the first chunk."""
+        return self._first_offset
 
 
 class Batch(Sequence[Record]):

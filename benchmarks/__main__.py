@@ -7,7 +7,17 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-BENCHMARKS: Final = ("consume", "neighbours", "memory", "idle", "rebalance", "recovery", "broker", "spark")
+BENCHMARKS: Final = (
+    "consume",
+    "produce",
+    "neighbours",
+    "memory",
+    "idle",
+    "rebalance",
+    "recovery",
+    "broker",
+    "spark",
+)
 """The benchmarks: modules of this package with a docstring and `main(arguments) -> exit code`."""
 
 

@@ -14,8 +14,10 @@ from hypothesis import given, strategies as st
 from asyncgroup import config
 from asyncgroup.checks import check_group_id, check_partitions, check_topic, parse_servers
 from asyncgroup.config import ClientConfig, ConsumerConfig, ProducerConfig
+from asyncgroup.config.producer import PARTITIONERS
 from asyncgroup.errors import AsyncGroupError, ConfigError
 from asyncgroup.model import TopicPartition
+from asyncgroup.producer import TimedRoundRobin
 from asyncgroup.secret import secrets_in_pickles
 from asyncgroup.security import Plain, Security, Tls
 
@@ -28,6 +30,7 @@ SIZE = ([1, 2**31 - 1], [0, -1, 2**31, 1.0, "1", None, True])
 OPTIONAL = ([None, 0.5, 60], [0, -1, NAN, "1", True])
 FUNCTION = ([None, lambda failures: 1.0], [1.0, "2", ()])
 TEXT = (["", "name", "ä"], [None, 1, b"bytes", "x" * 40_000, "\ud800"])
+RECORDS = ([1, 1000, None], [0, -1, 1.0, True, "10"])
 FLAG = ([True, False], [0, 1, None, "yes"])
 
 RESETS = ["earliest", "latest", "error", timedelta(hours=1)]
@@ -85,6 +88,10 @@ TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
         "fetch_retry_max": ([None, 0, 7], [-1, 1.0, True]),
         "fetch_retry_backoff": FUNCTION,
         "error_buffer": SIZE,
+        "chunks": (["as_is", "assemble"], ["as-is", None, True]),
+        "max_pending_chunked": ([1, 10], [0, -1, 1.0, True, None]),
+        "chunk_buffer_bytes": SIZE,
+        "chunk_expiry": DURATION,
         "auto_commit": FLAG,
         "auto_commit_interval": DURATION,
         "commit_retry_max": COUNT,
@@ -100,10 +107,16 @@ TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
         "acks": (["all", 0, 1], ["1", -1, 2, True, False, None]),
         "enable_idempotence": ([True, False, None], ["true", 0, 1]),
         "linger": PAUSE,
-        "batch_records": ([1, 1000, None], [0, -1, 1.0, True, "10"]),
+        "batch_records": RECORDS,
         "batch_size": SIZE,
         "max_request_size": SIZE,
+        "batching": ([True, False, None], ["on", 0, 1]),
+        "chunking": FLAG,
+        "max_chunk_size": ([None], [0, 1023, -1, 1.0, True, "1 MiB"]),
         "buffer_bytes": SIZE,
+        "max_pending_records": RECORDS,
+        "max_pending_records_per_partition": RECORDS,
+        "max_pending_bytes_per_partition": ([None, 1, 2**20], [0, -1, 1.0, True, "10"]),
         "compression_level": ([None], ["9", 1.0, True]),
         "compression_type": (["none", "gzip", "snappy", "lz4", "zstd"], ["brotli", None, 0]),
         "delivery_timeout": ([31.0, 120], DURATION[1]),
@@ -111,7 +124,11 @@ TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
         "transactional_id": ([None, "orders-1"], ["", 7, b"x", "x" * 32_768]),
         "transaction_timeout": DURATION,
         "metadata_max_idle": (LONG[0], [0, *LONG[1]]),
-        "partitioner": ([None, lambda key, partitions: 0], ["murmur2", 0]),
+        "partitioner": (
+            [*PARTITIONERS, lambda key, partitions: 0, TimedRoundRobin(0.1)],
+            ["murmur3", 0, None, TimedRoundRobin],
+        ),
+        "adaptive_partitioning": FLAG,
     },
 }
 GOOD = [(cls, key, value) for cls, keys in TABLE.items() for key, (good, _) in keys.items() for value in good]
@@ -479,3 +496,17 @@ def test_a_compression_level_that_the_codec_does_not_have(codec: Any, level: int
         ConfigError, match=rf"compression_level={level} .*{allowed}.*compression_type='{codec}'"
     ):
         ProducerConfig(compression_type=codec, compression_level=level)
+
+
+def test_batching_and_chunking_exclude_each_other() -> None:
+    with pytest.raises(ConfigError, match=r"batching=True is not allowed: None or False with chunking=True"):
+        ProducerConfig(chunking=True, batching=True)
+    with pytest.raises(ConfigError, match=r"batch_records=10 .* chunking=True, which excludes batching"):
+        ProducerConfig(chunking=True, batch_records=10)
+    with pytest.raises(ConfigError, match=r"batch_records=10 .* batching=False"):
+        ProducerConfig(batching=False, batch_records=10)
+    with pytest.raises(ConfigError, match=r"max_chunk_size=2048 .* None without chunking=True"):
+        ProducerConfig(max_chunk_size=2048)
+    with pytest.raises(ConfigError, match=r"max_chunk_size=2097152 .* at most max_request_size=1048576"):
+        ProducerConfig(chunking=True, max_chunk_size=2 << 20)
+    assert ProducerConfig(chunking=True, batching=False, max_chunk_size=1 << 20).effective_linger == 0.0

@@ -19,6 +19,7 @@ from asyncgroup.errors import AsyncGroupError, SessionEnd
 from asyncgroup.hooks import EVENTS, Hooks
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import CommittedOffset
+from asyncgroup.wire.chunks import ChunkInfo
 
 
 class Listener:
@@ -47,7 +48,7 @@ def test_listeners_receive_events_that_they_have_methods_for() -> None:
     [
         (print, "hooks=.* is not allowed: a list of hook objects"),
         ("on_commit", "a list of hook objects"),
-        ([print], "objects with at least one of the methods on_commit, on_connect"),
+        ([print], "objects with at least one of the methods on_chunks_dropped, on_commit, on_connect"),
         ([type("Misspelled", (), {"on_jon": print})()], "objects with at least one of the methods"),
         ([Listener], "objects, not their classes"),
     ],
@@ -209,13 +210,19 @@ async def test_hooks_get_values_of_the_annotated_types() -> None:
         broker.faults.on("Heartbeat", nth=2).throttle(200)
         broker.faults.on("OffsetCommit").error("COORDINATOR_LOAD_IN_PROGRESS")
         config = ConsumerConfig(
-            auto_offset_reset="earliest", max_processing_time=0.5, session_timeout=60.0, max_poll_interval=8.0
+            auto_offset_reset="earliest",
+            max_processing_time=0.5,
+            session_timeout=60.0,
+            max_poll_interval=8.0,
+            chunks="assemble",
         )
+        orphan = ChunkInfo("a-1", 1, 2, 2).headers()
         async with (
             Producer(broker.bootstrap_servers, hooks=[checks]) as producer,
             ConsumerGroup(broker.bootstrap_servers, "g", config, hooks=[checks]) as group,
         ):
             running = asyncio.create_task(group.run("orders", read))
+            await producer.send("orders", b"b", headers=orphan)
             for number in range(200):
                 await producer.send("orders", b"%d" % number)
             await asyncio.sleep(20.0)

@@ -32,18 +32,25 @@ MEMBERS: Final = {
     " partitions pause pause_all resume resume_all topics",
     "PartitionConsumer": "aclose batches buffered_bytes ended errors high_water_mark initial_offset lag last_stable_offset"
     " log_start_offset partition pause paused position resume seek stalled topic tp",
-    "Producer": "aclose cluster config detach_transaction enqueue flush send send_nowait send_offsets transaction",
+    "Producer": "aclose cluster config detach_transaction enqueue enqueue_all flush send send_nowait send_offsets transaction",
     "Transaction": "",
+    "MemoryBudget": "limit used waiting",
     # what a user writes
-    "Hook": "on_commit on_connect on_delivered on_disconnect on_fetch on_heartbeat on_join on_metadata on_produce on_request"
+    "Partitioner": "for_topic",
+    "ProducerInterceptor": "on_acknowledgement on_send",
+    "TimedRoundRobin": "for_topic interval",
+    "TopicPartitioner": "",
+    "Hook": "on_batch_done on_chunks_dropped on_commit on_connect on_delivered on_disconnect on_fetch on_heartbeat on_join on_metadata on_produce on_request"
     " on_response on_resumed on_session_end on_session_start on_member_stalled on_stalled on_throttle",
     "Interceptor": "",
     # values
     "Batch": "count first_offset index last_offset leader_epoch partition to_arrow topic",
     "OpenTransaction": "has_writes producer_epoch producer_id transactional_id version",
+    "ProducerRecord": "headers key partition timestamp topic value",
     "OffsetAndTimestamp": "leader_epoch offset time timestamp",
-    "Record": "headers key leader_epoch offset partition time timestamp timestamp_type topic value",
-    "RecordMetadata": "offset partition timestamp topic",
+    "Record": "first_offset headers key leader_epoch offset partition time timestamp timestamp_type topic value",
+    "RecordMetadata": "first_offset offset partition sequence_id timestamp topic",
+    "BatchResult": "attempts base_offset error latency partition records size topic wire_size",
     "TopicPartition": "partition topic",
     # Spark
     "BatchId": "ranges",
@@ -92,6 +99,8 @@ ERROR_MEMBERS: Final = {
     "TransactionError": "transactional_id",
     "TransactionOutcomeUnknown": "commit transactional_id",
     "TopicRecreatedError": "partition position topic",
+    "ProducerLockHeld": "group_id topic",
+    "ProducerLockLost": "group_id topic",
 }
 """What errors have besides `retriable`; those without a line have nothing else."""
 
@@ -101,7 +110,12 @@ CONFIG_MEMBERS: Final = {"client", "from_properties", "of"}
 EFFECTIVE: Final = {"effective_assignors", "effective_heartbeat_interval", "effective_session_timeout"}
 """What a ConsumerConfig has besides those."""
 
-PRODUCERS_EFFECTIVE: Final = {"effective_enable_idempotence"}
+PRODUCERS_EFFECTIVE: Final = {
+    "effective_batch_records",
+    "effective_batching",
+    "effective_enable_idempotence",
+    "effective_linger",
+}
 """What a ProducerConfig has besides those."""
 
 INTERNAL = {"ClusterClient"}

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from asyncgroup.checks import check_topic
 from asyncgroup.cluster.backoff import Backoff, RetryLoop
+from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.cluster.coordinators import CoordinatorClient
 from asyncgroup.cluster.metadata import BrokerInfo, ClusterView, TopicInfo, merge, with_leader
 from asyncgroup.cluster.network_client import NetworkClient
@@ -50,7 +51,7 @@ class ClusterClient:
 
     def __init__(
         self,
-        bootstrap_servers: str | Iterable[str],
+        bootstrap_servers: BootstrapServers,
         config: ClientConfig | None = None,
         *,
         hooks: Iterable[object] | Hooks = (),

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Self, TypeVar
 
+from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.coordinators import GROUP, CoordinatorClient
 from asyncgroup.cluster.metadata import ClusterView, TopicInfo
@@ -21,7 +22,7 @@ from asyncgroup.lifecycle import BackgroundTasks
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.message import Message, Request
 
-__all__ = ["Cluster", "as_cluster", "client_of", "start_tasks"]
+__all__ = ["Cluster", "as_cluster", "client_of", "cluster_of", "start_tasks"]
 
 R = TypeVar("R", bound=Message)
 
@@ -32,18 +33,22 @@ class Cluster:
         async with Cluster("localhost:9092") as cluster:
             print(cluster.view.brokers, await cluster.partitions("orders"))
 
-    Raises ConfigError if `bootstrap_servers` is malformed; entering raises NoBrokersError if none of them answers.
+    `bootstrap_servers` may be a function that returns the servers, also an async one: it is called at the start and whenever
+    no known broker answers. Raises ConfigError if `bootstrap_servers` is malformed; entering raises NoBrokersError if none of them answers.
     """
 
     def __init__(
         self,
-        bootstrap_servers: str | Iterable[str],
+        bootstrap_servers: BootstrapServers,
         config: ClientConfig | None = None,
         *,
         hooks: Iterable[object] | Hooks = (),
         rng: random.Random | None = None,
     ) -> None:
-        self._client = ClusterClient(bootstrap_servers, config, hooks=hooks, rng=rng)
+        self._use(ClusterClient(bootstrap_servers, config, hooks=hooks, rng=rng))
+
+    def _use(self, client: ClusterClient) -> None:
+        self._client = client
         self.config = self._client.config
         self.hooks = self._client.hooks
         """The hooks of all clients that share this Cluster; another client may `emit` events to them."""
@@ -183,8 +188,15 @@ def client_of(cluster: Cluster) -> ClusterClient:
     return cluster._client
 
 
+def cluster_of(client: ClusterClient) -> Cluster:
+    """Return a public Cluster over a client that another object owns, to pass on to a Producer or a Consumer."""
+    cluster = Cluster.__new__(Cluster)
+    cluster._use(client)
+    return cluster
+
+
 def as_cluster(
-    bootstrap_servers: str | Iterable[str] | Cluster, config: ClientConfig, hooks: Iterable[object]
+    bootstrap_servers: BootstrapServers | Cluster, config: ClientConfig, hooks: Iterable[object]
 ) -> tuple[Cluster, bool]:
     """Return a client's Cluster, and whether the client owns it: a new one, which the client opens and closes.
 

@@ -10,6 +10,7 @@ from collections import deque
 from typing import Any, Final, NamedTuple, TypeVar
 
 from asyncgroup.cluster.framing import FrameProtocol
+from asyncgroup.cluster.slots import Slots
 from asyncgroup.cluster.throttling import throttle_seconds
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import (
@@ -113,8 +114,8 @@ class Connection:
         self._session_expires_at = float("inf")  # loop time (KIP-368)
         self._retired = False  # close when no request is in flight and no caller is inside `request`
         self._callers = 0  # callers inside `request`
-        self._slots = asyncio.Semaphore(config.max_in_flight_requests)
-        """One slot per request in flight that `request` has sent."""
+        self._slots = Slots(config.max_in_flight_requests)
+        """One slot per request in flight that `request`, `submit` or `try_submit` has sent."""
         self._closed = False
         self._ready = False  # ApiVersions and SASL succeeded
         self._has_response = False  # a response arrived since then
@@ -209,10 +210,44 @@ class Connection:
             self._callers -= 1
             self._end_if_retired()
 
+    async def submit(self, message: Request[R], version: int, timeout: float) -> asyncio.Future[R]:
+        """Send a request as `request` does, but return when it is sent: with a future of its response.
+
+        Raises ConnectionLost, UnsupportedVersionError; the future raises what `request` raises.
+        """
+        self._callers += 1
+        try:
+            return await self._send_in_turn(message, version, timeout)
+        finally:
+            self._callers -= 1
+            self._end_if_retired()
+
+    @property
+    def is_ready_to_send(self) -> bool:
+        """Whether a request would be sent without waiting, except perhaps for a slot."""
+        return (
+            not self._closed
+            and self._protocol.is_writable
+            and self._throttled_until <= self._loop.time() < self._session_expires_at
+        )
+
+    def try_submit(self, message: Request[R], version: int, timeout: float) -> asyncio.Future[R] | None:
+        """Send a request as `submit` does, but now; None if it would have to wait.
+
+        Raises UnsupportedVersionError.
+        """
+        if not self.is_ready_to_send or not self._slots.try_take():
+            return None
+        try:
+            return self.send(message, version, timeout)
+        except BaseException:
+            self._slots.release()
+            raise
+
     async def _send_in_turn(self, message: Request[R], version: int, timeout: float) -> asyncio.Future[R]:
         # Once the request is sent, its slot is released by its response (`_match`) or the connection's end (`_fail`),
         # not by this caller: the request stays in flight if the caller is cancelled.
-        await self._slots.acquire()
+        await self._slots.take()
         sent = False
         try:
             await self._wait_unthrottled()

@@ -127,6 +127,14 @@ class ConnectionPool:
             lane.connecting = ready
         return await await_shared(lane.connecting)
 
+    def open_connection(self, address: Address, purpose: str) -> Connection | None:
+        """Return the open connection of a lane; None if there is none, or if its SASL session has expired."""
+        lane = self._lanes.get((address.node_id, purpose))
+        if lane is None or lane.connection is None or lane.address != address:
+            return None
+        connection = lane.connection
+        return connection if connection.is_open and not connection.session_expired else None
+
     def limit_reconnect_backoff(self, seconds: float) -> None:
         """Limit the backoff before reconnecting to `seconds`, for all lanes; of several limits the smallest applies.
 

@@ -63,6 +63,11 @@ class FrameProtocol(asyncio.BufferedProtocol):
         """Whether the connection was established."""
         return self._transport is not None
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether the transport's write buffer has room."""
+        return self._writable.is_set()
+
     async def drain(self) -> None:
         """Wait until the transport's write buffer has room."""
         await self._writable.wait()

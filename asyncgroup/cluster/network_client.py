@@ -10,12 +10,11 @@ import random
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeAlias, TypeVar
 
-from asyncgroup.checks import parse_servers
+from asyncgroup.cluster.bootstrap import PROVIDER, Bootstrap, BootstrapServers
 from asyncgroup.cluster.connection import Address, Connection
 from asyncgroup.cluster.connection_pool import CONTROL, ConnectionPool
 from asyncgroup.cluster.hedged_requests import HedgedRequests
 from asyncgroup.cluster.metadata import ClusterView
-from asyncgroup.cluster.transport import canonical_names
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import ClosedError, NoBrokersError, UnsupportedVersionError
 from asyncgroup.hooks import Hooks
@@ -39,7 +38,7 @@ class NetworkClient:
 
     def __init__(
         self,
-        bootstrap_servers: str | Iterable[str],
+        bootstrap_servers: BootstrapServers,
         config: ClientConfig | None = None,
         *,
         hooks: Iterable[object] | Hooks = (),
@@ -49,8 +48,7 @@ class NetworkClient:
         self.hooks = hooks if isinstance(hooks, Hooks) else Hooks(hooks)
         self.view = ClusterView()
         self.random = rng or random.Random()
-        servers = parse_servers(bootstrap_servers)
-        self._bootstrap = [Address(-1 - index, host, port) for index, (host, port) in enumerate(servers)]
+        self._bootstrap = Bootstrap(bootstrap_servers, self.config)
         self._tasks = BackgroundTasks("Cluster")
         self.pool = ConnectionPool(self._tasks, self.config, self.hooks, self.random)
         self._hedged = HedgedRequests(lambda node: self.pool.mark_slow(node.node_id))
@@ -64,7 +62,9 @@ class NetworkClient:
     def addresses(self) -> list[str]:
         """`host:port` of the known brokers and of the bootstrap servers, for another client of the same cluster."""
         known = [(broker.host, broker.port) for broker in self.view.brokers.values()]
-        places = dict.fromkeys([*known, *((address.host, address.port) for address in self._bootstrap)])
+        places = dict.fromkeys(
+            [*known, *((address.host, address.port) for address in self._bootstrap.addresses)]
+        )
         return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in places]
 
     def check_not_started(self, name: str) -> None:
@@ -73,23 +73,11 @@ class NetworkClient:
 
     async def resolve_bootstrap(self) -> None:
         """Replace the bootstrap hosts by canonical names if `client_dns_lookup` asks for it (KIP-235)."""
-        if self.config.client_dns_lookup != "resolve_canonical_bootstrap_servers_only":
-            return
-        deadline = asyncio.get_running_loop().time() + self.config.connect_timeout
-        places = [
-            (name, address.port)
-            for address in self._bootstrap
-            for name in await canonical_names(address.host, address.port, deadline)
-        ]
-        unique = dict.fromkeys(places)
-        self._bootstrap = [Address(-1 - index, host, port) for index, (host, port) in enumerate(unique)]
+        await self._bootstrap.resolve()
 
     def __repr__(self) -> str:
         state = "open" if self._tasks.is_open else "closed"
-        servers = ",".join(str(address) for address in self._bootstrap)
-        return (
-            f"<Cluster {servers}: {state}, {len(self.view.brokers)} brokers, {len(self.view.topics)} topics>"
-        )
+        return f"<Cluster {self._bootstrap!s}: {state}, {len(self.view.brokers)} brokers, {len(self.view.topics)} topics>"
 
     # --- open and close -----------------------------------------------------------------------------------------
 
@@ -111,6 +99,7 @@ class NetworkClient:
         try:
             await self._tasks.stop()
         finally:
+            await self._bootstrap.aclose()
             await self._hedged.aclose()
             await self.pool.aclose()
 
@@ -122,8 +111,8 @@ class NetworkClient:
     # --- requests -----------------------------------------------------------------------------------------------
 
     def _address(self, node_id: int) -> Address:
-        if -len(self._bootstrap) <= node_id < 0:
-            return self._bootstrap[-1 - node_id]
+        if node_id < 0 and (address := self._bootstrap.find(node_id)) is not None:
+            return address
         broker = self.view.brokers.get(node_id)
         if broker is None:
             raise NoBrokersError(
@@ -173,6 +162,42 @@ class NetworkClient:
         version = self._negotiated_version(connection, cls, highest)
         return await connection.request(build(version), version, timeout or self.config.request_timeout)
 
+    async def submit(
+        self,
+        node_id: int,
+        cls: type[Request[R]],
+        build: RequestBuilder[R],
+        *,
+        lane: str,
+        highest: int | None = None,
+    ) -> asyncio.Future[R]:
+        """Like `request_versioned`, but return when the request is sent: with a future of its response."""
+        connection = await self.connection(node_id, lane)
+        version = self._negotiated_version(connection, cls, highest)
+        return await connection.submit(build(version), version, self.config.request_timeout)
+
+    def try_submit(
+        self,
+        node_id: int,
+        cls: type[Request[R]],
+        build: RequestBuilder[R],
+        *,
+        lane: str,
+        highest: int | None = None,
+    ) -> asyncio.Future[R] | None:
+        """Like `submit`, but now: None if there is no connection to the node, or if it would have to wait.
+
+        Raises UnsupportedVersionError, also from `build`.
+        """
+        broker = self.view.brokers.get(node_id)
+        if broker is None or not self._tasks.is_open:
+            return None
+        connection = self.pool.open_connection(Address(node_id, broker.host, broker.port), lane)
+        if connection is None or not connection.is_ready_to_send:
+            return None
+        version = self._negotiated_version(connection, cls, highest)
+        return connection.try_submit(build(version), version, self.config.request_timeout)
+
     async def send_oneway(
         self,
         node_id: int,
@@ -207,19 +232,21 @@ class NetworkClient:
     ) -> R:
         """Send a request to the least-loaded node, and to the next one on failure or after 1 s without a response.
 
-        Known brokers are asked first, then the bootstrap addresses, so that the client rebootstraps when all known
-        brokers are gone (KIP-899). The broker `last` is asked after all others. Raises NoBrokersError with the error of
+        Known brokers are asked first, then the bootstrap addresses, which a provider is asked for, so that the client
+        rebootstraps when all known brokers are gone (KIP-899). The broker `last` is asked after all others. Raises NoBrokersError with the error of
         every node, ClosedError.
         """
         known = [self._address(node_id) for node_id in self.view.brokers]
         places = {(node.host, node.port) for node in known}
-        further = [node for node in self._bootstrap if (node.host, node.port) not in places]
-        nodes = [*self._by_load(known), *self._by_load(further)]
+        further = [node for node in self._bootstrap.addresses if (node.host, node.port) not in places]
+        nodes = [*self._by_load(known), *([PROVIDER] if self._bootstrap.is_live else self._by_load(further))]
         return await self._hedged_request(cls, build, sorted(nodes, key=lambda node: node.node_id == last))
 
     async def request_bootstrap(self, cls: type[Request[R]], build: RequestBuilder[R]) -> R:
         """Like `request_any`, but ask only the bootstrap addresses (KIP-1102)."""
-        return await self._hedged_request(cls, build, self._by_load(self._bootstrap))
+        if self._bootstrap.is_live:
+            await self._bootstrap.refresh()
+        return await self._hedged_request(cls, build, self._by_load(self._bootstrap.addresses))
 
     async def _hedged_request(
         self, cls: type[Request[R]], build: RequestBuilder[R], nodes: Iterable[Address]
@@ -229,7 +256,11 @@ class NetworkClient:
         return await self._hedged.first_response(
             cls.NAME.removesuffix("Request"),
             nodes,
-            lambda node: self.request_versioned(node.node_id, cls, build),
+            lambda node: (
+                self.request_bootstrap(cls, build)
+                if node is PROVIDER
+                else self.request_versioned(node.node_id, cls, build)
+            ),
         )
 
     def _by_load(self, nodes: Iterable[Address]) -> list[Address]:

@@ -132,6 +132,11 @@ class ConsumerConfig(ClientConfig):
     - `fetch_retry_max`: how many fetch attempts of a partition may fail in a row before its reader gets the error; None
       sets no limit. `fetch_retry_backoff`: a function (failures) -> seconds to wait after the n-th failure (0, 1, …);
       None means the pause that `retry_backoff` describes.
+    - `chunks`: whether the chunks of a large value (`ProducerConfig.chunking`) are read as records (`as_is`), or put
+      together to one record (`assemble`). The commit does not pass the first chunk of an incomplete value.
+    - `max_pending_chunked`, `chunk_buffer_bytes`: how many values of a partition may be incomplete, and how many bytes of them
+      are kept; above that the oldest one is given up, and a larger value always. `chunk_expiry`: seconds without a further
+      chunk after which an incomplete value is given up; above the producers' `delivery_timeout` it cannot be too short.
     - `error_buffer`: how many errors are kept for a reader of `errors()` before the oldest are dropped.
     """
 
@@ -169,6 +174,10 @@ class ConsumerConfig(ClientConfig):
     rack_id: str = ""
     fetch_retry_max: int | None = None
     fetch_retry_backoff: Callable[[int], float] | None = None
+    chunks: Literal["as_is", "assemble"] = "as_is"
+    max_pending_chunked: int = 10
+    chunk_buffer_bytes: int = 64 * MIB
+    chunk_expiry: float = 60.0
     error_buffer: int = 256
 
     _CHECKS: ClassVar[Mapping[str, Rule]] = {
@@ -215,6 +224,13 @@ class ConsumerConfig(ClientConfig):
         "rack_id": TEXT,
         "fetch_retry_max": ((lambda value: value is None or COUNT[0](value)), "None or a number, 0 or more"),
         "fetch_retry_backoff": BACKOFF,
+        "chunks": one_of("as_is", "assemble"),
+        "max_pending_chunked": (
+            (lambda value: COUNT[0](value) and value > 0),
+            "a whole number, 1 or more",
+        ),
+        "chunk_buffer_bytes": SIZE,
+        "chunk_expiry": DURATION,
         "error_buffer": SIZE,
     }
 

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Protocol
 
-from asyncgroup.checks import DURATION, DURATION_OR_ZERO, SIZE, TEXT, Rule, one_of
+from asyncgroup.checks import DURATION, DURATION_OR_ZERO, FLAG, SIZE, TEXT, Rule, one_of
 from asyncgroup.config.client import KIB, MIB, ClientConfig
 from asyncgroup.errors import ConfigError
 
-__all__ = ["COMPRESSION_LEVELS", "ProducerConfig"]
+__all__ = ["COMPRESSION_LEVELS", "PARTITIONERS", "ProducerConfig"]
 
 COMPRESSION_LEVELS = {"gzip": range(1, 10), "lz4": range(1, 18), "zstd": range(-131_072, 23)}
 """The compression levels of the codecs that have some (KIP-390)."""
+
+PARTITIONERS = (
+    *("default", "murmur2_random", "murmur2", "fnv1a_random", "fnv1a", "consistent_random", "consistent"),
+    *("sticky", "random", "round_robin", "timed_round_robin", "single_partition", "manual"),
+)
+"""The names of partitioners; `asyncgroup.producer.partitioners` describes them."""
+
+
+RECORDS_OR_NONE: Rule = (
+    (lambda value: value is None or (type(value) is int and value > 0)),
+    "None or a number of records above 0",
+)
+
+
+class Partitioner(Protocol):
+    """What `asyncgroup.producer.Partitioner` describes; producers are not imported here."""
+
+    def for_topic(self, topic: str, /) -> Callable[[bytes | None, int, Sequence[int]], int]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +45,16 @@ class ProducerConfig(ClientConfig):
     - `linger`: seconds to wait for more records of a partition before a batch is sent.
     - `batch_records`: records at which a batch is full and sent at once; None for no limit.
     - `batch_size`: bytes at which a batch is full; `max_request_size`: largest request, and largest record, in bytes.
+    - `batching`: whether several records are sent in one batch. None means yes unless `chunking` is on; with False,
+      `linger` has no effect.
+    - `chunking`: whether a larger record is split into several with a part of its value each (chunks, as in Pulsar).
+      Consumers with `chunks="assemble"` put them together; others read each as a record. It excludes batching.
+    - `max_chunk_size`: with `chunking`, bytes of key, value and headers above which a record is split, and most bytes of
+      a chunk; None means the largest record that `max_request_size` allows.
     - `buffer_bytes`: bytes of unacknowledged records; when full, `send` and `enqueue` wait and `send_nowait` raises.
+    - `max_pending_records`: unacknowledged records; when reached, callers wait as with `buffer_bytes`. None for no limit.
+    - `max_pending_records_per_partition`, `max_pending_bytes_per_partition`: the same for each partition; records that wait
+      for a topic's metadata are not counted. None for no limit.
     - `compression_type`: `none`, `gzip`, `snappy`, `lz4` or `zstd`.
     - `compression_level`: 1 to 9 for gzip, 1 to 17 for lz4, -131072 to 22 for zstd; None means Java's defaults: 6, the fast
       algorithm, 3 (KIP-390).
@@ -40,8 +67,10 @@ class ProducerConfig(ClientConfig):
       producer with the same id fences the former one. None for a producer without transactions.
     - `transaction_timeout`: seconds after which the coordinator aborts an open transaction; the broker's limit is
       `transaction.max.timeout.ms`.
-    - `partitioner`: `(key, partitions) -> partition`; None means Java's default (murmur2 of the key, sticky without
-      one).
+    - `partitioner`: a name of `asyncgroup.producer.partitioners`, a function `(key, partitions) -> partition`, or an
+      object with `for_topic`. `default` is Java's: murmur2 of the key; without one, one partition after another for
+      `batch_size` bytes each (KIP-794).
+    - `adaptive_partitioning`: whether records without a key prefer partitions with fewer waiting batches (KIP-794).
     """
 
     acks: Literal["all"] | int = "all"
@@ -50,7 +79,13 @@ class ProducerConfig(ClientConfig):
     batch_records: int | None = None
     batch_size: int = 128 * KIB
     max_request_size: int = MIB
+    batching: bool | None = None
+    chunking: bool = False
+    max_chunk_size: int | None = None
     buffer_bytes: int = 32 * MIB
+    max_pending_records: int | None = None
+    max_pending_records_per_partition: int | None = None
+    max_pending_bytes_per_partition: int | None = None
     compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
     compression_level: int | None = None
     delivery_timeout: float = 120.0
@@ -58,7 +93,8 @@ class ProducerConfig(ClientConfig):
     metadata_max_idle: float = 300.0
     transactional_id: str | None = None
     transaction_timeout: float = 60.0
-    partitioner: Callable[[bytes | None, int], int] | None = None
+    partitioner: str | Callable[[bytes | None, int], int] | Partitioner = "default"
+    adaptive_partitioning: bool = True
 
     _CHECKS: ClassVar[Mapping[str, Rule]] = {
         "acks": (
@@ -70,13 +106,25 @@ class ProducerConfig(ClientConfig):
             "True, False or None",
         ),
         "linger": DURATION_OR_ZERO,
-        "batch_records": (
-            (lambda value: value is None or (type(value) is int and value > 0)),
-            "None or a number of records above 0",
-        ),
+        "batch_records": RECORDS_OR_NONE,
         "batch_size": SIZE,
         "max_request_size": SIZE,
+        "batching": (
+            (lambda value: value is None or isinstance(value, bool)),
+            "True, False or None",
+        ),
+        "chunking": FLAG,
+        "max_chunk_size": (
+            (lambda value: value is None or (SIZE[0](value) and value >= KIB)),
+            f"None or a whole number of bytes, {KIB} or more",
+        ),
         "buffer_bytes": SIZE,
+        "max_pending_records": RECORDS_OR_NONE,
+        "max_pending_records_per_partition": RECORDS_OR_NONE,
+        "max_pending_bytes_per_partition": (
+            (lambda value: value is None or SIZE[0](value)),
+            f"None or {SIZE[1]}",
+        ),
         "compression_type": one_of("none", "gzip", "snappy", "lz4", "zstd"),
         "compression_level": (
             (lambda value: value is None or type(value) is int),
@@ -91,9 +139,16 @@ class ProducerConfig(ClientConfig):
         ),
         "transaction_timeout": DURATION,
         "partitioner": (
-            (lambda value: value is None or callable(value)),
-            "None or a function (key, partitions)",
+            (
+                lambda value: (
+                    value in PARTITIONERS
+                    if isinstance(value, str)
+                    else not isinstance(value, type) and (callable(value) or hasattr(value, "for_topic"))
+                )
+            ),
+            f"one of {', '.join(PARTITIONERS)}, a function (key, partitions), or an object with for_topic",
         ),
+        "adaptive_partitioning": FLAG,
     }
 
     @property
@@ -101,8 +156,24 @@ class ProducerConfig(ClientConfig):
         """`enable_idempotence`, or by `acks` if it is None."""
         return self.acks == "all" if self.enable_idempotence is None else self.enable_idempotence
 
+    @property
+    def effective_batching(self) -> bool:
+        """`batching`, or by `chunking` if it is None."""
+        return not self.chunking if self.batching is None else self.batching
+
+    @property
+    def effective_batch_records(self) -> int | None:
+        """`batch_records`; 1 without batching."""
+        return self.batch_records if self.effective_batching else 1
+
+    @property
+    def effective_linger(self) -> float:
+        """`linger`; 0 without batching."""
+        return self.linger if self.effective_batching else 0.0
+
     def _check_together(self) -> None:
         super()._check_together()
+        self._check_chunking()
         if self.enable_idempotence and self.acks != "all":
             raise ConfigError(
                 "enable_idempotence", True, f"None or False with acks={self.acks!r}: it needs acks='all'"
@@ -114,9 +185,31 @@ class ProducerConfig(ClientConfig):
                 "only with acks='all' and without enable_idempotence=False",
             )
         self._check_level()
-        if self.delivery_timeout < self.request_timeout + self.linger:
-            limit = f"at least linger + request_timeout = {self.request_timeout + self.linger!r}"
+        shortest = self.request_timeout + self.effective_linger
+        if self.delivery_timeout < shortest:
+            limit = f"at least linger + request_timeout = {shortest!r}"
             raise ConfigError("delivery_timeout", self.delivery_timeout, limit)
+
+    def _check_chunking(self) -> None:
+        """Check that batching and chunking are not asked for together (`ProducerBuilderImpl` of Pulsar)."""
+        if self.chunking and self.batching:
+            raise ConfigError("batching", True, "None or False with chunking=True")
+        if not self.effective_batching and self.batch_records not in (None, 1):
+            reason = "chunking=True, which excludes batching" if self.chunking else "batching=False"
+            raise ConfigError("batch_records", self.batch_records, f"None or 1 with {reason}")
+        for key in ("max_pending_records_per_partition", "max_pending_bytes_per_partition"):
+            if self.chunking and getattr(self, key) is not None:
+                raise ConfigError(
+                    key, getattr(self, key), "None with chunking=True; max_pending_records counts chunks"
+                )
+        if self.max_chunk_size is None:
+            return
+        if not self.chunking:
+            raise ConfigError("max_chunk_size", self.max_chunk_size, "None without chunking=True")
+        if self.max_chunk_size > self.max_request_size:
+            raise ConfigError(
+                "max_chunk_size", self.max_chunk_size, f"at most max_request_size={self.max_request_size}"
+            )
 
     def _check_level(self) -> None:
         level, codec = self.compression_level, self.compression_type

@@ -1,7 +1,4 @@
-"""The buffer of fetched record batches of one partition, decoded one batch at a time.
-
-Pure state without any waiting. It also holds the partition's position: what was handed out, and what to fetch next.
-"""
+"""The buffer of fetched record batches of one partition, decoded one at a time, and the partition's position. Pure state."""
 
 from __future__ import annotations
 
@@ -36,13 +33,12 @@ class RecordBuffer:
     """A queue of undecoded record batches, preceded by the remaining records of the decoded front batch.
 
     A caller that pops from `decoded` itself, as the iterator does for speed, has to call `release` after the last record.
-
     A corrupt batch stays in the buffer and raises at every read until a seek past it. With `on_skip` it is skipped and
     reported instead, if its end is known: if the end in its header matches its record count or the next batch, and lies
     within the log. A batch whose end is not known is never skipped: a guessed offset might leave out good records, or lead
     into the same batch again and again. Bytes that do not form batches at all are not kept: `framing_error` is raised
-    once, after the records before them; then they are fetched again, as the damage may have happened on the network. A
-    compressed batch that holds more than `limit` decompressed bytes counts as corrupt.
+    once, after the records before them, and they are fetched again. A compressed batch with more than `limit` decompressed
+    bytes counts as corrupt.
     """
 
     __slots__ = (
@@ -114,10 +110,13 @@ class RecordBuffer:
         self.fetch_offset = offset
         """The next offset to fetch."""
         self.records_end = offset
-        """The offset after the last batch that was kept. Between it and `fetch_offset` there are only transaction markers
-        and aborted records."""
+        """The offset after the last batch kept; from there to `fetch_offset` are only markers and aborted records."""
         self._floor = offset  # records below this offset are not handed out
         self.batches_read += 1
+
+    def close(self) -> None:
+        """Drop everything: nothing more is read."""
+        self.seek(self.position)
 
     def skip_to(self, offset: int) -> None:
         """Fetch from a later offset next; buffered records are kept."""

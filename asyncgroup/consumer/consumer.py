@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, Self
 
 from asyncgroup.checks import check_group_id, check_partition, check_partitions
 from asyncgroup.cluster import Cluster, as_cluster, client_of, start_tasks
+from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.cluster.connection_pool import CONTROL
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetcher import Fetcher
@@ -67,7 +68,7 @@ class Consumer:
 
     def __init__(
         self,
-        bootstrap_servers: str | Iterable[str] | Cluster,
+        bootstrap_servers: BootstrapServers | Cluster,
         config: ConsumerConfig | None = None,
         *,
         hooks: Iterable[object] = (),

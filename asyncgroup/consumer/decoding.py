@@ -133,13 +133,15 @@ class LazyRecords(Sequence[Record]):
     right: its records have left the buffer, but the reader never sees them.
     """
 
-    __slots__ = ("_count", "_parts", "_tp", "on_unreadable")
+    __slots__ = ("_count", "_parts", "_tp", "on_unreadable", "reread_offset")
 
     def __init__(self, tp: TopicPartition) -> None:
         self._tp = tp
         self._parts: list[BatchView | list[Record]] = []
         self._count = 0
         self.on_unreadable: Callable[[], None] | None = None
+        self.reread_offset: int | None = None
+        """The offset to read again from if a batch is unreadable; None means `first_offset`."""
 
     def __repr__(self) -> str:
         return f"<LazyRecords {self._tp}: {self._count} records>"

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.buffer import RecordBuffer
+from asyncgroup.consumer.chunked_buffer import make_buffer
 from asyncgroup.consumer.decoding import BatchDecoder
 from asyncgroup.consumer.error_stream import ErrorStream
 from asyncgroup.consumer.fetch_outcome import FetchedRecords
@@ -74,14 +74,8 @@ class TopicPartitionState:
         self.jumps = 0
         """Counts seeks, resets and changes of the log; `reread` is ignored after one."""
         self.fetch_source = FetchSource()
-        self.buffer = RecordBuffer(
-            tp,
-            offset,
-            config.check_crcs,
-            self._on_skip if config.on_corrupt_batch == "skip" else None,
-            leader_epoch,
-            config.max_response_size,
-        )
+        self.listener = PositionListener()
+        self.buffer = make_buffer(self, offset, config, self._on_skip, leader_epoch, hooks)
         self.budget = budget
         self._hooks = hooks
         self.errors = ErrorStream(config.error_buffer)
@@ -98,7 +92,6 @@ class TopicPartitionState:
         self._last_progress: tuple[int, int] | None = None
         """The buffer's progress at the last check for stalls, if records waited for the reader then."""
         self.intercept: Interceptors | None = None
-        self.listener = PositionListener()
         self.wake_fetcher: Callable[[], None]
         self.on_records: Callable[[], object]
         """Called when records were added to the buffer."""
@@ -391,7 +384,7 @@ class TopicPartitionState:
         was_ended, self.ended = self.ended, True
         self.version += 1
         self.decoder.cancel()
-        self.buffer.seek(self.position)
+        self.buffer.close()
         self.errors.close()
         self._update()
         if self.error is not None and not was_ended:

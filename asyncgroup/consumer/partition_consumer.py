@@ -253,7 +253,8 @@ class PartitionConsumer:
         if not taken:
             return None
         intercept = self._partition.intercept
-        taken.on_unreadable = partial(self._on_unreadable, taken.first_offset, self._partition.jumps)
+        reread_offset = taken.first_offset if taken.reread_offset is None else taken.reread_offset
+        taken.on_unreadable = partial(self._on_unreadable, reread_offset, self._partition.jumps)
         records = taken if intercept is None else [intercept(record) for record in taken]
         return Batch(
             self.topic, self.partition, records, (taken.first_offset, taken.last_offset), taken.leader_epoch

@@ -25,3 +25,12 @@ class PositionListener:
     def on_unreadable_batch(self, offset: int) -> int:
         """A batch handed out from `offset` on cannot be decoded; returns where reading continues, not before the mark."""
         return offset
+
+    def on_value_begun(self, first_offset: int, leader_epoch: int) -> None:
+        """The first chunk of a value was read; `leader_epoch` is that of its batch."""
+
+    def on_value_completed(self, first_offset: int, last_offset: int) -> None:
+        """A value was put together from the chunks at these offsets."""
+
+    def on_value_dropped(self, first_offset: int) -> None:
+        """An incomplete value was given up."""

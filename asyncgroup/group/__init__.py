@@ -6,12 +6,16 @@ Where to look, starting at the user's call:
   `handler`, `session`, `claim`, `threads` (blocking handlers), `records` (reading and marking without a handler),
   `subscription_pattern`, `health`, `hook`, and `assignors/`. Session and Claim show what a handler may call; their
   private `_state` is for the files of this room.
+- `exclusive_producer` uses a group as the lock of a producer, with the assignor in `assignors/lock`.
 - Member: `member` runs one session after another: `topics` resolves the subscription, a `membership` joins the group,
   then `session_life` runs the session. The ClaimSource in `claim_source` makes the claims and is kept across sessions.
 - Session: `session_life` from top to bottom. `session_state` says why a session ends, its ClaimSet what an assignment
   revokes and adds; `session_claims` starts and revokes them, `session_commits` commits by itself; `handler_calls` runs the
   handler's methods and has the deadlines of the shutdown; heartbeats and `topic_watch` (with `topic_names`) detect what
   ends the session.
+- Transactions: `consume_transform_produce` is a handler with a producer of its own. Its `session_transactions` runs the
+  transactions of a session, `shared_transactions` is their state, `transaction_output` what the user's function writes with,
+  `transaction_errors` what follows a failure.
 - Membership: `membership` is the seam for group protocols, and has what both sides of it share; `group_protocol` chooses
   one. `classic_membership` is the classic one, with `classic_heartbeats` (when they are due: `heartbeat_schedule`) and
   `join_requests`; with cooperative assignors `cooperative_stay` joins again while the session goes on. `leaving` leaves the
@@ -43,7 +47,9 @@ if TYPE_CHECKING:
         StickyAssignor,
     )
     from asyncgroup.group.claim import Claim
+    from asyncgroup.group.consume_transform_produce import ConsumeTransformProduce
     from asyncgroup.group.consumer_group import ConsumerGroup
+    from asyncgroup.group.exclusive_producer import ExclusiveProducer
     from asyncgroup.group.handler import Handler
     from asyncgroup.group.health import ClaimHealth, ErrorSeen, Health
     from asyncgroup.group.program import run
@@ -51,14 +57,17 @@ if TYPE_CHECKING:
     from asyncgroup.group.session import Session
     from asyncgroup.group.subscription_pattern import SubscriptionPattern
     from asyncgroup.group.threads import ThreadClaim, in_thread
+    from asyncgroup.group.transaction_output import TransactionOutput
 
 __all__ = [
     "Assignment",
     "Assignor",
     "Claim",
     "ClaimHealth",
+    "ConsumeTransformProduce",
     "ConsumerGroup",
     "ErrorSeen",
+    "ExclusiveProducer",
     "Handler",
     "Health",
     "MemberSubscription",
@@ -69,6 +78,7 @@ __all__ = [
     "StickyAssignor",
     "SubscriptionPattern",
     "ThreadClaim",
+    "TransactionOutput",
     "in_thread",
     "run",
 ]
@@ -83,7 +93,9 @@ _NAMES = {
         "StickyAssignor",
     ],
     "claim": ["Claim"],
+    "consume_transform_produce": ["ConsumeTransformProduce"],
     "consumer_group": ["ConsumerGroup"],
+    "exclusive_producer": ["ExclusiveProducer"],
     "handler": ["Handler"],
     "health": ["ClaimHealth", "ErrorSeen", "Health"],
     "program": ["run"],
@@ -91,6 +103,7 @@ _NAMES = {
     "session": ["Session"],
     "subscription_pattern": ["SubscriptionPattern"],
     "threads": ["ThreadClaim", "in_thread"],
+    "transaction_output": ["TransactionOutput"],
 }
 """The public names of each module."""
 

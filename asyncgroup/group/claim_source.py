@@ -186,3 +186,12 @@ class _MarksListener(PositionListener):
 
     def on_unreadable_batch(self, offset: int) -> int:
         return self._offsets.hold_back(offset, self._position)
+
+    def on_value_begun(self, first_offset: int, leader_epoch: int) -> None:
+        self._offsets.hold_value(first_offset, leader_epoch)
+
+    def on_value_completed(self, first_offset: int, last_offset: int) -> None:
+        self._offsets.complete_value(first_offset, last_offset)
+
+    def on_value_dropped(self, first_offset: int) -> None:
+        self._offsets.release_value(first_offset)

@@ -15,6 +15,7 @@ from asyncgroup.checks import check_group_id, check_interceptors, parse_servers
 
 if TYPE_CHECKING:
     from asyncgroup.cluster import Cluster
+    from asyncgroup.cluster.bootstrap import BootstrapServers
     from asyncgroup.config import ConsumerConfig
     from asyncgroup.consumer.error_stream import ErrorReader
     from asyncgroup.consumer.interceptors import Interceptor
@@ -41,7 +42,7 @@ class ConsumerGroup:
 
     def __init__(
         self,
-        bootstrap_servers: str | Iterable[str] | Cluster,
+        bootstrap_servers: BootstrapServers | Cluster,
         group_id: str,
         config: ConsumerConfig | None = None,
         *,

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from asyncgroup.checks import check_partitions
 from asyncgroup.cluster import Cluster, as_cluster, client_of
+from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.error_stream import ErrorReader, ErrorStream
 from asyncgroup.consumer.interceptors import Interceptor, Interceptors
@@ -42,7 +43,7 @@ class GroupEngine:
 
     def __init__(
         self,
-        bootstrap_servers: str | Iterable[str] | Cluster,
+        bootstrap_servers: BootstrapServers | Cluster,
         group_id: str,
         config: ConsumerConfig,
         hooks: Iterable[object],

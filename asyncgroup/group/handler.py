@@ -12,6 +12,7 @@ from asyncgroup.model import TopicPartition
 
 if TYPE_CHECKING:
     from asyncgroup.group.claim import Claim
+    from asyncgroup.group.claim_source import ClaimSource
     from asyncgroup.group.session import Session
 
 __all__ = ["ClaimFunction", "Handler", "HandlerLike", "as_handler"]
@@ -62,6 +63,12 @@ class Handler:
 
     async def on_lost(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
         """Called instead of `on_revoked` if the membership was lost: others may own the partitions; no commits."""
+
+    async def _open(self, session: Session, source: ClaimSource) -> None:
+        """For handlers of this package: called when the member has joined, before the start offsets are fetched."""
+
+    async def _close(self, session: Session) -> None:
+        """For handlers of this package: called after `cleanup`, also if the session ended before `setup`."""
 
 
 class _FunctionHandler(Handler):

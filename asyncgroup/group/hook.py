@@ -14,7 +14,7 @@ from asyncgroup.hooks import defines_no_listeners
 if TYPE_CHECKING:
     from asyncgroup.errors import AsyncGroupError, SessionEnd
     from asyncgroup.group.session import Session
-    from asyncgroup.model import TopicPartition
+    from asyncgroup.model import BatchResult, TopicPartition
     from asyncgroup.offsets import CommittedOffset
 
 __all__ = ["Hook", "StallKind"]
@@ -116,10 +116,21 @@ class Hook(Protocol):
         """A stalled partition is fetched again."""
         return
 
+    def on_chunks_dropped(self, topic: str, partition: int, first_offset: int, reason: str) -> None:
+        """A value that was written in chunks is given up; its chunks are dropped (`chunks="assemble"`).
+
+        `reason`: `expired`, `too many`, `too large`, `gap`, `mismatch`, `no first chunk` (see `consumer/chunk_assembler.py`).
+        """
+        return
+
     def on_produce(self, topic: str, partition: int, records: int, error: Exception | None) -> None:
         """A batch of `records` records was acknowledged, or failed with `error` and will not be retried."""
         return
 
     def on_delivered(self, topic: str, partition: int, base_offset: int, records: int) -> None:
         """A batch was acknowledged: offset of its first record (-1 with acks=0) and number of records."""
+        return
+
+    def on_batch_done(self, batch: BatchResult) -> None:
+        """A batch was acknowledged or has failed, as with `on_produce`; with its sizes, latency and attempts."""
         return

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from asyncgroup.checks import check_offset
 from asyncgroup.errors import ClosedError, CommitFailedError, ConfigError, UsageError
-from asyncgroup.model import Record
+from asyncgroup.model import Batch, CommittedOffset, Record, TopicPartition
 
 if TYPE_CHECKING:
     from asyncgroup.errors import SessionEnd
     from asyncgroup.group.claim import Claim
     from asyncgroup.group.session_state import SessionState
-    from asyncgroup.model import TopicPartition
+    from asyncgroup.model import GroupOffsets
 
 __all__ = ["Session"]
 
@@ -120,6 +120,39 @@ class Session:
         Raises ConfigError for a partition that is not assigned to this member, and for an invalid offset.
         """
         self._state.offsets.of(topic, partition).reset(check_offset(offset), metadata)
+
+    def group_offsets(self, *done: Record | Batch) -> GroupOffsets:
+        """Return offsets for `Producer.send_offsets`, which commits them in a transaction (KIP-447).
+
+        `done` are records or batches that the transaction completes, with all before them in their partitions. From then on
+        marks of these partitions are not committed automatically. Without arguments, the marks of all claims that are not
+        committed yet: for a transaction that contains the output of all claims.
+
+        The value names the member and its generation (or epoch), so that the group coordinator refuses it once the
+        member has lost its partitions. Call it immediately before `send_offsets`.
+
+        Raises ConfigError for a partition that is not assigned to this member and for values of other types, UsageError
+        without arguments if `auto_commit` is on: the marks could be committed before the transaction.
+        """
+        state = self._state
+        found: dict[TopicPartition, CommittedOffset] = {}
+        for each in done:
+            if not isinstance(each, Record | Batch):
+                raise ConfigError("done", each, "a Record or a Batch")
+            marks = state.offsets.of(each.topic, each.partition)
+            last = each.offset if isinstance(each, Record) else each.last_offset
+            value, tp = (
+                marks.value_after(last + 1, each.leader_epoch),
+                TopicPartition(each.topic, each.partition),
+            )
+            if tp not in found or found[tp].offset < value.offset:
+                found[tp] = value
+            marks.transactional = True
+        if not done:
+            if state.auto_commit:
+                raise UsageError("auto_commit is on: pass the records or batches, or set auto_commit=False")
+            found = {tp: state.offsets.of(*tp).value for tp in state.offsets.dirty}
+        return state.group_offsets(found)
 
     async def commit(self) -> None:
         """Commit all marks now. Raises CommitFailedError with the partitions that failed, UsageError after the end.

@@ -100,6 +100,7 @@ class SessionLife:
             self._offsets,
             member_health,
             joined.user_data,
+            auto_commit=source.config.auto_commit,
         )
         self.state.on_end = self._on_end
         self.session = Session(self.state)
@@ -108,6 +109,7 @@ class SessionLife:
         )
         self._fetcher = source.make_fetcher(self._tasks.spawn, self._on_fetch_error, stalls.loop_watch.tick)
         self._limits = self._make_limits()
+        self._handler = handler
         self._calls = HandlerCalls(handler, self.session, self._limits, self.state.fail)
         self._commits = SessionCommits(self.state, self._config, member_health)
         self._claims = SessionClaims(
@@ -160,6 +162,10 @@ class SessionLife:
         """Start the first claims, then consume until the session ends."""
         self._note_topics()
         added = self.state.claims.apply(self._joined.assignment).added
+        if type(self._handler)._open is not Handler._open:
+            await self.state.run_until_ended(self._handler._open(self.session, self._source), "handler")
+            if self.state.ended:
+                return
         if not await self._claims.start(added):
             return
         self._fetcher.start()
@@ -365,6 +371,7 @@ class SessionLife:
         for claim in self.state.claims:
             self._fetcher.remove(claim._state.consumer)
         await self._calls.end(revoked)
+        await self._handler._close(self.session)
         self.state.accepts_marks = False
         if not self.state.is_lost:
             self._member_health.transition_to(MemberState.COMMITTING)

@@ -12,7 +12,7 @@ from asyncgroup.group.claim import Claim
 from asyncgroup.group.member_health import MemberHealth, ProblemSource
 from asyncgroup.group.membership import ClaimChanges
 from asyncgroup.lifecycle import add_note, describe_error, run_until
-from asyncgroup.model import TopicPartition
+from asyncgroup.model import CommittedOffset, GroupOffsets, TopicPartition
 from asyncgroup.offsets import Committer, MemberIdentity
 
 __all__ = ["ClaimSet", "SessionState"]
@@ -93,6 +93,8 @@ class SessionState:
         offsets: Committer,
         member_health: MemberHealth,
         user_data: bytes | None = None,
+        *,
+        auto_commit: bool = True,
     ) -> None:
         self._member_health = member_health
         self.group_id = group_id
@@ -101,6 +103,8 @@ class SessionState:
         self.assignment = assignment
         self.user_data = user_data
         """The user data of the assignment, for assignors that send some; else None."""
+        self.auto_commit = auto_commit
+        """Whether marks are committed automatically, and so outside of transactions."""
         self.claims = ClaimSet()
         self.offsets = offsets
         self.cause: SessionEnd | None = None
@@ -214,6 +218,17 @@ class SessionState:
     def _end_because_of(self, error: BaseException | None, cause: SessionEnd) -> None:
         cause.__cause__ = error
         self.end(cause)
+
+    def group_offsets(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> GroupOffsets:
+        """Return offsets for a transaction, with the member that commits them now."""
+        identity = self.identity
+        return GroupOffsets(
+            self.group_id,
+            offsets,
+            identity.member_id,
+            identity.generation_id,
+            identity.group_instance_id,
+        )
 
     def close(self) -> None:
         """The session has ended completely: reject later commits and marks."""

@@ -167,7 +167,9 @@ class Committer:
     @property
     def dirty(self) -> list[TopicPartition]:
         """The partitions with uncommitted marks, sorted."""
-        return sorted(tp for tp, offsets in self._partitions.items() if offsets.dirty)
+        return sorted(
+            tp for tp, offsets in self._partitions.items() if offsets.dirty and not offsets.transactional
+        )
 
     async def commit_last(
         self, coordinator_timeout: float = 0.0, partitions: Iterable[TopicPartition] | None = None
@@ -205,7 +207,7 @@ class Committer:
         return {
             tp: offsets.value
             for tp, offsets in self._partitions.items()
-            if offsets.dirty and (retry_rejected or not offsets.rejected)
+            if offsets.dirty and not offsets.transactional and (retry_rejected or not offsets.rejected)
         }
 
     async def _commit(self) -> Failures:
@@ -335,7 +337,7 @@ class Committer:
             raise self._member.lost
         for tp in list(due):
             offsets = self._partitions.get(tp)
-            if offsets is not None and offsets.dirty:
+            if offsets is not None and offsets.dirty and not offsets.transactional:
                 due[tp] = offsets.value
             else:
                 del due[tp]  # no longer managed, or no longer dirty

@@ -9,6 +9,7 @@ from typing import Self
 
 from asyncgroup.checks import check_group_id, check_topic
 from asyncgroup.cluster import Cluster, as_cluster, client_of, start_tasks
+from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import BrokerError, ClosedError, CommitFailedError, ConfigError, ErrorCode
 from asyncgroup.lifecycle import BackgroundTasks, wait_shielded
@@ -44,7 +45,7 @@ class OffsetManager:
 
     def __init__(
         self,
-        bootstrap_servers: str | Iterable[str] | Cluster,
+        bootstrap_servers: BootstrapServers | Cluster,
         group_id: str,
         config: ConsumerConfig | None = None,
         *,

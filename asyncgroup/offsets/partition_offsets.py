@@ -9,6 +9,7 @@ from uuid import UUID
 from asyncgroup.checks import check_metadata, check_offset
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import CommittedOffset, Record
+from asyncgroup.offsets.commit_hold import CommitHold
 from asyncgroup.wire.messages import NO_UUID
 
 __all__ = ["CommittedOffset", "MemberIdentity", "PartitionMarks"]
@@ -28,6 +29,7 @@ class PartitionMarks:
 
     __slots__ = (
         "_bound",
+        "_hold",
         "_skipped",
         "dirty",
         "leader_epoch",
@@ -35,6 +37,7 @@ class PartitionMarks:
         "next_offset",
         "rejected",
         "topic_id",
+        "transactional",
         "unanswered",
     )
 
@@ -52,12 +55,15 @@ class PartitionMarks:
         self._skipped = (0, 0, -1)
         """Start, end and leader epoch of the last range without records to hand out."""
         self._bound: Callable[[], int] | None = None  # returns the offset that marks may not exceed
+        self._hold = CommitHold()
         self.dirty = False
         """Whether the mark has to be committed."""
         self.rejected = False
         """Whether the current mark was refused for good: automatic commits skip it until it changes."""
         self.unanswered = False
         """Whether a commit was given up without a response: the broker may still process it, after newer ones."""
+        self.transactional = False
+        """Whether a producer commits the mark in a transaction; the committer then leaves it out."""
 
     def __repr__(self) -> str:
         state = " rejected" if self.rejected else " dirty" if self.dirty else ""
@@ -65,8 +71,20 @@ class PartitionMarks:
 
     @property
     def value(self) -> CommittedOffset:
-        """The offset, metadata and epoch to commit."""
-        return CommittedOffset(self.next_offset, self.metadata, self.leader_epoch)
+        """The offset, metadata and epoch to commit: the mark, unless a value in chunks holds it back."""
+        offset, epoch = self._hold.limit(self.next_offset) or (self.next_offset, self.leader_epoch)
+        return CommittedOffset(offset, self.metadata, epoch)
+
+    def value_after(self, offset: int, leader_epoch: int) -> CommittedOffset:
+        """Return what a mark at `offset` would commit.
+
+        A range without records that begins there is skipped; a value in chunks may hold it back.
+        """
+        start, end, epoch = self._skipped
+        if start <= offset < end:
+            offset, leader_epoch = end, epoch
+        offset, leader_epoch = self._hold.limit(offset) or (offset, leader_epoch)
+        return CommittedOffset(offset, "", leader_epoch)
 
     def mark(self, offset: int, metadata: str = "", leader_epoch: int = -1) -> None:
         """Mark everything before `offset` as processed; ignored unless it is beyond the current mark.
@@ -137,6 +155,7 @@ class PartitionMarks:
         self._skipped = (0, 0, -1)
         self.unanswered = False
         self._bound = position
+        self._hold.release_from(offset if topic_id == NO_UUID else 0)
         if topic_id != NO_UUID:
             self.topic_id = topic_id
         if self.next_offset > offset:
@@ -150,7 +169,29 @@ class PartitionMarks:
         if that is later.
         """
         self._bound = position
-        return max(offset, self.next_offset)
+        return max(offset, self.value.offset)
+
+    # --- values in chunks -------------------------------------------------------------------------------------------
+
+    def hold_value(self, first_offset: int, leader_epoch: int) -> None:
+        """Hold back commits beyond the first chunk of a value, until it is marked or given up."""
+        self._hold.begin(first_offset, leader_epoch, self.next_offset)
+
+    def complete_value(self, first_offset: int, last_offset: int) -> None:
+        """The value is complete; from now on a mark at its last chunk releases the commit."""
+        before = self.value
+        self._hold.complete(first_offset, last_offset)
+        self._commit_if_changed(before)
+
+    def release_value(self, first_offset: int) -> None:
+        """The value was given up."""
+        before = self.value
+        self._hold.release(first_offset)
+        self._commit_if_changed(before)
+
+    def _commit_if_changed(self, before: CommittedOffset) -> None:
+        if self.value != before:
+            self.dirty, self.rejected = True, False
 
     def bind_topic(self, topic_id: UUID, position: Callable[[], int]) -> None:
         """Bind the marks to the topic that is read. If they belong to a deleted topic of the same name, do as `restart`.
@@ -174,6 +215,12 @@ class PartitionMarks:
     def recommit_unanswered(self) -> None:
         """Make the mark dirty if an unanswered commit may overwrite the newer committed offset, or already has."""
         self.dirty = self.dirty or (self.unanswered and self.next_offset >= 0)
+
+    def take_back(self, value: CommittedOffset) -> None:
+        """Return to an earlier mark: the transaction that would have committed the present one was aborted."""
+        if self.next_offset > value.offset:
+            self.next_offset, self.metadata, self.leader_epoch = value
+        self.dirty = self.rejected = False
 
     def discard_mark(self) -> None:
         """Drop the mark: its topic was deleted."""

@@ -17,14 +17,31 @@ from typing import TYPE_CHECKING
 from asyncgroup.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from asyncgroup.producer.interceptors import ProducerInterceptor, ProducerRecord
+    from asyncgroup.producer.memory_budget import MemoryBudget
     from asyncgroup.producer.open_transaction import OpenTransaction, end_transaction
+    from asyncgroup.producer.partitioners import Partitioner, TimedRoundRobin, TopicPartitioner
     from asyncgroup.producer.producer import Producer
     from asyncgroup.producer.transaction import Transaction
 
-__all__ = ["OpenTransaction", "Producer", "Transaction", "end_transaction"]
+__all__ = [
+    "MemoryBudget",
+    "OpenTransaction",
+    "Partitioner",
+    "Producer",
+    "ProducerInterceptor",
+    "ProducerRecord",
+    "TimedRoundRobin",
+    "TopicPartitioner",
+    "Transaction",
+    "end_transaction",
+]
 
 _NAMES = {
+    "interceptors": ["ProducerInterceptor", "ProducerRecord"],
+    "memory_budget": ["MemoryBudget"],
     "open_transaction": ["OpenTransaction", "end_transaction"],
+    "partitioners": ["Partitioner", "TimedRoundRobin", "TopicPartitioner"],
     "producer": ["Producer"],
     "transaction": ["Transaction"],
 }

@@ -6,16 +6,24 @@ Synchronous state without I/O or tasks; the current time is a parameter. `Partit
 from __future__ import annotations
 
 import asyncio
+import itertools
+import sys
 from collections.abc import Callable, Container, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
+from uuid import UUID
 
+from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import ProducerConfig
 from asyncgroup.model import Header, RecordMetadata, TopicPartition
-from asyncgroup.producer.batch import ProducerBatch
-from asyncgroup.producer.buffer_memory import BufferMemory
+from asyncgroup.producer.batch import COMPRESS_OFF_LOOP, ProducerBatch
 from asyncgroup.producer.partition_queue import NO_ID, PartitionQueue
+from asyncgroup.producer.pending_limits import ProducerMemory, partition_limits, producer_memory
+from asyncgroup.wire.messages import NO_UUID
 
 __all__ = ["RecordAccumulator", "SendPlan"]
+
+COMPRESSED_AHEAD: Final = 8
+"""Batches of a partition that are compressed before they can be sent."""
 
 NEVER = float("inf")
 """A loop time that never comes."""
@@ -32,6 +40,8 @@ class SendPlan(NamedTuple):
     """Topics with a partition that has records to send and no known leader."""
     needs_id: bool
     """Whether a partition has records to send that need a producer id."""
+    to_compress: list[ProducerBatch]
+    """Closed batches to compress before they can be sent."""
     wake_at: float
     """Loop time at which to plan again at the latest; infinity if there is nothing to wait for."""
 
@@ -39,23 +49,30 @@ class SendPlan(NamedTuple):
 class RecordAccumulator:
     """All accepted records that are not done yet, as batches per partition. `clock` returns the loop's time (s)."""
 
-    def __init__(self, config: ProducerConfig, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, config: ProducerConfig, clock: Callable[[], float], memory: ProducerMemory | None = None
+    ) -> None:
         self._clock = clock
         self._codec, self._level = config.compression_type, config.compression_level
         self._batch_size = config.batch_size
-        self._batch_records = config.batch_records
-        self._linger = config.linger
+        self._compresses = config.compression_type != "none"
+        self._batch_records = config.effective_batch_records or sys.maxsize
+        self._linger = config.effective_linger
         self._delivery_timeout = config.delivery_timeout
         self._max_request_size = config.max_request_size
         self._is_idempotent = config.effective_enable_idempotence
         self._is_transactional = config.transactional_id is not None
-        self.memory = BufferMemory(config.buffer_bytes)
+        self.memory = memory or producer_memory(config, None)
+        self.partition_limits = partition_limits(config)
         self.queues: dict[TopicPartition, PartitionQueue] = {}
         self.incomplete: dict[ProducerBatch, None] = {}
         """Every batch that is not done, in order of creation; a dict used as an ordered set."""
         # partitions with batches that are not in flight; one that was served moves to the end
         self._active: dict[PartitionQueue, None] = {}
         self._in_flight: dict[ProducerBatch, None] = {}
+        self._topic_ids: dict[str, UUID] = {}
+        self._orphans: list[ProducerBatch] = []  # of recreated topics, removed from their queues
+        self._orphans_in_flight: set[ProducerBatch] = set()
         self._producer_id, self._epoch = NO_ID, 0  # of new queues
 
     def __repr__(self) -> str:
@@ -65,6 +82,16 @@ class RecordAccumulator:
     def records(self) -> int:
         """The number of records that are not done yet."""
         return sum(batch.count for batch in self.incomplete)
+
+    @property
+    def has_waiting_callers(self) -> bool:
+        """Whether a caller waits until records are done."""
+        return self.memory.waiting > 0 or bool(self.partition_limits and self.partition_limits.waiting)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a batch is not in flight."""
+        return bool(self._active)
 
     def queue(self, tp: TopicPartition) -> PartitionQueue:
         """Return the queue of a partition; create it if there is none."""
@@ -86,8 +113,47 @@ class RecordAccumulator:
         if self._is_transactional:
             return
         self._producer_id = NO_ID
+        self._topic_ids.pop(topic, None)
         for tp in [tp for tp in self.queues if tp.topic == topic]:
             del self.queues[tp]
+
+    # --- recreated topics --------------------------------------------------------------------------------------
+
+    def topic_id(self, topic: str) -> UUID:
+        """Return the id that a topic's records were accepted for; the zero UUID if brokers are too old to have ids."""
+        return self._topic_ids.get(topic, NO_UUID)
+
+    def update_topic_id(self, topic: str, topic_id: UUID) -> None:
+        """Compare a topic's id in newer metadata with the known one; orphan the batches of a topic that was recreated.
+
+        They must not get into the new topic (franz-go fails them, too). What is in flight still gets its result.
+        """
+        known = self.topic_id(topic)
+        if topic_id in (known, NO_UUID):
+            return
+        self._topic_ids[topic] = topic_id
+        if known == NO_UUID:
+            return
+        for queue in [queue for tp, queue in self.queues.items() if tp.topic == topic]:
+            self._orphans += queue.expire(NEVER)
+            self._orphans_in_flight.update(batch for batch in queue.sent if not batch.done)
+            queue.restart()
+            self._update(queue)
+
+    def update_topic_ids(self, view: ClusterView) -> None:
+        """Compare the ids of all topics with those in newer metadata."""
+        for topic in list(self._topic_ids):
+            if topic in view.topics:
+                self.update_topic_id(topic, view.topics[topic].topic_id)
+
+    def take_orphans(self) -> list[ProducerBatch]:
+        """Return the batches of recreated topics; the caller must `deallocate` and fail them."""
+        orphans, self._orphans = self._orphans, []
+        return orphans
+
+    def is_orphan(self, batch: ProducerBatch) -> bool:
+        """Return whether a batch in flight is for a topic that was recreated, and must not be sent again."""
+        return batch in self._orphans_in_flight
 
     def set_producer_id(self, producer_id: int) -> None:
         """Use a new producer id for all partitions that need one, and for later ones."""
@@ -131,8 +197,9 @@ class RecordAccumulator:
         future: asyncio.Future[RecordMetadata] | None,
     ) -> bool:
         """Append a record for which `size` bytes are reserved; True if it began or filled a batch: the sender must be woken."""
-        if self.append_to_open(queue, timestamp, key, value, headers, size, future):
-            return queue.open is None
+        batch = queue.open
+        if batch is not None and batch.append(timestamp, key, value, headers, size, future):
+            return batch.closed
         now = self._clock()
         batch = ProducerBatch(
             queue.tp,
@@ -142,34 +209,13 @@ class RecordAccumulator:
             now + self._delivery_timeout,
             level=self._level,
             transactional=self._is_transactional,
+            most_records=self._batch_records,
         )
         batch.append(timestamp, key, value, headers, size, future)
         queue.add(batch)
         self.incomplete[batch] = None
         self._active[queue] = None
-        self._close_if_full(queue, batch)
         return True
-
-    def append_to_open(
-        self,
-        queue: PartitionQueue,
-        timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[Header],
-        size: int,
-        future: asyncio.Future[RecordMetadata] | None,
-    ) -> bool:
-        """Append a record to the open batch of a partition; False if there is none or it has no room."""
-        batch = queue.open
-        if batch is None or not batch.append(timestamp, key, value, headers, size, future):
-            return False
-        self._close_if_full(queue, batch)
-        return True
-
-    def _close_if_full(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        if self._batch_records is not None and batch.count >= self._batch_records:
-            queue.close_open()
 
     def close_open(self) -> None:
         """Close all open batches, so that they are sent without lingering."""
@@ -199,11 +245,14 @@ class RecordAccumulator:
         requests: dict[int, list[ProducerBatch]] = {}
         sizes: dict[int, int] = {}
         unknown_leader_topics: set[str] = set()
+        to_compress: list[ProducerBatch] = []
         needs_id = False
         expired, wake_at = self._expire(now)
         # `_active` is in the order of service, so that with full requests all partitions of a node get their turn
         for queue in list(self._active):
             needs_id |= queue.needs_id
+            if self._compresses:
+                to_compress += self._begin_compressing(queue, now, skip_linger=skip_linger)
             batch = queue.next_batch(now)
             if batch is None:
                 continue  # it has to wait for results, or for a producer id
@@ -212,6 +261,8 @@ class RecordAccumulator:
             at = self._ready_at(queue, batch, skip_linger=skip_linger)
             if at > now:
                 wake_at = min(wake_at, at)
+                continue
+            if batch.compressing:
                 continue
             node = leader(queue.tp)
             if node < 0:
@@ -225,7 +276,7 @@ class RecordAccumulator:
             self._begin(queue, batch, node)
             requests.setdefault(node, []).append(batch)
             sizes[node] = size
-        return SendPlan(requests, expired, unknown_leader_topics, needs_id, wake_at)
+        return SendPlan(requests, expired, unknown_leader_topics, needs_id, to_compress, wake_at)
 
     def _expire(self, now: float) -> tuple[list[ProducerBatch], float]:
         """Return the batches past their deadline, and the next deadline. Waiting ones are removed from their queue."""
@@ -246,6 +297,23 @@ class RecordAccumulator:
         if batch.closed or skip_linger:
             return queue.retry_at
         return max(queue.retry_at, batch.created_at + self._linger)
+
+    def _begin_compressing(
+        self, queue: PartitionQueue, now: float, *, skip_linger: bool
+    ) -> list[ProducerBatch]:
+        """Return the batches of a queue to compress on a thread: large ones that are closed, or have lingered."""
+        found: list[ProducerBatch] = []
+        for batch in itertools.islice(queue.fresh, COMPRESSED_AHEAD):
+            if (
+                batch.compressing is None
+                and batch.size >= COMPRESS_OFF_LOOP
+                and (batch.closed or self._ready_at(queue, batch, skip_linger=skip_linger) <= now)
+            ):
+                if batch is queue.open:
+                    queue.close_open()
+                batch.closed = batch.compressing = True
+                found.append(batch)
+        return found
 
     def _begin(self, queue: PartitionQueue, batch: ProducerBatch, node: int) -> None:
         queue.begin(batch, node)
@@ -296,6 +364,7 @@ class RecordAccumulator:
 
     def _end(self, batch: ProducerBatch) -> PartitionQueue:
         del self._in_flight[batch]
+        self._orphans_in_flight.discard(batch)
         return self.queues[batch.tp]
 
     def deallocate(self, batch: ProducerBatch) -> bool:
@@ -303,5 +372,7 @@ class RecordAccumulator:
         if batch not in self.incomplete:
             return False
         del self.incomplete[batch]
-        self.memory.release(batch.reserved)
+        self.memory.release(batch.reserved, batch.count)
+        if self.partition_limits is not None:
+            self.partition_limits.release(batch.tp, batch.reserved, batch.count)
         return True

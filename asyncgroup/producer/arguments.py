@@ -1,15 +1,18 @@
-"""Check the arguments of `send`, `send_nowait` and `enqueue`, and compute the size of a record."""
+"""Check the arguments of `send`, `send_nowait`, `enqueue` and `enqueue_all`, and compute the size of a record."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import Header
-from asyncgroup.producer.batch import BATCH_OVERHEAD, RECORD_OVERHEAD, record_size
+from asyncgroup.producer.batch import HEADER_OVERHEAD, RECORD_OVERHEAD, record_size
 
-__all__ = ["check_record", "measure_record"]
+__all__ = ["RecordFields", "check_record", "check_sequence_id", "measure_record"]
+
+RecordFields: TypeAlias = tuple[str, bytes | None, bytes | None, Sequence[Header], int | None, int | None]
+"""The arguments of `send` in their order: topic, value, key, headers, partition, timestamp."""
 
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
@@ -22,20 +25,38 @@ def measure_record(
     headers: Sequence[Header],
     partition: int | None,
     timestamp: int | None,
-    max_request_size: int,
 ) -> int:
-    """Return the bytes of buffer memory that a record needs. Raises ConfigError if it is invalid or too large."""
-    plain = type(value) is bytes and not headers and headers is not None and partition is timestamp is None
-    # fast path for the two most frequent forms of a record; all others are checked in full
-    if plain and key is None:
-        size = RECORD_OVERHEAD + len(value)  # type: ignore[arg-type]  # plain: it is bytes
-    elif plain and type(key) is bytes:
-        size = RECORD_OVERHEAD + len(value) + len(key)  # type: ignore[arg-type]
-    else:
-        check_record(value, key, headers, partition, timestamp)
-        size = record_size(key, value, headers)
-    if size > max_request_size - BATCH_OVERHEAD:
-        raise ConfigError(f"a record of {size} bytes is too large: max_request_size={max_request_size}")
+    """Return the bytes of buffer memory that a record needs. Raises ConfigError if it is invalid."""
+    # fast path for the most frequent types; all others are checked in full
+    if (
+        type(value) is bytes
+        and (key is None or type(key) is bytes)
+        and headers is not None
+        and (timestamp is None or (type(timestamp) is int and 0 <= timestamp <= _INT64_MAX))
+        and (partition is None or (type(partition) is int and 0 <= partition <= _INT32_MAX))
+        and (size := _plain_headers_size(headers) if headers else 0) >= 0
+    ):
+        return size + RECORD_OVERHEAD + len(value) + (len(key) if key else 0)
+    check_record(value, key, headers, partition, timestamp)
+    return record_size(key, value, headers)
+
+
+def _plain_headers_size(headers: Sequence[Header]) -> int:
+    """Return the most bytes that headers take if they have the most frequent types and ASCII names, else -1."""
+    if type(headers) is not list and type(headers) is not tuple:
+        return -1
+    size = 0
+    for header in headers:
+        if type(header) is not tuple or len(header) != 2:
+            return -1
+        name, content = header
+        if type(name) is not str or not name.isascii():
+            return -1
+        size += HEADER_OVERHEAD + len(name)
+        if type(content) is bytes:
+            size += len(content)
+        elif content is not None:
+            return -1
     return size
 
 
@@ -53,6 +74,12 @@ def check_record(value: Any, key: Any, headers: Any, partition: Any, timestamp: 
         raise ConfigError("partition", partition, "None, or a partition's number")
     if timestamp is not None and not _is_int_up_to(timestamp, _INT64_MAX):
         raise ConfigError("timestamp", timestamp, "None, or a whole number of milliseconds since 1970")
+
+
+def check_sequence_id(initial: object) -> None:
+    """Raise ConfigError unless it is None or a whole number, -1 or more."""
+    if initial is not None and not (type(initial) is int and -1 <= initial <= _INT64_MAX):
+        raise ConfigError("initial_sequence_id", initial, "None, or a whole number, -1 or more")
 
 
 def _check_header(header: Any) -> None:

@@ -7,21 +7,35 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import Header, RecordMetadata, TopicPartition
 from asyncgroup.wire.batch_view import BatchView, with_producer
 from asyncgroup.wire.records import BatchBuilder, decode_batch
 
-__all__ = ["BATCH_OVERHEAD", "RECORD_OVERHEAD", "ErrorFactory", "ProducerBatch", "record_size"]
+__all__ = [
+    "BATCH_OVERHEAD",
+    "HEADER_OVERHEAD",
+    "RECORD_OVERHEAD",
+    "ErrorFactory",
+    "ProducerBatch",
+    "record_size",
+]
 
 ErrorFactory = Callable[[], Exception]
 """Returns a new error at each call: every waiting caller raises its own, with its own traceback."""
 
 RECORD_OVERHEAD: Final = 21
 """Most bytes of a record besides key, value and headers (`DefaultRecord.MAX_RECORD_OVERHEAD`)."""
-_HEADER_OVERHEAD: Final = 10
+HEADER_OVERHEAD: Final = 10
 """Most bytes of a record header besides its key and value: two varint lengths of up to five bytes."""
 BATCH_OVERHEAD: Final = 61
 """Size of a record batch's header in bytes."""
+
+COMPRESS_OFF_LOOP: Final = 16 * 1024
+"""Uncompressed bytes from which on a batch is compressed on a thread; a smaller one is done before a thread has begun."""
+
+_NO_HEADERS: Final[list[Header]] = []
+"""The headers of all records without any; never modified."""
 
 
 def record_size(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
@@ -32,7 +46,7 @@ def record_size(key: bytes | None, value: bytes | None, headers: Sequence[Header
     if value is not None:
         size += len(value)
     for name, content in headers:
-        size += _HEADER_OVERHEAD + len(name.encode()) + len(content or b"")
+        size += HEADER_OVERHEAD + len(name.encode()) + len(content or b"")
     return size
 
 
@@ -40,12 +54,17 @@ class ProducerBatch:
     """A record batch that is being filled, queued, or in flight. Plain state, moved along by the accumulator."""
 
     __slots__ = (
+        "_append",
         "_builder",
         "_data",
+        "_error",
+        "_most_records",
         "_transactional",
         "attempts",
         "base_offset",
         "closed",
+        "compressing",
+        "count",
         "created_at",
         "deadline",
         "done",
@@ -71,6 +90,7 @@ class ProducerBatch:
         *,
         level: int | None = None,
         transactional: bool = False,
+        most_records: int = sys.maxsize,
     ) -> None:
         self.tp = tp
         self._transactional = transactional
@@ -79,7 +99,11 @@ class ProducerBatch:
         self.deadline = deadline
         """Loop time at which the delivery timeout expires."""
         self._builder = BatchBuilder(codec, size_limit, level=level, transactional=transactional)
-        self._data: bytes | None = None  # once encoded
+        self._most_records = most_records
+        self._append = self._builder.append_unchecked
+        self._data: bytes | memoryview | None = None  # once encoded
+        self.count = 0
+        """The number of records."""
         self.futures: list[tuple[int, int, asyncio.Future[RecordMetadata]]] = []
         """Index in the batch, timestamp in ms, and future of each record whose caller waits; `enqueue` adds none."""
         self.reserved = 0
@@ -92,6 +116,9 @@ class ProducerBatch:
         """Why the last attempt failed."""
         self.closed = False
         """Whether it accepts no more records."""
+        self.compressing: bool | None = None
+        """True while it waits for `compress` or runs there, then False; None if it is not compressed on a thread."""
+        self._error: AsyncGroupError | None = None  # why it could not be compressed
         self.done = False
         """Whether it is acknowledged or has failed for good."""
         self.in_flight = False
@@ -107,14 +134,19 @@ class ProducerBatch:
         return f"<ProducerBatch {self.tp} {self.count} records, {self.size} bytes, {state}>"
 
     @property
-    def count(self) -> int:
-        """The number of records in the batch."""
-        return self._builder.count
-
-    @property
     def size(self) -> int:
         """Size in bytes: uncompressed while it is being filled, on the wire once it is encoded."""
         return len(self._data) if self._data is not None else self._builder.size
+
+    @property
+    def wire_size(self) -> int:
+        """Size in bytes as encoded for a Produce request; 0 before that."""
+        return len(self._data) if self._data is not None else 0
+
+    @property
+    def plain_size(self) -> int:
+        """Size in bytes, uncompressed."""
+        return self._builder.size
 
     def append(
         self,
@@ -125,13 +157,37 @@ class ProducerBatch:
         size: int,
         future: asyncio.Future[RecordMetadata] | None,
     ) -> bool:
-        """Append a record with `size` bytes of buffer memory; False if it does not fit (the first always does)."""
-        if not self._builder.append(timestamp, key, value, headers):
+        """Append a record with `size` bytes of buffer memory; False if it is closed or has no room for it.
+
+        The first record always fits. The batch closes when it has `most_records`.
+        """
+        if self.closed:
             return False
+        index = self.count
+        if not headers:
+            encoded = self._append(index, timestamp, key, value, _NO_HEADERS)
+        else:
+            encoded = self._append_with_headers(index, timestamp, key, value, headers)
+        if encoded is None:
+            return False
+        self.count = index = index + 1
+        if index >= self._most_records:
+            self.closed = True
         self.reserved += size
         if future is not None:
-            self.futures.append((self._builder.count - 1, timestamp, future))
+            self.futures.append((index - 1, timestamp, future))
         return True
+
+    def _append_with_headers(
+        self, index: int, timestamp: int, key: bytes | None, value: bytes | None, headers: Sequence[Header]
+    ) -> object:
+        try:
+            return self._append(
+                index, timestamp, key, value, headers if type(headers) is list else list(headers)
+            )
+        except TypeError:  # the compiled code accepts only tuples of exactly str and bytes
+            plain = [(str(name), None if content is None else bytes(content)) for name, content in headers]
+            return self._append(index, timestamp, key, value, plain)
 
     def number(self, producer_id: int, epoch: int, sequence: int) -> None:
         """Set the producer id, its epoch, and the sequence number of the first record."""
@@ -139,11 +195,22 @@ class ProducerBatch:
         if self._data is not None:
             self._data = with_producer(self._data, producer_id, epoch, sequence)
 
-    def encoded(self) -> bytes:
-        """Close the batch and return the bytes to send."""
+    def compress(self) -> None:
+        """Compress the records; `encoded` raises an error of it. The batch is closed, and `compressing`. Runs on a thread."""
+        try:
+            self._builder.compress()
+        except AsyncGroupError as error:
+            self._error = error
+        finally:
+            self.compressing = False
+
+    def encoded(self) -> bytes | memoryview:
+        """Close the batch and return the bytes to send; they are not modified afterwards."""
         self.closed = True
+        if self._error is not None:
+            raise self._error
         if self._data is None:
-            self._data = self._builder.build(self.producer_id, self.epoch, self.sequence)
+            self._data = memoryview(self._builder.build_buffer(self.producer_id, self.epoch, self.sequence))
         return self._data
 
     def split(self, codec: str, level: int | None = None) -> list[ProducerBatch]:

@@ -46,6 +46,7 @@ class PartitionQueue:
     """The batches of one partition that are not done, oldest first. With `is_idempotent` they get sequence numbers."""
 
     __slots__ = (
+        "_forgets_success",
         "_gap",
         "_in_flight",
         "_is_rewinding",
@@ -88,6 +89,7 @@ class PartitionQueue:
         self._in_flight = 0
         self._is_rewinding = False
         self._restarts = False  # begin again at sequence number 0 as soon as nothing is in flight
+        self._forgets_success = False  # the next leader knows nothing of the producer
         self._gap: int | None = None  # the ordinal of the last batch that left without success
         self._last_success = NEVER  # loop time
 
@@ -104,6 +106,11 @@ class PartitionQueue:
     def in_flight(self) -> int:
         """The number of batches in flight."""
         return self._in_flight
+
+    @property
+    def waiting(self) -> int:
+        """The number of batches that are not in flight."""
+        return len(self.fresh) + len(self.sent) - self._in_flight
 
     @property
     def has_waiting(self) -> bool:
@@ -138,7 +145,7 @@ class PartitionQueue:
         """Add an open batch."""
         self.close_open()
         self.fresh.append(batch)
-        self.open = batch
+        self.open = None if batch.closed else batch
 
     def close_open(self) -> None:
         """Close the open batch: it accepts no more records."""
@@ -150,6 +157,12 @@ class PartitionQueue:
         """Number the batches from 0 on under a producer id and epoch that no broker knows yet."""
         self.producer_id, self.epoch, self._last_success = producer_id, epoch, NEVER
         self._renumber()
+
+    def restart(self) -> None:
+        """Begin the sequence again as soon as nothing is in flight: the partition is another one, of a recreated topic."""
+        self._restarts = self._forgets_success = True
+        self._is_rewinding = self._in_flight > 0
+        self._settle()
 
     # --- sending ------------------------------------------------------------------------------------------------
 
@@ -253,6 +266,8 @@ class PartitionQueue:
         if self._in_flight:
             return
         self._is_rewinding = False
+        if self._forgets_success:
+            self._forgets_success, self._last_success = False, NEVER
         if self.is_transactional:
             return  # the coordinator counts the epochs: the transaction is aborted, then the next epoch begins
         if self._restarts or (self._gap is not None and not self.sent):

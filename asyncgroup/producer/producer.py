@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from asyncgroup.cluster import Cluster, client_of, start_tasks
+from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -19,21 +20,27 @@ from asyncgroup.errors import (
     QueueFull,
 )
 from asyncgroup.hooks import Hooks
-from asyncgroup.lifecycle import BackgroundTasks, add_note, wait_shielded
-from asyncgroup.model import GroupOffsets, Header, MillisClock, RecordMetadata, wall_clock
+from asyncgroup.lifecycle import BackgroundTasks, add_note, copy_error, wait_shielded
+from asyncgroup.model import BatchResult, GroupOffsets, Header, MillisClock, RecordMetadata, wall_clock
 from asyncgroup.producer.accumulator import RecordAccumulator
-from asyncgroup.producer.arguments import measure_record
+from asyncgroup.producer.arguments import RecordFields, check_sequence_id, measure_record
 from asyncgroup.producer.batch import ProducerBatch
+from asyncgroup.producer.chunking import ChunkWriter, largest_record
 from asyncgroup.producer.delivery_tracker import DeliveryTracker
+from asyncgroup.producer.interceptors import ProducerInterceptor, ProducerInterceptors, ProducerRecord
+from asyncgroup.producer.memory_budget import MemoryBudget, add_listener, check_budget, remove_listener
 from asyncgroup.producer.open_transaction import OpenTransaction
+from asyncgroup.producer.pending_limits import producer_memory
+from asyncgroup.producer.record_end import is_silent
 from asyncgroup.producer.record_path import RecordPath
 from asyncgroup.producer.router import Router
+from asyncgroup.producer.send_steps import SendSteps
 from asyncgroup.producer.sender import Sender
 from asyncgroup.producer.transaction import HasGroupOffsets, Transaction, group_offsets
 from asyncgroup.producer.transaction_client import TransactionClient
 from asyncgroup.producer.transaction_state import TransactionPhase
 
-__all__ = ["Producer"]
+__all__ = ["Producer", "fail_producer"]
 
 _log = logging.getLogger("asyncgroup.producer")
 
@@ -50,7 +57,9 @@ class Producer:
 
     - `send` waits until the record is acknowledged and returns its metadata.
     - `send_nowait` never waits: it returns a future, or raises QueueFull when the buffer is full.
-    - `enqueue` waits only for buffer memory; `flush` or `aclose` raises what fails later.
+    - `enqueue` waits only for buffer memory, and so does `enqueue_all` for many records; `flush` or `aclose` raises what
+      fails later.
+    - With `chunking`, values above the limit are split (`producer/chunking.py`).
 
     Records of one partition keep their order through retries, and an acknowledged one is in the log exactly once: the
     producer is idempotent (KIP-98), unless `acks` or `enable_idempotence` say otherwise. A Cluster that is passed in is
@@ -59,17 +68,25 @@ class Producer:
     With a `transactional_id` it writes in transactions only (KIP-98): entering it fences earlier producers with the same
     id, and aborts what they left open; see `transaction`.
 
-    `clock` returns the timestamp (ms since 1970) of records that have none. `hooks` receive `on_produce` and
-    `on_delivered`, and all events of the connections if the producer creates the cluster. `rng` is the source of its
+    `clock` returns the timestamp (ms since 1970) of records that have none. `hooks` receive `on_produce`,
+    `on_delivered` and `on_batch_done`, and all events of the connections if the producer creates the cluster. `rng` is the source of its
     random choices. Not thread-safe: use it in one event loop only.
+
+    `interceptors` see each record when it is written and when it is acknowledged or has failed. Producers that are given the
+    same `memory` share its limit. With `initial_sequence_id` the accepted records are numbered, from the number after it on
+    (as in Pulsar), in `RecordMetadata.sequence_id`; brokers don't know these numbers, so a record that is written again after
+    a restart is in the log twice.
     """
 
     def __init__(
         self,
-        bootstrap_servers: str | Iterable[str] | Cluster,
+        bootstrap_servers: BootstrapServers | Cluster,
         config: ProducerConfig | None = None,
         *,
         hooks: Iterable[object] = (),
+        interceptors: Iterable[ProducerInterceptor] = (),
+        memory: MemoryBudget | None = None,
+        initial_sequence_id: int | None = None,
         clock: MillisClock = wall_clock,
         rng: random.Random | None = None,
     ) -> None:
@@ -83,9 +100,12 @@ class Producer:
         )
         self._client = client_of(self.cluster)
         self._clock = clock
-        self._max_size = self.config.max_request_size
+        self._max_size = largest_record(self.config)
         self._tasks = BackgroundTasks("Producer", self._on_failure)
-        self._accumulator = RecordAccumulator(self.config, _loop_time)
+        self._budget = check_budget(memory)
+        self._accumulator = RecordAccumulator(
+            self.config, _loop_time, producer_memory(self.config, self._budget)
+        )
         self._memory = self._accumulator.memory
         self._deliveries = DeliveryTracker()
         spawn = self._tasks.spawn
@@ -103,12 +123,13 @@ class Producer:
                 self._client, self.config, on_change=self._update_accepting, spawn=spawn
             )
             self._sender.transaction = self._transactions
+        rng = rng or self._client.random
         self._router = Router(
             self._client,
             self.config,
             self._accumulator,
             spawn=spawn,
-            rng=rng or self._client.random,
+            rng=rng,
             on_lost=self._deliveries.add_lost,
             on_batch_ready=self._sender.wake,
             on_failed=None if self._transactions is None else self._transactions.on_record_failed,
@@ -117,9 +138,24 @@ class Producer:
             self._transactions.path = RecordPath(
                 self._accumulator, self._sender, self._router, self._deliveries
             )
+        self._chunks = ChunkWriter(
+            self.config,
+            self._memory,
+            self._router,
+            rng,
+            clock=self._clock,
+            check_open=self._check_accepting,
+            wait_for_memory=self._wait_for_memory,
+            wake=self._sender.wake,
+            on_lost=self._deliveries.add_lost,
+        )
+        self._steps = self._send_steps(ProducerInterceptors(interceptors), initial_sequence_id)
         self._open = False
         self._accepting = False  # open, and with a transactional id in a transaction
+        self._failure: ClosedError | None = None  # of `fail_producer`
         self._closing: asyncio.Task[None] | None = None
+        self._drains = True  # aclose waits for acknowledgements
+        self._drain_limit: asyncio.Timeout | None = None  # of that wait
 
     def __repr__(self) -> str:
         state = "open" if self._open else "closed"
@@ -129,12 +165,34 @@ class Producer:
             f"{memory.used} of {memory.limit} bytes, {memory.waiting} callers waiting>"
         )
 
+    def _send_steps(
+        self, interceptors: ProducerInterceptors, initial_sequence_id: int | None
+    ) -> SendSteps | None:
+        """Return the additional steps of a send, or None if there are none."""
+        check_sequence_id(initial_sequence_id)
+        limits = self._accumulator.partition_limits
+        if not interceptors and limits is None and initial_sequence_id is None:
+            return None
+        return SendSteps(
+            router=self._router,
+            chunks=self._chunks,
+            memory=self._memory,
+            limits=limits,
+            interceptors=interceptors,
+            initial_sequence_id=initial_sequence_id,
+            max_size=self._max_size,
+            put=self._put,
+            before_wait=self._before_wait,
+        )
+
     # --- life ---------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         await start_tasks(self._tasks, self.cluster if self._owns_cluster else None)
         self._sender.start()
         self._tasks.spawn(self._router.forget_idle, name="forget idle topics")
+        if self._budget is not None:
+            add_listener(self._budget, self._sender.wake)
         if self._transactions is not None:
             try:
                 await self._transactions.start()
@@ -169,12 +227,17 @@ class Producer:
             _log.error("%s", lost)
             add_note(error, str(lost))
 
-    async def aclose(self) -> None:
+    async def aclose(self, *, drain: bool = True) -> None:
         """Send the remaining records for at most `close_timeout` seconds, then close. Safe to call twice.
 
-        Records that are not acknowledged by then fail with ClosedError. An open transaction is aborted. Raises DeliveryFailedError for records of
-        `enqueue` that were lost since the last `flush`. Runs to its end even if the caller is cancelled.
+        Records that are not acknowledged by then fail with ClosedError, and an open transaction is aborted. With
+        `drain=False` they fail at once, those in flight, too, which may be in the log (as Java's `close(0)`), and an open
+        transaction is left to its timeout; it also ends the wait of an earlier `aclose`. Raises DeliveryFailedError for
+        records of `enqueue` that were lost since the last `flush`. Runs to its end even if the caller is cancelled.
         """
+        self._drains &= drain
+        if not self._drains and self._drain_limit is not None:
+            self._drain_limit.reschedule(_loop_time())
         if self._closing is not None:
             await asyncio.wait([self._closing])
             return
@@ -183,24 +246,38 @@ class Producer:
         self._closing = asyncio.create_task(self._close(), name="Producer: close")
         await wait_shielded(self._closing)
 
-    async def _close(self) -> None:
+    def _fail_waiting(self) -> None:
+        """Fail the callers that wait for memory or other limits."""
         self._memory.fail(self._closed_error)
-        try:
-            if self._transactions is not None:
-                await self._transactions.aclose()
-            async with asyncio.timeout(self.config.close_timeout):
-                await self._wait_until_done()
-        except TimeoutError:
-            _log.warning("%r was closed before all its records were acknowledged", self)
+        if self._accumulator.partition_limits is not None:
+            self._accumulator.partition_limits.fail(self._closed_error)
+
+    async def _close(self) -> None:
+        self._fail_waiting()
+        if self._drains:
+            await self._drain()
         try:
             await self._tasks.stop()
         finally:
             self._abort_incomplete()
             self._router.close()
+            if self._budget is not None:
+                remove_listener(self._budget, self._sender.wake)
             if self._owns_cluster:
                 await self.cluster.aclose()
         if (lost := self._deliveries.drain_lost()) is not None:
             raise lost
+
+    async def _drain(self) -> None:
+        try:
+            if self._transactions is not None:
+                await self._transactions.aclose()
+            async with asyncio.timeout(self.config.close_timeout) as self._drain_limit:
+                await self._wait_until_done()
+        except TimeoutError:
+            _log.warning("%r was closed before all its records were acknowledged", self)
+        finally:
+            self._drain_limit = None
 
     def _abort_incomplete(self) -> None:
         batches, waiting = self._accumulator.incomplete, self._router.waiting
@@ -208,9 +285,10 @@ class Producer:
             return
         count = self._accumulator.records + waiting
         partitions = len({batch.tp for batch in batches})
+        why = f"close_timeout={self.config.close_timeout:g} s" if self._drains else "drain=False"
         error = ClosedError(
-            f"the producer was closed with {count} records for {partitions} partitions not acknowledged"
-            f" (close_timeout={self.config.close_timeout:g} s)"
+            f"the producer was closed with {count} records for {partitions} partitions not acknowledged ({why});"
+            " those that were sent may be in the log"
         )
         self._sender.fail_all(error)
         self._router.fail_all(error)
@@ -219,7 +297,7 @@ class Producer:
         """A task of the producer failed because of a bug: nothing is sent any more, so fail all waiting callers."""
         self._open = False
         self._update_accepting()
-        self._memory.fail(self._closed_error)
+        self._fail_waiting()
         self._sender.fail_all(error)
         self._router.fail_all(error)
 
@@ -230,6 +308,8 @@ class Producer:
         return self._transactions.manager.refusal()
 
     def _closed_error(self) -> ClosedError:
+        if self._failure is not None:
+            return copy_error(self._failure)
         return ClosedError("the producer is closed, or was never entered with `async with`")
 
     # --- send --------------------------------------------------------------------------------------------------
@@ -250,13 +330,24 @@ class Producer:
         used. `timestamp` is in ms since 1970. Cancellation while waiting for buffer memory withdraws the record; after
         that the record is sent all the same.
 
+        With `chunking`, a value above the limit is written in chunks, each when there is memory for it; the metadata is
+        that of the last chunk, and `first_offset` the offset of the first one. Cancellation between two chunks leaves an
+        incomplete value in the log, which consumers ignore.
+
         Raises ConfigError for invalid arguments, BrokerError for an error of the broker, RequestTimedOut after
         `delivery_timeout`, ClosedError.
         """
-        size = measure_record(value, key, headers, partition, timestamp, self._max_size)
+        if self._steps is not None:
+            return await self._steps.send(ProducerRecord(topic, value, key, headers, partition, timestamp))
+        size = measure_record(value, key, headers, partition, timestamp)
+        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        if size > self._max_size:
+            await self._chunks.write(
+                ProducerRecord(topic, value, key, headers, partition, timestamp), size, future
+            )
+            return await future
         if not self._memory.try_reserve(size):
             await self._wait_for_memory(size)
-        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         self._put(topic, timestamp, key, value, headers, partition, size, future)
         return await future
 
@@ -272,13 +363,20 @@ class Producer:
     ) -> asyncio.Future[RecordMetadata]:
         """Write a record as `send` does, but return a future of its metadata without waiting.
 
-        Raises QueueFull when the buffer is full, ConfigError, ClosedError. Cancelling the future does not withdraw the
-        record.
+        Raises QueueFull when the buffer is full (with `chunking`: has no room for all chunks), ConfigError, ClosedError.
+        Cancelling the future does not withdraw the record.
         """
-        size = measure_record(value, key, headers, partition, timestamp, self._max_size)
-        if not self._memory.try_reserve(size):
-            raise QueueFull(f"no room for {size} bytes: {self!r}")
+        if self._steps is not None:
+            return self._steps.send_nowait(ProducerRecord(topic, value, key, headers, partition, timestamp))
+        size = measure_record(value, key, headers, partition, timestamp)
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        if size > self._max_size:
+            self._chunks.write_nowait(
+                ProducerRecord(topic, value, key, headers, partition, timestamp), size, future
+            )
+            return future
+        if not self._memory.try_reserve(size):
+            raise QueueFull(f"no room for {size} bytes: {self._memory.shortage(size)}")
         self._put(topic, timestamp, key, value, headers, partition, size, future)
         return future
 
@@ -297,17 +395,63 @@ class Producer:
         A later failure is raised by `flush`. Cancellation while waiting for buffer memory withdraws the record. Raises
         ConfigError for invalid arguments, ClosedError.
         """
-        size = measure_record(value, key, headers, partition, timestamp, self._max_size)
+        if self._steps is not None:
+            if await self._steps.enqueue(ProducerRecord(topic, value, key, headers, partition, timestamp)):
+                await asyncio.sleep(0)
+            return
+        size = measure_record(value, key, headers, partition, timestamp)
+        if size > self._max_size:
+            await self._chunks.write(
+                ProducerRecord(topic, value, key, headers, partition, timestamp), size, None
+            )
+            return
         if not self._memory.try_reserve(size):
             await self._wait_for_memory(size)
         if self._put(topic, timestamp, key, value, headers, partition, size, None):
             await asyncio.sleep(0)  # a caller that never has to wait must still let other tasks run
 
+    async def enqueue_all(self, records: Iterable[RecordFields]) -> None:
+        """Write records as `enqueue` does, at about half its cost for each.
+
+        A record is a tuple of the arguments of `send` in their order: topic, value, key, headers, partition, timestamp. The
+        iterable must not block. Other tasks run whenever a batch begins. If it raises, the earlier records are written.
+        """
+        reserve, put, clock = self._memory.try_reserve, self._router.put, self._clock
+        size = 0  # bytes reserved for a record that is not appended yet
+        try:
+            for topic, value, key, headers, partition, timestamp in records:
+                needed = measure_record(value, key, headers, partition, timestamp)
+                if self._steps is not None or needed > self._max_size:
+                    await self.enqueue(
+                        topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
+                    )
+                    continue
+                if not reserve(needed):
+                    await self._wait_for_memory(needed)
+                size = needed
+                if not self._accepting:
+                    raise self._refusal()
+                stamp = clock() if timestamp is None else timestamp
+                began_batch = put(topic, stamp, key, value, headers, partition, size, None)
+                size = 0
+                if began_batch:
+                    self._sender.wake()
+                    await asyncio.sleep(0)
+        finally:
+            if size:
+                self._memory.release(size)
+
     async def _wait_for_memory(self, size: int) -> None:
+        self._before_wait()
+        await self._memory.reserve(size)
+
+    def _check_accepting(self) -> None:
         if not self._accepting:
             raise self._refusal()
-        self._sender.wake()  # lingering batches hold the memory that this caller waits for
-        await self._memory.reserve(size)
+
+    def _before_wait(self) -> None:
+        self._check_accepting()
+        self._sender.wake()  # lingering batches hold what this caller waits for
 
     def _put(
         self,
@@ -404,9 +548,23 @@ class Producer:
 
     def _on_batch_done(self, batch: ProducerBatch, error: Exception | None) -> None:
         silent = batch.count - len(batch.futures)
+        if self._steps is not None:
+            silent += sum(is_silent(future) for _, _, future in batch.futures)
         if error is not None and silent:
             self._deliveries.add_lost(batch.tp, silent, error)
         self._deliveries.on_batch_done(batch)
         self._hooks.emit("on_produce", *batch.tp, batch.count, error)
         if error is None:
             self._hooks.emit("on_delivered", *batch.tp, batch.base_offset, batch.count)
+        latency = _loop_time() - batch.created_at
+        sizes = batch.plain_size, batch.wire_size
+        result = BatchResult(
+            *batch.tp, batch.count, *sizes, latency, batch.attempts, batch.base_offset, error
+        )
+        self._hooks.emit("on_batch_done", result)
+
+
+def fail_producer(producer: Producer, error: ClosedError) -> None:
+    """Send nothing more: all records that are not acknowledged, and all later calls, raise `error`."""
+    producer._failure = error
+    producer._on_failure(error)

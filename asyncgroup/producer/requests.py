@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
-from asyncgroup.cluster.metadata import BrokerInfo, ClusterView
+from asyncgroup.cluster.metadata import BrokerInfo
 from asyncgroup.error_codes import is_retriable
 from asyncgroup.errors import ErrorCode
 from asyncgroup.model import TopicPartition
@@ -37,13 +37,12 @@ class EncodedBatch(NamedTuple):
     """A batch of a request, and its encoded bytes."""
 
     batch: ProducerBatch
-    data: bytes
+    data: bytes | memoryview
 
 
-def topic_ids(encoded_batches: Sequence[EncodedBatch], view: ClusterView) -> dict[str, UUID]:
-    """Return the id of each topic in a request; the zero UUID where it is not known."""
-    names = {encoded.batch.tp.topic for encoded in encoded_batches}
-    return {name: view.topics[name].topic_id if name in view.topics else m.NO_UUID for name in names}
+def topic_ids(encoded_batches: Sequence[EncodedBatch], topic_id: Callable[[str], UUID]) -> dict[str, UUID]:
+    """Return the id of each topic in a request; `topic_id` returns the zero UUID where it is not known."""
+    return {name: topic_id(name) for name in {encoded.batch.tp.topic for encoded in encoded_batches}}
 
 
 def max_version(ids: Mapping[str, UUID]) -> int | None:

@@ -1,9 +1,8 @@
 """Choose the partition of each record of one topic; queue records while the topic is being looked up.
 
-Partitioning is as in the Java producer, so that a key maps to the same partition from either client: a record with a key
-goes to `to_positive(murmur2(key)) % partitions` (`BuiltInPartitioner.partitionForKey` of kafka-clients). Records without a
-key stick to one partition until its batch is closed, then move to another partition at random (KIP-480): small records
-fill large batches, and over time the partitions are used evenly.
+`partitioners.py` has the rules. By default records without a key stick to one partition: after `batch_size` bytes, and when
+its open batch is full or sent, they move to another one at random (KIP-794): small records fill large batches, and each
+partition gets an equal share of the bytes, also one of a slow broker.
 """
 
 from __future__ import annotations
@@ -15,19 +14,31 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from asyncgroup.cluster.metadata import ClusterView
+from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import BrokerError, ConfigError, ErrorCode
 from asyncgroup.model import Header, RecordMetadata, TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.partition_queue import PartitionQueue
-from asyncgroup.wire.murmur2 import partition_for_key
+from asyncgroup.producer.partitioners import KeyPartitioner, StickyPartition, TopicPartitioner, topic_rule
 
-__all__ = ["Partitioner", "PendingRecord", "Route", "StickyPartition"]
+__all__ = ["PendingRecord", "Placement", "Route"]
 
-Partitioner: TypeAlias = Callable[[bytes | None, int], int]
 RecordFuture: TypeAlias = "asyncio.Future[RecordMetadata] | None"
 
 MAX_CACHED_KEYS: Final = 10_000
 """Keys per topic whose partition is cached: hashing a key costs as much as all other work for its record."""
+
+
+class Placement:
+    """The partition of all chunks of a value; None until the first of them is routed."""
+
+    __slots__ = ("partition",)
+
+    def __init__(self, partition: int | None) -> None:
+        self.partition = partition
+
+    def __repr__(self) -> str:
+        return f"<Placement {self.partition}>"
 
 
 class PendingRecord(NamedTuple):
@@ -43,30 +54,8 @@ class PendingRecord(NamedTuple):
     future: RecordFuture
     deadline: float
     """Loop time at which its delivery timeout expires."""
-
-
-class StickyPartition:
-    """The partition that records without a key currently go to; `next_partition` chooses another one."""
-
-    __slots__ = ("_random", "current")
-
-    def __init__(self, rng: random.Random) -> None:
-        self._random = rng
-        self.current = -1
-        """-1 before the first choice."""
-
-    def __repr__(self) -> str:
-        return f"<StickyPartition {self.current}>"
-
-    def next_partition(self, available: Sequence[int]) -> int:
-        """Choose one of `available` (not empty) at random; not the current one unless it is the only one."""
-        if self.current not in available:
-            self.current = self._random.choice(available)
-        elif len(available) > 1:
-            # uniform over all but the current one, without building a list of them
-            place = self._random.randrange(len(available) - 1)
-            self.current = available[place] if available[place] != self.current else available[-1]
-        return self.current
+    placement: Placement | None = None
+    """Of a chunk: gives the partition instead of `partition`."""
 
 
 class Route:
@@ -75,10 +64,13 @@ class Route:
     __slots__ = (
         "_accumulator",
         "_available",
-        "_partitioner",
+        "_batch_size",
+        "_choose",
+        "_is_adaptive",
+        "_key_partition",
         "_queue_by_key",
         "_queues",
-        "_sticky_partition",
+        "_sticky",
         "backlog",
         "last_used_at",
         "lookup",
@@ -89,12 +81,14 @@ class Route:
     )
 
     def __init__(
-        self, topic: str, accumulator: RecordAccumulator, partitioner: Partitioner | None, rng: random.Random
+        self, topic: str, accumulator: RecordAccumulator, config: ProducerConfig, rng: random.Random
     ) -> None:
         self.topic = topic
         self._accumulator = accumulator
-        self._partitioner = partitioner
-        self._sticky_partition = StickyPartition(rng)
+        self._key_partition, self._choose = topic_rule(topic, config, rng)
+        self._batch_size = config.batch_size
+        self._is_adaptive = config.adaptive_partitioning
+        self._sticky = StickyPartition(rng)
         self._queues: list[PartitionQueue] = []  # by partition number
         self._available: list[int] = []  # partitions with a known leader; all of them if none has one
         self._queue_by_key: dict[bytes, PartitionQueue] = {}
@@ -124,6 +118,8 @@ class Route:
         self.view = view
         info = view.topics.get(self.topic)
         partitions = info.partitions if info is not None and not info.error_code else {}
+        if info is not None:
+            self._accumulator.update_topic_id(self.topic, info.topic_id)
         if len(partitions) != self.partition_count:
             self._queue_by_key.clear()
         self.partition_count = len(partitions)
@@ -131,8 +127,8 @@ class Route:
             self._queues.append(self._accumulator.queue(TopicPartition(self.topic, number)))
         led = [number for number, part in partitions.items() if part.leader in view.brokers]
         self._available = sorted(led) or list(range(self.partition_count))
-        if self._sticky_partition.current not in self._available:
-            self._sticky_partition.current = -1
+        if self._sticky.current not in self._available:
+            self._sticky.current = -1
 
     def put(
         self,
@@ -155,37 +151,97 @@ class Route:
                     f"partition {self.topic}-{partition}",
                     f"the topic has {self.partition_count} partitions",
                 )
-            queue = self._queues[partition]
-        elif self._partitioner is not None:
-            queue = self._queues[self._custom_partition(self._partitioner, key)]
-        elif key is not None:
-            queue = self._queue_by_key.get(key) or self._queue_for_key(key)
-        else:
-            return self._put_without_key(timestamp, value, headers, size, future)
+            return self._accumulator.append(
+                self._queues[partition], timestamp, key, value, headers, size, future
+            )
+        if key is not None and self._key_partition is not None:
+            queue = self._queue_by_key.get(key) or self._queue_for_key(key, self._key_partition)
+            if queue is not None:
+                return self._accumulator.append(queue, timestamp, key, value, headers, size, future)
+        if self._choose is None:
+            return self._put_sticky(timestamp, key, value, headers, size, future)
+        queue = self._queues[self._chosen_partition(self._choose, key)]
         return self._accumulator.append(queue, timestamp, key, value, headers, size, future)
 
-    def _put_without_key(
-        self, timestamp: int, value: bytes | None, headers: Sequence[Header], size: int, future: RecordFuture
+    def put_pending(self, record: PendingRecord) -> bool:
+        """Append a record that waited for the lookup. Raises as `put`."""
+        timestamp, key, value, headers, partition, size, future, _, placement = record
+        if placement is not None:
+            partition = self.place(placement, key)
+        return self.put(timestamp, key, value, headers, partition, size, future)
+
+    def place(self, placement: Placement, key: bytes | None) -> int:
+        """Return the partition of a chunk; choose it if it is the first one. Raises ConfigError as `put`."""
+        if placement.partition is None:
+            placement.partition = self.choose(key, self._batch_size, lambda _tp, _size: False)
+        return placement.partition
+
+    def _put_sticky(
+        self,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        size: int,
+        future: RecordFuture,
     ) -> bool:
-        """Append a record without a key to the open batch of the sticky partition, or else to another partition."""
-        if self._sticky_partition.current >= 0:
-            queue = self._queues[self._sticky_partition.current]
-            if self._accumulator.append_to_open(queue, timestamp, None, value, headers, size, future):
-                return queue.open is None
+        """Append a record to the open batch of the sticky partition; without one, perhaps to another partition.
+
+        The partition is changed only between two batches, as in Java (`allBatchesFull`): batches are as large as possible.
+        """
+        sticky = self._sticky
+        sticky.produced += size
+        if sticky.current >= 0:
+            queue = self._queues[sticky.current]
+            batch = queue.open
+            if batch is not None and batch.append(timestamp, key, value, headers, size, future):
+                return batch.closed
             queue.close_open()
-        queue = self._queues[self._sticky_partition.next_partition(self._available)]
-        self._accumulator.append(queue, timestamp, None, value, headers, size, future)
+        if sticky.current < 0 or sticky.produced >= self._batch_size:
+            sticky.next_partition(self._available, self._queued_batches())
+            sticky.produced = size
+        queue = self._queues[sticky.current]
+        self._accumulator.append(queue, timestamp, key, value, headers, size, future)
         return True
 
-    def _queue_for_key(self, key: bytes) -> PartitionQueue:
-        queue = self._queues[partition_for_key(key, self.partition_count)]
+    def choose(self, key: bytes | None, size: int, is_full: Callable[[TopicPartition, int], bool]) -> int:
+        """Return the partition for a record of `size` bytes; the topic must be known. Without a key, not a full one.
+
+        For producers with limits for each partition: they choose it before they wait, and then `put` it there.
+        """
+        if key is not None and self._key_partition is not None:
+            queue = self._queue_by_key.get(key) or self._queue_for_key(key, self._key_partition)
+            if queue is not None:
+                return queue.tp.partition
+        if self._choose is not None:
+            return self._chosen_partition(self._choose, key)
+        sticky = self._sticky
+        sticky.produced += size
+        if sticky.current < 0 or sticky.produced >= self._batch_size:
+            sticky.next_partition(self._available, self._queued_batches())
+            sticky.produced = size
+        if is_full(TopicPartition(self.topic, sticky.current), size):
+            free = [each for each in self._available if not is_full(TopicPartition(self.topic, each), size)]
+            return sticky.next_partition(free) if free else sticky.current
+        return sticky.current
+
+    def _queued_batches(self) -> Sequence[int]:
+        """Return the number of waiting batches of each available partition, or nothing if they are not to be considered."""
+        return [self._queues[number].waiting for number in self._available] if self._is_adaptive else ()
+
+    def _queue_for_key(self, key: bytes, key_partition: KeyPartitioner) -> PartitionQueue | None:
+        """Return the queue of a key's partition; None for a key that counts as none."""
+        number = key_partition(key, self.partition_count)
+        if number < 0:
+            return None
+        queue = self._queues[number]
         if len(self._queue_by_key) >= MAX_CACHED_KEYS:
             self._queue_by_key.clear()
         self._queue_by_key[key] = queue
         return queue
 
-    def _custom_partition(self, partitioner: Partitioner, key: bytes | None) -> int:
-        number = partitioner(key, self.partition_count)
+    def _chosen_partition(self, choose: TopicPartitioner, key: bytes | None) -> int:
+        number = choose(key, self.partition_count, self._available)
         if type(number) is not int or not 0 <= number < self.partition_count:
             raise ConfigError(
                 f"the partitioner returned {number!r} for a key of topic {self.topic!r}: "

@@ -11,10 +11,12 @@ from asyncgroup.checks import check_topic
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import AsyncGroupError, RequestTimedOut, TransportError
-from asyncgroup.lifecycle import copy_error, describe_error
+from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import Header, TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
-from asyncgroup.producer.route import PendingRecord, RecordFuture, Route
+from asyncgroup.producer.named_errors import named_error
+from asyncgroup.producer.record_end import is_silent
+from asyncgroup.producer.route import PendingRecord, Placement, RecordFuture, Route
 
 __all__ = ["Router"]
 
@@ -42,6 +44,7 @@ class Router:
         on_failed: Callable[[Exception], None] | None = None,
     ) -> None:
         self._cluster = cluster
+        self._network = cluster.network
         self._config = config
         self._accumulator = accumulator
         self._random = rng
@@ -81,16 +84,72 @@ class Router:
         """
         route = self._routes.get(topic) or self._add(topic)
         route.recently_used = True
-        if route.view is not self._cluster.view:
-            route.update(self._cluster.view)
+        if route.view is not self._network.view:
+            route.update(self._network.view)
         if route.lookup is None and route.partition_count > (partition or 0):
             return route.put(timestamp, key, value, headers, partition, size, future)
         deadline = asyncio.get_running_loop().time() + self._config.delivery_timeout
-        route.backlog.append(PendingRecord(timestamp, key, value, headers, partition, size, future, deadline))
+        self._append_to_backlog(
+            route, PendingRecord(timestamp, key, value, headers, partition, size, future, deadline)
+        )
+        return False
+
+    def put_chunk(
+        self,
+        topic: str,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        placement: Placement,
+        size: int,
+        future: RecordFuture,
+    ) -> None:
+        """Route a chunk as `put` does; the first one determines the partition of the others with the same placement."""
+        route = self._routes.get(topic) or self._add(topic)
+        if route.view is not self._cluster.view:
+            route.update(self._cluster.view)
+        if route.lookup is None and route.partition_count:
+            partition = route.place(placement, key)
+            self.put(topic, timestamp, key, value, headers, partition, size, future)
+            return
+        route.recently_used = True
+        deadline = asyncio.get_running_loop().time() + self._config.delivery_timeout
+        pending = PendingRecord(timestamp, key, value, headers, None, size, future, deadline, placement)
+        self._append_to_backlog(route, pending)
+
+    def _append_to_backlog(self, route: Route, record: PendingRecord) -> None:
+        route.backlog.append(record)
         if route.lookup is None:
             route.lookup = asyncio.get_running_loop().create_future()
-            self._spawn(self._look_up, route, name=f"look up {topic}")
-        return False
+            self._spawn(self._look_up, route, name=f"look up {route.topic}")
+
+    def knows(self, tp: TopicPartition) -> bool:
+        """Return whether a record for this partition need not wait for its topic's lookup."""
+        route = self._routes.get(tp.topic)
+        return (
+            route is not None and route.lookup is None and self._update(route).partition_count > tp.partition
+        )
+
+    def choose(
+        self, topic: str, key: bytes | None, partition: int | None, size: int
+    ) -> TopicPartition | None:
+        """Return the partition for a record of `size` bytes; None while the topic is not known.
+
+        Raises ConfigError for an invalid topic name or if the partitioner returns an invalid partition.
+        """
+        route = self._routes.get(topic) or self._add(topic)
+        if not self.knows(TopicPartition(topic, partition or 0)):
+            return None
+        limits = self._accumulator.partition_limits
+        assert limits is not None
+        number = route.choose(key, size, limits.is_full) if partition is None else partition
+        return TopicPartition(topic, number)
+
+    def _update(self, route: Route) -> Route:
+        if route.view is not self._cluster.view:
+            route.update(self._cluster.view)
+        return route
 
     async def forget_idle(self) -> None:
         """Forget topics to which nothing was produced for `metadata_max_idle`; runs while the producer is open.
@@ -116,7 +175,7 @@ class Router:
 
     def _add(self, topic: str) -> Route:
         check_topic(topic)
-        route = Route(topic, self._accumulator, self._config.partitioner, self._random)
+        route = Route(topic, self._accumulator, self._config, self._random)
         self._routes[topic] = route
         self._cluster.track([topic])
         return route
@@ -156,7 +215,7 @@ class Router:
         while route.backlog:
             record = route.backlog.popleft()
             try:
-                route.put(*record[:-1])
+                self._put_pending(route, record)
             except (StopIteration, asyncio.CancelledError) as error:
                 # a future does not accept the first one, and the second would end this task
                 failure = RuntimeError(f"the partitioner raised {describe_error(error)}")
@@ -165,6 +224,23 @@ class Router:
             except Exception as error:  # noqa: BLE001  a partitioner is user code: only its own record fails
                 self._fail_record(route, record, error)
         self._on_batch_ready()
+
+    def _put_pending(self, route: Route, record: PendingRecord) -> None:
+        """Put a record that has waited for the lookup into its partition, even if that is full."""
+        limits = self._accumulator.partition_limits
+        number = record.partition
+        if limits is None or (number or 0) >= route.partition_count:
+            route.put_pending(record)
+            return
+        if number is None:
+            number = route.choose(record.key, record.size, limits.is_full)
+        tp = TopicPartition(route.topic, number)
+        limits.of(tp).force(record.size)
+        try:
+            route.put_pending(record._replace(partition=number))
+        except BaseException:
+            limits.release(tp, record.size)
+            raise
 
     def _expire(self, route: Route, reason: Exception | None) -> None:
         now = asyncio.get_running_loop().time()
@@ -176,10 +252,10 @@ class Router:
 
     def _fail_record(self, route: Route, record: PendingRecord, error: Exception) -> None:
         self._accumulator.memory.release(record.size)
-        if record.future is None:
+        if is_silent(record.future):
             self._on_lost(TopicPartition(route.topic, -1), 1, error)
-        elif not record.future.done():
-            record.future.set_exception(copy_error(error))
+        if record.future is not None and not record.future.done():
+            record.future.set_exception(named_error(error, route.topic))
         if self._on_failed is not None:
             self._on_failed(error)
 

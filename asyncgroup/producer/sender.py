@@ -10,15 +10,20 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import Final, Protocol
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+from uuid import UUID
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.backoff import Backoff
+from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
     ClosedError,
+    ConnectionLost,
+    ErrorCode,
     ProtocolError,
     RequestTimedOut,
     UnsupportedVersionError,
@@ -27,6 +32,8 @@ from asyncgroup.lifecycle import copy_error
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.batch import ErrorFactory, ProducerBatch
+from asyncgroup.producer.batch_compressor import BatchCompressor
+from asyncgroup.producer.named_errors import named_error
 from asyncgroup.producer.producer_ids import is_transient, request_producer_id
 from asyncgroup.producer.requests import (
     EncodedBatch,
@@ -79,6 +86,20 @@ class ProduceTransaction(Protocol):
         """A broker refused the producer's epoch; this fails all records."""
 
 
+class _Request(NamedTuple):
+    """A Produce request."""
+
+    node: int
+    batches: list[EncodedBatch]
+    ids: dict[str, UUID]
+    """The ids of its topics."""
+    highest: int | None
+    """The highest version that it may have; None if there is no limit."""
+    transactional_id: str | None = None
+    adds_partitions: bool = False
+    """Whether it adds its partitions to the transaction (KIP-890)."""
+
+
 class Sender:
     """Sends the accumulator's batches to their leaders. `spawn` runs coroutine functions in the owner's task group.
 
@@ -103,17 +124,23 @@ class Sender:
         self._on_batch_split = on_batch_split
         self.transaction: ProduceTransaction | None = None
         """Set by a transactional producer before `start`."""
+        self._compressor = BatchCompressor(spawn, self.wake)
         self._acks = -1 if config.acks == "all" else int(config.acks)
         self._requests: Counter[int] = Counter()  # requests in flight by node
         self._idle = asyncio.Event()  # set: no request is in flight
         self._idle.set()
         self._busy_nodes: set[int] = set()  # nodes with as many requests in flight as one connection may have
         self._backoffs: dict[TopicPartition, Backoff] = {}  # of partitions whose last attempt failed
+        self._unsent: Counter[int] = Counter()  # of those, the ones that are still to be sent, by node
         self._wakeup = asyncio.Event()  # set: plan again
+        self._timer: asyncio.TimerHandle | None = None  # sets it
+        self._is_running = False
+        self._bug: Exception | None = None  # an unexpected error in a callback
         self._metadata_stale = asyncio.Event()  # set: refresh the metadata
         self._id_wanted = asyncio.Event()  # set: a partition needs a producer id
         self._id_error: Exception | None = None  # why there is none
         self._has_leaderless = False  # by the last plan
+        self._view: ClusterView | None = None  # the metadata that topic ids were compared with
 
     def __repr__(self) -> str:
         return f"<Sender: requests in flight by node {dict(+self._requests)}>"
@@ -135,40 +162,67 @@ class Sender:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        while True:
-            # cleared before planning, so that no wake-up during the plan is lost
-            self._wakeup.clear()
-            wake_at = self._step(loop.time())
-            timer = loop.call_at(wake_at, self.wake) if wake_at != float("inf") else None
-            try:
+        self._is_running = True
+        try:
+            while self._bug is None:
+                # cleared before planning, so that no wake-up during the plan is lost
+                self._wakeup.clear()
+                self._wake_at(self._step(loop.time()), loop)
                 await self._wakeup.wait()
-            finally:
-                if timer is not None:
-                    timer.cancel()
+            raise self._bug
+        finally:
+            self._is_running = False
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def _wake_at(self, when: float, loop: asyncio.AbstractEventLoop) -> None:
+        """Plan again at loop time `when` at the latest. A timer that is due earlier stays: one more plan is cheap."""
+        if self._timer is not None:
+            if self._timer.when() <= when:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if when != float("inf"):
+            self._timer = loop.call_at(when, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.wake()
 
     def _step(self, now: float) -> float:
         """Send the batches that are ready, fail the expired ones; return the loop time of the next plan.
 
         No batch lingers while a caller waits for buffer memory.
         """
-        skip_linger = self._accumulator.memory.waiting > 0
+        self._fail_orphans()
+        skip_linger = self._accumulator.has_waiting_callers
         leader = self._cluster.view.leader
         admit = None if self.transaction is None else self.transaction.admit
         while True:
             plan = self._accumulator.plan(now, leader, self._busy_nodes, skip_linger=skip_linger, admit=admit)
+            self._compressor.add(plan.to_compress)
             for batch in plan.expired:
                 self._fail(batch, self._expiry_error(batch))
             if not plan.requests:
                 break
             for node, batches in plan.requests.items():
-                self._count_request(node, 1)
-                self._spawn(self._send, node, batches, name=f"produce to node {node}")
+                self._begin_request(node, batches)
+            if not self._accumulator.has_waiting:
+                break
         self._has_leaderless = bool(plan.unknown_leader_topics)
         if plan.unknown_leader_topics:
             self._metadata_stale.set()
         if plan.needs_id:
             self._id_wanted.set()
         return plan.wake_at
+
+    def _fail_orphans(self) -> None:
+        """Fail the batches of topics that were deleted and created again, by the current metadata."""
+        if self._view is not self._cluster.view:
+            self._view = self._cluster.view
+            self._accumulator.update_topic_ids(self._view)
+        for batch in self._accumulator.take_orphans():
+            self._fail(batch, _recreated_error(batch))
 
     def _count_request(self, node: int, change: int) -> None:
         self._requests[node] += change
@@ -225,14 +279,23 @@ class Sender:
 
     # --- one request --------------------------------------------------------------------------------------------
 
-    async def _send(self, node: int, batches: list[ProducerBatch]) -> None:
+    def _begin_request(self, node: int, batches: list[ProducerBatch]) -> None:
+        """Send batches to a node: now if possible, otherwise by a task that waits for the connection."""
+        encoded_batches = [encoded for batch in batches if (encoded := self._encode(batch)) is not None]
+        if not encoded_batches:
+            return
+        request = self._request(node, encoded_batches)
+        self._count_request(node, 1)
         try:
-            encoded_batches = [encoded for batch in batches if (encoded := self._encode(batch)) is not None]
-            if encoded_batches:
-                await self._send_request(node, encoded_batches)
-        finally:
-            self._count_request(node, -1)
-            self.wake()
+            response = self._try_submit(request)
+        except Exception as error:  # noqa: BLE001  a bug must not leave the records waiting
+            self._fail_request(request, error)
+            return
+        if response is not None:
+            response.add_done_callback(partial(self._on_response, request))
+        else:
+            self._unsent[node] += 1
+            self._spawn(self._submit, request, name=f"produce to node {node}")
 
     def _encode(self, batch: ProducerBatch) -> EncodedBatch | None:
         try:
@@ -242,64 +305,106 @@ class Sender:
             self._complete(batch, lambda: copy_error(error))
             return None
 
-    async def _send_request(self, node: int, encoded_batches: list[EncodedBatch]) -> None:
-        try:
-            responses = await self._request(node, encoded_batches)
-        except (UnsupportedVersionError, ClosedError) as problem:
-            final: Exception = problem
-            for encoded in encoded_batches:
-                self._complete(encoded.batch, lambda: copy_error(final))
-        except AsyncGroupError as problem:
-            self._metadata_stale.set()
-            for encoded in encoded_batches:
-                self._retry(encoded.batch, problem)  # it may be in the log
-        except Exception as problem:  # noqa: BLE001  a bug must not leave the records waiting
-            _log.exception("a Produce request to node %s failed unexpectedly", node)
-            final = problem
-            for encoded in encoded_batches:
-                self._complete(encoded.batch, lambda: copy_error(final))
-        else:
-            for encoded in encoded_batches:
-                self._handle_response(node, encoded.batch, responses.get(encoded.batch.tp))
+    def _request(self, node: int, encoded_batches: list[EncodedBatch]) -> _Request:
+        ids = topic_ids(encoded_batches, self._accumulator.topic_id)
+        highest, transaction = max_version(ids), self.transaction
+        if transaction is None:
+            return _Request(node, encoded_batches, ids, highest)
+        is_v2 = transaction.is_v2
+        highest = highest if is_v2 else ADDS_PARTITIONS - 1
+        return _Request(node, encoded_batches, ids, highest, transaction.transactional_id, is_v2)
 
-    async def _request(
-        self, node: int, encoded_batches: list[EncodedBatch]
-    ) -> dict[TopicPartition, PartitionProduceResponse]:
-        ids = topic_ids(encoded_batches, self._cluster.view)
-        transaction, highest = self.transaction, max_version(ids)
-        name, is_v2 = None, False
-        if transaction is not None:
-            name, is_v2 = transaction.transactional_id, transaction.is_v2
-            highest = highest if is_v2 else ADDS_PARTITIONS - 1
-
-        def build(version: int) -> m.ProduceRequest:
-            if is_v2 and version < ADDS_PARTITIONS:
-                raise UnsupportedVersionError(
-                    f"transaction.version=2 is finalized, but node {node} has Produce up to version {version} only"
-                )
-            return build_produce_request(encoded_batches, ids, self._acks, self._config.request_timeout, name)
-
-        if self._acks == 0:
-            await self._cluster.network.send_oneway(
-                node, m.ProduceRequest, build, lane=PRODUCE_LANE, highest=highest
+    def _build(self, request: _Request, version: int) -> m.ProduceRequest:
+        if any(self._accumulator.is_orphan(encoded.batch) for encoded in request.batches):
+            raise ConnectionLost("a topic of the request was recreated before it was sent")
+        if request.adds_partitions and version < ADDS_PARTITIONS:
+            raise UnsupportedVersionError(
+                f"transaction.version=2 is finalized, but node {request.node} has Produce up to version {version} only"
             )
-            return {
-                encoded.batch.tp: m.ProduceResponse.PartitionProduceResponse(
-                    encoded.batch.tp.partition, base_offset=-1
-                )
-                for encoded in encoded_batches
-            }
-        response = await self._cluster.network.request_versioned(
-            node, m.ProduceRequest, build, lane=PRODUCE_LANE, highest=highest
+        return build_produce_request(
+            request.batches, request.ids, self._acks, self._config.request_timeout, request.transactional_id
         )
-        responses = responses_by_partition(response, ids)
+
+    def _try_submit(self, request: _Request) -> asyncio.Future[m.ProduceResponse] | None:
+        """Send a request now; None if it, or an earlier one to the same node, has to wait."""
+        if self._acks == 0 or self._unsent[request.node]:
+            return None
+        return self._cluster.network.try_submit(
+            request.node,
+            m.ProduceRequest,
+            partial(self._build, request),
+            lane=PRODUCE_LANE,
+            highest=request.highest,
+        )
+
+    async def _submit(self, request: _Request) -> None:
+        """Send a request as soon as that is possible."""
+        submit = self._cluster.network.submit if self._acks else self._cluster.network.send_oneway
+        try:
+            response = await submit(
+                request.node,
+                m.ProduceRequest,
+                partial(self._build, request),
+                lane=PRODUCE_LANE,
+                highest=request.highest,
+            )
+        except Exception as error:  # noqa: BLE001  a bug must not leave the records waiting
+            self._fail_request(request, error)
+        else:
+            if response is not None:
+                response.add_done_callback(partial(self._on_response, request))
+            else:
+                self._complete_unacknowledged(request)
+        finally:
+            self._unsent[request.node] -= 1
+        self.wake()
+
+    def _on_response(self, request: _Request, response: asyncio.Future[m.ProduceResponse]) -> None:
+        """Callback: the response to a request is there, or why there is none."""
+        error = response.exception()
+        if not self._is_running:
+            return
+        try:
+            if error is None:
+                self._handle_responses(request, response.result())
+            elif isinstance(error, Exception):
+                self._fail_request(request, error)
+        except Exception as bug:  # noqa: BLE001  raised by the task that plans
+            self._bug = bug
+        self.wake()
+
+    def _fail_request(self, request: _Request, error: Exception) -> None:
+        """There is no response to a request."""
+        self._count_request(request.node, -1)
+        is_final = isinstance(error, (UnsupportedVersionError, ClosedError))
+        if isinstance(error, AsyncGroupError) and not is_final:
+            self._metadata_stale.set()
+            for encoded in request.batches:
+                self._retry(encoded.batch, error)  # it may be in the log
+            return
+        if not is_final:
+            _log.error("a Produce request to node %s failed unexpectedly", request.node, exc_info=error)
+        for encoded in request.batches:
+            self._complete(encoded.batch, lambda: copy_error(error))
+
+    def _handle_responses(self, request: _Request, response: m.ProduceResponse) -> None:
+        self._count_request(request.node, -1)
+        responses = responses_by_partition(response, request.ids)
         for tp, partition_response in responses.items():
             leader = partition_response.current_leader
             if leader.leader_id >= 0:
                 self._cluster.update_leader(
                     tp, leader.leader_id, leader.leader_epoch, node_endpoints(response)
                 )
-        return responses
+        for encoded in request.batches:
+            self._handle_response(request.node, encoded.batch, responses.get(encoded.batch.tp))
+
+    def _complete_unacknowledged(self, request: _Request) -> None:
+        """A request with acks=0 was sent; there will be no response."""
+        self._count_request(request.node, -1)
+        for encoded in request.batches:
+            unknown = m.ProduceResponse.PartitionProduceResponse(encoded.batch.tp.partition, base_offset=-1)
+            self._handle_response(request.node, encoded.batch, unknown)
 
     # --- results of a batch -------------------------------------------------------------------------------------
 
@@ -312,6 +417,9 @@ class Sender:
             )
             return
         action = produce_action(partition_response.error_code)
+        if action is not ProduceAction.DONE and self._accumulator.is_orphan(batch):
+            self._complete(batch, _recreated_error(batch))
+            return
         if action is ProduceAction.DONE:
             self._complete(batch, None, partition_response)
             return
@@ -346,6 +454,9 @@ class Sender:
     def _retry(
         self, batch: ProducerBatch, error: Exception, *, at_once: bool = False, is_out_of_order: bool = False
     ) -> None:
+        if self._accumulator.is_orphan(batch):
+            self._complete(batch, _recreated_error(batch))
+            return
         batch.last_error = error
         batch.may_be_written |= not is_out_of_order
         now = asyncio.get_running_loop().time()
@@ -381,7 +492,7 @@ class Sender:
 
     def _fail(self, batch: ProducerBatch, make_error: ErrorFactory) -> None:
         if self._accumulator.deallocate(batch):
-            batch.fail(make_error)
+            batch.fail(lambda: named_error(make_error(), batch.tp))
             self._on_batch_done(batch, make_error())
             if self.transaction is not None:
                 self.transaction.on_record_failed(make_error())
@@ -409,6 +520,11 @@ class Sender:
             return error
 
         return make_error
+
+
+def _recreated_error(batch: ProducerBatch) -> ErrorFactory:
+    text = "the topic was deleted and created again before they were acknowledged"
+    return lambda: BrokerError(ErrorCode.UNKNOWN_TOPIC_ID, f"{batch.count} records for {batch.tp}", text)
 
 
 def _detail(partition_response: PartitionProduceResponse) -> str | None:

@@ -133,6 +133,28 @@ def _acks(value: object) -> Any:
     return "all" if text in ("all", "-1") else _choice(**{"0": 0, "1": 1, "all": "all"})(text)
 
 
+_LIBRDKAFKAS_PARTITIONERS: Final = _choice(
+    **{name: name for name in ("random", "consistent", "consistent_random", "murmur2")},
+    **{name: name for name in ("murmur2_random", "fnv1a", "fnv1a_random")},
+)
+
+_JAVAS_PARTITIONERS: Final[Mapping[str, str]] = {
+    "": "default",
+    "org.apache.kafka.clients.producer.RoundRobinPartitioner": "round_robin",
+    # removed in Kafka 4.0, but still in many configurations
+    "org.apache.kafka.clients.producer.internals.DefaultPartitioner": "default",
+    "org.apache.kafka.clients.producer.UniformStickyPartitioner": "sticky",
+}
+
+
+def _partitioner_class(value: object) -> str:
+    try:
+        return _JAVAS_PARTITIONERS[_text(value)]
+    except KeyError:
+        known = ", ".join(name for name in _JAVAS_PARTITIONERS if name)
+        raise ValueError(f"nothing or one of {known}; for any other pass a function as partitioner") from None
+
+
 def _keepalive(value: object) -> float | None:
     return 15.0 if _flag(value) else None
 
@@ -213,6 +235,7 @@ _PRODUCER: Final[Mapping[str, Property]] = {
     "message.max.bytes": Property("max_request_size", _whole),
     "buffer.memory": Property("buffer_bytes", _whole),
     "queue.buffering.max.kbytes": Property("buffer_bytes", _kibibytes),
+    "queue.buffering.max.messages": Property("max_pending_records", lambda value: _whole(value) or None),
     "compression.type": Property("compression_type", lambda value: _text(value).lower()),
     **dict.fromkeys(
         ("compression.level", "compression.gzip.level"),
@@ -223,6 +246,10 @@ _PRODUCER: Final[Mapping[str, Property]] = {
     ),
     "compression.codec": Property("compression_type", lambda value: _text(value).lower()),
     "metadata.max.idle.ms": Property("metadata_max_idle", _milliseconds),
+    "partitioner.class": Property("partitioner", _partitioner_class),
+    "partitioner.ignore.keys": Property("partitioner", lambda value: "sticky" if _flag(value) else "default"),
+    "partitioner.adaptive.partitioning.enable": Property("adaptive_partitioning", _flag),
+    "partitioner": Property("partitioner", _LIBRDKAFKAS_PARTITIONERS),
     "delivery.timeout.ms": Property("delivery_timeout", _milliseconds),
     "message.timeout.ms": Property("delivery_timeout", _milliseconds),
     "transactional.id": Property("transactional_id", lambda value: _text(value) or None),
@@ -261,9 +288,6 @@ SECURITY: Final[Mapping[str, str]] = {
 
 UNSUPPORTED: Final[Mapping[str, AllowedValues]] = {
     "enable.gapless.guarantee": AllowedValues("false", because="records after a failed one are still sent"),
-    "partitioner.class": AllowedValues("", because="pass a function as partitioner"),
-    "partitioner.ignore.keys": AllowedValues("false", because="pass a function as partitioner"),
-    "partitioner": AllowedValues("murmur2_random", because="for others pass a function as partitioner"),
     "partitioner_cb": AllowedValues("", because="pass a function as partitioner"),
     "msg_order_cmp": AllowedValues("", because="records are sent in the order of the calls"),
     **dict.fromkeys(("interceptor.classes", "interceptors"), AllowedValues("", because="pass objects as interceptors to ConsumerGroup or Consumer")),

@@ -230,6 +230,10 @@ class BatchView:
 
         return crc32c(memoryview(self.data)[_ATTRIBUTES_AT:]) == self.crc
 
+    def set_producer(self, producer_id: int, epoch: int, sequence: int) -> None:
+        """Set the attributes for the producer id, producer epoch and first sequence number; the bytes stay as they are."""
+        self.producer_id, self.producer_epoch, self.base_sequence = producer_id, epoch, sequence
+
     def header_only(self) -> BatchView:
         """Return the header of a batch of magic 2 without the records, so that they can be freed."""
         return BatchView(bytes(memoryview(self.data)[:HEADER_SIZE]))
@@ -325,9 +329,9 @@ def with_attributes(batch: BatchView, attributes: int, max_timestamp: int | None
     return BatchView(bytes(data))
 
 
-def with_payload(batch: BatchView, codec: int, payload: bytes) -> bytes:
+def with_payload(batch: BatchView, codec: int, payload: Buffer) -> bytearray:
     """Return the bytes of an uncompressed batch with its records compressed by a codec."""
-    return pack_batch(
+    return _packed(
         batch,
         attributes=batch.attributes | codec,
         base_timestamp=batch.base_timestamp,
@@ -357,7 +361,25 @@ def pack_batch(
     like: BatchView, *, attributes: int, base_timestamp: int, max_timestamp: int, count: int, payload: bytes
 ) -> bytes:
     """Return a batch with the offsets, leader epoch and producer of another one, and with other records."""
-    header = _HEADER.pack(
+    return bytes(
+        _packed(
+            like,
+            attributes=attributes,
+            base_timestamp=base_timestamp,
+            max_timestamp=max_timestamp,
+            count=count,
+            payload=payload,
+        )
+    )
+
+
+def _packed(
+    like: BatchView, *, attributes: int, base_timestamp: int, max_timestamp: int, count: int, payload: Buffer
+) -> bytearray:
+    batch = bytearray(HEADER_SIZE)
+    _HEADER.pack_into(
+        batch,
+        0,
         like.base_offset,
         HEADER_SIZE - LOG_OVERHEAD + len(payload),
         like.leader_epoch,
@@ -372,9 +394,9 @@ def pack_batch(
         like.base_sequence,
         count,
     )
-    batch = bytearray(header + payload)
+    batch += payload
     update_crc(batch)
-    return bytes(batch)
+    return batch
 
 
 def put_plain_header(out: bytearray, batch: BatchView) -> None:

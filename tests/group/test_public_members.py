@@ -19,7 +19,7 @@ PUBLIC_MEMBERS: dict[str, set[str]] = {
     # what a handler receives
     "Session": {
         *("group_id", "member_id", "generation_id", "assignment", "assignment_user_data", "partitions"),
-        *("claims", "mark_record", "mark_offset", "reset_offset", "commit"),
+        *("claims", "mark_record", "mark_offset", "reset_offset", "commit", "group_offsets"),
         *("ended", "cause", "is_lost", "wait_ended", "wait_lost"),
     },
     "Claim": {
@@ -28,11 +28,14 @@ PUBLIC_MEMBERS: dict[str, set[str]] = {
         *("ended", "cause", "wait_ended"),
     },
     "ThreadClaim": {"topic", "partition", "tp", "batches", "mark", "renew", "ended", "cause"},
+    "TransactionOutput": {"enqueue", "send", "send_nowait"},
     # what a user writes or creates
+    "ConsumeTransformProduce": {"setup", "on_assigned", "consume_claim", "on_revoked", "on_lost", "cleanup"},
     "ConsumerGroup": {
         *("group_id", "config", "cluster", "consume", "run", "records", "set_topics", "aclose"),
         *("session", "health", "errors", "mark", "commit", "pause", "resume", "pause_all", "resume_all"),
     },
+    "ExclusiveProducer": {"topic"},
     "Handler": {"setup", "on_assigned", "consume_claim", "on_revoked", "on_lost", "cleanup"},
     "Records": {"closed", "aclose"},
     "OffsetManager": {

@@ -115,7 +115,7 @@ AIOKAFKA_NOTES: Final = {
     "max_poll_interval_ms": "`max_poll_interval`: the limit for one record, not for a poll; see also `claim.renew()`",
     "max_poll_records": "`claim.batches(max_records=…)`",
     "partition_assignment_strategy": "`assignors`, default `range` (aiokafka's is roundrobin)",
-    "partitioner": "`partitioner`, a function `(key, partitions) -> partition`",
+    "partitioner": "`partitioner`: a name, or a function `(key, partitions) -> partition`",
 }
 """Rows of aiokafka's arguments for which a property's row is not enough."""
 

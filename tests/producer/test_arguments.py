@@ -48,6 +48,21 @@ async def test_invalid_arguments_are_named_and_reserve_no_memory(
         assert not produced(cluster)
 
 
+async def test_headers_of_other_types_than_tuples_of_str_and_bytes() -> None:
+    class Name(str):
+        __slots__ = ()
+
+    class Content(bytes):
+        __slots__ = ()
+
+    async with writing() as (cluster, producer):
+        pairs: Any = [["list", b"1"], (Name("own"), Content(b"2")), ("ä", None)]
+        for headers in (pairs, tuple(pairs)):
+            await producer.send(TOPIC, b"x", headers=headers)
+        for record in cluster.records(TOPIC):
+            assert list(record.headers) == [("list", b"1"), ("own", b"2"), ("ä", None)]
+
+
 # --- cancelled callers ---------------------------------------------------------------------------------------------
 
 

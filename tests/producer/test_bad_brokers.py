@@ -199,7 +199,7 @@ async def test_a_batch_that_cannot_be_encoded_fails_its_records(
     async with writing(nodes=1) as (_, producer):
         await producer.send(TOPIC, b"x", partition=0)
         with monkeypatch.context() as patch:
-            patch.setattr("asyncgroup.wire.records.BatchBuilder.build", missing)
+            patch.setattr("asyncgroup.wire.records.BatchBuilder.build_buffer", missing)
             with pytest.raises(UnsupportedVersionError, match="zstd"):
                 await producer.send(TOPIC, b"y", partition=0)
         assert (await producer.send(TOPIC, b"z", partition=0)).offset == 1

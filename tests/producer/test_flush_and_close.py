@@ -10,7 +10,7 @@ import pytest
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.cluster import Cluster
 from asyncgroup.config import ClientConfig, ProducerConfig
-from asyncgroup.errors import ClosedError, NoBrokersError
+from asyncgroup.errors import ClosedError, DeliveryFailedError, NoBrokersError
 from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.producer import Producer
 from tests.producer.support import TOPIC, fill_memory, now, stored, writing
@@ -89,6 +89,45 @@ async def test_closing_fails_callers_that_wait_for_memory() -> None:
         assert now() < 0.5, "at once, not when memory is freed"
         await closing
         assert (await first).offset == 0
+
+
+async def test_closing_without_drain_fails_all_records_at_once() -> None:
+    """As Java's close(0): also those in flight, which may be in the log."""
+    async with writing(linger=50.0, delivery_timeout=200.0) as (cluster, producer):
+        await producer.send(TOPIC, b"warm up", partition=0)
+        fault = cluster.faults.on("Produce").hold()
+        in_flight = producer.send_nowait(TOPIC, b"sent", partition=1)
+        await asyncio.sleep(60)
+        lingering = producer.send_nowait(TOPIC, b"never sent", partition=2)
+        backlog = producer.send_nowait("unknown", b"never sent")
+        await producer.enqueue(TOPIC, b"never sent", partition=2)
+        start = now()
+        with pytest.raises(DeliveryFailedError, match=r"1 records not delivered: .*4 records"):
+            await producer.aclose(drain=False)
+        assert now() == start
+        for future in (in_flight, lingering, backlog):
+            with pytest.raises(
+                ClosedError, match=r"4 records for 2 partitions .*\(drain=False\); .* may be in the log"
+            ):
+                await future
+        fault.release()
+        await asyncio.sleep(1)
+        assert b"never sent" not in stored(cluster)
+
+
+async def test_a_second_close_without_drain_ends_the_first_one() -> None:
+    async with writing() as (cluster, producer):
+        await producer.send(TOPIC, b"warm up", partition=0)
+        cluster.faults.on("Produce").hold()
+        future = producer.send_nowait(TOPIC, b"x", partition=1)
+        closing = asyncio.create_task(producer.aclose())
+        await asyncio.sleep(1)
+        assert not closing.done()
+        start = now()
+        await asyncio.gather(producer.aclose(drain=False), closing)
+        assert now() == start
+        with pytest.raises(ClosedError, match="drain=False"):
+            await future
 
 
 async def test_entering_raises_if_no_broker_answers() -> None:

@@ -150,7 +150,7 @@ async def test_an_error(api: str, code: ErrorCode, expected: str, version: int) 
         if expected in (FENCED, FATAL):
             with pytest.raises(type(raised)) as again:  # type: ignore[arg-type]
                 await transaction(producer, b"second", 2)
-            assert str(again.value) == str(raised)
+            assert str(raised).endswith(str(again.value))
             assert again.value is not raised
         else:
             await transaction(producer, b"second", 2)

@@ -1,0 +1,218 @@
+"""A partition's buffer that hands out whole values: chunks are put together on the way (`chunks="assemble"`).
+
+The assembler gets a chunk when the reader has everything before it, so that its state is that at the reader's position: after a
+rewind the buffered records can be fetched again, and nothing is lost or counted twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.buffer import OnSkip, RecordBuffer
+from asyncgroup.consumer.chunk_assembler import ChunkAssembler, ChunkLimits, ChunkListener, DropReason
+from asyncgroup.consumer.decoding import LazyRecords
+from asyncgroup.consumer.position_listener import PositionListener
+from asyncgroup.hooks import Hooks
+from asyncgroup.model import Record, TopicPartition
+from asyncgroup.wire.batch_view import BatchView
+from asyncgroup.wire.chunks import CHUNK_HEADERS, CHUNK_UUID, is_chunk
+
+__all__ = ["ChunkedBuffer", "Reader", "make_buffer"]
+
+_log = logging.getLogger("asyncgroup.consumer")
+
+_CHUNK_UUID: Final = CHUNK_UUID.encode()
+_CHUNK_HEADERS: Final = len(CHUNK_HEADERS)
+
+SEARCH_LIMIT: Final = 256
+"""Bytes per record up to which it is faster to search a batch for the name of a header than to decode its records."""
+
+
+class Reader(Protocol):
+    """The state of the partition that a buffer belongs to, as far as it is needed here."""
+
+    tp: TopicPartition
+    listener: PositionListener
+    paused: bool
+    waiting: int
+
+
+def make_buffer(
+    reader: Reader, offset: int, config: ConsumerConfig, on_skip: OnSkip, leader_epoch: int, hooks: Hooks
+) -> RecordBuffer:
+    """Return the buffer of a partition by the configuration."""
+    skip = on_skip if config.on_corrupt_batch == "skip" else None
+    if config.chunks == "as_is":
+        return RecordBuffer(
+            reader.tp, offset, config.check_crcs, skip, leader_epoch, config.max_response_size
+        )
+    return ChunkedBuffer(reader, offset, config, skip, leader_epoch, hooks)
+
+
+class ChunkedBuffer(RecordBuffer):
+    """A RecordBuffer in which `decoded` holds no chunks.
+
+    It is filled with the records of a batch up to the next chunk, or with one record that was put together; those after that
+    wait in `_rest`.
+    """
+
+    __slots__ = ("_assembler", "_reader", "_rest", "_rest_size", "_time", "_timer")
+
+    def __init__(
+        self,
+        reader: Reader,
+        offset: int,
+        config: ConsumerConfig,
+        on_skip: OnSkip | None,
+        leader_epoch: int,
+        hooks: Hooks,
+    ) -> None:
+        limits = ChunkLimits(config.max_pending_chunked, config.chunk_buffer_bytes, config.chunk_expiry)
+        self._assembler = ChunkAssembler(limits, _Reports(reader, hooks))
+        self._reader = reader
+        self._rest: list[Record] = []  # of the front batch, after those in `decoded`, in reverse order
+        self._rest_size = 0  # wire bytes of the batch that `_rest` came from
+        self._time: Callable[[], float] = asyncio.get_running_loop().time
+        self._timer: asyncio.TimerHandle | None = None
+        super().__init__(
+            reader.tp, offset, config.check_crcs, on_skip, leader_epoch, config.max_response_size
+        )
+
+    def seek(self, offset: int, epoch: int = -1) -> None:
+        """Drop everything and continue at `offset`; chunks before it are kept, their values may go on there."""
+        super().seek(offset, epoch)
+        self._rest, self._rest_size = [], 0
+        self._assembler.move_to(offset)
+
+    def close(self) -> None:
+        """Drop everything: nothing more is read."""
+        super().close()
+        self._assembler.clear()
+        self._set_timer()
+
+    def __bool__(self) -> bool:
+        return bool(self._rest) or super().__bool__()
+
+    @property
+    def records(self) -> int:
+        """Buffered records, see `RecordBuffer`."""
+        return len(self._rest) + super().records
+
+    @property
+    def position(self) -> int:
+        """The offset of the next record to hand out, see `RecordBuffer`; of a whole value that of its last chunk."""
+        return self._rest[-1].offset if self._rest and not self.decoded else super().position
+
+    @property
+    def large_front(self) -> BatchView | None:
+        """The next batch to decode if it is large, see `RecordBuffer`."""
+        return None if self._rest else super().large_front
+
+    def release(self) -> None:
+        """The last of `decoded` was handed out."""
+        super().release()
+        self._assembler.confirm()
+
+    def advance(self) -> bool:
+        """Go on to the next records of the front batch, or to the next batch. Raises as `RecordBuffer.advance`."""
+        if not self._rest:
+            if not super().advance():
+                return False
+            if not _has_chunk(self.decoded):
+                return True
+            self._rest, self.decoded = self.decoded, []
+            self._rest_size, self._size = self._size, 0
+        self._next_run()
+        return True
+
+    def _next_run(self) -> None:
+        """Move the next records from `_rest` to `decoded`: a whole value, or all up to the next chunk."""
+        rest, run = self._rest, self.decoded
+        while rest and is_chunk(rest[-1].headers):
+            if (record := self._assembler.add(rest.pop(), self._time())) is not None:
+                run.append(record)
+                break
+        else:
+            while rest and not is_chunk(rest[-1].headers):
+                run.append(rest.pop())
+            run.reverse()
+        self.batches_read += 1
+        self._set_timer()
+        if not rest:
+            self._size, self._rest_size = self._rest_size, 0
+            if not run:
+                self.release()
+
+    def pop_records(self, max_records: int, max_bytes: int) -> LazyRecords:
+        """Remove and return records, see `RecordBuffer`."""
+        before = self._assembler.first_offset
+        while self._rest and not self.decoded:
+            self._next_run()
+        taken = super().pop_records(max_records, max_bytes)
+        if taken and before < taken.first_offset:
+            taken.reread_offset = int(before)
+        return taken
+
+    def _next_within(self, room: int, taken: LazyRecords, plain: BatchView) -> None:
+        if self._rest:
+            self._next_run()
+        elif plain.size > SEARCH_LIMIT * plain.record_count or _CHUNK_UUID in bytes(plain.data):
+            self.advance()
+        else:
+            super()._next_within(room, taken, plain)
+
+    # --- expiry -------------------------------------------------------------------------------------------------
+
+    def _set_timer(self) -> None:
+        if self._timer is None and self._assembler:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(self._assembler.expires_at, self._on_timer)
+        elif self._timer is not None and not self._assembler:
+            self._timer.cancel()
+            self._timer = None
+
+    def _on_timer(self) -> None:
+        """Give up values without a chunk for too long; time in which their reader did not wait for records does not count."""
+        self._timer, reader = None, self._reader
+        if reader.waiting and not reader.paused and not self:
+            self._assembler.expire(self._time())
+        else:
+            self._assembler.touch(self._time())
+        self._set_timer()
+
+
+def _has_chunk(records: list[Record]) -> bool:
+    # a plain loop without a call for each record; most have fewer headers than a chunk, which are not looked at
+    for record in records:  # noqa: SIM110
+        if len(record.headers) >= _CHUNK_HEADERS and is_chunk(record.headers):
+            return True
+    return False
+
+
+class _Reports(ChunkListener):
+    """Passes what happens to values on to the marks, the hooks and the log."""
+
+    def __init__(self, reader: Reader, hooks: Hooks) -> None:
+        self._reader = reader
+        self._hooks = hooks
+
+    def on_begun(self, first_offset: int, leader_epoch: int) -> None:
+        self._reader.listener.on_value_begun(first_offset, leader_epoch)
+
+    def on_completed(self, first_offset: int, last_offset: int) -> None:
+        self._reader.listener.on_value_completed(first_offset, last_offset)
+
+    def on_dropped(self, first_offset: int, reason: DropReason, uuid: str) -> None:
+        _log.warning(
+            "%s: the chunks of value %s from offset %d on are dropped: %s",
+            self._reader.tp,
+            uuid,
+            first_offset,
+            reason,
+        )
+        self._reader.listener.on_value_dropped(first_offset)
+        self._hooks.emit("on_chunks_dropped", *self._reader.tp, first_offset, str(reason))

@@ -1,0 +1,261 @@
+"""Chunking: split a large value over several records of one partition, as Pulsar's producer does (PIP-37).
+
+- Every chunk has the key, timestamp and headers of the record, and before these the headers of `wire/chunks.py`.
+- The partition is chosen once, when the first chunk is routed. Chunks are written in order; other records may be between them.
+- A chunk is a record like any other: it has its own room in the buffer, its own batch and its own delivery timeout.
+- If a chunk fails, the value fails with its error, and no further ones are written. Consumers never hand out an incomplete value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from asyncgroup.config import ProducerConfig
+from asyncgroup.errors import ConfigError, QueueFull
+from asyncgroup.lifecycle import add_note, copy_error
+from asyncgroup.model import DetailedRecordMetadata, Header, MillisClock, RecordMetadata, TopicPartition
+from asyncgroup.producer.batch import BATCH_OVERHEAD, record_size
+from asyncgroup.producer.interceptors import ProducerRecord
+from asyncgroup.producer.pending_limits import ProducerMemory
+from asyncgroup.producer.record_end import is_silent
+from asyncgroup.producer.route import Placement, RecordFuture
+from asyncgroup.producer.router import Router
+from asyncgroup.wire.chunks import ChunkInfo, split_value
+
+__all__ = ["ChunkWriter", "ChunkedDelivery", "OnLost", "largest_record"]
+
+LEAST_ROOM: Final = 0.5
+"""Share of a chunk that its part of the value must be able to take; else the headers would be written very many times."""
+
+MAX_GROWTH: Final = 1 / 512
+"""Share of its size by which compression may enlarge a batch of random bytes, as every codec adds headers to its blocks.
+
+Brokers compare the compressed size with `max.message.bytes`, by default almost the same as `max_request_size`.
+"""
+
+OnLost = Callable[[TopicPartition, int, Exception], None]
+"""Called with partition, number of records (1) and error of a record that failed and for which no caller waits."""
+
+
+class _Chunk(NamedTuple):
+    value: bytes
+    headers: Sequence[Header]
+    size: int
+
+
+def largest_record(config: ProducerConfig) -> int:
+    """Return the bytes (by `record_size`) of the largest record that is not split; without `chunking`, that is allowed."""
+    largest = config.max_request_size - BATCH_OVERHEAD
+    if config.chunking and config.compression_type != "none":
+        largest -= int(largest * MAX_GROWTH)
+    return min(largest, config.max_chunk_size or largest)
+
+
+class ChunkWriter:
+    """Splits large records, and writes the chunks.
+
+    `clock` returns the timestamp of records without one, `check_open` raises ClosedError unless the producer is open,
+    `wait_for_memory` waits until some bytes are reserved, `wake` is called when there may be a batch to send.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        memory: ProducerMemory,
+        router: Router,
+        rng: random.Random,
+        *,
+        clock: MillisClock,
+        check_open: Callable[[], None],
+        wait_for_memory: Callable[[int], Awaitable[None]],
+        wake: Callable[[], None],
+        on_lost: OnLost,
+    ) -> None:
+        self._config = config
+        self._memory = memory
+        self._router = router
+        self._random = rng
+        self._clock = clock
+        self._check_open = check_open
+        self._wait_for_memory = wait_for_memory
+        self._wake = wake
+        self._on_lost = on_lost
+        self._limit = largest_record(config)
+        self._name = ""  # random, set at the first value
+        self._values = 0
+
+    def __repr__(self) -> str:
+        return f"<ChunkWriter: {self._values} values split into chunks of up to {self._limit} bytes>"
+
+    async def write(self, record: ProducerRecord, size: int, end: RecordFuture) -> None:
+        """Write a record of `size` bytes in chunks, each when there is memory for it; stop when one has failed.
+
+        `end` gets the result; without a caller that waits, a failure is passed to `on_lost`.
+        """
+        record = self._stamped(record)
+        count, chunks = self._split(record, size)
+        delivery = ChunkedDelivery(record, size, count, end, self._on_lost)
+        try:
+            for chunk in chunks:
+                if not self._memory.try_reserve(chunk.size):
+                    await self._wait_for_memory(chunk.size)
+                if delivery.has_failed:
+                    self._memory.release(chunk.size)
+                    break
+                self._put(record, chunk, delivery)
+        except BaseException:
+            delivery.abandon()
+            raise
+
+    def write_nowait(self, record: ProducerRecord, size: int, end: RecordFuture) -> None:
+        """Write a record in chunks as `write` if there is memory for all of them; raise QueueFull otherwise."""
+        record = self._stamped(record)
+        count, chunks = self._split(record, size)
+        delivery = ChunkedDelivery(record, size, count, end, self._on_lost)
+        found = list(chunks)
+        self._reserve_nowait(found)
+        left = deque(found)
+        try:
+            while left:
+                # `_put` frees the memory of its own chunk if it raises
+                self._put(record, left.popleft(), delivery)
+        except BaseException:
+            self._release(left)
+            delivery.abandon()
+            raise
+
+    def _reserve_nowait(self, chunks: Sequence[_Chunk]) -> None:
+        """Reserve memory for all chunks, or raise QueueFull with the limit that is reached."""
+        size = sum(chunk.size for chunk in chunks)
+        if not self._memory.try_reserve(size, len(chunks)):
+            reason = self._memory.shortage(size, len(chunks))
+            raise QueueFull(f"no room for {size} bytes in {len(chunks)} chunks: {reason}")
+
+    def _release(self, chunks: Iterable[_Chunk]) -> None:
+        for chunk in chunks:
+            self._memory.release(chunk.size)
+
+    def _stamped(self, record: ProducerRecord) -> ProducerRecord:
+        return record if record.timestamp is not None else record._replace(timestamp=self._clock())
+
+    def _put(self, record: ProducerRecord, chunk: _Chunk, delivery: ChunkedDelivery) -> None:
+        """Append a chunk for which memory is reserved; frees it if it raises."""
+        topic, timestamp, key = record.topic, record.timestamp or 0, record.key
+        try:
+            self._check_open()
+            future = delivery.next_future()
+            self._router.put_chunk(
+                topic, timestamp, key, chunk.value, chunk.headers, delivery.placement, chunk.size, future
+            )
+        except BaseException:
+            self._memory.release(chunk.size)
+            raise
+        self._wake()
+
+    # --- split --------------------------------------------------------------------------------------------------
+
+    def _split(self, record: ProducerRecord, size: int) -> tuple[int, Iterator[_Chunk]]:
+        """Return the number of chunks of a record of `size` bytes, and the chunks. Raises ConfigError if it is too large."""
+        if not self._config.chunking:
+            limit = self._config.max_request_size
+            raise ConfigError(f"a record of {size} bytes is too large: max_request_size={limit}")
+        value = record.value or b""
+        length = len(value)
+        widest = ChunkInfo("f" * 16 + f"-{2**63}", length, length, length).headers()
+        room = self._limit - record_size(record.key, b"", [*widest, *record.headers])
+        if room < self._limit * LEAST_ROOM:
+            raise ConfigError(
+                f"a record of {size} bytes cannot be split: of the {self._limit} bytes of a chunk its key and headers "
+                f"leave {max(room, 0)}, at least half is needed"
+            )
+        return -(-length // room), self._chunks(record, value, room)
+
+    def _chunks(self, record: ProducerRecord, value: bytes, room: int) -> Iterator[_Chunk]:
+        for info, part in split_value(self._next_uuid(), value, room):
+            headers = [*info.headers(), *record.headers]
+            yield _Chunk(part, headers, record_size(record.key, part, headers))
+
+    def _next_uuid(self) -> str:
+        """Return the id of a new value: as in Pulsar the producer's name, here a random one, and a number."""
+        self._name = self._name or f"{self._random.getrandbits(64):016x}"
+        self._values += 1
+        return f"{self._name}-{self._values}"
+
+
+class ChunkedDelivery:
+    """The result of one value of `size` bytes, when all chunks are acknowledged, or when the first has failed.
+
+    `end` gets the result: the future of the caller, or what stands in its place; None if no caller waits.
+    """
+
+    def __init__(
+        self, record: ProducerRecord, size: int, count: int, end: RecordFuture, on_lost: OnLost
+    ) -> None:
+        self._end = end
+        self._size = size
+        self.placement = Placement(record.partition)
+        self._failed = False
+        self._is_reported = False  # or no caller is interested
+        self._futures: deque[asyncio.Future[RecordMetadata]] = (
+            deque()
+        )  # of the chunks that are not acknowledged
+        self._record = record
+        self._on_lost = on_lost
+        self._metadata: list[RecordMetadata | None] = [None] * count
+        self._given = 0
+        self._open = count
+
+    def __repr__(self) -> str:
+        return f"<ChunkedDelivery: {self._open} of {len(self._metadata)} chunks not acknowledged>"
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a chunk has failed: no other one has to be written."""
+        while not self._failed and self._futures and self._futures[0].done():
+            future = self._futures.popleft()
+            self._failed = not future.cancelled() and future.exception() is not None
+        return self._failed
+
+    def next_future(self) -> asyncio.Future[RecordMetadata]:
+        """Return the future of the next chunk."""
+        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(partial(self._on_chunk_done, self._given))
+        self._futures.append(future)
+        self._given += 1
+        return future
+
+    def abandon(self) -> None:
+        """The caller was cancelled or gets an error: ignore the results of the chunks that were written."""
+        self._is_reported = True
+        self._end = None
+
+    def _on_chunk_done(self, index: int, future: asyncio.Future[RecordMetadata]) -> None:
+        if future.cancelled():
+            return
+        if (error := future.exception()) is not None:
+            self._fail(index, error)
+            return
+        self._metadata[index] = future.result()
+        self._open -= 1
+        first, last = self._metadata[0], self._metadata[-1]
+        if self._open or first is None or last is None or self._end is None or self._end.done():
+            return
+        self._end.set_result(DetailedRecordMetadata.of(last, first_offset=first.offset))
+
+    def _fail(self, index: int, error: BaseException) -> None:
+        self._failed = True
+        if self._is_reported or not isinstance(error, Exception):
+            return
+        self._is_reported = True
+        error = copy_error(error)
+        add_note(error, f"chunk {index + 1} of {len(self._metadata)} of a record of {self._size} bytes")
+        if is_silent(self._end):
+            partition = -1 if self.placement.partition is None else self.placement.partition
+            self._on_lost(TopicPartition(self._record.topic, partition), 1, error)
+        if self._end is not None and not self._end.done():
+            self._end.set_exception(error)

@@ -1,0 +1,157 @@
+"""The additional steps of a send: interceptors, limits for each partition, our own sequence ids.
+
+A producer that uses none of them has no `SendSteps`, and its records take the short way through `producer.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from asyncgroup.errors import QueueFull
+from asyncgroup.model import RecordMetadata, TopicPartition
+from asyncgroup.producer.arguments import measure_record
+from asyncgroup.producer.chunking import ChunkWriter
+from asyncgroup.producer.interceptors import ProducerInterceptors, ProducerRecord
+from asyncgroup.producer.pending_limits import PartitionLimits, ProducerMemory
+from asyncgroup.producer.record_end import RecordEnd, as_future
+from asyncgroup.producer.router import Router
+
+__all__ = ["SendSteps"]
+
+
+class SendSteps:
+    """`send`, `send_nowait` and `enqueue` of a producer with interceptors, limits for each partition, or sequence ids.
+
+    `put` appends a record for which memory is reserved, and frees it if it raises; `before_wait` raises ClosedError, or sends
+    open batches, because they hold what the caller waits for.
+    """
+
+    def __init__(
+        self,
+        *,
+        router: Router,
+        chunks: ChunkWriter,
+        memory: ProducerMemory,
+        limits: PartitionLimits | None,
+        interceptors: ProducerInterceptors,
+        initial_sequence_id: int | None,
+        max_size: int,
+        put: Callable[..., bool],
+        before_wait: Callable[[], None],
+    ) -> None:
+        self._router = router
+        self._chunks = chunks
+        self._memory = memory
+        self._limits = limits
+        self._interceptors = interceptors
+        self._last_sequence_id = initial_sequence_id
+        self._max_size = max_size
+        self._put = put
+        self._before_wait = before_wait
+
+    def __repr__(self) -> str:
+        return f"<SendSteps {self._limits}, last sequence id {self._last_sequence_id}>"
+
+    async def send(self, record: ProducerRecord) -> RecordMetadata:
+        """Write a record and wait until it is acknowledged."""
+        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        await self._accept(record, future)
+        return await future
+
+    async def enqueue(self, record: ProducerRecord) -> bool:
+        """Write a record, waiting only until it is accepted; True if it began or filled a batch."""
+        return await self._accept(record, None)
+
+    def send_nowait(self, record: ProducerRecord) -> asyncio.Future[RecordMetadata]:
+        """Write a record without waiting; raise QueueFull if a limit is reached."""
+        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        end = RecordEnd(self._interceptors.on_send(record), self._interceptors, future)
+        try:
+            size = self._measure(end.record)
+            if size > self._max_size:
+                self._chunks.write_nowait(end.record, size, as_future(end))
+                self._number(end)
+            else:
+                tp = self._partition_of(end.record, size)
+                self._reserve_nowait(tp, size)
+                self._append(end, tp, size)
+        except BaseException as error:
+            end.refuse(error)
+            raise
+        return future
+
+    async def _accept(self, record: ProducerRecord, future: asyncio.Future[RecordMetadata] | None) -> bool:
+        end = RecordEnd(self._interceptors.on_send(record), self._interceptors, future)
+        try:
+            size = self._measure(end.record)
+            if size > self._max_size:
+                await self._chunks.write(end.record, size, as_future(end))
+                self._number(end)
+                return True
+            tp = self._partition_of(end.record, size)
+            await self._reserve(tp, size)
+            return self._append(end, tp, size)
+        except BaseException as error:
+            end.refuse(error)
+            raise
+
+    def _measure(self, record: ProducerRecord) -> int:
+        _, value, key, headers, partition, timestamp = record
+        return measure_record(value, key, headers, partition, timestamp)
+
+    def _partition_of(self, record: ProducerRecord, size: int) -> TopicPartition | None:
+        """Return the partition that a record will be counted in; None without limits, and while its topic is not known."""
+        if self._limits is None:
+            return None
+        return self._router.choose(record.topic, record.key, record.partition, size)
+
+    def _reserve_nowait(self, tp: TopicPartition | None, size: int) -> None:
+        """Reserve the room for a record, or raise QueueFull with the limit that is reached."""
+        limits = self._limits.of(tp) if self._limits is not None and tp is not None else None
+        if limits is not None and not limits.try_reserve(size):
+            raise QueueFull(f"no room for {size} bytes: {limits.shortage(size)}")
+        if not self._memory.try_reserve(size):
+            reason = self._memory.shortage(size)
+            self._give_back(tp, size)
+            raise QueueFull(f"no room for {size} bytes: {reason}")
+
+    async def _reserve(self, tp: TopicPartition | None, size: int) -> None:
+        """Wait for the room for a record: first in its partition, so that a full one holds no memory of the others."""
+        if self._limits is not None and tp is not None:
+            await self._wait_for(self._limits.of(tp), size)
+        try:
+            await self._wait_for(self._memory, size)
+        except BaseException:
+            self._give_back(tp, size)
+            raise
+
+    async def _wait_for(self, limits: ProducerMemory, size: int) -> None:
+        if not limits.try_reserve(size):
+            self._before_wait()
+            await limits.reserve(size)
+
+    def _give_back(self, tp: TopicPartition | None, size: int) -> None:
+        if self._limits is not None and tp is not None:
+            self._limits.release(tp, size)
+
+    def _append(self, end: RecordEnd, tp: TopicPartition | None, size: int) -> bool:
+        """Append a record to its batch. If its topic is no longer known, it waits for the metadata without being counted."""
+        if tp is not None and not self._router.knows(tp):
+            self._give_back(tp, size)
+            tp = None
+        topic, value, key, headers, partition, timestamp = end.record
+        number = partition if tp is None else tp.partition
+        try:
+            began_batch = self._put(topic, timestamp, key, value, headers, number, size, as_future(end))
+        except BaseException:
+            self._give_back(tp, size)
+            raise
+        self._number(end)
+        return began_batch
+
+    def _number(self, end: RecordEnd) -> None:
+        """Give an accepted record its sequence id: one for each value, as in Pulsar, not for each chunk."""
+        if self._last_sequence_id is not None:
+            self._last_sequence_id += 1
+            end.sequence_id = self._last_sequence_id

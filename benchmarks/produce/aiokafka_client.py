@@ -1,0 +1,78 @@
+"""aiokafka: `send_and_wait` in the modes that wait for each acknowledgement, else `send`, or batches of its own.
+
+`send` returns a future; in the bulk mode nothing waits for it but `flush`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+
+from benchmarks.produce.load import Load
+
+__all__ = ["run", "run_batches"]
+
+
+def _producer(load: Load) -> AIOKafkaProducer:
+    settings = load.settings
+    return AIOKafkaProducer(
+        bootstrap_servers=settings.bootstrap_servers,
+        enable_idempotence=True,
+        compression_type=load.codec,
+        linger_ms=round(settings.linger * 1000),
+        max_batch_size=settings.batch_bytes,
+    )
+
+
+async def run(given: dict[str, Any]) -> dict[str, Any]:
+    """Write for the given time; return the figures."""
+    load = Load(given)
+    topic, headers = load.settings.topic, load.headers
+    async with _producer(load) as producer:
+        await producer.send_and_wait(topic, load.values[0], headers=headers)
+        if load.settings.mode == "stopped":
+            await _fill(producer, load)
+        load.begin()
+        if load.settings.mode == "bulk":
+            for values in load.steps():
+                for value in values:
+                    await producer.send(topic, value, headers=headers)
+            await producer.flush()
+        else:
+            await load.call_concurrently(lambda value: producer.send_and_wait(topic, value, headers=headers))
+        return load.end()
+
+
+async def _fill(producer: AIOKafkaProducer, load: Load) -> None:
+    load.wait_for_stop()
+    load.begin()
+    try:
+        async with asyncio.timeout(load.settings.seconds):
+            for values in load.steps():
+                for value in values:
+                    await producer.send(load.settings.topic, value)
+    except TimeoutError:
+        pass
+    load.report_memory()
+
+
+async def run_batches(given: dict[str, Any]) -> dict[str, Any]:
+    """Write with `create_batch` and `send_batch`: the caller fills batches and chooses their partitions."""
+    load = Load(given)
+    topic, headers = load.settings.topic, load.headers
+    async with _producer(load) as producer:
+        await producer.send_and_wait(topic, load.values[0], headers=headers)
+        partitions = sorted(await producer.partitions_for(topic))
+        load.begin()
+        batch, number = producer.create_batch(), 0
+        for values in load.steps():
+            for value in values:
+                if batch.append(timestamp=None, key=None, value=value, headers=headers) is None:
+                    await producer.send_batch(batch, topic, partition=partitions[number])
+                    batch, number = producer.create_batch(), (number + 1) % len(partitions)
+                    batch.append(timestamp=None, key=None, value=value, headers=headers)
+        await producer.send_batch(batch, topic, partition=partitions[number])
+        await producer.flush()
+        return load.end()

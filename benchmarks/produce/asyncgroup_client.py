@@ -1,0 +1,54 @@
+"""asyncgroup: `send` in the modes that wait for each acknowledgement, else `enqueue`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from asyncgroup import Producer, ProducerConfig
+from benchmarks.produce.load import Load
+
+__all__ = ["run"]
+
+
+def _config(load: Load) -> ProducerConfig:
+    settings = load.settings
+    codec: Any = settings.codec
+    return ProducerConfig(
+        compression_type=codec,
+        linger=settings.linger,
+        batch_size=settings.batch_bytes,
+        buffer_bytes=settings.buffer_bytes,
+    )
+
+
+async def run(given: dict[str, Any]) -> dict[str, Any]:
+    """Write for the given time; return the figures."""
+    load = Load(given)
+    topic, headers = load.settings.topic, load.headers
+    async with Producer(load.settings.bootstrap_servers, _config(load)) as producer:
+        await producer.send(topic, load.values[0], headers=headers)
+        if load.settings.mode == "stopped":
+            await _fill(producer, load)
+        load.begin()
+        if load.settings.mode == "bulk":
+            for values in load.steps():
+                for value in values:
+                    await producer.enqueue(topic, value, headers=headers)
+            await producer.flush()
+        else:
+            await load.call_concurrently(lambda value: producer.send(topic, value, headers=headers))
+        return load.end()
+
+
+async def _fill(producer: Producer, load: Load) -> None:
+    load.wait_for_stop()
+    load.begin()
+    try:
+        async with asyncio.timeout(load.settings.seconds):
+            for values in load.steps():
+                for value in values:
+                    await producer.enqueue(load.settings.topic, value)
+    except TimeoutError:
+        pass
+    load.report_memory()

@@ -1,0 +1,99 @@
+"""The clients, and what they write: workloads of a mode, a size, a codec, with or without headers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Final, NamedTuple
+
+from benchmarks.go_program import GoProgram
+
+__all__ = ["BASELINE", "CLIENTS", "CODECS", "GO_CLIENTS", "MODES", "SIZES", "Client", "Workload", "workloads"]
+
+SIZES: Final = (100, 1024)
+CODECS: Final = ("none", "lz4", "zstd")
+MODES: Final = {
+    "loop": "one caller waits for each acknowledgement",
+    "concurrent": "many callers, each waits for its acknowledgements",
+    "bulk": "one caller that waits for all at the end",
+}
+"""How records are written, by the mode's name."""
+
+
+class Workload(NamedTuple):
+    """What is written in a measurement."""
+
+    mode: str
+    size: int
+    """Bytes of a value."""
+    codec: str
+    headers: bool
+
+    @property
+    def title(self) -> str:
+        """The name in tables."""
+        size = f"{self.size // 1024} KiB" if self.size % 1024 == 0 else f"{self.size} B"
+        parts = [self.mode, size, self.codec, "headers" if self.headers else ""]
+        return ", ".join(part for part in parts if part)
+
+    @property
+    def is_default(self) -> bool:
+        """Whether it is measured if no option selects workloads: all of them would take an hour."""
+        if self.mode == "bulk":
+            return self.codec == "none" or not self.headers
+        return self.codec == "none" and not self.headers and (self.mode == "concurrent" or self.size == 100)
+
+
+def workloads(
+    modes: Sequence[str], sizes: Sequence[int], codecs: Sequence[str], headers: Sequence[bool]
+) -> list[Workload]:
+    """Return every combination, in the order of the tables."""
+    return [
+        Workload(mode, size, codec, with_headers)
+        for mode, size, codec, with_headers in product(modes, sizes, codecs, headers)
+    ]
+
+
+class Client(NamedTuple):
+    """A client: its distribution, or its name if it is written in Go, and its function for `benchmarks.worker`."""
+
+    name: str
+    distribution: str
+    function: str
+    modes: Sequence[str] = tuple(MODES)
+    has_headers: bool = True
+    fills: bool = True
+    """Whether it is measured with a stopped broker."""
+
+    def can_write(self, workload: Workload) -> bool:
+        """Return whether it is measured with this workload."""
+        return workload.mode in self.modes and (self.has_headers or not workload.headers)
+
+
+def _client(name: str, distribution: str, function: str, **limits: bool | Sequence[str]) -> Client:
+    return Client(name, distribution, f"benchmarks.produce.{function}", **limits)  # type: ignore[arg-type]
+
+
+CLIENTS: Final = {
+    client.name: client
+    for client in (
+        _client("asyncgroup", "asyncgroup", "asyncgroup_client:run"),
+        _client("aiokafka", "aiokafka", "aiokafka_client:run"),
+        _client("aiokafka.batches", "aiokafka", "aiokafka_client:run_batches", modes=("bulk",), fills=False),
+        _client("confluent", "confluent-kafka", "confluent:run"),
+        _client("confluent.aio", "confluent-kafka", "confluent:run_aio", has_headers=False, fills=False),
+        _client("kafka-python", "kafka-python", "kafka_python:run"),
+        Client("sarama", "sarama", ""),
+        Client("franz-go", "franz-go", ""),
+    )
+}
+"""Clients by name, in the order of the tables."""
+
+BASELINE: Final = "aiokafka"
+"""The client that ratios refer to."""
+
+GO_CLIENTS: Final = {
+    "sarama": GoProgram("produce", "github.com/IBM/sarama"),
+    "franz-go": GoProgram("produce", "github.com/twmb/franz-go"),
+}
+"""One program for both (`benchmarks/peers/produce`)."""

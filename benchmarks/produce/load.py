@@ -1,0 +1,131 @@
+"""What a measured producer writes, and its stopwatch; used in the producers' processes.
+
+The values come from a file, so that all clients write the same ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.memory.peak import peak_bytes
+
+__all__ = ["HEADERS", "STEP", "Load", "Settings"]
+
+STEP: Final = 500
+"""Records between two looks at the clock in a loop without an `await` for each acknowledgement."""
+
+HEADERS: Final = [
+    ("trace-id", b"4bf92f3577b34da6a3ce929d0e0e4736"),
+    ("content-type", b"application/json"),
+    ("source", b"benchmark"),
+]
+"""The headers of each record in the cases with headers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Settings of a measured producer: it writes for `seconds`, in one of the modes of `cases.MODES`."""
+
+    bootstrap_servers: str
+    topic: str
+    mode: str
+    values: str
+    """Path of a file with values of `size` bytes each."""
+    size: int
+    codec: str
+    headers: bool
+    seconds: float
+    callers: int
+    batch_bytes: int
+    linger: float
+    """Seconds."""
+    buffer_bytes: int
+
+
+class Load:
+    """The values to write, and what was measured. The clock starts with `begin`, after the first acknowledgement."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self.settings = Settings(**given)
+        data, size = Path(self.settings.values).read_bytes(), self.settings.size
+        self.values: Final = [data[start : start + size] for start in range(0, len(data), size)]
+        """At least `STEP` values."""
+        self.headers = HEADERS if self.settings.headers else []
+        self.latencies: list[float] = []
+        """Seconds from sending to the acknowledgement, one for each record in the modes that wait."""
+        self.records = 1
+        """Records written, including the first one, which is not measured."""
+        self.is_over = False
+        self._started_at = self._end_at = self._cpu = 0.0
+        self._figures: dict[str, Any] = {}
+
+    @property
+    def codec(self) -> str | None:
+        """The codec, None for none."""
+        return None if self.settings.codec == "none" else self.settings.codec
+
+    def begin(self) -> None:
+        """Start the clock."""
+        gc.collect()
+        self._cpu = time.process_time()
+        self._started_at = time.perf_counter()
+        self._end_at = self._started_at + self.settings.seconds
+
+    def steps(self) -> Iterator[list[bytes]]:
+        """Yield lists of `STEP` values, and count them, until the time is over."""
+        place = 0
+        while time.perf_counter() < self._end_at:
+            self.records += STEP
+            yield self.values[place : place + STEP]
+            place = (place + STEP) % (len(self.values) - STEP + 1)
+
+    async def call(self, send: Callable[[bytes], Awaitable[object]]) -> None:
+        """Await `send(value)` in a loop until the time is over."""
+        clock, end, latencies = time.perf_counter, self._end_at, self.latencies
+        values = self.values
+        while (start := clock()) < end:
+            await send(values[len(latencies) % len(values)])
+            latencies.append(clock() - start)
+
+    async def call_concurrently(self, send: Callable[[bytes], Awaitable[object]]) -> None:
+        """Run `call` in as many tasks as the mode has callers."""
+        callers = self.settings.callers if self.settings.mode == "concurrent" else 1
+        await asyncio.gather(*(self.call(send) for _ in range(callers)))
+        self.records += len(self.latencies)
+
+    def end(self) -> dict[str, Any]:
+        """Stop the clock: everything is acknowledged. Return the figures."""
+        seconds = time.perf_counter() - self._started_at
+        figures = {
+            "records": self.records,
+            "seconds": seconds,
+            "cpu_seconds": time.process_time() - self._cpu,
+        }
+        if len(self.latencies) > 1:
+            cuts = statistics.quantiles(self.latencies, n=100)
+            figures |= {"p50": cuts[49], "p99": cuts[98]}
+        return figures
+
+    # --- a stopped broker ------------------------------------------------------------------------------------------
+
+    def wait_for_stop(self) -> None:
+        """Say that the producer is connected, and wait until the broker is stopped."""
+        print("ready", flush=True)
+        sys.stdin.readline()
+        self._before = peak_bytes()
+
+    def report_memory(self) -> None:
+        """Print the figures and end the process at once: closing the producer would wait for the broker."""
+        figures = {"before": self._before, "peak": peak_bytes(), "records": self.records}
+        print(json.dumps(figures), flush=True)
+        os._exit(0)

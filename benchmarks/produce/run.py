@@ -1,0 +1,295 @@
+"""The command: in each round every client writes every workload into a new topic, each in a separate process."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.progress import Progress
+
+from asyncgroup import Cluster, Consumer, TopicPartition
+from asyncgroup.testing.apache_kafka import KAFKA_VERSION, ApacheKafka
+from benchmarks.common import (
+    ClientFailed,
+    add_number,
+    choose,
+    installed,
+    options_parser,
+    print_report,
+    progress_on,
+    run_process,
+    run_to_end,
+    run_worker,
+)
+from benchmarks.go_program import GoProgramUnavailable
+from benchmarks.machine import Conditions, machine
+from benchmarks.produce.cases import CLIENTS, CODECS, GO_CLIENTS, MODES, SIZES, Workload, workloads
+from benchmarks.produce.figures import Measurement, StoppedMeasurement, show, summarize
+from benchmarks.produce.load import Settings
+from benchmarks.produce.stopped import Broker, StoppableKafka, fill
+from benchmarks.produce.values import write_values
+from benchmarks.topic import Topic
+
+__all__ = ["Found", "main", "parse", "run"]
+
+START_LIMIT: Final = 90.0
+"""Seconds for a process in addition to writing: imports, the last acknowledgements, closing."""
+DELETE_DELAY: Final = 1000
+"""Milliseconds after which a removed topic's files are deleted; Kafka's default of a minute would need much disk space."""
+KEYS: Final = (
+    "partitions", "rounds", "seconds", "callers", "batch_bytes", "linger", "buffer_bytes", "stopped_seconds",
+)  # fmt: skip
+
+
+class Found:
+    """What was measured, and what was not and why."""
+
+    def __init__(self) -> None:
+        self.measurements: list[Measurement] = []
+        self.stopped: list[StoppedMeasurement] = []
+        self.missing: dict[str, str] = {}
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = options_parser("produce", __doc__, rounds=3)
+    add_number(parser, "--seconds", 1.0, "seconds of each measurement")
+    add_number(parser, "--partitions", 4, "partitions of the topic")
+    add_number(parser, "--callers", 1000, "concurrent callers")
+    add_number(parser, "--batch-bytes", 128 << 10, "bytes of a batch")
+    add_number(parser, "--linger", 0.005, "seconds that a batch waits for more records")
+    add_number(parser, "--buffer-bytes", 32 << 20, "bytes of unacknowledged records")
+    add_number(parser, "--stopped-seconds", 4.0, "seconds of writing to a stopped broker")
+    parser.add_argument("--modes", default="", help=f"comma-separated: {', '.join(MODES)}, stopped")
+    parser.add_argument("--sizes", default="", help=f"bytes, comma-separated: {', '.join(map(str, SIZES))}")
+    parser.add_argument("--codecs", default="", help=f"comma-separated: {', '.join(CODECS)}")
+    parser.add_argument("--headers", choices=("no", "yes", "both"), help="whether records have headers")
+    parser.add_argument("--all", action="store_true", help="all combinations, not only the default ones")
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.seconds, options.stopped_seconds, options.rounds = 0.2, 0.5, 1
+    options.stopped_size = SIZES[-1]
+    options.clients = choose(parser, "--only", options.only, list(CLIENTS))
+    _choose_workloads(parser, options)
+    return options
+
+
+def _choose_workloads(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    modes = choose(parser, "--modes", options.modes, [*MODES, "stopped"])
+    sizes = [int(size) for size in choose(parser, "--sizes", options.sizes, list(map(str, SIZES)))]
+    codecs = choose(parser, "--codecs", options.codecs, list(CODECS))
+    headers = {"no": [False], "yes": [True]}.get(options.headers, [False, True])
+    found = workloads([mode for mode in modes if mode in MODES], sizes, codecs, headers)
+    selected = options.all or bool(options.sizes or options.codecs or options.headers)
+    options.workloads = [each for each in found if selected or each.is_default]
+    options.with_stopped = "stopped" in modes and options.bootstrap_servers is None
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the benchmark and print its figures."""
+    options = parse(arguments)
+    console = Console(stderr=True)
+    started = machine()
+    packages = {name: CLIENTS[name].distribution for name in options.clients if name not in GO_CLIENTS}
+    used, available = installed(packages, console)
+    options.clients = [name for name in options.clients if name in available or name in GO_CLIENTS]
+    used |= {name: GO_CLIENTS[name].version() for name in options.clients if name in GO_CLIENTS}
+    used["Apache Kafka"] = "of --bootstrap-servers" if options.bootstrap_servers else KAFKA_VERSION
+    found = run_to_end(_measure_all(options, console), console)
+    conditions = Conditions(started, used, found.missing)
+    if options.json:
+        _print_json(options, found, conditions)
+    else:
+        show(options, found.measurements, found.stopped, conditions)
+    return 0 if found.measurements or found.stopped else 1
+
+
+def _print_json(options: argparse.Namespace, found: Found, conditions: Conditions) -> None:
+    print_report(
+        "produce",
+        {key: getattr(options, key) for key in KEYS},
+        conditions,
+        missing=conditions.missing,
+        measurements=[asdict(each) for each in found.measurements],
+        summaries=[
+            {**each._asdict(), "workload": each.workload.title} for each in summarize(found.measurements)
+        ],
+        stopped=[asdict(each) for each in found.stopped],
+    )
+
+
+@asynccontextmanager
+async def _broker(options: argparse.Namespace, progress: Progress) -> AsyncIterator[Broker]:
+    if options.bootstrap_servers:
+        yield Broker(options.bootstrap_servers)
+        return
+    task = progress.add_task("starting Apache Kafka", total=None)
+    properties = {"log.segment.delete.delay.ms": DELETE_DELAY}
+    async with ApacheKafka(heap="1g", java_options=(), properties=properties) as kafka:
+        progress.remove_task(task)
+        yield StoppableKafka(kafka)
+
+
+async def _measure_all(options: argparse.Namespace, console: Console) -> Found:
+    with progress_on(console) as progress:
+        missing: dict[str, str] = {}
+        program = await _go_program(options, progress, missing)
+        if not options.clients:
+            return Found()
+        async with _broker(options, progress) as broker:
+            found = await run(broker, options, program, progress)
+        found.missing = missing | found.missing
+        return found
+
+
+async def _go_program(
+    options: argparse.Namespace, progress: Progress, missing: dict[str, str]
+) -> Path | None:
+    """Return the program for the clients in Go; without it, leave them out and say why."""
+    wanted = [name for name in options.clients if name in GO_CLIENTS]
+    if not wanted:
+        return None
+    task = progress.add_task("building the program in Go", total=None)
+    try:
+        return await GO_CLIENTS[wanted[0]].build()
+    except GoProgramUnavailable as error:
+        missing |= dict.fromkeys(wanted, str(error))
+        options.clients = [name for name in options.clients if name not in wanted]
+        return None
+    finally:
+        progress.remove_task(task)
+
+
+async def run(broker: Broker, options: argparse.Namespace, program: Path | None, progress: Progress) -> Found:
+    """Measure every client with every workload `rounds` times, then with the broker stopped.
+
+    Without a `program` the clients in Go are left out.
+    """
+    found = Found()
+    clients = [name for name in options.clients if program is not None or name not in GO_CLIENTS]
+    steps = [
+        (index, workload, client)
+        for index in range(1, options.rounds + 1)
+        for workload in options.workloads
+        for client in clients  # clients that are compared run directly after each other
+        if CLIENTS[client].can_write(workload)
+    ]
+    warm_up = [] if options.quick else [(0, *step[1:]) for step in steps[: len(clients)]]
+    with tempfile.TemporaryDirectory() as directory:
+        values = {size: str(write_values(Path(directory), size)) for size in SIZES}
+        task = progress.add_task("", total=len(steps))
+        async with Cluster(broker.bootstrap_servers) as cluster:
+            for index, workload, client in warm_up + steps:
+                what = f"round {index}: {client} {workload.title}" if index else "warming up the broker"
+                progress.update(task, description=what)
+                settings = _settings(broker, options, workload, values)
+                try:
+                    measurement = await _measure(cluster, client, workload, index, settings, program)
+                except ClientFailed as error:
+                    found.missing[f"{client} {workload.title}"] = _last_line(error)
+                    continue
+                if index:
+                    found.measurements.append(measurement)
+                    progress.advance(task)
+            if options.with_stopped:
+                names = [name for name in clients if CLIENTS[name].fills]
+                await _fill_all(cluster, broker, options, names, values, program, found, progress)
+    return found
+
+
+def _settings(
+    broker: Broker, options: argparse.Namespace, workload: Workload, values: Mapping[int, str]
+) -> dict[str, Any]:
+    return {
+        **workload._asdict(),
+        "bootstrap_servers": broker.bootstrap_servers,
+        "values": values[workload.size],
+        "seconds": options.seconds,
+        "callers": options.callers,
+        "batch_bytes": options.batch_bytes,
+        "linger": options.linger,
+        "buffer_bytes": options.buffer_bytes,
+        "partitions": options.partitions,
+    }
+
+
+async def _measure(
+    cluster: Cluster,
+    client: str,
+    workload: Workload,
+    index: int,
+    settings: dict[str, Any],
+    program: Path | None,
+) -> Measurement:
+    """Run one client with one workload in a new topic, and count the records in the log."""
+    topic = Topic(cluster, settings.pop("partitions"), 0, workload.size)
+    await topic.create()
+    try:
+        await _records_in(cluster, topic)  # all partitions have leaders now
+        given = asdict(Settings(**settings, topic=topic.name))
+        limit = settings["seconds"] + START_LIMIT
+        if client in GO_CLIENTS:
+            figures = await run_process(client, [str(program), client, json.dumps(given)], limit)
+        else:
+            figures = await run_worker(CLIENTS[client].function, given, limit)
+        written = await _records_in(cluster, topic)
+        if written != figures["records"]:
+            raise ClientFailed(f"{written:,} records are in the log, {figures['records']:,} were written")
+        return Measurement(client=client, workload=workload, round=index, **figures)
+    finally:
+        await topic.remove([])
+
+
+async def _records_in(cluster: Cluster, topic: Topic) -> int:
+    async with Consumer(cluster) as consumer:
+        partitions = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
+        return sum((await consumer.end_offsets(partitions)).values())
+
+
+async def _fill_all(
+    cluster: Cluster,
+    broker: Broker,
+    options: argparse.Namespace,
+    clients: Sequence[str],
+    values: Mapping[int, str],
+    program: Path | None,
+    found: Found,
+    progress: Progress,
+) -> None:
+    """Let every client write to the stopped broker."""
+    task = progress.add_task("", total=len(clients))
+    for name in clients:
+        progress.update(task, description=f"stopped broker: {name}")
+        topic = Topic(cluster, options.partitions, 0, options.stopped_size)
+        await topic.create()
+        try:
+            await _records_in(cluster, topic)  # all partitions have leaders now
+            workload = Workload("stopped", options.stopped_size, "none", headers=False)
+            settings = _settings(broker, options, workload, values) | {"seconds": options.stopped_seconds}
+            del settings["partitions"]
+            given = json.dumps(asdict(Settings(**settings, topic=topic.name)))
+            if name in GO_CLIENTS:
+                command = [str(program), name, given]
+            else:
+                command = [sys.executable, "-m", "benchmarks.worker", CLIENTS[name].function, given]
+            figures = await fill(name, command, broker, START_LIMIT)
+        except ClientFailed as error:
+            found.missing[f"{name}, stopped broker"] = _last_line(error)
+        else:
+            found.stopped.append(StoppedMeasurement(client=name, **figures))
+        finally:
+            await topic.remove([])
+        progress.advance(task)
+
+
+def _last_line(error: ClientFailed) -> str:
+    """Return the last line of an error, which says most if it is the output of a process."""
+    return str(error).strip().splitlines()[-1]

@@ -1,0 +1,152 @@
+"""The benchmark `produce` works: every record is written and counted in the log. The tests check no speed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.progress import Progress
+
+from asyncgroup import Cluster
+from asyncgroup.broker import EmbeddedCluster
+from benchmarks import produce
+from benchmarks.figures import Spread
+from benchmarks.machine import Conditions
+from benchmarks.produce import asyncgroup_client
+from benchmarks.produce.cases import CLIENTS, CODECS, MODES, SIZES, Workload
+from benchmarks.produce.figures import Measurement, StoppedMeasurement, summarize
+from benchmarks.produce.load import STEP, Settings
+from benchmarks.produce.run import Found, parse, run
+from benchmarks.produce.stopped import Broker
+from benchmarks.produce.values import COUNT, write_values
+
+BULK = Workload("bulk", 100, "none", headers=False)
+
+
+def settings(cluster: EmbeddedCluster, directory: Path, mode: str) -> dict[str, Any]:
+    return asdict(
+        Settings(
+            bootstrap_servers=cluster.bootstrap_servers, topic="t", mode=mode, size=100, codec="none", headers=True,
+            values=str(write_values(directory, 100)), seconds=0.02, callers=7, batch_bytes=10_000, linger=0.001,
+            buffer_bytes=1 << 20,
+        )
+    )  # fmt: skip
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_producer_writes_what_it_counts(mode: str, tmp_path: Path) -> None:
+    async with EmbeddedCluster() as cluster:
+        cluster.create_topic("t", 2)
+        figures = await asyncgroup_client.run(settings(cluster, tmp_path, mode))
+        records = [record for partition in (0, 1) for record in cluster.records("t", partition)]
+    assert len(records) == figures["records"] > 1
+    assert {len(record.value or b"") for record in records} == {100}
+    assert all(len(record.headers) == 3 for record in records)
+    if mode == "bulk":
+        assert (figures["records"] - 1) % STEP == 0
+    else:
+        assert 0 < figures["p50"] <= figures["p99"]
+
+
+@pytest.mark.full
+@pytest.mark.asyncio
+async def test_every_client_writes_all_its_records() -> None:
+    """Also with a broker that is not really stopped."""
+    options = parse(["--quick", "--only", "asyncgroup,aiokafka,aiokafka.batches,confluent,kafka-python"])
+    options.workloads = [BULK, Workload("concurrent", 1024, "zstd", headers=False), Workload("loop", 100, "none", True)]  # fmt: skip
+    options.seconds, options.stopped_seconds = 0.05, 0.1
+    async with EmbeddedCluster() as cluster:
+        broker = Broker(cluster.bootstrap_servers)
+        found = await run(broker, options, None, Progress(disable=True))
+        async with Cluster(cluster.bootstrap_servers) as client:
+            assert [name for name in await client.all_topics() if name.startswith("benchmark-")] == []
+    assert found.missing == {}
+    names = [name for name in options.clients if name != "aiokafka.batches"]
+    assert [(each.workload.mode, each.client) for each in found.measurements] == [
+        *(("bulk", name) for name in options.clients),
+        *(("concurrent", name) for name in names),
+        *(("loop", name) for name in names),
+    ]
+    assert [each.client for each in found.stopped] == names
+    assert all(each.peak >= each.before > 0 for each in found.stopped)
+
+
+def test_values_are_the_same_in_each_run_and_can_be_compressed(tmp_path: Path) -> None:
+    import zlib
+
+    first = write_values(tmp_path, 100).read_bytes()
+    assert first == write_values(tmp_path, 100).read_bytes()
+    assert len(first) == 100 * COUNT
+    assert 2 < len(first) / len(zlib.compress(first)) < 5
+
+
+def test_workloads_and_clients_are_chosen() -> None:
+    everything = len(MODES) * len(SIZES) * len(CODECS) * 2
+    assert len(parse(["--all"]).workloads) == everything
+    assert 3 < len(parse([]).workloads) < everything / 2
+    options = parse(["--modes", "bulk,stopped", "--sizes", "100", "--codecs", "none", "--headers", "no"])
+    assert (options.workloads, options.with_stopped) == ([BULK], True)
+    assert not parse(["--bootstrap-servers", "localhost:1"]).with_stopped
+    assert not CLIENTS["confluent.aio"].can_write(Workload("bulk", 100, "none", headers=True))
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--only", "pulsar"], ["--modes", "fast"], ["--sizes", "7"], ["--codecs", "brotli"]]
+)
+def test_it_refuses(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        produce.main(arguments)
+    assert ended.value.code == 2
+    assert arguments[0] in capsys.readouterr().err
+
+
+def measured(client: str, index: int, records: int, p99: float | None = None) -> Measurement:
+    return Measurement(
+        client=client, workload=BULK, round=index, records=records + 1, seconds=2.0, cpu_seconds=1.0, p99=p99
+    )
+
+
+ROUNDS = [
+    measured("asyncgroup", 1, 4_000_000), measured("aiokafka", 1, 1_000_000),
+    measured("asyncgroup", 2, 2_000_000), measured("aiokafka", 2, 1_000_000),
+]  # fmt: skip
+
+
+def test_ratios_are_to_aiokafka_in_the_same_round() -> None:
+    own, base = summarize(ROUNDS)
+    assert (own.client, own.rate, own.ratio) == ("asyncgroup", Spread(1.5e6, 1e6, 2e6), Spread(3, 2, 4))
+    assert (own.cpu, own.cpu_ratio) == (Spread(0.375, 0.25, 0.5), Spread(0.375, 0.25, 0.5))
+    assert (base.ratio, own.p50) == (Spread(1, 1, 1), None)
+    alone = summarize([measured("confluent", 1, 1, p99=0.5), measured("confluent", 2, 1, p99=0.7)])[0]
+    assert (alone.ratio, alone.p99) == (None, 0.6)
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_it_prints_a_table_or_json(
+    form: Sequence[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = Found()
+    found.measurements = ROUNDS
+    found.stopped = [StoppedMeasurement(client="asyncgroup", before=1 << 20, peak=3 << 20, records=1024)]
+    found.missing = {"sarama": "Go is not installed"}
+    machine = dict.fromkeys(("python", "system", "processor", "cores", "load"), "x")
+    monkeypatch.setattr("benchmarks.produce.run.machine", lambda: machine)
+    monkeypatch.setattr("benchmarks.produce.run.installed", lambda *_: ({"aiokafka": "0.1"}, []))
+    monkeypatch.setattr("benchmarks.produce.run.run_to_end", lambda work, _: work.close() or found)
+    assert produce.main(form) == 0
+    out = capsys.readouterr().out
+    if not form:
+        assert "1,500,000" in out
+        assert "sarama: not measured, Go is not installed" in out
+        return
+    report = json.loads(out)
+    assert Conditions(machine, {}).machine == report["machine"]
+    assert report["summaries"][0]["workload"] == "bulk, 100 B, none"
+    assert report["stopped"] == [
+        {"client": "asyncgroup", "before": 1 << 20, "peak": 3 << 20, "records": 1024}
+    ]
