@@ -480,7 +480,9 @@ class ProducerFencedError(TransactionError):
 
 
 class TransactionOutcomeUnknown(TransactionError):
-    """A request to end the transaction got no answer in time; the producer can only be closed.
+    """A request to end the transaction got no answer; the producer can only be closed.
+
+    Either the time is over, or the next attempt was refused, which does not say that the first one was.
 
     `commit` says what was requested. A commit may have been made: the next producer with the same transactional id completes
     it or aborts the transaction. Without one, the coordinator aborts an open transaction after `transaction_timeout`.

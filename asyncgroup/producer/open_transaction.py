@@ -41,7 +41,8 @@ async def end_transaction(
     transactional id has begun. `timeout` is in seconds.
 
     Raises TransactionAbortedError if a transaction to commit was aborted, by its timeout or by another caller;
-    ProducerFencedError if the transactional id has a newer epoch; TransactionOutcomeUnknown if there was no answer in time;
+    ProducerFencedError if the transactional id has a newer epoch; TransactionOutcomeUnknown if there was no answer in time,
+    or an error after a request to commit without an answer;
     BrokerError for other errors, as TRANSACTIONAL_ID_AUTHORIZATION_FAILED and INVALID_PRODUCER_ID_MAPPING (the
     coordinator does not know the producer, or not any more).
     """
@@ -53,11 +54,15 @@ async def end_transaction(
     answer = await coordinator.end(producer, commit=commit, is_v2=transaction.version >= 2)
     if answer.error is None:
         return
+    error = answer.error
     if answer.action is TransactionAction.FENCED:
-        raise await coordinator.fenced_error(producer) from answer.error
-    if answer.action in (TransactionAction.RETRY, TransactionAction.MOVED):
-        raise TransactionOutcomeUnknown(name, describe_error(answer.error), commit=commit) from answer.error
+        error = await coordinator.fenced_error(producer)
+        error.__cause__ = answer.error
+    if answer.action in (TransactionAction.RETRY, TransactionAction.MOVED) or (
+        commit and answer.leaves_commit_unknown
+    ):
+        raise TransactionOutcomeUnknown(name, describe_error(error), commit=commit) from error
     if commit and isinstance(answer.error, BrokerError) and answer.error.code == ErrorCode.INVALID_TXN_STATE:
         reason = "it was aborted after transaction_timeout, or by another end_transaction"
         raise TransactionAbortedError(name, reason) from answer.error
-    raise answer.error
+    raise error

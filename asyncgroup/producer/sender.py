@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from asyncgroup.cluster import ClusterClient
@@ -34,6 +34,7 @@ from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.batch import ErrorFactory, ProducerBatch
 from asyncgroup.producer.batch_compressor import BatchCompressor
 from asyncgroup.producer.named_errors import named_error
+from asyncgroup.producer.produce_transaction import ProduceTransaction
 from asyncgroup.producer.producer_ids import is_transient, request_producer_id
 from asyncgroup.producer.requests import (
     EncodedBatch,
@@ -48,7 +49,7 @@ from asyncgroup.producer.requests import (
 )
 from asyncgroup.wire import messages as m
 
-__all__ = ["PRODUCE_LANE", "ProduceTransaction", "Sender"]
+__all__ = ["PRODUCE_LANE", "Sender"]
 
 _log = logging.getLogger("asyncgroup.producer")
 
@@ -58,32 +59,13 @@ PRODUCE_LANE: Final = "produce"
 ADDS_PARTITIONS: Final = 12
 """The first Produce version that adds partitions to the transaction (KIP-890)."""
 
+CONCURRENT_PAUSE: Final = 0.02
+"""Seconds of the first pause after CONCURRENT_TRANSACTIONS: the markers of the last transaction are about to be written."""
+
+NO_LIMIT: Final = float("inf")
+
 OnBatchDone = Callable[[ProducerBatch, Exception | None], None]
 OnBatchSplit = Callable[[ProducerBatch, list[ProducerBatch]], None]
-
-
-class ProduceTransaction(Protocol):
-    """The transaction that batches belong to, as the sender sees it."""
-
-    @property
-    def transactional_id(self) -> str:
-        """The producer's name, which the requests carry."""
-
-    @property
-    def is_v2(self) -> bool:
-        """Whether Produce adds partitions to the transaction (KIP-890)."""
-
-    def admit(self, tp: TopicPartition) -> bool:
-        """Return whether batches of a partition may be sent now."""
-
-    def on_record_failed(self, error: Exception) -> None:
-        """An accepted record is lost."""
-
-    def is_fencing(self, code: int) -> bool:
-        """Return whether an error code means that the producer is fenced."""
-
-    def on_fenced(self) -> None:
-        """A broker refused the producer's epoch; this fails all records."""
 
 
 class _Request(NamedTuple):
@@ -444,16 +426,25 @@ class Sender:
         elif action is ProduceAction.RESTART and self._config.effective_enable_idempotence:
             self._retry(batch, BrokerError(code, what, detail), is_out_of_order=True)
         else:
-            at_once = False
+            at_once, longest = False, NO_LIMIT
+            if code == ErrorCode.CONCURRENT_TRANSACTIONS:
+                longest = CONCURRENT_PAUSE * 2.0 ** min(batch.attempts - 1, 30)
             if action is ProduceAction.REFRESH:
                 # no backoff if the response named the new leader (KIP-951)
                 at_once = self._cluster.view.leader(batch.tp) not in (node, -1)
                 self._metadata_stale.set()
-            self._retry(batch, BrokerError(code, what, detail), at_once=at_once)
+            self._retry(batch, BrokerError(code, what, detail), at_once=at_once, longest=longest)
 
     def _retry(
-        self, batch: ProducerBatch, error: Exception, *, at_once: bool = False, is_out_of_order: bool = False
+        self,
+        batch: ProducerBatch,
+        error: Exception,
+        *,
+        at_once: bool = False,
+        is_out_of_order: bool = False,
+        longest: float = NO_LIMIT,
     ) -> None:
+        """Send a batch again after a pause of at most `longest` seconds."""
         if self._accumulator.is_orphan(batch):
             self._complete(batch, _recreated_error(batch))
             return
@@ -463,7 +454,7 @@ class Sender:
         if batch.tp not in self._backoffs:
             self._backoffs[batch.tp] = self._cluster.backoff()
         at_once = at_once or is_out_of_order
-        pause = 0.0 if at_once else self._backoffs[batch.tp].next()
+        pause = 0.0 if at_once else min(self._backoffs[batch.tp].next(), longest)
         _log.debug("%s: attempt %d failed: %s", batch.tp, batch.attempts, error)
         self._accumulator.retry(batch, now + pause, is_out_of_order=is_out_of_order)
 

@@ -11,7 +11,6 @@ One request of a transaction is in flight at a time, besides Produce.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 
@@ -20,12 +19,13 @@ from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
+    ClosedError,
     CommitFailedError,
     ProducerFencedError,
     RequestTimedOut,
     TransactionOutcomeUnknown,
 )
-from asyncgroup.lifecycle import add_note, cancel_and_wait, describe_error, mark_retrieved, wait_shielded
+from asyncgroup.lifecycle import add_note, cancel_and_wait, copy_error, describe_error, mark_retrieved
 from asyncgroup.model import GroupOffsets, TopicPartition
 from asyncgroup.producer.open_transaction import OpenTransaction
 from asyncgroup.producer.record_path import RecordPath
@@ -35,6 +35,7 @@ from asyncgroup.producer.transaction_coordinator import (
     ProducerIdentity,
     TransactionCoordinatorClient,
 )
+from asyncgroup.producer.transaction_ending import describe_outcome, outlast_cancellation
 from asyncgroup.producer.transaction_requests import PRODUCE, TransactionAction, action_of
 from asyncgroup.producer.transaction_state import TransactionManager, TransactionPhase
 
@@ -96,7 +97,7 @@ class TransactionClient:
         """
         self._spawn(self._add_partitions, name="partitions of transactions")
         if (error := await self._initialize(NO_PRODUCER)) is not None:
-            raise error
+            raise copy_error(error)
 
     async def _initialize(self, current: ProducerIdentity) -> AsyncGroupError | None:
         """Obtain the next epoch and use it; return an error, which is fatal."""
@@ -190,6 +191,8 @@ class TransactionClient:
 
     async def _send_offsets(self, group: GroupOffsets) -> None:
         async with self._lock:
+            if self.manager.state is TransactionPhase.FATAL_ERROR:
+                raise self.manager.refusal()
             if not self._may_add:
                 raise self.manager.aborted_error()
             if self.manager.is_v2:
@@ -197,7 +200,7 @@ class TransactionClient:
             else:
                 answer = await self._coordinator.add_offsets(self._producer, group.group_id, self._goes_on)
                 if answer.error is not None:
-                    raise await self._on_failed_answer(answer)
+                    raise copy_error(await self._on_failed_answer(answer))
                 self.manager.on_group_added()
             left = dict(group.offsets)
             answer, codes = await self._coordinator.commit_offsets(
@@ -209,13 +212,15 @@ class TransactionClient:
                 what = f"group {group.group_id!r}"
                 errors = {tp: BrokerError(code, f"{what}, {tp}") for tp, code in codes.items()}
                 answer = answer._replace(error=CommitFailedError(group.group_id, errors))
-            raise await self._on_failed_answer(answer)
+            raise copy_error(await self._on_failed_answer(answer))
 
     # --- failures -------------------------------------------------------------------------------------------------
 
     async def _on_failed_answer(self, answer: Answer) -> AsyncGroupError:
         """A request of the open transaction failed; return the error for its caller."""
         error = await self._error_of(answer)
+        if not answer.is_definite:
+            self.manager.on_unknown_result()
         if answer.action >= TransactionAction.FATAL:
             self._fail_fatally(error)
         else:
@@ -276,7 +281,9 @@ class TransactionClient:
             await self.abort(aborted)
             if not self._is_left_open:
                 raise aborted
-        raise self.manager.refusal()
+        if self.manager.state is TransactionPhase.FATAL_ERROR:
+            raise self.manager.refusal()
+        raise ClosedError("the producer was closed before its transaction was committed")
 
     async def abort(self, cause: BaseException | None = None) -> None:
         """Abort the transaction because of `cause`; the next transaction raises a failure to do so, which is logged.
@@ -286,7 +293,7 @@ class TransactionClient:
         if self.manager.is_open or self.manager.state is TransactionPhase.COMMITTING:
             self._begin_abort()
             if isinstance(cause, asyncio.CancelledError):
-                await self._outlast_cancellation(self._start_end(commit=False), cause, commit=False)
+                await self._outlast(self._start_end(commit=False), cause, commit=False)
             else:
                 await self._end(commit=False)
         if self._is_left_open:
@@ -303,9 +310,13 @@ class TransactionClient:
         self.manager.begin_abort()
         self.path.fail_all(error)
 
+    @property
+    def _is_end_sent(self) -> bool:
+        return self._ending is not None and not self._ending.done()
+
     async def wait_ended(self) -> None:
         """Wait for the end of the last transaction if it is under way."""
-        if self._ending is not None and not self._ending.done():
+        if self._ending is not None:
             await asyncio.wait([self._ending])
 
     async def _wait_for_offsets(self) -> None:
@@ -314,7 +325,7 @@ class TransactionClient:
 
     def _start_end(self, *, commit: bool) -> asyncio.Task[bool]:
         name = f"Producer: {'commit' if commit else 'abort'}"
-        self._ending = asyncio.create_task(self._end_once(commit=commit), name=name)
+        self._ending = asyncio.create_task(self._end_or_abort(commit=commit), name=name)
         self._ending.add_done_callback(mark_retrieved)
         return self._ending
 
@@ -323,35 +334,29 @@ class TransactionClient:
         try:
             return await asyncio.shield(ending)
         except asyncio.CancelledError as cancelled:
-            await self._outlast_cancellation(ending, cancelled, commit=commit)
+            await self._outlast(ending, cancelled, commit=commit)
             raise
 
-    async def _outlast_cancellation(
+    async def _outlast(
         self, ending: asyncio.Task[bool], cancelled: asyncio.CancelledError, *, commit: bool
     ) -> None:
-        """Wait for the end of the transaction for at most `close_timeout`, and note the outcome at the cancellation.
-
-        The caller may be cancelled again, as by a cancelled anyio scope.
-        """
-        waiting = asyncio.create_task(self._wait_within(ending), name="Producer: end of a transaction")
-        with contextlib.suppress(asyncio.CancelledError):  # the first one is raised
-            await wait_shielded(waiting)
-        outcome = self._outcome(ending, commit=commit)
+        await outlast_cancellation(ending, self._config.close_timeout)
+        outcome = describe_outcome(ending, commit=commit)
         add_note(cancelled, f"transactional id {self.transactional_id!r}: the transaction {outcome}")
 
-    async def _wait_within(self, ending: asyncio.Task[bool]) -> None:
-        await asyncio.wait([ending], timeout=self._config.close_timeout)
-
-    @staticmethod
-    def _outcome(ending: asyncio.Task[bool], *, commit: bool) -> str:
-        if not ending.done():
-            return "is still being committed" if commit else "is still being aborted"
-        if ending.cancelled() or ending.exception() is not None or not ending.result():
-            return "failed to commit" if commit else "failed to abort"
-        return "was committed" if commit else "was aborted"
+    async def _end_or_abort(self, *, commit: bool) -> bool:
+        """End the transaction; return whether it has ended as requested. A refused commit is aborted, then raised."""
+        if await self._end_once(commit=commit):
+            return True
+        if self.manager.state is TransactionPhase.ABORTABLE_ERROR:
+            aborted = self.manager.aborted_error()
+            self._begin_abort()
+            await self._end_once(commit=False)
+            if not self._is_left_open:
+                raise aborted
+        return False
 
     async def _end_once(self, *, commit: bool) -> bool:
-        """End the transaction; return whether it has ended as requested."""
         manager = self.manager
         if not commit:
             has_gap = await self.path.wait_idle()
@@ -376,13 +381,15 @@ class TransactionClient:
     async def _on_end_failed(self, answer: Answer, *, commit: bool) -> bool:
         """EndTxn failed; return whether the end goes on, by InitProducerId."""
         error = await self._error_of(answer)
-        if answer.action in (TransactionAction.ABORT, TransactionAction.REINITIALIZE):
+        is_unknown = answer.action in (TransactionAction.RETRY, TransactionAction.MOVED)
+        is_unknown |= commit and answer.leaves_commit_unknown
+        if not is_unknown and answer.action in (TransactionAction.ABORT, TransactionAction.REINITIALIZE):
             if commit:
                 self._fail(error, skips_end=answer.action is TransactionAction.REINITIALIZE)
                 return False
             self.manager.skips_end = True
             return True
-        if answer.action in (TransactionAction.RETRY, TransactionAction.MOVED):
+        if is_unknown:
             unknown = TransactionOutcomeUnknown(self.transactional_id, describe_error(error), commit=commit)
             unknown.__cause__ = error
             error = unknown
@@ -417,11 +424,12 @@ class TransactionClient:
 
     async def aclose(self) -> None:
         """Abort an open transaction; takes at most `close_timeout`."""
-        if self.manager.is_open:
+        is_flushing = self.manager.state is TransactionPhase.COMMITTING and not self._is_end_sent
+        if self.manager.is_open or is_flushing:
             self._begin_abort()
             self._start_end(commit=False)
         if self._ending is not None and not self._ending.done():
-            await self._wait_within(self._ending)
+            await asyncio.wait([self._ending], timeout=self._config.close_timeout)
             if not self._ending.done():
                 _log.warning(
                     "%s: closed before its transaction had ended; the coordinator aborts it after transaction_timeout",

@@ -82,6 +82,19 @@ class Answer(NamedTuple):
     """Set unless the action is DONE."""
     producer: ProducerIdentity | None = None
     """The id and epoch in the response, if it has them."""
+    is_uncertain: bool = False
+    """Whether an attempt before this answer got none: it may have been processed, also if `error` is set."""
+
+    @property
+    def leaves_commit_unknown(self) -> bool:
+        """Whether a transaction may be committed after this answer to EndTxn.
+
+        Without an answer it may. An error after an attempt without an answer does not say that the attempt failed, except
+        for INVALID_TXN_STATE: the coordinator answers a commit that was made with success.
+        """
+        if self.error is None or _code(self.error) == ErrorCode.INVALID_TXN_STATE:
+            return False
+        return self.is_uncertain or self.action in (TransactionAction.RETRY, TransactionAction.MOVED)
 
     @property
     def is_definite(self) -> bool:
@@ -289,8 +302,9 @@ class TransactionCoordinatorClient:
         concurrent = RetryLoop(
             Backoff(CONCURRENT_PAUSE, config.retry_backoff_max, self._cluster.random), timeout=self._timeout
         )
+        is_uncertain = False
         while True:
-            answer = await self._attempt(attempt)
+            answer = (await self._attempt(attempt))._replace(is_uncertain=is_uncertain)
             if answer.action not in (TransactionAction.RETRY, TransactionAction.MOVED):
                 return answer
             if answer.action is TransactionAction.MOVED:
@@ -299,6 +313,7 @@ class TransactionCoordinatorClient:
             pause = concurrent if is_concurrent else retry
             if not goes_on(answer) or not pause.failed():
                 return answer
+            is_uncertain |= not answer.is_definite
             await pause.wait()
 
     async def _attempt(self, attempt: Callable[[], Awaitable[Answer]]) -> Answer:

@@ -14,7 +14,7 @@ the next epoch. Under the former one the brokers could take a new batch for a fa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final
 
@@ -189,6 +189,10 @@ class TransactionManager:
         """AddOffsetsToTxn succeeded, or TxnOffsetCommit is about to be sent (version 2)."""
         self.is_started = True
 
+    def on_unknown_result(self) -> None:
+        """A request got no answer: the coordinator may have added what it asked for (version 1)."""
+        self.needs_bump |= not self.is_v2
+
     def fail(self, error: AsyncGroupError, *, skips_end: bool = False) -> bool:
         """A part of the transaction failed, so it can only be aborted; return whether that is news."""
         self.skips_end |= skips_end
@@ -248,9 +252,3 @@ class TransactionManager:
         self.partitions.clear()
         self.new_partitions.clear()
         self.is_started = self.needs_bump = self.skips_end = False
-
-
-def names(partitions: Collection[TopicPartition]) -> str:
-    """Return partitions for a message, at most five of them."""
-    shown = ", ".join(str(tp) for tp in sorted(partitions)[:5])
-    return shown if len(partitions) <= 5 else f"{shown} and {len(partitions) - 5} more"

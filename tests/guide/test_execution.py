@@ -351,6 +351,7 @@ def test_a_transaction_that_is_ended_elsewhere(server: KafkaServer) -> None:
     written = [asyncio.run(names["write"](server.bootstrap_servers, slot)) for slot in range(2)]
     asyncio.run(names["commit"](server.bootstrap_servers, written))
     assert [record.value for record in server.records("greetings", 0)[RECORDS:]] == [b"hello"] * 2
+    assert [exchange.request.committed for exchange in server.history.of("EndTxn")] == [True, True]
 
 
 def test_an_exclusive_producer(server: KafkaServer) -> None:

@@ -83,6 +83,28 @@ async def test_cancelled_while_the_commit_is_being_sent() -> None:
             await producer.send(TOPIC, b"b", partition=0)
 
 
+@VERSIONS
+async def test_cancelled_while_the_coordinator_refuses_the_commit(version: int) -> None:
+    """Found by the random transactions: the caller that would have aborted is gone."""
+    async with transacting() as (cluster, producer):
+        held = cluster.faults.on("EndTxn").hold().error(ErrorCode.TRANSACTION_ABORTABLE)
+
+        async def commit() -> None:
+            async with producer.transaction():
+                await producer.send(TOPIC, b"a", partition=0)
+
+        task = asyncio.create_task(commit())
+        await held.wait_hit()
+        task.cancel()
+        held.release()
+        with pytest.raises(asyncio.CancelledError) as raised:
+            await task
+        assert raised.value.__notes__ == ["transactional id 'orders-1': the transaction was aborted"]
+        async with producer.transaction():
+            await producer.send(TOPIC, b"b", partition=0)
+        assert committed(cluster) == [b"b"]
+
+
 async def test_cancelled_while_records_are_being_written() -> None:
     """EndTxn was not sent, so the transaction is aborted."""
     async with transacting() as (cluster, producer):
@@ -177,6 +199,26 @@ async def test_close_aborts_an_open_transaction(version: int) -> None:
         assert committed(cluster) == []
         with pytest.raises(ClosedError):
             await producer.send(TOPIC, b"b")
+
+
+@VERSIONS
+async def test_close_while_a_commit_waits_for_its_records(version: int) -> None:
+    async with cluster_with_topics() as cluster:
+        producer = producer_of(cluster)
+
+        async def commit() -> None:
+            async with producer.transaction():
+                await producer.enqueue(TOPIC, b"a", partition=0)
+
+        held = cluster.faults.on("Produce").hold()
+        async with producer:
+            task = asyncio.create_task(commit())
+            await held.wait_hit()
+            asyncio.get_running_loop().call_later(1.0, held.release)
+        with pytest.raises(ClosedError):
+            await task
+        assert [e.request.committed for e in cluster.history.of("EndTxn")] == [False]
+        assert committed(cluster) == []
 
 
 async def test_close_in_a_transactions_block() -> None:

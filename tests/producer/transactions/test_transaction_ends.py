@@ -8,6 +8,7 @@ import pytest
 
 from asyncgroup import Cluster, RequestTimedOut, end_transaction
 from asyncgroup.errors import (
+    AsyncGroupError,
     BrokerError,
     ErrorCode,
     ProducerFencedError,
@@ -117,6 +118,27 @@ async def test_a_commit_without_an_answer(version: int) -> None:
         assert committed(cluster) == [b"b"]
 
 
+@VERSIONS
+@pytest.mark.parametrize(
+    "code",
+    [ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING],
+)
+async def test_a_refusal_after_a_commit_without_an_answer(version: int, code: ErrorCode) -> None:
+    """Found by the random transactions: the first EndTxn has committed, so this is not an abort."""
+    async with cluster_with_topics() as cluster, Cluster(cluster.bootstrap_servers) as clients:
+        for detaches in (False, True):
+            lost = cluster.faults.on("EndTxn").disconnect("after")
+            refused = cluster.faults.on("EndTxn").error(code)
+            with pytest.raises(TransactionOutcomeUnknown, match="may be committed or not"):
+                async with producer_of(cluster) as producer, producer.transaction():
+                    await producer.send(TOPIC, b"a", partition=0)
+                    if detaches:
+                        detached = await producer.detach_transaction()
+                        await end_transaction(clients, detached, commit=True)
+            assert (lost.hits, refused.hits) == (1, 1)
+        assert committed(cluster) == [b"a", b"a"]
+
+
 async def test_an_abort_without_an_answer(caplog: pytest.LogCaptureFixture) -> None:
     async with cluster_with_topics() as cluster, producer_of(cluster, delivery_timeout=40.0) as producer:
         with pytest.raises(ZeroDivisionError):
@@ -139,6 +161,25 @@ async def test_offsets_without_an_answer() -> None:
         fault.cancel()
         async with producer.transaction():
             await producer.send_offsets(offsets_of())
+
+
+@pytest.mark.parametrize("version", [1])
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_partitions_and_groups_that_may_have_been_added(version: int, when: str) -> None:
+    """No answer until delivery_timeout: the next epoch leaves what the coordinator may have begun."""
+    for api in ("AddPartitionsToTxn", "AddOffsetsToTxn"):
+        async with transacting(delivery_timeout=40.0) as (cluster, producer):
+            cluster.faults.on(api, times=None).disconnect(when)  # type: ignore[arg-type]
+            with pytest.raises(AsyncGroupError, match="delivery_timeout=40 s"):
+                async with producer.transaction():
+                    await producer.send_offsets(offsets_of("g", 1))
+                    await producer.send(TOPIC, b"a", partition=0)
+            cluster.faults.clear()
+            async with producer.transaction():
+                await producer.send_offsets(offsets_of("g", 2))
+                await producer.send(TOPIC, b"b", partition=0)
+            assert committed(cluster) == [b"b"]
+            assert cluster.history.of("EndTxn")[-1].request.producer_epoch >= 1
 
 
 @VERSIONS

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from asyncgroup.broker.handlers.api_versions import FEATURES
-from asyncgroup.errors import (
-    AsyncGroupError,
-)
-from tests.producer.support import TOPIC
+from asyncgroup.errors import AsyncGroupError, ErrorCode
+from tests.producer.support import TOPIC, now
 from tests.producer.transactions.support import (
     committed,
     offsets_of,
@@ -17,11 +15,6 @@ from tests.producer.transactions.support import (
 )
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
-
-VERSIONS = pytest.mark.parametrize("version", [1, 2])
-
-
-# --- versions -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("level", [0, 1])
@@ -70,6 +63,15 @@ async def test_a_downgrade(monkeypatch: pytest.MonkeyPatch) -> None:
                 await producer.send(TOPIC, value, partition=0)
         assert [exchange.version for exchange in cluster.history.of("EndTxn")] == [5, 5, 4, 4]
         assert committed(cluster) == [b"a", b"b", b"c"]
+
+
+async def test_markers_that_are_not_written_yet_are_waited_for_in_short_pauses() -> None:
+    async with transacting(retry_backoff=1.0, retry_backoff_max=1.0) as (cluster, producer):
+        cluster.faults.on("Produce", times=2).error(ErrorCode.CONCURRENT_TRANSACTIONS)
+        begun = now()
+        async with producer.transaction():
+            await producer.send(TOPIC, b"a", partition=0)
+        assert now() - begun == pytest.approx(0.02 + 0.04, abs=0.01)
 
 
 async def test_a_broker_without_version_2_although_it_is_finalized() -> None:

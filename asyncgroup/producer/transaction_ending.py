@@ -1,0 +1,33 @@
+"""Wait for the end of a transaction although the caller is cancelled, and say what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from asyncgroup.errors import TransactionAbortedError
+from asyncgroup.lifecycle import wait_shielded
+
+__all__ = ["describe_outcome", "outlast_cancellation"]
+
+
+async def outlast_cancellation(ending: asyncio.Task[bool], limit: float) -> None:
+    """Wait for the task for at most `limit` seconds; further cancellations, as of an anyio scope, do not end the wait."""
+    waiting = asyncio.create_task(_wait_within(ending, limit), name="Producer: end of a transaction")
+    with contextlib.suppress(asyncio.CancelledError):  # the caller raises the first one
+        await wait_shielded(waiting)
+
+
+async def _wait_within(ending: asyncio.Task[bool], limit: float) -> None:
+    await asyncio.wait([ending], timeout=limit)
+
+
+def describe_outcome(ending: asyncio.Task[bool], *, commit: bool) -> str:
+    """Return what became of a transaction, by the task that ends it: it returns whether it did as requested."""
+    if not ending.done():
+        return "is still being committed" if commit else "is still being aborted"
+    if not ending.cancelled() and isinstance(ending.exception(), TransactionAbortedError):
+        return "was aborted"
+    if ending.cancelled() or ending.exception() is not None or not ending.result():
+        return "failed to commit" if commit else "failed to abort"
+    return "was committed" if commit else "was aborted"
