@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
@@ -23,6 +23,7 @@ from asyncgroup.errors import (
     ClosedError,
     ProtocolError,
     RequestTimedOut,
+    TransportError,
     UnsupportedVersionError,
 )
 from asyncgroup.lifecycle import copy_error
@@ -91,7 +92,9 @@ class Sender:
         self._requests: Counter[int] = Counter()  # requests in flight by node
         self._busy_nodes: set[int] = set()  # nodes with as many requests in flight as one connection may have
         self._backoffs: dict[TopicPartition, Backoff] = {}  # of partitions whose last attempt failed
-        self._unsent: Counter[int] = Counter()  # of those, the ones that are still to be sent, by node
+        self._unsent: dict[
+            int, deque[_Request]
+        ] = {}  # of those, the ones still to be sent, by node; never empty
         self._wakeup = asyncio.Event()  # set: plan again
         self._timer: asyncio.TimerHandle | None = None  # sets it
         self._is_running = False
@@ -234,9 +237,11 @@ class Sender:
             return
         if response is not None:
             response.add_done_callback(partial(self._on_response, request))
+        elif node in self._unsent:
+            self._unsent[node].append(request)
         else:
-            self._unsent[node] += 1
-            self._spawn(self._submit, request, name=f"produce to node {node}")
+            self._unsent[node] = deque([request])
+            self._spawn(self._submit_unsent, node, name=f"produce to node {node}")
 
     def _encode(self, batch: ProducerBatch) -> EncodedBatch | None:
         try:
@@ -251,7 +256,7 @@ class Sender:
 
     def _try_submit(self, request: _Request) -> asyncio.Future[m.ProduceResponse] | None:
         """Send a request now; None if it, or an earlier one to the same node, has to wait."""
-        if self._acks == 0 or self._unsent[request.node]:
+        if self._acks == 0 or request.node in self._unsent:
             return None
         return self._cluster.network.try_submit(
             request.node,
@@ -261,8 +266,23 @@ class Sender:
             highest=max_version(request.ids),
         )
 
-    async def _submit(self, request: _Request) -> None:
-        """Send a request as soon as that is possible."""
+    async def _submit_unsent(self, node: int) -> None:
+        """Send the requests to a node, in order, as soon as that is possible."""
+        unsent = self._unsent[node]
+        try:
+            while unsent:
+                error = await self._submit(unsent[0])
+                unsent.popleft()
+                while unsent and isinstance(
+                    error, TransportError
+                ):  # they have waited for the same connection
+                    self._fail_request(unsent.popleft(), error)
+                self.wake()
+        finally:
+            del self._unsent[node]
+
+    async def _submit(self, request: _Request) -> Exception | None:
+        """Send a request; return why that failed, after its batches were failed or put back."""
         submit = self._cluster.network.submit if self._acks else self._cluster.network.send_oneway
         try:
             response = await submit(
@@ -274,14 +294,12 @@ class Sender:
             )
         except Exception as error:  # noqa: BLE001  a bug must not leave the records waiting
             self._fail_request(request, error)
+            return error
+        if response is not None:
+            response.add_done_callback(partial(self._on_response, request))
         else:
-            if response is not None:
-                response.add_done_callback(partial(self._on_response, request))
-            else:
-                self._complete_unacknowledged(request)
-        finally:
-            self._unsent[request.node] -= 1
-        self.wake()
+            self._complete_unacknowledged(request)
+        return None
 
     def _on_response(self, request: _Request, response: asyncio.Future[m.ProduceResponse]) -> None:
         """Callback: the response to a request is there, or why there is none."""
