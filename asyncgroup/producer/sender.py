@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
-from functools import partial
-from typing import Final, NamedTuple
-from uuid import UUID
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.backoff import Backoff
@@ -23,7 +20,6 @@ from asyncgroup.errors import (
     ClosedError,
     ProtocolError,
     RequestTimedOut,
-    TransportError,
     UnsupportedVersionError,
 )
 from asyncgroup.lifecycle import copy_error
@@ -32,12 +28,12 @@ from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.batch import ErrorFactory, ProducerBatch
 from asyncgroup.producer.batch_compressor import BatchCompressor
 from asyncgroup.producer.producer_ids import is_transient, request_producer_id
+from asyncgroup.producer.request_queue import PRODUCE_LANE, PendingRequest, RequestQueue
 from asyncgroup.producer.requests import (
     EncodedBatch,
     PartitionProduceResponse,
     ProduceAction,
     build_produce_request,
-    max_version,
     node_endpoints,
     produce_action,
     responses_by_partition,
@@ -49,20 +45,8 @@ __all__ = ["PRODUCE_LANE", "Sender"]
 
 _log = logging.getLogger("asyncgroup.producer")
 
-PRODUCE_LANE: Final = "produce"
-"""The purpose of the connections that carry Produce requests."""
-
 OnBatchDone = Callable[[ProducerBatch, Exception | None], None]
 OnBatchSplit = Callable[[ProducerBatch, list[ProducerBatch]], None]
-
-
-class _Request(NamedTuple):
-    """A Produce request."""
-
-    node: int
-    batches: list[EncodedBatch]
-    ids: dict[str, UUID]
-    """The ids of its topics."""
 
 
 class Sender:
@@ -89,12 +73,10 @@ class Sender:
         self._on_batch_split = on_batch_split
         self._compressor = BatchCompressor(spawn, self.wake)
         self._acks = -1 if config.acks == "all" else int(config.acks)
+        self._queue = RequestQueue(cluster.network, self, self._build, spawn, is_oneway=self._acks == 0)
         self._requests: Counter[int] = Counter()  # requests in flight by node
         self._busy_nodes: set[int] = set()  # nodes with as many requests in flight as one connection may have
         self._backoffs: dict[TopicPartition, Backoff] = {}  # of partitions whose last attempt failed
-        self._unsent: dict[
-            int, deque[_Request]
-        ] = {}  # of those, the ones still to be sent, by node; never empty
         self._wakeup = asyncio.Event()  # set: plan again
         self._timer: asyncio.TimerHandle | None = None  # sets it
         self._is_running = False
@@ -224,24 +206,11 @@ class Sender:
     # --- one request --------------------------------------------------------------------------------------------
 
     def _begin_request(self, node: int, batches: list[ProducerBatch]) -> None:
-        """Send batches to a node: now if possible, otherwise by a task that waits for the connection."""
         encoded_batches = [encoded for batch in batches if (encoded := self._encode(batch)) is not None]
-        if not encoded_batches:
-            return
-        request = _Request(node, encoded_batches, topic_ids(encoded_batches, self._cluster.view))
-        self._count_request(node, 1)
-        try:
-            response = self._try_submit(request)
-        except Exception as error:  # noqa: BLE001  a bug must not leave the records waiting
-            self._fail_request(request, error)
-            return
-        if response is not None:
-            response.add_done_callback(partial(self._on_response, request))
-        elif node in self._unsent:
-            self._unsent[node].append(request)
-        else:
-            self._unsent[node] = deque([request])
-            self._spawn(self._submit_unsent, node, name=f"produce to node {node}")
+        if encoded_batches:
+            self._count_request(node, 1)
+            ids = topic_ids(encoded_batches, self._cluster.view)
+            self._queue.send(PendingRequest(node, encoded_batches, ids))
 
     def _encode(self, batch: ProducerBatch) -> EncodedBatch | None:
         try:
@@ -251,58 +220,11 @@ class Sender:
             self._complete(batch, lambda: copy_error(error))
             return None
 
-    def _build(self, request: _Request, _: int) -> m.ProduceRequest:
+    def _build(self, request: PendingRequest, _: int) -> m.ProduceRequest:
         return build_produce_request(request.batches, request.ids, self._acks, self._config.request_timeout)
 
-    def _try_submit(self, request: _Request) -> asyncio.Future[m.ProduceResponse] | None:
-        """Send a request now; None if it, or an earlier one to the same node, has to wait."""
-        if self._acks == 0 or request.node in self._unsent:
-            return None
-        return self._cluster.network.try_submit(
-            request.node,
-            m.ProduceRequest,
-            partial(self._build, request),
-            lane=PRODUCE_LANE,
-            highest=max_version(request.ids),
-        )
-
-    async def _submit_unsent(self, node: int) -> None:
-        """Send the requests to a node, in order, as soon as that is possible."""
-        unsent = self._unsent[node]
-        try:
-            while unsent:
-                error = await self._submit(unsent[0])
-                unsent.popleft()
-                while unsent and isinstance(
-                    error, TransportError
-                ):  # they have waited for the same connection
-                    self._fail_request(unsent.popleft(), error)
-                self.wake()
-        finally:
-            del self._unsent[node]
-
-    async def _submit(self, request: _Request) -> Exception | None:
-        """Send a request; return why that failed, after its batches were failed or put back."""
-        submit = self._cluster.network.submit if self._acks else self._cluster.network.send_oneway
-        try:
-            response = await submit(
-                request.node,
-                m.ProduceRequest,
-                partial(self._build, request),
-                lane=PRODUCE_LANE,
-                highest=max_version(request.ids),
-            )
-        except Exception as error:  # noqa: BLE001  a bug must not leave the records waiting
-            self._fail_request(request, error)
-            return error
-        if response is not None:
-            response.add_done_callback(partial(self._on_response, request))
-        else:
-            self._complete_unacknowledged(request)
-        return None
-
-    def _on_response(self, request: _Request, response: asyncio.Future[m.ProduceResponse]) -> None:
-        """Callback: the response to a request is there, or why there is none."""
+    def on_response(self, request: PendingRequest, response: asyncio.Future[m.ProduceResponse]) -> None:
+        """The response to a request is there, or the reason why there is none."""
         error = response.exception()
         if not self._is_running:
             return
@@ -310,14 +232,15 @@ class Sender:
             if error is None:
                 self._handle_responses(request, response.result())
             elif isinstance(error, Exception):
-                self._fail_request(request, error)
+                self.on_failure(request, error)
         except Exception as bug:  # noqa: BLE001  raised by the task that plans
             self._bug = bug
         self.wake()
 
-    def _fail_request(self, request: _Request, error: Exception) -> None:
+    def on_failure(self, request: PendingRequest, error: Exception) -> None:
         """There is no response to a request."""
         self._count_request(request.node, -1)
+        self.wake()
         is_final = isinstance(error, (UnsupportedVersionError, ClosedError))
         if isinstance(error, AsyncGroupError) and not is_final:
             self._metadata_stale.set()
@@ -329,7 +252,15 @@ class Sender:
         for encoded in request.batches:
             self._complete(encoded.batch, lambda: copy_error(error))
 
-    def _handle_responses(self, request: _Request, response: m.ProduceResponse) -> None:
+    def on_oneway_sent(self, request: PendingRequest) -> None:
+        """A request with acks=0 was sent; there will be no response."""
+        self._count_request(request.node, -1)
+        self.wake()
+        for encoded in request.batches:
+            unknown = m.ProduceResponse.PartitionProduceResponse(encoded.batch.tp.partition, base_offset=-1)
+            self._handle_response(request.node, encoded.batch, unknown)
+
+    def _handle_responses(self, request: PendingRequest, response: m.ProduceResponse) -> None:
         self._count_request(request.node, -1)
         responses = responses_by_partition(response, request.ids)
         for tp, partition_response in responses.items():
@@ -340,13 +271,6 @@ class Sender:
                 )
         for encoded in request.batches:
             self._handle_response(request.node, encoded.batch, responses.get(encoded.batch.tp))
-
-    def _complete_unacknowledged(self, request: _Request) -> None:
-        """A request with acks=0 was sent; there will be no response."""
-        self._count_request(request.node, -1)
-        for encoded in request.batches:
-            unknown = m.ProduceResponse.PartitionProduceResponse(encoded.batch.tp.partition, base_offset=-1)
-            self._handle_response(request.node, encoded.batch, unknown)
 
     # --- results of a batch -------------------------------------------------------------------------------------
 
