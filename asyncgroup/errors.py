@@ -7,6 +7,7 @@ AsyncGroupError
 ├── ConfigError (also ValueError)      an invalid configuration value: key, value and what is allowed
 ├── UsageError (also RuntimeError)     a call that the object's state does not allow
 │   ├── ClosedError                    the object was closed
+│   │   └── ProducerLockLost           an ExclusiveProducer no longer holds its lock
 │   ├── NotTransactionalError          a call for transactions on a producer without a transactional_id
 │   ├── NoTransactionError             a call that needs an open transaction: a transactional producer writes in no other way
 │   └── TransactionInProgressError     a second transaction of a producer before the first one has ended
@@ -39,6 +40,7 @@ AsyncGroupError
 │   ├── ProducerFencedError            the transactional id has a newer epoch; the producer can only be closed
 │   └── TransactionOutcomeUnknown      no answer to its end; the producer can only be closed
 ├── AssignmentError                    the group leader sent an assignment that does not match the subscription
+├── ProducerLockHeld                   another ExclusiveProducer holds the lock
 ├── QueueFull                          the producer's buffer is full
 └── SessionEnd                         why a consumer-group session ended (`session.cause`)
     ├── Rebalanced                     the group rebalances: a member joined, left or changed its topics
@@ -92,6 +94,8 @@ __all__ = [
     "OffsetOutOfRangeError",
     "PartitionsChanged",
     "ProducerFencedError",
+    "ProducerLockHeld",
+    "ProducerLockLost",
     "ProtocolError",
     "QueueFull",
     "Rebalanced",
@@ -492,6 +496,34 @@ class AssignmentError(AsyncGroupError):
     """An assignment that cannot be computed or does not match the subscription."""
 
     _has_foreign_text = True
+
+
+class ProducerLockHeld(AsyncGroupError):
+    """Another producer holds the lock of a topic (`ExclusiveProducer`). Pulsar's ProducerBusyException.
+
+    `group_id` is the group that serves as the lock.
+    """
+
+    def __init__(self, topic: str, group_id: str) -> None:
+        self.topic = topic
+        self.group_id = group_id
+        super().__init__(f"another producer of topic {topic!r} holds the lock, group {group_id!r}")
+
+
+class ProducerLockLost(ClosedError):
+    """The producer was closed because it no longer holds the lock of its topic (`ExclusiveProducer`).
+
+    `group_id` is the group that serves as the lock. Another producer may write now.
+    """
+
+    _has_foreign_text = True
+
+    def __init__(self, topic: str, group_id: str, reason: str) -> None:
+        self.topic = topic
+        self.group_id = group_id
+        super().__init__(
+            f"the producer of topic {topic!r} has lost its lock, group {group_id!r}, and is closed: {reason}"
+        )
 
 
 class QueueFull(AsyncGroupError):

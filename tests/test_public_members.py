@@ -32,7 +32,7 @@ MEMBERS: Final = {
     " partitions pause pause_all resume resume_all topics",
     "PartitionConsumer": "aclose batches buffered_bytes ended errors high_water_mark initial_offset lag last_stable_offset"
     " log_start_offset partition pause paused position resume seek stalled topic tp",
-    "Producer": "aclose cluster config detach_transaction enqueue flush send send_nowait send_offsets transaction",
+    "Producer": "aclose cluster config detach_transaction enqueue enqueue_all flush send send_nowait send_offsets transaction",
     "Transaction": "",
     "MemoryBudget": "limit used waiting",
     # what a user writes
@@ -99,6 +99,8 @@ ERROR_MEMBERS: Final = {
     "TransactionError": "transactional_id",
     "TransactionOutcomeUnknown": "commit transactional_id",
     "TopicRecreatedError": "partition position topic",
+    "ProducerLockHeld": "group_id topic",
+    "ProducerLockLost": "group_id topic",
 }
 """What errors have besides `retriable`; those without a line have nothing else."""
 

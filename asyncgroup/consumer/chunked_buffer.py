@@ -19,13 +19,17 @@ from asyncgroup.consumer.position_listener import PositionListener
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import Record, TopicPartition
 from asyncgroup.wire.batch_view import BatchView
-from asyncgroup.wire.chunks import CHUNK_UUID, is_chunk
+from asyncgroup.wire.chunks import CHUNK_HEADERS, CHUNK_UUID, is_chunk
 
 __all__ = ["ChunkedBuffer", "Reader", "make_buffer"]
 
 _log = logging.getLogger("asyncgroup.consumer")
 
 _CHUNK_UUID: Final = CHUNK_UUID.encode()
+_CHUNK_HEADERS: Final = len(CHUNK_HEADERS)
+
+SEARCH_LIMIT: Final = 256
+"""Bytes per record up to which it is faster to search a batch for the name of a header than to decode its records."""
 
 
 class Reader(Protocol):
@@ -156,7 +160,7 @@ class ChunkedBuffer(RecordBuffer):
     def _next_within(self, room: int, taken: LazyRecords, plain: BatchView) -> None:
         if self._rest:
             self._next_run()
-        elif _CHUNK_UUID in bytes(plain.data):
+        elif plain.size > SEARCH_LIMIT * plain.record_count or _CHUNK_UUID in bytes(plain.data):
             self.advance()
         else:
             super()._next_within(room, taken, plain)
@@ -182,8 +186,9 @@ class ChunkedBuffer(RecordBuffer):
 
 
 def _has_chunk(records: list[Record]) -> bool:
-    for record in records:  # noqa: SIM110  a generator would take three times as long
-        if record.headers and is_chunk(record.headers):
+    # a plain loop without a call for each record; most have fewer headers than a chunk, which are not looked at
+    for record in records:  # noqa: SIM110
+        if len(record.headers) >= _CHUNK_HEADERS and is_chunk(record.headers):
             return True
     return False
 

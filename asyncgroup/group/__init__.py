@@ -6,6 +6,7 @@ Where to look, starting at the user's call:
   `handler`, `session`, `claim`, `threads` (blocking handlers), `records` (reading and marking without a handler),
   `subscription_pattern`, `health`, `hook`, and `assignors/`. Session and Claim show what a handler may call; their
   private `_state` is for the files of this room.
+- `exclusive_producer` uses a group as the lock of a producer, with the assignor in `assignors/lock`.
 - Member: `member` runs one session after another: `topics` resolves the subscription, a `membership` joins the group,
   then `session_life` runs the session. The ClaimSource in `claim_source` makes the claims and is kept across sessions.
 - Session: `session_life` from top to bottom. `session_state` says why a session ends, its ClaimSet what an assignment
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from asyncgroup.group.claim import Claim
     from asyncgroup.group.consume_transform_produce import ConsumeTransformProduce
     from asyncgroup.group.consumer_group import ConsumerGroup
+    from asyncgroup.group.exclusive_producer import ExclusiveProducer
     from asyncgroup.group.handler import Handler
     from asyncgroup.group.health import ClaimHealth, ErrorSeen, Health
     from asyncgroup.group.program import run
@@ -65,6 +67,7 @@ __all__ = [
     "ConsumeTransformProduce",
     "ConsumerGroup",
     "ErrorSeen",
+    "ExclusiveProducer",
     "Handler",
     "Health",
     "MemberSubscription",
@@ -92,6 +95,7 @@ _NAMES = {
     "claim": ["Claim"],
     "consume_transform_produce": ["ConsumeTransformProduce"],
     "consumer_group": ["ConsumerGroup"],
+    "exclusive_producer": ["ExclusiveProducer"],
     "handler": ["Handler"],
     "health": ["ClaimHealth", "ErrorSeen", "Health"],
     "program": ["run"],

@@ -10,7 +10,7 @@ from typing import Final
 
 from asyncgroup.checks import TEXT, check_count, check_duration_or_zero
 from asyncgroup.cluster import cluster_of
-from asyncgroup.config import ProducerConfig
+from asyncgroup.config import ConsumerConfig, ProducerConfig
 from asyncgroup.errors import ConfigError, DeliveryFailedError, UsageError
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.claim_source import ClaimSource
@@ -68,7 +68,8 @@ class ConsumeTransformProduce(Handler):
     another member may have the same.
 
     Marks and commits of the claims are not needed: `auto_commit` has no effect on them. One object belongs to one member.
-    Raises ConfigError for invalid arguments; `run()` raises it unless `isolation_level` is `read_committed`.
+    Raises ConfigError for invalid arguments; `run()` raises it unless `isolation_level` is `read_committed`, and for
+    `chunks="assemble"`.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class ConsumeTransformProduce(Handler):
         return f"<ConsumeTransformProduce {self._transform!r}: {self._open_session or 'not consuming'}>"
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:
-        """Transform the batches of the claim until it ends."""
+        """Transform the batches of the claim until it ends. If the producer is not open yet, they wait for it."""
         assert self._open_session is not None
         assert self._open_session.session is session
         await self._open_session.transactions.consume(claim)
@@ -154,6 +155,18 @@ class ConsumeTransformProduce(Handler):
             self._random_part = f"{source.cluster.random.getrandbits(128):032x}"
         unique = source.config.group_instance_id or self._random_part
         return f"{self._prefix or source.group_id}-{unique}"
+
+
+def _check_consumer(config: ConsumerConfig) -> None:
+    if config.isolation_level != "read_committed":
+        allowed = "'read_committed' with ConsumeTransformProduce, else aborted records are transformed, too"
+        raise ConfigError("isolation_level", config.isolation_level, allowed)
+    if config.chunks == "assemble":
+        # an incomplete value holds the commit back, so that records after its first chunk are read again
+        allowed = (
+            "'as_is' with ConsumeTransformProduce: an incomplete value delays commits, but not the output"
+        )
+        raise ConfigError("chunks", config.chunks, allowed)
 
 
 def _check_prefix(prefix: object, config: ProducerConfig) -> str | None:

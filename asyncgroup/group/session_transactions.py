@@ -1,4 +1,10 @@
-"""SessionTransactions: the transactions of one session: claims transform batches in them, and a task commits them."""
+"""SessionTransactions: the transactions of one session: claims transform batches in them, and a task commits them.
+
+A member has one producer for all claims, as KIP-447 allows. With one for each claim the coordinators end as many transactions
+as there are partitions: copying records of 100 bytes from 12 partitions took 15 % more CPU time with transactions of 0.1 s, and
+40 % more, at about half of the rate, with those of 0.02 s (Kafka 4.3). The price of sharing is that a slow batch delays the
+commits of all claims.
+"""
 
 from __future__ import annotations
 

@@ -76,13 +76,15 @@ class PartitionMarks:
         return CommittedOffset(offset, self.metadata, epoch)
 
     def value_after(self, offset: int, leader_epoch: int) -> CommittedOffset:
-        """Return what a mark at `offset` would commit: a range without records that begins there is skipped."""
+        """Return what a mark at `offset` would commit.
+
+        A range without records that begins there is skipped; a value in chunks may hold it back.
+        """
         start, end, epoch = self._skipped
-        return (
-            CommittedOffset(end, "", epoch)
-            if start <= offset < end
-            else CommittedOffset(offset, "", leader_epoch)
-        )
+        if start <= offset < end:
+            offset, leader_epoch = end, epoch
+        offset, leader_epoch = self._hold.limit(offset) or (offset, leader_epoch)
+        return CommittedOffset(offset, "", leader_epoch)
 
     def mark(self, offset: int, metadata: str = "", leader_epoch: int = -1) -> None:
         """Mark everything before `offset` as processed; ignored unless it is beyond the current mark.

@@ -6,20 +6,24 @@ Synchronous state without I/O or tasks; the current time is a parameter. `Partit
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 from collections.abc import Callable, Container, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import ProducerConfig
 from asyncgroup.model import Header, RecordMetadata, TopicPartition
-from asyncgroup.producer.batch import ProducerBatch
+from asyncgroup.producer.batch import COMPRESS_OFF_LOOP, ProducerBatch
 from asyncgroup.producer.partition_queue import NO_ID, PartitionQueue
 from asyncgroup.producer.pending_limits import ProducerMemory, partition_limits, producer_memory
 from asyncgroup.wire.messages import NO_UUID
 
 __all__ = ["RecordAccumulator", "SendPlan"]
+
+COMPRESSED_AHEAD: Final = 8
+"""Batches of a partition that are compressed before they can be sent."""
 
 NEVER = float("inf")
 """A loop time that never comes."""
@@ -36,6 +40,8 @@ class SendPlan(NamedTuple):
     """Topics with a partition that has records to send and no known leader."""
     needs_id: bool
     """Whether a partition has records to send that need a producer id."""
+    to_compress: list[ProducerBatch]
+    """Closed batches to compress before they can be sent."""
     wake_at: float
     """Loop time at which to plan again at the latest; infinity if there is nothing to wait for."""
 
@@ -49,6 +55,7 @@ class RecordAccumulator:
         self._clock = clock
         self._codec, self._level = config.compression_type, config.compression_level
         self._batch_size = config.batch_size
+        self._compresses = config.compression_type != "none"
         self._batch_records = config.effective_batch_records or sys.maxsize
         self._linger = config.effective_linger
         self._delivery_timeout = config.delivery_timeout
@@ -238,11 +245,14 @@ class RecordAccumulator:
         requests: dict[int, list[ProducerBatch]] = {}
         sizes: dict[int, int] = {}
         unknown_leader_topics: set[str] = set()
+        to_compress: list[ProducerBatch] = []
         needs_id = False
         expired, wake_at = self._expire(now)
         # `_active` is in the order of service, so that with full requests all partitions of a node get their turn
         for queue in list(self._active):
             needs_id |= queue.needs_id
+            if self._compresses:
+                to_compress += self._begin_compressing(queue, now, skip_linger=skip_linger)
             batch = queue.next_batch(now)
             if batch is None:
                 continue  # it has to wait for results, or for a producer id
@@ -251,6 +261,8 @@ class RecordAccumulator:
             at = self._ready_at(queue, batch, skip_linger=skip_linger)
             if at > now:
                 wake_at = min(wake_at, at)
+                continue
+            if batch.compressing:
                 continue
             node = leader(queue.tp)
             if node < 0:
@@ -264,7 +276,7 @@ class RecordAccumulator:
             self._begin(queue, batch, node)
             requests.setdefault(node, []).append(batch)
             sizes[node] = size
-        return SendPlan(requests, expired, unknown_leader_topics, needs_id, wake_at)
+        return SendPlan(requests, expired, unknown_leader_topics, needs_id, to_compress, wake_at)
 
     def _expire(self, now: float) -> tuple[list[ProducerBatch], float]:
         """Return the batches past their deadline, and the next deadline. Waiting ones are removed from their queue."""
@@ -285,6 +297,23 @@ class RecordAccumulator:
         if batch.closed or skip_linger:
             return queue.retry_at
         return max(queue.retry_at, batch.created_at + self._linger)
+
+    def _begin_compressing(
+        self, queue: PartitionQueue, now: float, *, skip_linger: bool
+    ) -> list[ProducerBatch]:
+        """Return the batches of a queue to compress on a thread: large ones that are closed, or have lingered."""
+        found: list[ProducerBatch] = []
+        for batch in itertools.islice(queue.fresh, COMPRESSED_AHEAD):
+            if (
+                batch.compressing is None
+                and batch.size >= COMPRESS_OFF_LOOP
+                and (batch.closed or self._ready_at(queue, batch, skip_linger=skip_linger) <= now)
+            ):
+                if batch is queue.open:
+                    queue.close_open()
+                batch.closed = batch.compressing = True
+                found.append(batch)
+        return found
 
     def _begin(self, queue: PartitionQueue, batch: ProducerBatch, node: int) -> None:
         queue.begin(batch, node)

@@ -1,15 +1,18 @@
-"""Check the arguments of `send`, `send_nowait` and `enqueue`, and compute the size of a record."""
+"""Check the arguments of `send`, `send_nowait`, `enqueue` and `enqueue_all`, and compute the size of a record."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import Header
 from asyncgroup.producer.batch import HEADER_OVERHEAD, RECORD_OVERHEAD, record_size
 
-__all__ = ["check_record", "check_sequence_id", "measure_record"]
+__all__ = ["RecordFields", "check_record", "check_sequence_id", "measure_record"]
+
+RecordFields: TypeAlias = tuple[str, bytes | None, bytes | None, Sequence[Header], int | None, int | None]
+"""The arguments of `send` in their order: topic, value, key, headers, partition, timestamp."""
 
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1

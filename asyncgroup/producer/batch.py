@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import Header, RecordMetadata, TopicPartition
 from asyncgroup.wire.batch_view import BatchView, with_producer
 from asyncgroup.wire.records import BatchBuilder, decode_batch
@@ -29,6 +30,9 @@ HEADER_OVERHEAD: Final = 10
 """Most bytes of a record header besides its key and value: two varint lengths of up to five bytes."""
 BATCH_OVERHEAD: Final = 61
 """Size of a record batch's header in bytes."""
+
+COMPRESS_OFF_LOOP: Final = 16 * 1024
+"""Uncompressed bytes from which on a batch is compressed on a thread; a smaller one is done before a thread has begun."""
 
 _NO_HEADERS: Final[list[Header]] = []
 """The headers of all records without any; never modified."""
@@ -53,11 +57,13 @@ class ProducerBatch:
         "_append",
         "_builder",
         "_data",
+        "_error",
         "_most_records",
         "_transactional",
         "attempts",
         "base_offset",
         "closed",
+        "compressing",
         "count",
         "created_at",
         "deadline",
@@ -110,6 +116,9 @@ class ProducerBatch:
         """Why the last attempt failed."""
         self.closed = False
         """Whether it accepts no more records."""
+        self.compressing: bool | None = None
+        """True while it waits for `compress` or runs there, then False; None if it is not compressed on a thread."""
+        self._error: AsyncGroupError | None = None  # why it could not be compressed
         self.done = False
         """Whether it is acknowledged or has failed for good."""
         self.in_flight = False
@@ -186,9 +195,20 @@ class ProducerBatch:
         if self._data is not None:
             self._data = with_producer(self._data, producer_id, epoch, sequence)
 
+    def compress(self) -> None:
+        """Compress the records; `encoded` raises an error of it. The batch is closed, and `compressing`. Runs on a thread."""
+        try:
+            self._builder.compress()
+        except AsyncGroupError as error:
+            self._error = error
+        finally:
+            self.compressing = False
+
     def encoded(self) -> bytes | memoryview:
         """Close the batch and return the bytes to send; they are not modified afterwards."""
         self.closed = True
+        if self._error is not None:
+            raise self._error
         if self._data is None:
             self._data = memoryview(self._builder.build_buffer(self.producer_id, self.epoch, self.sequence))
         return self._data

@@ -59,8 +59,8 @@ def largest_record(config: ProducerConfig) -> int:
 class ChunkWriter:
     """Splits large records, and writes the chunks.
 
-    `clock` returns the timestamp of records without one, `check_open` raises ClosedError unless the producer is open, `wait_for_memory` waits until some bytes are reserved, `wake`
-    is called when there may be a batch to send.
+    `clock` returns the timestamp of records without one, `check_open` raises ClosedError unless the producer is open,
+    `wait_for_memory` waits until some bytes are reserved, `wake` is called when there may be a batch to send.
     """
 
     def __init__(
@@ -122,9 +122,8 @@ class ChunkWriter:
         left = deque(found)
         try:
             while left:
-                self._put(
-                    record, left.popleft(), delivery
-                )  # which frees the memory of its chunk if it raises
+                # `_put` frees the memory of its own chunk if it raises
+                self._put(record, left.popleft(), delivery)
         except BaseException:
             self._release(left)
             delivery.abandon()

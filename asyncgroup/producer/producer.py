@@ -20,10 +20,10 @@ from asyncgroup.errors import (
     QueueFull,
 )
 from asyncgroup.hooks import Hooks
-from asyncgroup.lifecycle import BackgroundTasks, add_note, wait_shielded
+from asyncgroup.lifecycle import BackgroundTasks, add_note, copy_error, wait_shielded
 from asyncgroup.model import BatchResult, GroupOffsets, Header, MillisClock, RecordMetadata, wall_clock
 from asyncgroup.producer.accumulator import RecordAccumulator
-from asyncgroup.producer.arguments import check_sequence_id, measure_record
+from asyncgroup.producer.arguments import RecordFields, check_sequence_id, measure_record
 from asyncgroup.producer.batch import ProducerBatch
 from asyncgroup.producer.chunking import ChunkWriter, largest_record
 from asyncgroup.producer.delivery_tracker import DeliveryTracker
@@ -40,7 +40,7 @@ from asyncgroup.producer.transaction import HasGroupOffsets, Transaction, group_
 from asyncgroup.producer.transaction_client import TransactionClient
 from asyncgroup.producer.transaction_state import TransactionPhase
 
-__all__ = ["Producer"]
+__all__ = ["Producer", "fail_producer"]
 
 _log = logging.getLogger("asyncgroup.producer")
 
@@ -57,7 +57,8 @@ class Producer:
 
     - `send` waits until the record is acknowledged and returns its metadata.
     - `send_nowait` never waits: it returns a future, or raises QueueFull when the buffer is full.
-    - `enqueue` waits only for buffer memory; `flush` or `aclose` raises what fails later.
+    - `enqueue` waits only for buffer memory, and so does `enqueue_all` for many records; `flush` or `aclose` raises what
+      fails later.
     - With `chunking`, values above the limit are split (`producer/chunking.py`).
 
     Records of one partition keep their order through retries, and an acknowledged one is in the log exactly once: the
@@ -151,6 +152,7 @@ class Producer:
         self._steps = self._send_steps(ProducerInterceptors(interceptors), initial_sequence_id)
         self._open = False
         self._accepting = False  # open, and with a transactional id in a transaction
+        self._failure: ClosedError | None = None  # of `fail_producer`
         self._closing: asyncio.Task[None] | None = None
         self._drains = True  # aclose waits for acknowledgements
         self._drain_limit: asyncio.Timeout | None = None  # of that wait
@@ -306,6 +308,8 @@ class Producer:
         return self._transactions.manager.refusal()
 
     def _closed_error(self) -> ClosedError:
+        if self._failure is not None:
+            return copy_error(self._failure)
         return ClosedError("the producer is closed, or was never entered with `async with`")
 
     # --- send --------------------------------------------------------------------------------------------------
@@ -359,8 +363,8 @@ class Producer:
     ) -> asyncio.Future[RecordMetadata]:
         """Write a record as `send` does, but return a future of its metadata without waiting.
 
-        Raises QueueFull when the buffer is full, with `chunking` unless it has room for all chunks; ConfigError, ClosedError. Cancelling the future does not withdraw the
-        record.
+        Raises QueueFull when the buffer is full (with `chunking`: has no room for all chunks), ConfigError, ClosedError.
+        Cancelling the future does not withdraw the record.
         """
         if self._steps is not None:
             return self._steps.send_nowait(ProducerRecord(topic, value, key, headers, partition, timestamp))
@@ -405,6 +409,37 @@ class Producer:
             await self._wait_for_memory(size)
         if self._put(topic, timestamp, key, value, headers, partition, size, None):
             await asyncio.sleep(0)  # a caller that never has to wait must still let other tasks run
+
+    async def enqueue_all(self, records: Iterable[RecordFields]) -> None:
+        """Write records as `enqueue` does, at about half its cost for each.
+
+        A record is a tuple of the arguments of `send` in their order: topic, value, key, headers, partition, timestamp. The
+        iterable must not block. Other tasks run whenever a batch begins. If it raises, the earlier records are written.
+        """
+        reserve, put, clock = self._memory.try_reserve, self._router.put, self._clock
+        size = 0  # bytes reserved for a record that is not appended yet
+        try:
+            for topic, value, key, headers, partition, timestamp in records:
+                needed = measure_record(value, key, headers, partition, timestamp)
+                if self._steps is not None or needed > self._max_size:
+                    await self.enqueue(
+                        topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
+                    )
+                    continue
+                if not reserve(needed):
+                    await self._wait_for_memory(needed)
+                size = needed
+                if not self._accepting:
+                    raise self._refusal()
+                stamp = clock() if timestamp is None else timestamp
+                began_batch = put(topic, stamp, key, value, headers, partition, size, None)
+                size = 0
+                if began_batch:
+                    self._sender.wake()
+                    await asyncio.sleep(0)
+        finally:
+            if size:
+                self._memory.release(size)
 
     async def _wait_for_memory(self, size: int) -> None:
         self._before_wait()
@@ -527,3 +562,9 @@ class Producer:
             *batch.tp, batch.count, *sizes, latency, batch.attempts, batch.base_offset, error
         )
         self._hooks.emit("on_batch_done", result)
+
+
+def fail_producer(producer: Producer, error: ClosedError) -> None:
+    """Send nothing more: all records that are not acknowledged, and all later calls, raise `error`."""
+    producer._failure = error
+    producer._on_failure(error)

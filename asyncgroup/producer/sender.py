@@ -32,6 +32,7 @@ from asyncgroup.lifecycle import add_note, copy_error
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.batch import ErrorFactory, ProducerBatch
+from asyncgroup.producer.batch_compressor import BatchCompressor
 from asyncgroup.producer.named_errors import named_error
 from asyncgroup.producer.producer_ids import is_transient, request_producer_id
 from asyncgroup.producer.requests import (
@@ -123,6 +124,7 @@ class Sender:
         self._on_batch_split = on_batch_split
         self.transaction: ProduceTransaction | None = None
         """Set by a transactional producer before `start`."""
+        self._compressor = BatchCompressor(spawn, self.wake)
         self._acks = -1 if config.acks == "all" else int(config.acks)
         self._requests: Counter[int] = Counter()  # requests in flight by node
         self._idle = asyncio.Event()  # set: no request is in flight
@@ -198,6 +200,7 @@ class Sender:
         admit = None if self.transaction is None else self.transaction.admit
         while True:
             plan = self._accumulator.plan(now, leader, self._busy_nodes, skip_linger=skip_linger, admit=admit)
+            self._compressor.add(plan.to_compress)
             for batch in plan.expired:
                 self._fail(batch, self._expiry_error(batch))
             if not plan.requests:

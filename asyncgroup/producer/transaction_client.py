@@ -360,6 +360,8 @@ class TransactionClient:
                 return False
             manager.begin_abort(has_gap=has_gap)
         async with self._lock:
+            if commit and manager.state is not TransactionPhase.COMMITTING:
+                return False
             next_producer = None
             if manager.is_started and not (manager.skips_end and not commit):
                 answer = await self._coordinator.end(self._producer, commit=commit, is_v2=manager.is_v2)

@@ -230,6 +230,10 @@ class BatchView:
 
         return crc32c(memoryview(self.data)[_ATTRIBUTES_AT:]) == self.crc
 
+    def set_producer(self, producer_id: int, epoch: int, sequence: int) -> None:
+        """Set the attributes for the producer id, producer epoch and first sequence number; the bytes stay as they are."""
+        self.producer_id, self.producer_epoch, self.base_sequence = producer_id, epoch, sequence
+
     def header_only(self) -> BatchView:
         """Return the header of a batch of magic 2 without the records, so that they can be freed."""
         return BatchView(bytes(memoryview(self.data)[:HEADER_SIZE]))

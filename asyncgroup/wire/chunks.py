@@ -62,7 +62,7 @@ def split_value(uuid: str, value: bytes, room: int) -> Iterator[tuple[ChunkInfo,
 
 def is_chunk(headers: Sequence[Header]) -> bool:
     """Return whether the record with these headers may be a chunk."""
-    return bool(headers) and headers[0][0] == CHUNK_UUID
+    return len(headers) >= len(CHUNK_HEADERS) and headers[0][0] == CHUNK_UUID
 
 
 def read_chunk_info(headers: Sequence[Header]) -> ChunkInfo | None:

@@ -200,7 +200,16 @@ class BatchBuilder:
     so far.
     """
 
-    __slots__ = ("_builder", "_codec", "_level", "_without_timestamps", "append_unchecked", "count")
+    __slots__ = (
+        "_builder",
+        "_codec",
+        "_compressed",
+        "_level",
+        "_plain",
+        "_without_timestamps",
+        "append_unchecked",
+        "count",
+    )
 
     def __init__(
         self,
@@ -229,6 +238,8 @@ class BatchBuilder:
         The compiled function itself, for callers that count for themselves: a call of `append` takes twice as long.
         """
         self._without_timestamps = False
+        self._plain: BatchView | None = None  # without compression, once it is compressed
+        self._compressed = b""
         self.count = 0
 
     def append(
@@ -259,12 +270,22 @@ class BatchBuilder:
         """
         return bytes(self.build_buffer(producer_id, epoch, sequence))
 
+    def compress(self) -> None:
+        """Compress the records, which `build` does otherwise. No further record can be added. May run on a thread."""
+        plain = BatchView(self._builder.build())
+        self._compressed = compress(self._codec, plain.payload, self._level)
+        self._plain = plain.header_only()
+
     def build_buffer(self, producer_id: int = -1, epoch: int = -1, sequence: int = -1) -> bytearray:
         """Return the batch as `build` does, without the last copy."""
-        if producer_id >= 0:
-            self._builder.set_producer_state(producer_id, epoch, sequence)
-        data: bytearray = self._builder.build()
         if self._codec == CODECS["none"]:
+            if producer_id >= 0:
+                self._builder.set_producer_state(producer_id, epoch, sequence)
+            data: bytearray = self._builder.build()
             return data
-        batch = BatchView(data)
-        return with_payload(batch, self._codec, compress(self._codec, batch.payload, self._level))
+        if self._plain is None:
+            self.compress()
+        assert self._plain is not None
+        if producer_id >= 0:
+            self._plain.set_producer(producer_id, epoch, sequence)
+        return with_payload(self._plain, self._codec, self._compressed)

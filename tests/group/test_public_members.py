@@ -35,6 +35,7 @@ PUBLIC_MEMBERS: dict[str, set[str]] = {
         *("group_id", "config", "cluster", "consume", "run", "records", "set_topics", "aclose"),
         *("session", "health", "errors", "mark", "commit", "pause", "resume", "pause_all", "resume_all"),
     },
+    "ExclusiveProducer": {"topic"},
     "Handler": {"setup", "on_assigned", "consume_claim", "on_revoked", "on_lost", "cleanup"},
     "Records": {"closed", "aclose"},
     "OffsetManager": {

@@ -116,8 +116,6 @@ AIOKAFKA_NOTES: Final = {
     "max_poll_records": "`claim.batches(max_records=…)`",
     "partition_assignment_strategy": "`assignors`, default `range` (aiokafka's is roundrobin)",
     "partitioner": "`partitioner`: a name, or a function `(key, partitions) -> partition`",
-    "transactional_id": "none: transactions are not supported yet",
-    "transaction_timeout_ms": "none: transactions are not supported yet",
 }
 """Rows of aiokafka's arguments for which a property's row is not enough."""
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 import asyncgroup.spark
-from asyncgroup import ConsumerConfig, ConsumerGroup, Producer, Session, in_thread
+from asyncgroup import ConsumerConfig, ConsumerGroup, Producer, ProducerConfig, Session, in_thread
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.group.claim import Claim
 from asyncgroup.spark import BatchInterrupted
@@ -45,6 +45,8 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("groups", "class LagAware"): f"{STORIES}::test_an_assignor_by_lag",
     ("groups", "in_thread(consume)"): f"{STORIES}::test_a_blocking_handler",
     ("groups", "from_thread"): f"{STORIES}::test_a_blocking_handler_that_commits",
+    ("groups", "ConsumeTransformProduce(shout)"): f"{STORIES}::test_transactions_from_topic_to_topic",
+    ("groups", "class Shout(Handler)"): f"{STORIES}::test_transactions_by_hand",
     ("groups", "claim.renew(3600)"): f"{STORIES}::test_long_work_renews_its_claim",
     ("commits-and-ends", "class Writer"): f"{STORIES}::test_each_batch_is_committed",
     ("configuration", "from_properties"): f"{STORIES}::test_configurations",
@@ -52,7 +54,11 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("consumer", "OffsetManager"): f"{STORIES}::test_a_partition_without_a_group",
     ("embedded-broker", "EmbeddedCluster"): f"{STORIES}::test_a_cluster_in_a_program",
     ("getting-started", "for number in range"): f"{STORIES}::test_a_producer_prints_offsets",
-    ("producer", "producer.enqueue"): f"{STORIES}::test_a_producer",
+    ("producer", "range(100_000)"): f"{STORIES}::test_a_producer",
+    ("producer", "greetings-1"): f"{STORIES}::test_a_transaction",
+    ("producer", "end_transaction"): f"{STORIES}::test_a_transaction_that_is_ended_elsewhere",
+    ("producer", "chunking=True"): f"{STORIES}::test_a_value_in_chunks",
+    ("producer", "ExclusiveProducer("): f"{STORIES}::test_an_exclusive_producer",
     ("monitoring", "class Meter(Hook)"): f"{STORIES}::test_the_meter_counts_records_and_lag",
     ("rebalances", "class Totals"): f"{REBALANCES}::test_a_handler_for_all_protocols",
     (
@@ -247,6 +253,33 @@ def test_long_work_renews_its_claim(server: KafkaServer) -> None:
         asyncgroup.run(ConsumerGroup(server.bootstrap_servers, "printers"), "greetings", handle)
 
 
+def copies(server: KafkaServer) -> list[bytes | None]:
+    """Return the values that are committed in `copies`; the other records of the log are markers."""
+    return [record.value for record in server.records("copies")]
+
+
+def test_transactions_from_topic_to_topic(server: KafkaServer) -> None:
+    code = snippet("groups", "ConsumeTransformProduce(shout)").replace("asyncio.run(main())", "")
+    names = define(code, server)
+    asyncio.run(until(lambda: committed(server, "printers") == RECORDS, names["main"]()))
+    assert copies(server) == [b"0", b"1", b"2"]
+
+
+def test_transactions_by_hand(server: KafkaServer) -> None:
+    names = define(snippet("groups", "class Shout(Handler)"), server)
+
+    async def main() -> None:
+        config = ConsumerConfig(auto_offset_reset="earliest", isolation_level="read_committed")
+        async with (
+            Producer(server.bootstrap_servers, ProducerConfig(transactional_id="shouting")) as producer,
+            ConsumerGroup(server.bootstrap_servers, "printers", config) as group,
+        ):
+            await group.run("greetings", names["Shout"](producer))
+
+    asyncio.run(until(lambda: committed(server, "printers") == RECORDS, main()))
+    assert copies(server) == [b"0", b"1", b"2"]
+
+
 def test_each_batch_is_committed(server: KafkaServer) -> None:
     written: list[list[bytes]] = []
 
@@ -302,9 +335,35 @@ def test_a_producer_prints_offsets(server: KafkaServer) -> None:
 
 def test_a_producer(server: KafkaServer) -> None:
     printed = Printed()
-    define(snippet("producer", "producer.enqueue"), server, main=True, print=printed)
+    define(snippet("producer", "range(100_000)"), server, main=True, print=printed)
     assert printed == [(f"partition 0, offset {RECORDS}",)]
     assert server.records("greetings", 0)[-1].offset == RECORDS + 100_000
+
+
+def test_a_transaction(server: KafkaServer) -> None:
+    define(snippet("producer", "greetings-1"), server, main=True)
+    assert {record.value for record in server.records("greetings", 0)[RECORDS:]} == {b"hello", b"bonjour"}
+
+
+def test_a_transaction_that_is_ended_elsewhere(server: KafkaServer) -> None:
+    names = define(snippet("producer", "end_transaction"), server)
+    written = [asyncio.run(names["write"](server.bootstrap_servers, slot)) for slot in range(2)]
+    asyncio.run(names["commit"](server.bootstrap_servers, written))
+    assert [record.value for record in server.records("greetings", 0)[RECORDS:]] == [b"hello"] * 2
+
+
+def test_an_exclusive_producer(server: KafkaServer) -> None:
+    define(snippet("producer", "ExclusiveProducer("), server, main=True)
+    assert [record.value for record in server.records("greetings", 0)][RECORDS:] == [b"from the only one"]
+
+
+def test_a_value_in_chunks(server: KafkaServer) -> None:
+    printed = Printed()
+    define(snippet("producer", "chunking=True"), server, main=True, print=printed)
+    assert printed == [
+        (f"offsets {RECORDS} to {RECORDS + 2}",),
+        (f"offsets {RECORDS} to {RECORDS + 2}: 3000000 bytes",),
+    ]
 
 
 @pytest.mark.asyncio

@@ -64,6 +64,7 @@ OTHERS = {
         "Timeout",
         "Transaction",
     ),
+    *("AbortTxn", "BeginTxn", "CommitTxn"),
 }
 """Names in the text that belong to Python, Kafka, Spark or another client."""
 

@@ -226,6 +226,9 @@ async def test_arguments(env: VirtualEnvironment) -> None:
     async with transforming(env, Copy(env), isolation_level="read_uncommitted") as (_, run):
         with pytest.raises(ConfigError, match="'read_committed' with ConsumeTransformProduce"):
             await run
+    async with transforming(env, Copy(env), chunks="assemble") as (_, run):
+        with pytest.raises(ConfigError, match="'as_is' with ConsumeTransformProduce"):
+            await run
 
 
 # -- failures of the producer ------------------------------------------------------------------------------------------

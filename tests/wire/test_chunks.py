@@ -44,8 +44,9 @@ def test_a_record_with_other_headers_is_no_chunk(headers):
 
 
 def test_a_record_that_may_be_a_chunk():
-    assert is_chunk(INFO.headers()[:1])
+    assert is_chunk(INFO.headers())
     assert not is_chunk([])
+    assert not is_chunk(INFO.headers()[:3])
     assert not is_chunk([("trace", b"1"), *INFO.headers()])
 
 

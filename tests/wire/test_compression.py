@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+
+import cramjam
 import pytest
 from hypothesis import given, strategies as st
 
@@ -35,6 +38,26 @@ def test_lz4_blocks_are_independent_and_without_a_checksum_of_the_content() -> N
     flags = compress(CODECS["lz4"], TEXT)[4]
     assert flags & 0b0010_0000
     assert not flags & 0b0000_0100
+
+
+@pytest.mark.parametrize(
+    ("size", "block_size"),
+    [
+        (0, 0x40),
+        (1 << 16, 0x40),
+        ((1 << 16) + 1, 0x50),
+        (300_000, 0x60),
+        ((1 << 20) + 1, 0x70),
+        (5 << 20, 0x70),
+    ],
+)
+@pytest.mark.parametrize("data", [TEXT, random.Random(1).randbytes(100_000)], ids=["text", "random"])
+def test_lz4_frames_of_every_block_size(size: int, block_size: int, data: bytes) -> None:
+    data = (data * (size // len(data) + 1))[:size]
+    frame = compress(CODECS["lz4"], data)
+    assert frame[5] == block_size
+    assert decompress(CODECS["lz4"], frame) == data
+    assert bytes(cramjam.lz4.decompress(frame)) == data
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)

@@ -17,12 +17,13 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import Header
+from asyncgroup.producer.arguments import RecordFields
 from asyncgroup.spark.sink.producer_cache import OpenProducer, WrittenRange, producer_cache
 from asyncgroup.spark.sink.transactions.writers import TransactionalBatchWriter, TransactionalStreamWriter
 from asyncgroup.spark.sink.write_settings import WriteSettings, write_settings
@@ -127,10 +128,7 @@ class _Writer:
         try:
             while (batch := await upcoming) is not None and not acks.failed:
                 upcoming = loop.run_in_executor(None, next, batches, None)
-                for row in outgoing_rows(batch, self._settings.topic):
-                    await producer.enqueue(
-                        row.topic, row.value, key=row.key, headers=row.headers, partition=row.partition
-                    )
+                await producer.enqueue_all(outgoing_rows(batch, self._settings.topic))
                 rows += batch.num_rows
         finally:
             await asyncio.gather(upcoming, return_exceptions=True)
@@ -147,17 +145,6 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
-
-
-class _Row(NamedTuple):
-    """A record to be written."""
-
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[Header]
-    partition: int | None
-    """None: the producer's partitioner chooses."""
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
@@ -180,19 +167,24 @@ def check_columns(schema: StructType, topic: str | None) -> None:
             )
 
 
-def outgoing_rows(batch: pyarrow.RecordBatch, topic: str | None) -> Iterator[_Row]:
-    """Yield the rows of an Arrow batch; raise ConfigError at a row whose topic, or one of whose headers, is null."""
+def outgoing_rows(batch: pyarrow.RecordBatch, topic: str | None) -> Iterator[RecordFields]:
+    """Return the rows of an Arrow batch as records; raise ConfigError at a row whose topic, or one of whose headers, is null."""
     columns: dict[str, Any] = dict(zip(reversed(batch.schema.names), reversed(batch.columns), strict=True))
-    keys = _bytes(columns["key"]) if "key" in columns else repeat(None)
     values = _bytes(columns["value"])
-    partitions = columns["partition"].to_pylist() if "partition" in columns else repeat(None)
+    keys: Any = _bytes(columns["key"]) if "key" in columns else repeat(None)
     headers: Any = map(_headers, columns["headers"].to_pylist()) if "headers" in columns else repeat(())
-    topics = columns["topic"].to_pylist() if topic is None else repeat(topic)
-    rows = zip(topics, keys, values, headers, partitions, strict=False)  # not strict: repeat() is endless
-    for row in rows:
-        if row[0] is None:
-            raise ConfigError(f"a row's topic is null; {TOPIC_HINT}")
-        yield _Row._make(row)
+    partitions: Any = columns["partition"].to_pylist() if "partition" in columns else repeat(None)
+    topics: Any = map(_not_null, columns["topic"].to_pylist()) if topic is None else repeat(topic)
+    timestamps = repeat(None)  # the time at which it is written
+    return zip(
+        topics, values, keys, headers, partitions, timestamps, strict=False
+    )  # not strict: repeat() is endless
+
+
+def _not_null(topic: str | None) -> str:
+    if topic is None:
+        raise ConfigError(f"a row's topic is null; {TOPIC_HINT}")
+    return topic
 
 
 def _bytes(column: pyarrow.Array) -> list[bytes | None]:

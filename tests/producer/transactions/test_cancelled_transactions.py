@@ -135,6 +135,19 @@ async def test_cancelled_offsets_stay_in_the_transaction(version: int) -> None:
         assert cluster.group("g").offsets[TopicPartition(INPUT, 0)].offset == 7
 
 
+async def test_cancelled_offsets_that_fail_later_abort() -> None:
+    """The failure has no other caller than the end of the block."""
+    async with transacting() as (cluster, producer):
+        cluster.faults.on("TxnOffsetCommit").delay(5.0).error(ErrorCode.ILLEGAL_GENERATION)
+        with pytest.raises(TransactionAbortedError, match="ILLEGAL_GENERATION"):
+            async with producer.transaction():
+                await producer.send(TOPIC, b"a", partition=0)
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(1.0):
+                        await producer.send_offsets(offsets_of("g", 7))
+        assert committed(cluster) == []
+
+
 async def test_a_caller_that_waits_for_memory_does_not_get_into_the_next_transaction() -> None:
     async with transacting(buffer_bytes=200) as (cluster, producer):
         held = cluster.faults.on("Produce").hold()

@@ -70,6 +70,11 @@ class RandomTransactions:
                 if not await self.transaction(producer, number):
                     producer = None  # another one takes over, which ends what is left
             self.cluster.faults.clear()
+            if producer is not None:  # it can still be used
+                self.records[TRANSACTIONS] = [(0, b"last")]
+                async with producer.transaction():
+                    await producer.send(TOPIC, b"last", partition=0)
+                self.outcomes[TRANSACTIONS] = "committed"
         async with producer_of(self.cluster):
             pass  # aborts what is left open
 

@@ -141,18 +141,37 @@ async def test_offsets_without_an_answer() -> None:
             await producer.send_offsets(offsets_of())
 
 
-async def test_records_that_expire_abort_the_transaction() -> None:
+@VERSIONS
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_records_that_expire_abort_the_transaction(version: int, when: str) -> None:
     """A batch whose result is unknown: the next transaction has another epoch."""
     async with transacting(delivery_timeout=40.0, request_timeout=30.0) as (cluster, producer):
-        cluster.faults.on("Produce", times=None).disconnect("after")
+        cluster.faults.on("Produce", times=None).disconnect(when)  # type: ignore[arg-type]
         with pytest.raises(TransactionAbortedError, match="not acknowledged within delivery_timeout"):
             async with producer.transaction():
                 await producer.enqueue(TOPIC, b"a", partition=0)
         cluster.faults.clear()
         async with producer.transaction():
             await producer.send(TOPIC, b"b", partition=0)
-        assert stored(cluster) == [b"a", b"b"]
+        assert stored(cluster) == ([b"b"] if when == "before" else [b"a", b"b"])
         assert committed(cluster) == [b"b"]
+
+
+@VERSIONS
+async def test_a_batch_in_flight_at_an_abort(version: int) -> None:
+    """Its request is waited for; as the result is lost, the next transaction has another epoch."""
+    async with transacting(request_timeout=5.0) as (cluster, producer):
+        held = cluster.faults.on("Produce").hold().disconnect("before")
+        with pytest.raises(ZeroDivisionError):
+            async with producer.transaction():
+                await producer.enqueue(TOPIC, b"a", partition=0)
+                await held.wait_hit()
+                asyncio.get_running_loop().call_later(1.0, held.release)
+                raise ZeroDivisionError
+        assert now() >= 1.0
+        async with producer.transaction():
+            await producer.send(TOPIC, b"b", partition=0)
+        assert committed(cluster) == stored(cluster) == [b"b"]
 
 
 async def test_the_transaction_timeout() -> None:

@@ -198,14 +198,14 @@ def test_rows_of_a_batch() -> None:
         }
     )
     first, second = outgoing_rows(batch, "all")
-    assert first == ("all", b"k", "ä".encode(), [("h", None)], 1)
-    assert second == ("all", None, None, (), None)
+    assert first == ("all", "ä".encode(), b"k", [("h", None)], 1, None)
+    assert second == ("all", None, None, (), None, None)
     with pytest.raises(ConfigError, match="a row's topic is null; the option topic"):
         list(outgoing_rows(batch, None))
     null = pa.RecordBatch.from_pydict({"value": ["v"], "headers": pa.array([[None]], HEADERS)})
     with pytest.raises(ConfigError, match="a row has a null header"):
         list(outgoing_rows(null, "all"))
-    assert next(outgoing_rows(batch.select(["value"]), "x")) == ("x", None, "ä".encode(), (), None)
+    assert next(outgoing_rows(batch.select(["value"]), "x")) == ("x", "ä".encode(), None, (), None, None)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

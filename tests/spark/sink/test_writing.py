@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from asyncgroup.spark import register
 from asyncgroup.testing import KafkaServer
+from tests.spark.sink.test_transactional_writer import visible
 
 pytestmark = pytest.mark.timeout(600)  # the first jobs of a Spark on a busy machine
 
@@ -90,6 +91,38 @@ def test_streams(spark_with_sink: SparkSession, kafka_server: KafkaServer, tmp_p
     assert len(kafka_server.records("counts")) == 100
     with pytest.raises(StreamingQueryException, match="column 'value' has the type int"):
         run(lines.select(F.length("value").alias("value")), "wrong", "append")
+
+
+@pytest.mark.full
+def test_transactions(spark_with_sink: SparkSession, kafka_server: KafkaServer, tmp_path: Path) -> None:
+    """Rows of a failed batch query stay invisible; those of a stream are visible once, also after a failed batch."""
+    kafka_server.create_topic("out", 2)
+    numbers = spark_with_sink.range(0, 300, numPartitions=3).select(F.col("id").cast("string").alias("value"))
+    transactions = {"topic": "out", "transactional.id.prefix": "numbers"}
+    save(numbers, kafka_server, **transactions)
+    failing = numbers.select(F.expr("if(value = '250', raise_error('bad row'), value)").alias("value"))
+    with pytest.raises(PySparkException, match="bad row"):
+        save(failing, kafka_server, **transactions)
+    assert visible(kafka_server) == list(range(300))
+
+    def run(frame: DataFrame) -> None:
+        options = {"kafka.bootstrap.servers": kafka_server.bootstrap_servers, **transactions}
+        writing = frame.writeStream.format("asyncgroup").options(**options).trigger(availableNow=True)
+        started = writing.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        try:
+            assert started.awaitTermination(120)
+        finally:
+            started.stop()
+
+    (tmp_path / "in").mkdir()
+    lines = spark_with_sink.readStream.text(str(tmp_path / "in"))
+    (tmp_path / "in" / "0.txt").write_text("\n".join(map(str, range(300, 400))))
+    run(lines)
+    (tmp_path / "in" / "1.txt").write_text("\n".join(map(str, range(400, 500))))
+    with pytest.raises(StreamingQueryException, match="bad row"):
+        run(lines.select(F.expr("if(value = '450', raise_error('bad row'), value)").alias("value")))
+    run(lines)
+    assert visible(kafka_server) == list(range(500))
 
 
 @pytest.mark.soak

@@ -92,7 +92,7 @@ def decode_batch(text: str) -> QueryBatch:
 def encode_record(record: BatchRecord) -> str:
     """Return the metadata of the driver's commit; topic and number are not in it but in the commit itself.
 
-    One slot takes 3 to 6 bytes, so the broker's limit of 4,096 (`offset.metadata.max.bytes`) is enough for about 700.
+    One slot takes about 5 bytes, so the broker's limit of 4,096 (`offset.metadata.max.bytes`) is enough for about 700.
     """
     fields = {
         "query": record.batch.query_id,
@@ -109,6 +109,8 @@ def decode_record(topic: str, number: int, text: str) -> BatchRecord:
         numbers = list(_unpack(found["slots"]))
         slots = numbers[0]
         rows, rest = tuple(numbers[1 : slots + 1]), numbers[slots + 1 :]
+        if len(rows) < slots:
+            raise ValueError("incomplete rows")
         transactions = tuple(_transactions(rest))
     except (KeyError, TypeError, ValueError, IndexError, binascii.Error, zlib.error) as error:
         raise TransactionalSinkError(NOT_OURS) from error

@@ -1,0 +1,115 @@
+"""A query with the transactional sink, which dies where a test wants: `python -m tests.real.transactional_sink_driver`.
+
+A file in the directory `faults` arms a fault; the process that meets it removes the file. `between-ends` holds the driver's
+commit when a part of the transactions has ended; `worker` kills a task's Python worker in the middle of its rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from asyncgroup.spark.data_source import AsyncGroupDataSource
+from asyncgroup.spark.sink.transactions.kafka import KafkaTransactions
+from asyncgroup.spark.sink.transactions.records import SlotTransaction
+from asyncgroup.spark.sink.transactions.writers import TransactionalStreamWriter
+from tests.real.spark_driver import say, start_session
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["BETWEEN_ENDS", "HELD", "WORKER", "copy_in_transactions"]
+
+BETWEEN_ENDS = "between-ends"
+WORKER = "worker"
+HELD = "held"
+"""The file with the process id of a commit that is held."""
+
+
+def copy_in_transactions(settings: dict[str, Any]) -> None:
+    """Copy a topic to another one; each record's key is the partition and offset it was read from."""
+    spark = start_session(**settings.get("config", {}))
+    spark.dataSource.register(FaultySink)
+    kafka = {"kafka.bootstrap.servers": settings["servers"]}
+    reading = spark.readStream.format("asyncgroup").options(**kafka, **settings["options"]).load()
+    rows = reading.selectExpr("concat(partition, '-', offset) AS key", "value")
+    writing = rows.writeStream.format("faulty").options(**kafka, **settings["sink"])
+    query = writing.option("checkpointLocation", settings["checkpoint"]).trigger(availableNow=True).start()
+    say("started")
+    query.awaitTermination()
+    say("done")
+    spark.stop()
+
+
+class FaultySink(AsyncGroupDataSource):
+    """The sink with faults, as format "faulty"."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "faulty"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        writer = super().streamWriter(schema, overwrite)
+        assert isinstance(writer, TransactionalStreamWriter)
+        faults = Path(self.options["faults"])
+        hold_between_ends(faults)
+        return FaultyWriter(writer, faults)
+
+
+class FaultyWriter(TransactionalStreamWriter):
+    """A writer whose Python worker can be killed."""
+
+    def __init__(self, writer: TransactionalStreamWriter, faults: Path) -> None:
+        super().__init__(writer._settings, writer._rows)
+        self._faults = faults
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
+        return super().write(self._killing(iterator))
+
+    def _killing(self, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        for batch in batches:
+            yield batch.slice(0, batch.num_rows // 2)
+            if is_armed(self._faults, WORKER):
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield batch.slice(batch.num_rows // 2)
+
+
+def hold_between_ends(faults: Path) -> None:
+    """Hold the commit of this process when the first transaction has ended, if the test has armed it."""
+    end, ended, lock = KafkaTransactions.end, [], asyncio.Lock()
+
+    async def end_or_hold(self: KafkaTransactions, transaction: SlotTransaction, *, commit: bool) -> bool:
+        async with lock:  # one after the other
+            if ended and is_armed(faults, BETWEEN_ENDS):
+                (faults / "pid").write_text(str(os.getpid()))
+                (faults / "pid").rename(faults / HELD)
+                await asyncio.Event().wait()
+            ended.append(transaction)
+            return await end(self, transaction, commit=commit)
+
+    KafkaTransactions.end = end_or_hold  # type: ignore[method-assign]
+
+
+def is_armed(faults: Path, name: str) -> bool:
+    """Return whether a fault is armed, and disarm it."""
+    try:
+        (faults / name).unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    from tests.real import transactional_sink_driver  # not `__main__`: Spark's processes import the classes
+
+    assert sys.argv[1] == "copy_in_transactions"
+    transactional_sink_driver.copy_in_transactions(json.loads(sys.argv[2]))
