@@ -26,7 +26,7 @@ from asyncgroup.errors import (
     RequestTimedOut,
     UnsupportedVersionError,
 )
-from asyncgroup.lifecycle import copy_error
+from asyncgroup.lifecycle import add_note, copy_error
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.batch import ErrorFactory, ProducerBatch
@@ -421,10 +421,13 @@ class Sender:
 
     def _fail(self, batch: ProducerBatch, make_error: ErrorFactory) -> None:
         if self._accumulator.deallocate(batch):
-            batch.fail(lambda: named_error(make_error(), batch.tp))
-            self._on_batch_done(batch, make_error())
+            error = make_error()
+            if batch.may_be_written:
+                add_note(error, "an earlier attempt had no result: the records may be in the log")
+            batch.fail(lambda: named_error(error, batch.tp))
+            self._on_batch_done(batch, error)
             if self.transaction is not None:
-                self.transaction.on_record_failed(make_error())
+                self.transaction.on_record_failed(error)
 
     def fail_all(self, error: Exception) -> None:
         """Fail every batch, in flight or queued."""
