@@ -110,6 +110,11 @@ class Producer:
         self._memory = self._accumulator.memory
         self._deliveries = DeliveryTracker()
         spawn = self._tasks.spawn
+        self._transactions: TransactionClient | None = None
+        if self.config.transactional_id is not None:
+            self._transactions = TransactionClient(
+                self._client, self.config, on_change=self._update_accepting, spawn=spawn
+            )
         self._sender = Sender(
             self._client,
             self.config,
@@ -117,13 +122,8 @@ class Producer:
             spawn,
             self._on_batch_done,
             self._deliveries.on_batch_split,
+            self._transactions,
         )
-        self._transactions: TransactionClient | None = None
-        if self.config.transactional_id is not None:
-            self._transactions = TransactionClient(
-                self._client, self.config, on_change=self._update_accepting, spawn=spawn
-            )
-            self._sender.transaction = self._transactions
         rng = rng or self._client.random
         self._router = Router(
             self._client,
@@ -423,7 +423,9 @@ class Producer:
         route: Route | None = None
         try:
             for topic, value, key, headers, partition, timestamp in records:
-                needed = measure_record(value, key, headers, partition, timestamp)
+                needed = 0
+                if self._steps is None:  # with them, interceptors see the record before it is checked
+                    needed = measure_record(value, key, headers, partition, timestamp)
                 if self._steps is not None or needed > self._max_size:
                     await self.enqueue(
                         topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp

@@ -1,0 +1,209 @@
+"""What the result of a request means for each of its batches: done, sent again, sent in parts, or failed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from asyncgroup.cluster import ClusterClient
+from asyncgroup.cluster.backoff import Backoff
+from asyncgroup.config import ProducerConfig
+from asyncgroup.errors import BrokerError, ErrorCode, ProtocolError, RequestTimedOut
+from asyncgroup.lifecycle import add_note, copy_error
+from asyncgroup.model import TopicPartition
+from asyncgroup.producer.accumulator import RecordAccumulator
+from asyncgroup.producer.batch import ErrorFactory, ProducerBatch
+from asyncgroup.producer.named_errors import named_error
+from asyncgroup.producer.produce_transaction import ProduceTransaction
+from asyncgroup.producer.requests import PartitionProduceResponse, ProduceAction, produce_action
+
+__all__ = ["BatchResults", "OnBatchDone", "OnBatchSplit"]
+
+_log = logging.getLogger("asyncgroup.producer")
+
+CONCURRENT_PAUSE: Final = 0.02
+"""Seconds of the first pause after CONCURRENT_TRANSACTIONS: the markers of the last transaction are about to be written."""
+
+NO_LIMIT: Final = float("inf")
+
+OnBatchDone = Callable[[ProducerBatch, Exception | None], None]
+OnBatchSplit = Callable[[ProducerBatch, list[ProducerBatch]], None]
+
+
+class BatchResults:
+    """Moves batches along after their requests. State changes only: nothing here waits.
+
+    `on_batch_done(batch, error)` is called for every batch that is done, after its futures were resolved, and
+    `on_batch_split(batch, parts)` for one that is sent in parts; `on_stale_metadata()` if the leader may have moved.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        config: ProducerConfig,
+        accumulator: RecordAccumulator,
+        on_batch_done: OnBatchDone,
+        on_batch_split: OnBatchSplit,
+        on_stale_metadata: Callable[[], None],
+        transaction: ProduceTransaction | None,
+    ) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._accumulator = accumulator
+        self._on_batch_done = on_batch_done
+        self._on_batch_split = on_batch_split
+        self._on_stale_metadata = on_stale_metadata
+        self._transaction = transaction
+        self._backoffs: dict[TopicPartition, Backoff] = {}  # of partitions whose last attempt failed
+
+    def __repr__(self) -> str:
+        return f"<BatchResults: {len(self._backoffs)} partitions after a failure>"
+
+    def on_response(
+        self, node: int, batch: ProducerBatch, partition_response: PartitionProduceResponse | None
+    ) -> None:
+        """The response of a node to the request with a batch in flight; None if it has no entry for the partition."""
+        if partition_response is None:
+            self.retry(
+                batch, ProtocolError(f"the Produce response of node {node} has no entry for {batch.tp}")
+            )
+            return
+        action = produce_action(partition_response.error_code)
+        if action is not ProduceAction.DONE and self._accumulator.is_orphan(batch):
+            self.complete(batch, _recreated_error(batch))
+            return
+        if action is ProduceAction.DONE:
+            self.complete(batch, None, partition_response)
+            return
+        what, code, detail = (
+            f"{batch.count} records for {batch.tp}",
+            partition_response.error_code,
+            _detail(partition_response),
+        )
+        if self._transaction is not None and self._transaction.is_fencing(code):
+            self._accumulator.drop(batch)
+            self._transaction.on_fenced()
+        elif action is ProduceAction.SPLIT and batch.count > 1 and not (batch.done or batch.may_be_written):
+            self._split(batch)
+        elif action in (ProduceAction.FAIL, ProduceAction.SPLIT):
+            self.complete(batch, lambda: BrokerError(code, what, detail))
+        elif action is ProduceAction.RESTART and self._transaction is not None:
+            # an earlier batch in flight failed: the broker accepts this one after it. Without one, the records are lost
+            if self._accumulator.is_first(batch):
+                self.complete(batch, lambda: BrokerError(code, what, detail))
+            else:
+                self.retry(batch, BrokerError(code, what, detail), at_once=True)
+        elif action is ProduceAction.RESTART and self._config.effective_enable_idempotence:
+            self.retry(batch, BrokerError(code, what, detail), is_out_of_order=True)
+        else:
+            at_once, longest = False, NO_LIMIT
+            if code == ErrorCode.CONCURRENT_TRANSACTIONS:
+                longest = CONCURRENT_PAUSE * 2.0 ** min(batch.attempts - 1, 30)
+            if action is ProduceAction.REFRESH:
+                # no backoff if the response named the new leader (KIP-951)
+                at_once = self._cluster.view.leader(batch.tp) not in (node, -1)
+                self._on_stale_metadata()
+            self.retry(batch, BrokerError(code, what, detail), at_once=at_once, longest=longest)
+
+    def retry(
+        self,
+        batch: ProducerBatch,
+        error: Exception,
+        *,
+        at_once: bool = False,
+        is_out_of_order: bool = False,
+        longest: float = NO_LIMIT,
+    ) -> None:
+        """Send a batch again after a pause of at most `longest` seconds."""
+        if self._accumulator.is_orphan(batch):
+            self.complete(batch, _recreated_error(batch))
+            return
+        batch.last_error = error
+        batch.may_be_written |= not is_out_of_order
+        now = asyncio.get_running_loop().time()
+        if batch.tp not in self._backoffs:
+            self._backoffs[batch.tp] = self._cluster.backoff()
+        at_once = at_once or is_out_of_order
+        pause = 0.0 if at_once else min(self._backoffs[batch.tp].next(), longest)
+        _log.debug("%s: attempt %d failed: %s", batch.tp, batch.attempts, error)
+        self._accumulator.retry(batch, now + pause, is_out_of_order=is_out_of_order)
+
+    def _split(self, batch: ProducerBatch) -> None:
+        _log.info(
+            "%s: a batch of %d bytes is too large for the broker; it is sent in parts", batch.tp, batch.size
+        )
+        self._on_batch_split(batch, self._accumulator.split(batch))
+
+    def complete(
+        self,
+        batch: ProducerBatch,
+        make_error: ErrorFactory | None,
+        partition_response: PartitionProduceResponse | None = None,
+    ) -> None:
+        """A batch that was in flight is done: with an error, or with its partition's response."""
+        self._backoffs.pop(batch.tp, None)
+        if make_error is not None:
+            self._accumulator.drop(batch)
+            self.fail(batch, make_error)
+            return
+        self._accumulator.succeed(batch)
+        if partition_response is not None and self._accumulator.deallocate(batch):
+            batch.complete(partition_response.base_offset, partition_response.log_append_time_ms)
+            self._on_batch_done(batch, None)
+
+    def fail_recreated(self, batch: ProducerBatch) -> None:
+        """Fail a batch whose topic was deleted and created again."""
+        self.fail(batch, _recreated_error(batch))
+
+    def fail(self, batch: ProducerBatch, make_error: ErrorFactory) -> None:
+        """Fail a batch, unless it is done; one that is in flight still gets its result."""
+        if self._accumulator.deallocate(batch):
+            error = make_error()
+            if batch.may_be_written:
+                add_note(error, "an earlier attempt had no result: the records may be in the log")
+            batch.fail(lambda: named_error(error, batch.tp))
+            self._on_batch_done(batch, error)
+            if self._transaction is not None:
+                self._transaction.on_record_failed(error)
+
+    def fail_all(self, error: Exception) -> None:
+        """Fail every batch, in flight or waiting."""
+        self._accumulator.close_open()
+        for batch in list(self._accumulator.incomplete):
+            self.fail(batch, lambda: copy_error(error))
+
+    def expire(self, batch: ProducerBatch, id_error: Exception | None) -> None:
+        """Fail a batch whose delivery timeout is over; `id_error` is why there is no producer id, if there is none."""
+        reason: object = batch.last_error or "no response from its leader yet"
+        if batch.last_error is None and self._cluster.view.leader(batch.tp) < 0:
+            reason = "its leader is unknown"
+        elif batch.last_error is None and id_error is not None:
+            reason = f"no producer id: {id_error}"
+        text = (
+            f"{batch.count} records for {batch.tp}: not acknowledged within delivery_timeout="
+            f"{self._config.delivery_timeout:g} s, {batch.attempts} attempts: {reason}"
+        )
+
+        def make_error() -> RequestTimedOut:
+            error = RequestTimedOut(text)
+            error.__cause__ = batch.last_error
+            return error
+
+        self.fail(batch, make_error)
+
+
+def _recreated_error(batch: ProducerBatch) -> ErrorFactory:
+    text = "the topic was deleted and created again before they were acknowledged"
+    return lambda: BrokerError(ErrorCode.UNKNOWN_TOPIC_ID, f"{batch.count} records for {batch.tp}", text)
+
+
+def _detail(partition_response: PartitionProduceResponse) -> str | None:
+    """Return the broker's message about rejected records (KIP-467), or None."""
+    messages = [partition_response.error_message] if partition_response.error_message else []
+    messages += [
+        f"record {bad.batch_index}: {bad.batch_index_error_message}"
+        for bad in partition_response.record_errors
+    ]
+    return "; ".join(messages) or None
