@@ -21,22 +21,15 @@ from asyncgroup.errors import (
 )
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import BackgroundTasks, add_note, copy_error, wait_shielded
-from asyncgroup.model import BatchResult, GroupOffsets, Header, MillisClock, RecordMetadata, wall_clock
-from asyncgroup.producer.accumulator import RecordAccumulator
+from asyncgroup.model import GroupOffsets, Header, MillisClock, RecordMetadata, wall_clock
 from asyncgroup.producer.arguments import RecordFields, check_sequence_id, measure_record
-from asyncgroup.producer.batch import ProducerBatch
 from asyncgroup.producer.chunking import ChunkWriter, largest_record
-from asyncgroup.producer.delivery_tracker import DeliveryTracker
 from asyncgroup.producer.interceptors import ProducerInterceptor, ProducerInterceptors, ProducerRecord
-from asyncgroup.producer.memory_budget import MemoryBudget, add_listener, check_budget, remove_listener
+from asyncgroup.producer.memory_budget import MemoryBudget, check_budget
 from asyncgroup.producer.open_transaction import OpenTransaction
-from asyncgroup.producer.pending_limits import producer_memory
-from asyncgroup.producer.record_end import is_silent
-from asyncgroup.producer.record_path import RecordPath
+from asyncgroup.producer.record_path import RecordPath, loop_time
 from asyncgroup.producer.route import Route
-from asyncgroup.producer.router import Router
 from asyncgroup.producer.send_steps import SendSteps
-from asyncgroup.producer.sender import Sender
 from asyncgroup.producer.transaction import HasGroupOffsets, Transaction, group_offsets
 from asyncgroup.producer.transaction_client import TransactionClient
 from asyncgroup.producer.transaction_state import TransactionPhase
@@ -44,10 +37,6 @@ from asyncgroup.producer.transaction_state import TransactionPhase
 __all__ = ["Producer", "fail_producer"]
 
 _log = logging.getLogger("asyncgroup.producer")
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()
 
 
 class Producer:
@@ -103,42 +92,25 @@ class Producer:
         self._clock = clock
         self._max_size = largest_record(self.config)
         self._tasks = BackgroundTasks("Producer", self._on_failure)
-        self._budget = check_budget(memory)
-        self._accumulator = RecordAccumulator(
-            self.config, _loop_time, producer_memory(self.config, self._budget)
-        )
-        self._memory = self._accumulator.memory
-        self._deliveries = DeliveryTracker()
         spawn = self._tasks.spawn
         self._transactions: TransactionClient | None = None
         if self.config.transactional_id is not None:
             self._transactions = TransactionClient(
                 self._client, self.config, on_change=self._update_accepting, spawn=spawn
             )
-        self._sender = Sender(
-            self._client,
-            self.config,
-            self._accumulator,
-            spawn,
-            self._on_batch_done,
-            self._deliveries.on_batch_split,
-            self._transactions,
-        )
         rng = rng or self._client.random
-        self._router = Router(
+        self._path = path = RecordPath(
             self._client,
             self.config,
-            self._accumulator,
+            hooks=self._hooks,
             spawn=spawn,
             rng=rng,
-            on_lost=self._deliveries.add_lost,
-            on_batch_ready=self._sender.wake,
-            on_failed=None if self._transactions is None else self._transactions.on_record_failed,
+            budget=check_budget(memory),
+            transaction=self._transactions,
         )
+        self._memory, self._router = path.memory, path.router
         if self._transactions is not None:
-            self._transactions.path = RecordPath(
-                self._accumulator, self._sender, self._router, self._deliveries
-            )
+            self._transactions.path = path
         self._chunks = ChunkWriter(
             self.config,
             self._memory,
@@ -147,8 +119,8 @@ class Producer:
             clock=self._clock,
             check_open=self._check_accepting,
             wait_for_memory=self._wait_for_memory,
-            wake=self._sender.wake,
-            on_lost=self._deliveries.add_lost,
+            wake=path.wake,
+            on_lost=path.deliveries.add_lost,
         )
         self._steps = self._send_steps(ProducerInterceptors(interceptors), initial_sequence_id)
         self._open = False
@@ -160,7 +132,7 @@ class Producer:
 
     def __repr__(self) -> str:
         state = "open" if self._open else "closed"
-        buffer, memory = self._accumulator, self._memory
+        buffer, memory = self._path.accumulator, self._memory
         return (
             f"<Producer {state}: {buffer.records} records in {len(buffer.incomplete)} batches, "
             f"{memory.used} of {memory.limit} bytes, {memory.waiting} callers waiting>"
@@ -171,7 +143,7 @@ class Producer:
     ) -> SendSteps | None:
         """Return the additional steps of a send, or None if there are none."""
         check_sequence_id(initial_sequence_id)
-        limits = self._accumulator.partition_limits
+        limits = self._path.accumulator.partition_limits
         if not interceptors and limits is None and initial_sequence_id is None:
             return None
         return SendSteps(
@@ -190,10 +162,7 @@ class Producer:
 
     async def __aenter__(self) -> Self:
         await start_tasks(self._tasks, self.cluster if self._owns_cluster else None)
-        self._sender.start()
-        self._tasks.spawn(self._router.forget_idle, name="forget idle topics")
-        if self._budget is not None:
-            add_listener(self._budget, self._sender.wake)
+        self._path.start()
         if self._transactions is not None:
             try:
                 await self._transactions.start()
@@ -238,7 +207,7 @@ class Producer:
         """
         self._drains &= drain
         if not self._drains and self._drain_limit is not None:
-            self._drain_limit.reschedule(_loop_time())
+            self._drain_limit.reschedule(loop_time())
         if self._closing is not None:
             await asyncio.wait([self._closing])
             return
@@ -247,26 +216,18 @@ class Producer:
         self._closing = asyncio.create_task(self._close(), name="Producer: close")
         await wait_shielded(self._closing)
 
-    def _fail_waiting(self) -> None:
-        """Fail the callers that wait for memory or other limits."""
-        self._memory.fail(self._closed_error)
-        if self._accumulator.partition_limits is not None:
-            self._accumulator.partition_limits.fail(self._closed_error)
-
     async def _close(self) -> None:
-        self._fail_waiting()
+        self._path.fail_waiting(self._closed_error)
         if self._drains:
             await self._drain()
         try:
             await self._tasks.stop()
         finally:
             self._abort_incomplete()
-            self._router.close()
-            if self._budget is not None:
-                remove_listener(self._budget, self._sender.wake)
+            self._path.close()
             if self._owns_cluster:
                 await self.cluster.aclose()
-        if (lost := self._deliveries.drain_lost()) is not None:
+        if (lost := self._path.take_lost()) is not None:
             raise lost
 
     async def _drain(self) -> None:
@@ -274,33 +235,29 @@ class Producer:
             if self._transactions is not None:
                 await self._transactions.aclose()
             async with asyncio.timeout(self.config.close_timeout) as self._drain_limit:
-                await self._wait_until_done()
+                await self._path.wait_until_done()
         except TimeoutError:
             _log.warning("%r was closed before all its records were acknowledged", self)
         finally:
             self._drain_limit = None
 
     def _abort_incomplete(self) -> None:
-        batches, waiting = self._accumulator.incomplete, self._router.waiting
-        if not batches and not waiting:
+        if not self._path.pending:
             return
-        count = self._accumulator.records + waiting
-        partitions = len({batch.tp for batch in batches})
+        partitions = len({batch.tp for batch in self._path.accumulator.incomplete})
         why = f"close_timeout={self.config.close_timeout:g} s" if self._drains else "drain=False"
         error = ClosedError(
-            f"the producer was closed with {count} records for {partitions} partitions not acknowledged ({why});"
-            " those that were sent may be in the log"
+            f"the producer was closed with {self._path.pending} records for {partitions} partitions not acknowledged"
+            f" ({why}); those that were sent may be in the log"
         )
-        self._sender.fail_all(error)
-        self._router.fail_all(error)
+        self._path.fail_records(error)
 
     def _on_failure(self, error: Exception) -> None:
         """A task of the producer failed because of a bug: nothing is sent any more, so fail all waiting callers."""
         self._open = False
         self._update_accepting()
-        self._fail_waiting()
-        self._sender.fail_all(error)
-        self._router.fail_all(error)
+        self._path.fail_waiting(self._closed_error)
+        self._path.fail_records(error)
 
     def _refusal(self) -> AsyncGroupError:
         """Return why no record is accepted."""
@@ -446,7 +403,7 @@ class Producer:
                     began_batch = router.put(topic, stamp, key, value, headers, partition, size, None)
                 size = 0
                 if began_batch:
-                    self._sender.wake()
+                    self._path.wake()
                     await asyncio.sleep(0)
                     route_topic = None
         finally:
@@ -463,7 +420,7 @@ class Producer:
 
     def _before_wait(self) -> None:
         self._check_accepting()
-        self._sender.wake()  # lingering batches hold what this caller waits for
+        self._path.wake()  # lingering batches hold what this caller waits for
 
     def _put(
         self,
@@ -486,7 +443,7 @@ class Producer:
             self._memory.release(size)
             raise
         if began_batch:
-            self._sender.wake()
+            self._path.wake()
         return began_batch
 
     # --- transactions ------------------------------------------------------------------------------------------
@@ -547,33 +504,9 @@ class Producer:
         Raises DeliveryFailedError if records of `enqueue` were lost since the last flush; those of `send` and
         `send_nowait` raise from their own call or future.
         """
-        await self._wait_until_done()
-        if (lost := self._deliveries.drain_lost()) is not None:
+        await self._path.wait_until_done()
+        if (lost := self._path.take_lost()) is not None:
             raise lost
-
-    async def _wait_until_done(self) -> None:
-        if lookups := self._router.lookups():
-            await asyncio.wait(lookups)
-        self._accumulator.close_open()
-        self._sender.wake()
-        await self._deliveries.wait(self._accumulator.incomplete)
-
-    def _on_batch_done(self, batch: ProducerBatch, error: Exception | None) -> None:
-        silent = batch.count - len(batch.futures)
-        if self._steps is not None:
-            silent += sum(is_silent(future) for _, _, future in batch.futures)
-        if error is not None and silent:
-            self._deliveries.add_lost(batch.tp, silent, error)
-        self._deliveries.on_batch_done(batch)
-        self._hooks.emit("on_produce", *batch.tp, batch.count, error)
-        if error is None:
-            self._hooks.emit("on_delivered", *batch.tp, batch.base_offset, batch.count)
-        latency = _loop_time() - batch.created_at
-        sizes = batch.plain_size, batch.wire_size
-        result = BatchResult(
-            *batch.tp, batch.count, *sizes, latency, batch.attempts, batch.base_offset, error
-        )
-        self._hooks.emit("on_batch_done", result)
 
 
 def fail_producer(producer: Producer, error: ClosedError) -> None:

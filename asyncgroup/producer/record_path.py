@@ -1,63 +1,165 @@
-"""The way of records through a producer, from the lookup of their topic to the sender, as one object for transactions."""
+"""The way of records through a producer: from the lookup of their topic to batches, to the sender, to their results."""
 
 from __future__ import annotations
 
 import asyncio
+import random
+from collections.abc import Callable
 
-from asyncgroup.errors import AsyncGroupError
+from asyncgroup.cluster import ClusterClient
+from asyncgroup.config import ProducerConfig
+from asyncgroup.errors import AsyncGroupError, DeliveryFailedError
+from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import copy_error
+from asyncgroup.model import BatchResult
 from asyncgroup.producer.accumulator import RecordAccumulator
+from asyncgroup.producer.batch import ProducerBatch
 from asyncgroup.producer.delivery_tracker import DeliveryTracker
+from asyncgroup.producer.memory_budget import MemoryBudget, add_listener, remove_listener
+from asyncgroup.producer.pending_limits import producer_memory
+from asyncgroup.producer.produce_transaction import ProduceTransaction
+from asyncgroup.producer.record_end import is_silent
 from asyncgroup.producer.router import Router
 from asyncgroup.producer.sender import Sender
 
-__all__ = ["RecordPath"]
+__all__ = ["RecordPath", "loop_time"]
+
+
+def loop_time() -> float:
+    """Return the time of the running event loop in seconds."""
+    return asyncio.get_running_loop().time()
 
 
 class RecordPath:
-    """All records of a producer that are not done yet."""
+    """All records of a producer that are not done yet. `spawn` runs coroutine functions in the owner's task group."""
 
     def __init__(
-        self, accumulator: RecordAccumulator, sender: Sender, router: Router, deliveries: DeliveryTracker
+        self,
+        client: ClusterClient,
+        config: ProducerConfig,
+        *,
+        hooks: Hooks,
+        spawn: Callable[..., None],
+        rng: random.Random,
+        budget: MemoryBudget | None,
+        transaction: ProduceTransaction | None,
     ) -> None:
-        self._accumulator = accumulator
-        self._sender = sender
-        self._router = router
-        self._deliveries = deliveries
+        self._hooks = hooks
+        self._spawn = spawn
+        self._budget = budget
+        self.accumulator = RecordAccumulator(config, loop_time, producer_memory(config, budget))
+        self.memory = self.accumulator.memory
+        self.deliveries = DeliveryTracker()
+        self.sender = Sender(
+            client,
+            config,
+            self.accumulator,
+            spawn,
+            self._on_batch_done,
+            self.deliveries.on_batch_split,
+            transaction,
+        )
+        self.router = Router(
+            client,
+            config,
+            self.accumulator,
+            spawn=spawn,
+            rng=rng,
+            on_lost=self.deliveries.add_lost,
+            on_batch_ready=self.sender.wake,
+            on_failed=None if transaction is None else transaction.on_record_failed,
+        )
 
     def __repr__(self) -> str:
-        return f"<RecordPath {self._accumulator!r}>"
+        return f"<RecordPath {self.accumulator!r}>"
+
+    @property
+    def pending(self) -> int:
+        """The number of records that are not done yet."""
+        return self.accumulator.records + self.router.waiting
+
+    def start(self) -> None:
+        """Start the tasks that send, and that forget idle topics."""
+        self.sender.start()
+        self._spawn(self.router.forget_idle, name="forget idle topics")
+        if self._budget is not None:
+            add_listener(self._budget, self.sender.wake)
+
+    def close(self) -> None:
+        """Forget the topics; the tasks have ended."""
+        self.router.close()
+        if self._budget is not None:
+            remove_listener(self._budget, self.sender.wake)
 
     def wake(self) -> None:
         """Plan again: batches may be sent that had to wait."""
-        self._sender.wake()
+        self.sender.wake()
 
     def use_producer_id(self, producer_id: int, epoch: int) -> None:
         """Number all batches from 0 on under this producer id and epoch; nothing is in flight."""
-        self._accumulator.remove_done()
-        self._accumulator.use_transactional_id(producer_id, epoch)
+        self.accumulator.remove_done()
+        self.accumulator.use_transactional_id(producer_id, epoch)
+
+    # --- wait ---------------------------------------------------------------------------------------------------
+
+    async def wait_until_done(self) -> None:
+        """Send all records without lingering, and wait until those accepted so far are done."""
+        if lookups := self.router.lookups():
+            await asyncio.wait(lookups)
+        self.accumulator.close_open()
+        self.sender.wake()
+        await self.deliveries.wait(self.accumulator.incomplete)
 
     async def flush(self, refusal: AsyncGroupError) -> None:
-        """Fail the callers that wait for memory, and wait until all accepted records are done."""
-        self._accumulator.memory.fail(lambda: copy_error(refusal))
-        if lookups := self._router.lookups():
-            await asyncio.wait(lookups)
-        self._accumulator.close_open()
-        self._sender.wake()
-        await self._deliveries.wait(self._accumulator.incomplete)
-
-    def fail_all(self, error: AsyncGroupError) -> None:
-        """Fail all records that are not done, and the callers that wait for memory."""
-        self._accumulator.memory.fail(lambda: copy_error(error))
-        self._router.fail_all(error)
-        self._sender.fail_all(error)
-        self._sender.wake()
-
-    def forget_lost(self) -> None:
-        """Forget the lost records of `enqueue`: the error of their transaction reports them."""
-        self._deliveries.drain_lost()
+        """Fail the callers that wait for room, and wait until all accepted records are done."""
+        self.fail_waiting(lambda: copy_error(refusal))
+        await self.wait_until_done()
 
     async def wait_idle(self) -> bool:
         """Wait until no Produce request is in flight; return whether the result of a batch is unknown."""
-        await self._sender.wait_idle()
-        return self._accumulator.remove_done()
+        await self.sender.wait_idle()
+        return self.accumulator.remove_done()
+
+    # --- results ------------------------------------------------------------------------------------------------
+
+    def fail_waiting(self, make_error: Callable[[], Exception]) -> None:
+        """Fail the callers that wait for memory or other limits, each with an error of its own."""
+        self.memory.fail(make_error)
+        if self.accumulator.partition_limits is not None:
+            self.accumulator.partition_limits.fail(make_error)
+
+    def fail_records(self, error: Exception) -> None:
+        """Fail all records that are not done."""
+        self.sender.fail_all(error)
+        self.router.fail_all(error)
+
+    def fail_all(self, error: AsyncGroupError) -> None:
+        """Fail all records that are not done, and the callers that wait for room."""
+        self.fail_waiting(lambda: copy_error(error))
+        self.fail_records(error)
+        self.sender.wake()
+
+    def forget_lost(self) -> None:
+        """Forget the lost records of `enqueue`: the error of their transaction reports them."""
+        self.deliveries.drain_lost()
+
+    def take_lost(self) -> DeliveryFailedError | None:
+        """Return an error with the records of `enqueue` that were lost since the last call, or None."""
+        return self.deliveries.drain_lost()
+
+    def _on_batch_done(self, batch: ProducerBatch, error: Exception | None) -> None:
+        silent = batch.count - len(batch.futures)
+        if error is not None:
+            silent += sum(is_silent(future) for _, _, future in batch.futures)
+            if silent:
+                self.deliveries.add_lost(batch.tp, silent, error)
+        self.deliveries.on_batch_done(batch)
+        self._hooks.emit("on_produce", *batch.tp, batch.count, error)
+        if error is None:
+            self._hooks.emit("on_delivered", *batch.tp, batch.base_offset, batch.count)
+        latency = loop_time() - batch.created_at
+        sizes = batch.plain_size, batch.wire_size
+        result = BatchResult(
+            *batch.tp, batch.count, *sizes, latency, batch.attempts, batch.base_offset, error
+        )
+        self._hooks.emit("on_batch_done", result)
