@@ -73,6 +73,7 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("spark-bridge", "def merge"): f"{STORIES}::test_a_merge_has_a_view_and_a_statement",
     ("spark-bridge", "OffsetsInSink(connect"): f"{SPARK}::test_the_sinks_store_a_batch_once",
     ("spark-source-and-sink", 'readStream.format("asyncgroup")'): f"{SPARK}::test_the_streaming_example_runs",
+    ("spark-source-and-sink", "transactional.id.prefix"): f"{SPARK}::test_the_transactional_example_runs",
     ("getting-started", "import pytest"): f"{SUITES}::test_the_first_test_of_a_newcomer",
     ("testing-kit", "from aiokafka"): f"{SUITES}::test_the_examples_without_spark",
     ("testing-kit", "from confluent_kafka"): f"{SUITES}::test_the_examples_without_spark",

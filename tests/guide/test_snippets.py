@@ -44,6 +44,7 @@ PROPERTIES = {
     ("consumer", "session"),
     ("consumer", "heartbeat"),
     ("batch", "size"),
+    ("offsets", "retention"),
 }
 """Parts of Kafka's property names."""
 

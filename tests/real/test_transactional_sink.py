@@ -18,7 +18,7 @@ import pytest
 from asyncgroup import Consumer, ConsumerConfig, PartitionConsumer
 from tests.real.spark_driver import Driver
 from tests.real.spark_support import Kafka
-from tests.real.transactional_sink_driver import BETWEEN_ENDS, HELD, WORKER, copy_in_transactions
+from tests.real.transactional_sink_driver import BETWEEN_ENDS, HELD, WORKERS, copy_in_transactions
 
 PARTITIONS, COPIES = 4, 3
 LIMIT = 240.0
@@ -105,7 +105,8 @@ async def run_with_kills(
                 else:
                     await copy.wait_written(rng.randint(1, batch))
                     driver.kill()
-        (faults / WORKER).touch()
+        for name in WORKERS:
+            (faults / name).touch()
         async with Driver(copy_in_transactions, settings) as driver:
             assert [await driver.line() for _ in range(2)] == ["started", "done"]
         print(f"{time.monotonic() - start:.1f} s: done")

@@ -229,3 +229,30 @@ async def test_transactions_that_time_out(apache_kafka: RunningKafka) -> None:
             with pytest.raises((TransactionAbortedError, ProducerFencedError)):
                 await end_transaction(cluster, left_open, commit=True)
         assert await committed(cluster, topic) == []
+
+
+@pytest.mark.full
+async def test_the_broker_is_killed(kafka_to_break: ApacheKafka) -> None:
+    """With it the coordinators: each transaction whose block ended is there once, those that raised are not."""
+    servers, ended, failed = kafka_to_break.bootstrap_servers, list[bytes](), list[bytes]()
+    async with Cluster(servers) as cluster:
+        topic = await new_topic(cluster, 1)
+        async with producer_of(cluster, unique("tx")) as producer:
+            for number in range(60):
+                value = b"%d" % number
+                try:
+                    async with producer.transaction():
+                        await producer.enqueue(topic, value, partition=0)
+                        if number in (20, 39):  # one aborts, the other one commits
+                            await producer.flush()
+                            await asyncio.to_thread(kafka_to_break.kill, 1)
+                            restart = asyncio.create_task(asyncio.to_thread(kafka_to_break.restart, 1))
+                        if number % 3 == 2:
+                            raise ZeroDivisionError
+                    ended.append(value)
+                except ZeroDivisionError:
+                    failed.append(value)
+                if number in (20, 39):
+                    await restart
+        assert await committed(cluster, topic) == ended
+    assert (len(ended), len(failed)) == (40, 20)

@@ -1,7 +1,7 @@
 """A query with the transactional sink, which dies where a test wants: `python -m tests.real.transactional_sink_driver`.
 
 A file in the directory `faults` arms a fault; the process that meets it removes the file. `between-ends` holds the driver's
-commit when a part of the transactions has ended; `worker` kills a task's Python worker in the middle of its rows.
+commit when a part of the transactions has ended; each `worker-*` kills a task's Python worker in the middle of its rows.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from tests.real.spark_driver import say, start_session
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["BETWEEN_ENDS", "HELD", "WORKER", "copy_in_transactions"]
+__all__ = ["BETWEEN_ENDS", "HELD", "WORKERS", "copy_in_transactions"]
 
 BETWEEN_ENDS = "between-ends"
-WORKER = "worker"
+WORKERS = ("worker-1", "worker-2")
 HELD = "held"
 """The file with the process id of a commit that is held."""
 
@@ -78,7 +78,7 @@ class FaultyWriter(TransactionalStreamWriter):
     def _killing(self, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         for batch in batches:
             yield batch.slice(0, batch.num_rows // 2)
-            if is_armed(self._faults, WORKER):
+            if any(is_armed(self._faults, name) for name in WORKERS):
                 os.kill(os.getpid(), signal.SIGKILL)
             yield batch.slice(batch.num_rows // 2)
 

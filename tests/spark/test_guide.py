@@ -24,7 +24,8 @@ def test_the_reference_lists_all_options() -> None:
     text = page("spark-reference").split("| option of `format(")[1].split("\n\n")[0]
     named = {name for row in text.splitlines()[2:] for name in re.findall(r"`([\w.]+)`", row.split("|")[1])}
     without_effect = {"groupIdPrefix", "partition.metadata.cache.ttl.ms"}
-    assert named - {"kafka.bootstrap.servers", "topic"} == {*SPARK_OPTIONS, *OWN_OPTIONS} - without_effect
+    sink = {"kafka.bootstrap.servers", "topic", "transactional.id.prefix"}
+    assert named - sink == {*SPARK_OPTIONS, *OWN_OPTIONS} - without_effect
 
 
 @pytest.mark.timeout(600)
@@ -73,3 +74,27 @@ def test_the_streaming_example_runs(spark: SparkSession, kafka_server: KafkaServ
         names["query"].stop()
     values = sorted(record.value or b"" for record in kafka_server.records("shouted"))
     assert values == [b"HELLO %d" % number for number in range(10)]
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_the_transactional_example_runs(
+    spark: SparkSession, kafka_server: KafkaServer, tmp_path: Path
+) -> None:
+    kafka_server.create_topic("shouted", 2)
+    register(spark)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.txt").write_text("HELLO\nWORLD")
+    names: dict[str, Any] = {
+        "shouted": spark.readStream.text(str(tmp_path / "in")),
+        "kafka": {"kafka.bootstrap.servers": kafka_server.bootstrap_servers},
+    }
+    block = snippet("spark-source-and-sink", "transactional.id.prefix")
+    exec(block.replace("checkpoints/", f"{tmp_path}/"), names)
+    try:
+        names["query"].processAllAvailable()
+    finally:
+        names["query"].stop()
+    assert sorted(record.value or b"" for record in kafka_server.records("shouted")) == [b"HELLO", b"WORLD"]
+    states = kafka_server.call(lambda cluster: {each.state for each in cluster.transactions.values()})
+    assert states == {"CompleteCommit"}

@@ -25,13 +25,14 @@ from asyncgroup.errors import ConfigError
 from asyncgroup.model import Header
 from asyncgroup.producer.arguments import RecordFields
 from asyncgroup.spark.sink.producer_cache import OpenProducer, WrittenRange, producer_cache
-from asyncgroup.spark.sink.transactions.writers import TransactionalBatchWriter, TransactionalStreamWriter
 from asyncgroup.spark.sink.write_settings import WriteSettings, write_settings
 from asyncgroup.spark.worker_process import freeze_heap, strip_traceback
 
 if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql.types import StructType
+
+    from asyncgroup.spark.sink.transactions.writers import TransactionalBatchWriter, TransactionalStreamWriter
 
 __all__ = [
     "BatchWriter",
@@ -89,10 +90,10 @@ def make_writer(
     settings = write_settings(options)
     check_columns(schema, settings.topic)
     if settings.transactional_id_prefix is not None:
-        rows = _Writer(settings)
-        return (
-            TransactionalStreamWriter(settings, rows) if stream else TransactionalBatchWriter(settings, rows)
-        )
+        from asyncgroup.spark.sink.transactions import writers  # not needed otherwise
+
+        writer = writers.TransactionalStreamWriter if stream else writers.TransactionalBatchWriter
+        return writer(settings, _Writer(settings))
     return StreamWriter(settings) if stream else BatchWriter(settings)
 
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 
-from asyncgroup.errors import ConfigError
+from asyncgroup.broker.handlers.api_versions import FEATURES
+from asyncgroup.errors import AsyncGroupError, ConfigError
 from asyncgroup.spark.sink.producer_cache import ProducerCache
 from asyncgroup.spark.sink.transactions.errors import TransactionalSinkError
 from asyncgroup.spark.sink.transactions.kafka import KafkaTransactions
@@ -89,9 +90,9 @@ def spark(kafka_server: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> Iterato
         cache.close()
 
 
-def visible(server: KafkaServer) -> list[int]:
+def visible(server: KafkaServer, topic: str = "out") -> list[int]:
     """Return the rows that readers of committed records see."""
-    return sorted(int(value or b"") for value in server.call(lambda cluster: committed(cluster, topic="out")))
+    return sorted(int(value or b"") for value in server.call(lambda cluster: committed(cluster, topic=topic)))
 
 
 def open_transactions(server: KafkaServer) -> list[str]:
@@ -176,13 +177,16 @@ def test_a_second_attempt_replaces_the_first(spark: Spark) -> None:
     assert visible(spark.server) == [1, 2]
 
 
+@pytest.mark.parametrize("version", [2, pytest.param(1, marks=pytest.mark.full)])
 @pytest.mark.parametrize("ended", [0, 1, 2, 3, None])
 def test_the_driver_dies_while_it_commits(
-    spark: Spark, monkeypatch: pytest.MonkeyPatch, ended: int | None
+    spark: Spark, monkeypatch: pytest.MonkeyPatch, ended: int | None, version: int
 ) -> None:
-    """With None it dies before it has stored anything."""
+    """With None it dies before it has stored anything. Transactions of version 1 are those without KIP-890."""
+    monkeypatch.setitem(FEATURES, "transaction.version", version)
     slots = [[1], [2, 3], [4]]
     messages = spark.tasks(7, slots)
+    assert {each.result.transaction and each.result.transaction.version for each in messages} == {version}
     if ended is None:
         assert not visible(spark.server)
     elif ended == len(slots):
@@ -261,6 +265,40 @@ def test_fewer_tasks_leave_no_transaction_open(spark: Spark) -> None:
     spark.run(0, [[1, 2], [3, 4]])
     assert not open_transactions(spark.server)
     assert visible(spark.server) == [1, 2, 3, 4]
+
+
+def test_a_query_that_writes_to_another_topic_takes_over(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commits of both topics are then side by side in the groups of the slots."""
+    spark.run(5, [[1], [2]])
+    spark.server.create_topic("out2", 1)
+    other = Spark(spark.server, spark.own_cache, {"topic": "out2"}, query_id="q2")
+    messages = other.tasks(0, [[3], [4]])
+    with monkeypatch.context() as dying:
+        die_in_end(dying, 1)
+        with pytest.raises(Killed):
+            other.writer().commit(messages, 0)
+    other.run(0, [[3], [4]])
+    assert visible(spark.server) == [1, 2]
+    assert visible(spark.server, "out2") == [3, 4]
+
+
+def test_a_second_attempt_fences_a_running_task(spark: Spark) -> None:
+    spark.enter_task(0, 0)
+    attempts: list[SlotCommitMessage] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"value": ["1"]})
+        spark.own_cache()  # Spark reads rows in another thread, so this one can run a task
+        attempts.append(spark.task(0, 0, [1, 2]))
+        yield pa.RecordBatch.from_pydict({"value": ["2"]})
+
+    with pytest.raises(AsyncGroupError, match=r"copy-0.*fenced: producer id") as fenced:
+        spark.writer().write(batches())
+    assert "same transactional_id was started" in str(fenced.value)
+    spark.writer().commit(attempts, 0)
+    assert visible(spark.server) == [1, 2]
 
 
 # --- refused ----------------------------------------------------------------------------------------------------------

@@ -178,13 +178,13 @@ class ModelClient:
         self._model.record = (record.topic, record.number, encode_record(record))
         await self._turn()
 
-    async def committed_batch(self, slot: int) -> QueryBatch | None:
+    async def has_committed(self, slot: int, batch: QueryBatch) -> bool:
         await self._turn()
         if self._model.slot(slot).pending is not None:
             raise Fenced(f"the offsets of slot {slot} are not stable")
         found = self._model.slot(slot).committed
         await self._turn()
-        return found
+        return found == batch
 
     async def end(self, transaction: SlotTransaction, *, commit: bool) -> bool:
         await self._turn()

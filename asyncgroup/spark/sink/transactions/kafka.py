@@ -103,11 +103,11 @@ class KafkaTransactions:
         finally:
             await committer.aclose()
 
-    async def committed_batch(self, slot: int) -> QueryBatch | None:
-        """Return the last batch that the slot has committed; wait for the end of a transaction that may change it."""
+    async def has_committed(self, slot: int, batch: QueryBatch) -> bool:
+        """Return whether the slot has committed the batch; wait for the end of a transaction that may change it."""
         found = await self._commits(_slot_name(self.prefix, slot), require_stable=True)
-        newest = max(found.values(), key=lambda each: each.offset, default=None)
-        return None if newest is None else decode_batch(newest.metadata)
+        # there may be older batches beside it, committed for other topics
+        return any(decode_batch(each.metadata) == batch for each in found.values())
 
     @property
     def _driver_group(self) -> str:

@@ -43,8 +43,8 @@ class SinkTransactions(Protocol):
     async def store_record(self, record: BatchRecord) -> None:
         """Store a record; when this returns, it is durable."""
 
-    async def committed_batch(self, slot: int) -> QueryBatch | None:
-        """Return the last batch that the slot has committed; wait for the end of a transaction that may change it."""
+    async def has_committed(self, slot: int, batch: QueryBatch) -> bool:
+        """Return whether the slot has committed the batch; wait for the end of a transaction that may change it."""
 
     async def end(self, transaction: SlotTransaction, *, commit: bool) -> bool:
         """Commit or abort a transaction; return False if it is no longer open and may not have ended in this way."""
@@ -76,7 +76,7 @@ async def open_slot(
     if earlier is not None:
         await client.end(earlier, commit=True)
     producer = await init()
-    return producer, await client.committed_batch(slot) == batch
+    return producer, await client.has_committed(slot, batch)
 
 
 async def commit_batch(
@@ -134,8 +134,8 @@ async def _finish_slots_without_task(
     """Commit what a record says of slots for which this run has no task; return those that have committed `batch`."""
     left = [each for each in unfinished_transactions(record, batch) if each.slot >= slots]
     await _end_all(client, left, commit=True)
-    committed = await asyncio.gather(*(client.committed_batch(each.slot) for each in left))
-    return {each.slot for each, found in zip(left, committed, strict=True) if found == batch}
+    committed = await asyncio.gather(*(client.has_committed(each.slot, batch) for each in left))
+    return {each.slot for each, found in zip(left, committed, strict=True) if found}
 
 
 async def _abort_abandoned_slots(client: SinkTransactions, slots: int) -> None:
