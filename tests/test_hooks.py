@@ -48,7 +48,7 @@ def test_listeners_receive_events_that_they_have_methods_for() -> None:
     [
         (print, "hooks=.* is not allowed: a list of hook objects"),
         ("on_commit", "a list of hook objects"),
-        ([print], "objects with at least one of the methods on_chunks_dropped, on_commit, on_connect"),
+        ([print], "objects with at least one of the methods on_batch_done, on_chunks_dropped, on_commit"),
         ([type("Misspelled", (), {"on_jon": print})()], "objects with at least one of the methods"),
         ([Listener], "objects, not their classes"),
     ],

@@ -15,6 +15,7 @@ from types import TracebackType
 
 from asyncgroup.checks import check_topic
 from asyncgroup.cluster import Cluster
+from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.config import ClientConfig, ConsumerConfig, ProducerConfig
 from asyncgroup.errors import ProducerLockHeld, ProducerLockLost
 from asyncgroup.group.assignors.lock import LockAssignor
@@ -50,7 +51,7 @@ class ExclusiveProducer:
 
     def __init__(
         self,
-        bootstrap_servers: str | Iterable[str] | Cluster,
+        bootstrap_servers: BootstrapServers | Cluster,
         topic: str,
         config: ProducerConfig | None = None,
         *,

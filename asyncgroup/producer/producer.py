@@ -33,6 +33,7 @@ from asyncgroup.producer.open_transaction import OpenTransaction
 from asyncgroup.producer.pending_limits import producer_memory
 from asyncgroup.producer.record_end import is_silent
 from asyncgroup.producer.record_path import RecordPath
+from asyncgroup.producer.route import Route
 from asyncgroup.producer.router import Router
 from asyncgroup.producer.send_steps import SendSteps
 from asyncgroup.producer.sender import Sender
@@ -416,8 +417,10 @@ class Producer:
         A record is a tuple of the arguments of `send` in their order: topic, value, key, headers, partition, timestamp. The
         iterable must not block. Other tasks run whenever a batch begins. If it raises, the earlier records are written.
         """
-        reserve, put, clock = self._memory.try_reserve, self._router.put, self._clock
+        reserve, clock, router = self._memory.try_reserve, self._clock, self._router
         size = 0  # bytes reserved for a record that is not appended yet
+        route_topic: str | None = None  # the topic of `route`; None after other tasks have run
+        route: Route | None = None
         try:
             for topic, value, key, headers, partition, timestamp in records:
                 needed = measure_record(value, key, headers, partition, timestamp)
@@ -425,18 +428,25 @@ class Producer:
                     await self.enqueue(
                         topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
                     )
+                    route_topic = None
                     continue
                 if not reserve(needed):
                     await self._wait_for_memory(needed)
+                    route_topic = None
                 size = needed
-                if not self._accepting:
-                    raise self._refusal()
+                if topic is not route_topic:
+                    self._check_accepting()
+                    route_topic, route = topic, router.current_route(topic)
                 stamp = clock() if timestamp is None else timestamp
-                began_batch = put(topic, stamp, key, value, headers, partition, size, None)
+                if route is not None and partition is None:  # spares a call for each record
+                    began_batch = route.put(stamp, key, value, headers, None, size, None)
+                else:
+                    began_batch = router.put(topic, stamp, key, value, headers, partition, size, None)
                 size = 0
                 if began_batch:
                     self._sender.wake()
                     await asyncio.sleep(0)
+                    route_topic = None
         finally:
             if size:
                 self._memory.release(size)

@@ -1,4 +1,4 @@
-"""The end of a record that interceptors hear of, or that has a sequence id of our own."""
+"""The end of a record, for interceptors and for sequence ids of our own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["RecordEnd", "as_future", "is_silent"]
 
 
 class RecordEnd:
-    """Takes the place of a record's future in its batch, and hears of its end even if no caller waits for it."""
+    """Takes the place of a record's future in its batch, and is called at its end even if no caller waits for it."""
 
     __slots__ = ("_ended", "_interceptors", "caller", "record", "sequence_id")
 
@@ -65,5 +65,5 @@ def as_future(end: RecordEnd) -> asyncio.Future[RecordMetadata]:
 
 
 def is_silent(future: object) -> bool:
-    """Return whether no caller hears of a record's failure, so that `flush` has to report it."""
+    """Return whether no caller gets the error of a record, so that `flush` has to report it."""
     return future is None or (isinstance(future, RecordEnd) and future.caller is None)

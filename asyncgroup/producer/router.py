@@ -151,6 +151,14 @@ class Router:
             route.update(self._cluster.view)
         return route
 
+    def current_route(self, topic: str) -> Route | None:
+        """Return the route that takes records for a topic, until other tasks run; None if `put` has to be called."""
+        route = self._routes.get(topic)
+        if route is None or route.lookup is not None or not route.partition_count:
+            return None
+        route.recently_used = True
+        return route if route.view is self._network.view else None
+
     async def forget_idle(self) -> None:
         """Forget topics to which nothing was produced for `metadata_max_idle`; runs while the producer is open.
 

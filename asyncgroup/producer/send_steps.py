@@ -140,6 +140,8 @@ class SendSteps:
         if tp is not None and not self._router.knows(tp):
             self._give_back(tp, size)
             tp = None
+        elif tp is None and self._limits is not None:
+            tp = self._partition_found(end.record, size, self._limits)
         topic, value, key, headers, partition, timestamp = end.record
         number = partition if tp is None else tp.partition
         try:
@@ -149,6 +151,19 @@ class SendSteps:
             raise
         self._number(end)
         return began_batch
+
+    def _partition_found(
+        self, record: ProducerRecord, size: int, limits: PartitionLimits
+    ) -> TopicPartition | None:
+        """Count a record in its partition if its topic became known while its caller waited for memory."""
+        try:
+            tp = self._partition_of(record, size)
+        except BaseException:
+            self._memory.release(size)
+            raise
+        if tp is not None:
+            limits.of(tp).force(size)
+        return tp
 
     def _number(self, end: RecordEnd) -> None:
         """Give an accepted record its sequence id: one for each value, as in Pulsar, not for each chunk."""

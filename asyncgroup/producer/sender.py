@@ -10,9 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
-from typing import Final, NamedTuple
-from uuid import UUID
+from typing import Final
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.backoff import Backoff
@@ -28,7 +26,7 @@ from asyncgroup.errors import (
     RequestTimedOut,
     UnsupportedVersionError,
 )
-from asyncgroup.lifecycle import copy_error
+from asyncgroup.lifecycle import add_note, copy_error
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.batch import ErrorFactory, ProducerBatch
@@ -36,6 +34,7 @@ from asyncgroup.producer.batch_compressor import BatchCompressor
 from asyncgroup.producer.named_errors import named_error
 from asyncgroup.producer.produce_transaction import ProduceTransaction
 from asyncgroup.producer.producer_ids import is_transient, request_producer_id
+from asyncgroup.producer.request_queue import PRODUCE_LANE, PendingRequest, RequestQueue
 from asyncgroup.producer.requests import (
     EncodedBatch,
     PartitionProduceResponse,
@@ -53,9 +52,6 @@ __all__ = ["PRODUCE_LANE", "Sender"]
 
 _log = logging.getLogger("asyncgroup.producer")
 
-PRODUCE_LANE: Final = "produce"
-"""The purpose of the connections that carry Produce requests."""
-
 ADDS_PARTITIONS: Final = 12
 """The first Produce version that adds partitions to the transaction (KIP-890)."""
 
@@ -66,20 +62,6 @@ NO_LIMIT: Final = float("inf")
 
 OnBatchDone = Callable[[ProducerBatch, Exception | None], None]
 OnBatchSplit = Callable[[ProducerBatch, list[ProducerBatch]], None]
-
-
-class _Request(NamedTuple):
-    """A Produce request."""
-
-    node: int
-    batches: list[EncodedBatch]
-    ids: dict[str, UUID]
-    """The ids of its topics."""
-    highest: int | None
-    """The highest version that it may have; None if there is no limit."""
-    transactional_id: str | None = None
-    adds_partitions: bool = False
-    """Whether it adds its partitions to the transaction (KIP-890)."""
 
 
 class Sender:
@@ -108,12 +90,12 @@ class Sender:
         """Set by a transactional producer before `start`."""
         self._compressor = BatchCompressor(spawn, self.wake)
         self._acks = -1 if config.acks == "all" else int(config.acks)
+        self._queue = RequestQueue(cluster.network, self, self._build, spawn, is_oneway=self._acks == 0)
         self._requests: Counter[int] = Counter()  # requests in flight by node
         self._idle = asyncio.Event()  # set: no request is in flight
         self._idle.set()
         self._busy_nodes: set[int] = set()  # nodes with as many requests in flight as one connection may have
         self._backoffs: dict[TopicPartition, Backoff] = {}  # of partitions whose last attempt failed
-        self._unsent: Counter[int] = Counter()  # of those, the ones that are still to be sent, by node
         self._wakeup = asyncio.Event()  # set: plan again
         self._timer: asyncio.TimerHandle | None = None  # sets it
         self._is_running = False
@@ -262,22 +244,10 @@ class Sender:
     # --- one request --------------------------------------------------------------------------------------------
 
     def _begin_request(self, node: int, batches: list[ProducerBatch]) -> None:
-        """Send batches to a node: now if possible, otherwise by a task that waits for the connection."""
         encoded_batches = [encoded for batch in batches if (encoded := self._encode(batch)) is not None]
-        if not encoded_batches:
-            return
-        request = self._request(node, encoded_batches)
-        self._count_request(node, 1)
-        try:
-            response = self._try_submit(request)
-        except Exception as error:  # noqa: BLE001  a bug must not leave the records waiting
-            self._fail_request(request, error)
-            return
-        if response is not None:
-            response.add_done_callback(partial(self._on_response, request))
-        else:
-            self._unsent[node] += 1
-            self._spawn(self._submit, request, name=f"produce to node {node}")
+        if encoded_batches:
+            self._count_request(node, 1)
+            self._queue.send(self._request(node, encoded_batches))
 
     def _encode(self, batch: ProducerBatch) -> EncodedBatch | None:
         try:
@@ -287,16 +257,16 @@ class Sender:
             self._complete(batch, lambda: copy_error(error))
             return None
 
-    def _request(self, node: int, encoded_batches: list[EncodedBatch]) -> _Request:
+    def _request(self, node: int, encoded_batches: list[EncodedBatch]) -> PendingRequest:
         ids = topic_ids(encoded_batches, self._accumulator.topic_id)
         highest, transaction = max_version(ids), self.transaction
         if transaction is None:
-            return _Request(node, encoded_batches, ids, highest)
+            return PendingRequest(node, encoded_batches, ids, highest)
         is_v2 = transaction.is_v2
         highest = highest if is_v2 else ADDS_PARTITIONS - 1
-        return _Request(node, encoded_batches, ids, highest, transaction.transactional_id, is_v2)
+        return PendingRequest(node, encoded_batches, ids, highest, transaction.transactional_id, is_v2)
 
-    def _build(self, request: _Request, version: int) -> m.ProduceRequest:
+    def _build(self, request: PendingRequest, version: int) -> m.ProduceRequest:
         if any(self._accumulator.is_orphan(encoded.batch) for encoded in request.batches):
             raise ConnectionLost("a topic of the request was recreated before it was sent")
         if request.adds_partitions and version < ADDS_PARTITIONS:
@@ -307,42 +277,8 @@ class Sender:
             request.batches, request.ids, self._acks, self._config.request_timeout, request.transactional_id
         )
 
-    def _try_submit(self, request: _Request) -> asyncio.Future[m.ProduceResponse] | None:
-        """Send a request now; None if it, or an earlier one to the same node, has to wait."""
-        if self._acks == 0 or self._unsent[request.node]:
-            return None
-        return self._cluster.network.try_submit(
-            request.node,
-            m.ProduceRequest,
-            partial(self._build, request),
-            lane=PRODUCE_LANE,
-            highest=request.highest,
-        )
-
-    async def _submit(self, request: _Request) -> None:
-        """Send a request as soon as that is possible."""
-        submit = self._cluster.network.submit if self._acks else self._cluster.network.send_oneway
-        try:
-            response = await submit(
-                request.node,
-                m.ProduceRequest,
-                partial(self._build, request),
-                lane=PRODUCE_LANE,
-                highest=request.highest,
-            )
-        except Exception as error:  # noqa: BLE001  a bug must not leave the records waiting
-            self._fail_request(request, error)
-        else:
-            if response is not None:
-                response.add_done_callback(partial(self._on_response, request))
-            else:
-                self._complete_unacknowledged(request)
-        finally:
-            self._unsent[request.node] -= 1
-        self.wake()
-
-    def _on_response(self, request: _Request, response: asyncio.Future[m.ProduceResponse]) -> None:
-        """Callback: the response to a request is there, or why there is none."""
+    def on_response(self, request: PendingRequest, response: asyncio.Future[m.ProduceResponse]) -> None:
+        """The response to a request is there, or the reason why there is none."""
         error = response.exception()
         if not self._is_running:
             return
@@ -350,14 +286,15 @@ class Sender:
             if error is None:
                 self._handle_responses(request, response.result())
             elif isinstance(error, Exception):
-                self._fail_request(request, error)
+                self.on_failure(request, error)
         except Exception as bug:  # noqa: BLE001  raised by the task that plans
             self._bug = bug
         self.wake()
 
-    def _fail_request(self, request: _Request, error: Exception) -> None:
+    def on_failure(self, request: PendingRequest, error: Exception) -> None:
         """There is no response to a request."""
         self._count_request(request.node, -1)
+        self.wake()
         is_final = isinstance(error, (UnsupportedVersionError, ClosedError))
         if isinstance(error, AsyncGroupError) and not is_final:
             self._metadata_stale.set()
@@ -369,7 +306,15 @@ class Sender:
         for encoded in request.batches:
             self._complete(encoded.batch, lambda: copy_error(error))
 
-    def _handle_responses(self, request: _Request, response: m.ProduceResponse) -> None:
+    def on_oneway_sent(self, request: PendingRequest) -> None:
+        """A request with acks=0 was sent; there will be no response."""
+        self._count_request(request.node, -1)
+        self.wake()
+        for encoded in request.batches:
+            unknown = m.ProduceResponse.PartitionProduceResponse(encoded.batch.tp.partition, base_offset=-1)
+            self._handle_response(request.node, encoded.batch, unknown)
+
+    def _handle_responses(self, request: PendingRequest, response: m.ProduceResponse) -> None:
         self._count_request(request.node, -1)
         responses = responses_by_partition(response, request.ids)
         for tp, partition_response in responses.items():
@@ -380,13 +325,6 @@ class Sender:
                 )
         for encoded in request.batches:
             self._handle_response(request.node, encoded.batch, responses.get(encoded.batch.tp))
-
-    def _complete_unacknowledged(self, request: _Request) -> None:
-        """A request with acks=0 was sent; there will be no response."""
-        self._count_request(request.node, -1)
-        for encoded in request.batches:
-            unknown = m.ProduceResponse.PartitionProduceResponse(encoded.batch.tp.partition, base_offset=-1)
-            self._handle_response(request.node, encoded.batch, unknown)
 
     # --- results of a batch -------------------------------------------------------------------------------------
 
@@ -483,10 +421,13 @@ class Sender:
 
     def _fail(self, batch: ProducerBatch, make_error: ErrorFactory) -> None:
         if self._accumulator.deallocate(batch):
-            batch.fail(lambda: named_error(make_error(), batch.tp))
-            self._on_batch_done(batch, make_error())
+            error = make_error()
+            if batch.may_be_written:
+                add_note(error, "an earlier attempt had no result: the records may be in the log")
+            batch.fail(lambda: named_error(error, batch.tp))
+            self._on_batch_done(batch, error)
             if self.transaction is not None:
-                self.transaction.on_record_failed(make_error())
+                self.transaction.on_record_failed(error)
 
     def fail_all(self, error: Exception) -> None:
         """Fail every batch, in flight or queued."""

@@ -8,7 +8,18 @@ from typing import Final, NamedTuple
 
 from benchmarks.go_program import GoProgram
 
-__all__ = ["BASELINE", "CLIENTS", "CODECS", "GO_CLIENTS", "MODES", "SIZES", "Client", "Workload", "workloads"]
+__all__ = [
+    "BASELINE",
+    "CLIENTS",
+    "CODECS",
+    "GO_CLIENTS",
+    "MODES",
+    "SIZES",
+    "WAITING_MODES",
+    "Client",
+    "Workload",
+    "workloads",
+]
 
 SIZES: Final = (100, 1024)
 CODECS: Final = ("none", "lz4", "zstd")
@@ -18,6 +29,8 @@ MODES: Final = {
     "bulk": "one caller that waits for all at the end",
 }
 """How records are written, by the mode's name."""
+WAITING_MODES: Final = ("loop", "concurrent")
+"""The modes in which callers wait for acknowledgements, so that a linger would only delay all of them."""
 
 
 class Workload(NamedTuple):

@@ -145,8 +145,9 @@ def show(
 def _caption(options: argparse.Namespace) -> str:
     return (
         f"{options.rounds} rounds of {options.seconds:g} s for each client; {options.partitions} partitions on one broker. All "
-        f"clients: acks=all, idempotent, linger {options.linger * 1000:g} ms, batches of {options.batch_bytes >> 10} KiB; "
-        f"records without a key; {options.callers:,} callers in the mode concurrent. Medians and ranges; ratios are to {BASELINE} "
+        f"clients: acks=all, idempotent, batches of {options.batch_bytes >> 10} KiB, linger {options.linger * 1000:g} ms in the mode bulk "
+        f"and {options.waiting_linger * 1000:g} ms in the others; "
+        f"records have no key; {options.callers:,} callers in the mode concurrent. Medians and ranges; ratios are to {BASELINE} "
         "within a round. CPU: user and system time of the client's process per record. p50 and p99: from sending to the "
         f"acknowledgement. Stopped broker: peak resident memory after {options.stopped_seconds:g} s of writing values of "
         f"{options.stopped_size} bytes, with {options.buffer_bytes // MIB} MiB of buffer memory where a client has such a limit "

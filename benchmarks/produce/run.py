@@ -31,7 +31,16 @@ from benchmarks.common import (
 )
 from benchmarks.go_program import GoProgramUnavailable
 from benchmarks.machine import Conditions, machine
-from benchmarks.produce.cases import CLIENTS, CODECS, GO_CLIENTS, MODES, SIZES, Workload, workloads
+from benchmarks.produce.cases import (
+    CLIENTS,
+    CODECS,
+    GO_CLIENTS,
+    MODES,
+    SIZES,
+    WAITING_MODES,
+    Workload,
+    workloads,
+)
 from benchmarks.produce.figures import Measurement, StoppedMeasurement, show, summarize
 from benchmarks.produce.load import Settings
 from benchmarks.produce.stopped import Broker, StoppableKafka, fill
@@ -45,7 +54,8 @@ START_LIMIT: Final = 90.0
 DELETE_DELAY: Final = 1000
 """Milliseconds after which a removed topic's files are deleted; Kafka's default of a minute would need much disk space."""
 KEYS: Final = (
-    "partitions", "rounds", "seconds", "callers", "batch_bytes", "linger", "buffer_bytes", "stopped_seconds",
+    "partitions", "rounds", "seconds", "callers", "batch_bytes", "linger", "waiting_linger", "buffer_bytes",
+    "stopped_seconds",
 )  # fmt: skip
 
 
@@ -65,7 +75,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add_number(parser, "--partitions", 4, "partitions of the topic")
     add_number(parser, "--callers", 1000, "concurrent callers")
     add_number(parser, "--batch-bytes", 128 << 10, "bytes of a batch")
-    add_number(parser, "--linger", 0.005, "seconds that a batch waits for more records")
+    add_number(parser, "--linger", 0.005, "seconds that a batch waits for more records, in the mode bulk")
+    add_number(parser, "--waiting-linger", 0.0, "the same in the modes in which callers wait")
     add_number(parser, "--buffer-bytes", 32 << 20, "bytes of unacknowledged records")
     add_number(parser, "--stopped-seconds", 4.0, "seconds of writing to a stopped broker")
     parser.add_argument("--modes", default="", help=f"comma-separated: {', '.join(MODES)}, stopped")
@@ -215,7 +226,7 @@ def _settings(
         "seconds": options.seconds,
         "callers": options.callers,
         "batch_bytes": options.batch_bytes,
-        "linger": options.linger,
+        "linger": options.waiting_linger if workload.mode in WAITING_MODES else options.linger,
         "buffer_bytes": options.buffer_bytes,
         "partitions": options.partitions,
     }

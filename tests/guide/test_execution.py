@@ -6,6 +6,7 @@ import ast
 import asyncio
 import contextlib
 import inspect
+import json
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 import asyncgroup.spark
 from asyncgroup import ConsumerConfig, ConsumerGroup, Producer, ProducerConfig, Session, in_thread
 from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.errors import BrokerError
 from asyncgroup.group.claim import Claim
 from asyncgroup.spark import BatchInterrupted
 from asyncgroup.testing import KafkaServer
@@ -59,6 +61,10 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("producer", "end_transaction"): f"{STORIES}::test_a_transaction_that_is_ended_elsewhere",
     ("producer", "chunking=True"): f"{STORIES}::test_a_value_in_chunks",
     ("producer", "ExclusiveProducer("): f"{STORIES}::test_an_exclusive_producer",
+    ("producer", "class VipFirst"): f"{STORIES}::test_a_partitioner_with_a_state",
+    ("producer", "MemoryBudget(64"): f"{STORIES}::test_producers_that_share_memory",
+    ("producer", "class Audit"): f"{STORIES}::test_an_interceptor_of_a_producer",
+    ("configuration", "def servers"): f"{STORIES}::test_bootstrap_servers_from_a_file",
     ("monitoring", "class Meter(Hook)"): f"{STORIES}::test_the_meter_counts_records_and_lag",
     ("rebalances", "class Totals"): f"{REBALANCES}::test_a_handler_for_all_protocols",
     (
@@ -352,6 +358,67 @@ def test_a_transaction_that_is_ended_elsewhere(server: KafkaServer) -> None:
     asyncio.run(names["commit"](server.bootstrap_servers, written))
     assert [record.value for record in server.records("greetings", 0)[RECORDS:]] == [b"hello"] * 2
     assert [exchange.request.committed for exchange in server.history.of("EndTxn")] == [True, True]
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_a_partitioner_with_a_state() -> None:
+    names: dict[str, Any] = {}
+    exec(snippet("producer", "class VipFirst"), names)
+    async with EmbeddedCluster(nodes=1, seed=1) as broker:
+        broker.create_topic("greetings", 3)
+        async with names["vip_producer"](broker.bootstrap_servers) as producer:
+            keys = [b"vip", b"a", b"b", None, b"vip"]
+            assert [(await producer.send("greetings", b"x", key=key)).partition for key in keys] == [
+                0,
+                2,
+                1,
+                2,
+                0,
+            ]
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_producers_that_share_memory() -> None:
+    names: dict[str, Any] = {}
+    exec(snippet("producer", "MemoryBudget(64"), names)
+    async with EmbeddedCluster(nodes=1, seed=1) as broker:
+        broker.create_topic("greetings", 3)
+        one, other = names["two_producers"](broker.bootstrap_servers)
+        async with one, other:
+            await asyncio.gather(one.send("greetings", b"x"), other.send("greetings", b"y"))
+        assert {record.value for record in broker.records("greetings")} == {b"x", b"y"}
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_an_interceptor_of_a_producer() -> None:
+    printed = Printed()
+    names: dict[str, Any] = {"print": printed}
+    exec(snippet("producer", "class Audit"), names)
+    async with EmbeddedCluster(nodes=1, seed=1) as broker:
+        broker.create_topic("greetings", 1)
+        async with names["audited"](broker.bootstrap_servers) as producer:
+            assert (await producer.send("greetings", b"x")).sequence_id == 0
+            broker.faults.on("Produce").error("INVALID_RECORD")
+            with pytest.raises(BrokerError):
+                await producer.send("greetings", b"y", key=b"k")
+        assert [list(record.headers) for record in broker.records("greetings")] == [[("source", b"web")]]
+    assert "b'k' was not written: 1 records for greetings-0: INVALID_RECORD" in str(printed[0][0])
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_bootstrap_servers_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: dict[str, Any] = {}
+    exec(snippet("configuration", "def servers"), names)
+    monkeypatch.chdir(tmp_path)
+    async with EmbeddedCluster(nodes=1, seed=1) as broker:
+        broker.create_topic("greetings", 1)
+        Path("kafka.json").write_text(json.dumps({"servers": [broker.bootstrap_servers]}))
+        async with names["live_producer"]() as producer:
+            assert (await producer.send("greetings", b"x")).offset == 0
 
 
 def test_an_exclusive_producer(server: KafkaServer) -> None:

@@ -49,7 +49,14 @@ PROPERTIES = {
 """Parts of Kafka's property names."""
 
 
-MODULES = (asyncgroup, asyncgroup.spark, asyncgroup.security, asyncgroup.broker, asyncgroup.testing)
+MODULES = (
+    asyncgroup,
+    asyncgroup.producer,
+    asyncgroup.spark,
+    asyncgroup.security,
+    asyncgroup.broker,
+    asyncgroup.testing,
+)
 OTHERS = {
     *("CancelledError", "Exception", "False", "None", "True"),
     *("Fetch", "PythonMicroBatchStreamBase", "ReportsSourceMetrics"),

@@ -79,6 +79,21 @@ async def test_at_most_five_requests_in_flight_to_a_node() -> None:
         assert stored(cluster, 0) == [b"warm up", b"0", b"1", b"2", b"3"]
 
 
+@pytest.mark.parametrize("turns", range(0, 24, 3))
+async def test_no_request_overtakes_one_that_waits_for_the_connection(turns: int) -> None:
+    async with writing(linger=0.0, nodes=1) as (cluster, producer):
+        for partition in (0, 1):
+            await producer.send(TOPIC, b"warm up", partition=partition)
+        client_of(producer.cluster).pool.abort_lane(PRODUCE_LANE)
+        first = producer.send_nowait(TOPIC, b"first", partition=0)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        second = producer.send_nowait(TOPIC, b"second", partition=1)
+        await asyncio.gather(first, second)
+        requests = [request.request.topic_data[0].partition_data for request in produced(cluster)[2:]]
+        assert [part.index for parts in requests for part in parts] == [0, 1]
+
+
 async def test_without_idempotence_a_partition_has_one_batch_in_flight() -> None:
     async with writing(linger=0.0, nodes=1, enable_idempotence=False) as (cluster, producer):
         await producer.send(TOPIC, b"warm up", partition=0)

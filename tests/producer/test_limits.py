@@ -131,6 +131,20 @@ async def test_records_that_wait_for_the_metadata_count_when_they_are_routed() -
         await producer.send("other", b"x", key=b"k")
 
 
+async def test_a_topic_that_becomes_known_while_a_caller_waits_for_memory() -> None:
+    """Regression test: its record was not counted in its partition, and the sender failed when it was done."""
+    async with writing(buffer_bytes=400, max_pending_records_per_partition=1) as (cluster, producer):
+        cluster.create_topic("other", 1)
+        cluster.faults.on("Metadata").delay(2.0)
+        fault = cluster.faults.on("Produce").hold()
+        first = producer.send_nowait("other", b"." * 300)
+        waiting = [asyncio.create_task(producer.send("other", b"." * 300)) for _ in range(3)]
+        await asyncio.sleep(5)
+        fault.release()
+        places = await asyncio.gather(first, *waiting)
+        assert sorted(place.offset for place in places) == [0, 1, 2, 3]
+
+
 async def test_closing_fails_callers_that_wait_for_a_partition() -> None:
     async with held(max_pending_records_per_partition=1) as (_, producer, release):
         first = nowait(producer)

@@ -225,3 +225,19 @@ async def test_a_failing_partition_does_not_delay_others() -> None:
             assert now() - started < 0.1
             assert not bad.done()
             await bad
+
+
+async def test_an_error_after_a_lost_response_says_that_the_record_may_be_in_the_log() -> None:
+    async with writing(nodes=1) as (cluster, producer):
+        await producer.send(TOPIC, b"warm up", partition=0)
+        cluster.faults.on("Produce").disconnect("after")
+        cluster.faults.on("Produce", nth=2).error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED") as caught:
+            await producer.send(TOPIC, b"x", partition=0)
+        assert "may be in the log" in caught.value.__notes__[0]
+        assert stored(cluster, 0) == [b"warm up", b"x"]
+        cluster.faults.on("Produce").error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        with pytest.raises(BrokerError) as caught:
+            await producer.send(TOPIC, b"y", partition=0)
+        assert not hasattr(caught.value, "__notes__")
+        assert b"y" not in stored(cluster, 0)
