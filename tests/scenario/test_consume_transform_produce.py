@@ -163,7 +163,8 @@ async def test_a_function_that_is_slower_than_its_drain(env: VirtualEnvironment)
     gate = Gate(0, 1)
     transform, other = Copy(env, gate), Copy(env)
     await env.produce(3, range(4))
-    async with transforming(env, transform, rebalance_timeout=12.0):
+    settings = {"producer_config": ProducerConfig(transaction_timeout=600.0)}
+    async with transforming(env, transform, settings=settings, rebalance_timeout=12.0):
         await gate.reached.wait()
         async with transforming(env, other, "bob"):
             await transform.until("cancelled 0@2")
@@ -414,6 +415,8 @@ async def test_claims_that_wait_for_a_slow_one_are_not_stuck(env: VirtualEnviron
         assert group.session is not None
         slow = group.session.claims[0]
         slow.renew(60.0)
+        await asyncio.sleep(1.0)  # the transaction is ending
+        await env.produce(1, [1, 2, 3])
         await asyncio.sleep(50.0)
         assert not group.session.ended
         gate.open.set()

@@ -142,7 +142,7 @@ async def committed_values(servers: str, tp: TopicPartition) -> list[bytes]:
     values: list[bytes] = []
     config = ConsumerConfig(isolation_level="read_committed")
     async with Consumer(servers, config) as consumer:
-        ends = await consumer.end_offsets([tp])
+        ends = await stable_ends(servers, consumer, tp)
         reader = await consumer.partition(*tp, 0)
         async with asyncio.timeout(120):
             while reader.position < ends[tp]:
@@ -155,6 +155,14 @@ async def committed_values(servers: str, tp: TopicPartition) -> list[bytes]:
                     continue
                 values += [record.value or b"" for record in batch]
     return values
+
+
+async def stable_ends(servers: str, consumer: Consumer, tp: TopicPartition) -> Mapping[TopicPartition, int]:
+    """Return the log's end when no transaction is open any more: a killed member may have left one."""
+    async with Consumer(servers) as uncommitted, asyncio.timeout(60):
+        while (ends := await consumer.end_offsets([tp])) != await uncommitted.end_offsets([tp]):
+            await asyncio.sleep(0.5)
+        return ends
 
 
 @asynccontextmanager
