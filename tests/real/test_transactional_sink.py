@@ -55,7 +55,7 @@ class Copy:
             keys[record.key] += 1
 
     async def wait_written(self, records: int) -> None:
-        """Wait until so many records were written since now, committed or not."""
+        """Wait until this number of further records is written, committed or not."""
         goal = self.written.total() + records
         async with asyncio.timeout(LIMIT):
             while self.written.total() < goal:

@@ -73,5 +73,16 @@ def test_a_batch_with_another_plan_is_committed_once_or_refused(seeds: range) ->
     assert refused < len(seeds)
 
 
+@pytest.mark.parametrize("seeds", thinned([range(at, at + 50) for at in range(0, 3000, 50)], 30))
+def test_a_stored_record_makes_every_plan_right(seeds: range) -> None:
+    """While no transaction is aborted by its timeout or a second attempt, a repeated batch may have any plan."""
+    for seed in seeds:
+        query = query_of(seed, same_plan=False)
+        query.second_attempts, query.are_executors_killed = 0, True
+        simulate(query, timeouts=0)
+        assert query.refused is None, seed
+        assert sorted(query.model.log) == expected(query), seed
+
+
 def expected(query: Query) -> list[int]:
     return [batch * 100 + row for batch in range(query.last) for row in range(ROWS)]

@@ -249,6 +249,11 @@ class Query:
     attempts: dict[int, int] = field(default_factory=dict)
     refused: TransactionalSinkError | None = None
     deaths: int = 0
+    second_attempts: float = 0.05
+    """The probability that a task is started twice."""
+    are_executors_killed: bool = False
+    """Whether a driver's executors die with it."""
+    executors: list[Process] = field(default_factory=list)
 
     async def run(self) -> None:
         """Run until all batches are finished, or one is refused because its plan is not deterministic."""
@@ -257,7 +262,11 @@ class Query:
             try:
                 await driver.spawn(self._drive(driver))
             except asyncio.CancelledError:
+                if not driver.dead:
+                    raise
                 self.deaths += 1
+                for executor in self.executors if self.are_executors_killed else ():
+                    executor.kill()
             except TransactionalSinkError as error:
                 if "deterministic" in str(error):
                     self.refused = error
@@ -290,7 +299,7 @@ class Query:
         """Run a task, up to four times; the attempts run in processes of their own and survive the driver."""
         for _ in range(4):
             tasks = [self._attempt(batch, slot, rows)]
-            if self.turns.fault(0.05):
+            if self.turns.fault(self.second_attempts):
                 tasks.append(self._attempt(batch, slot, rows))  # speculation
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             first = done.pop()
@@ -301,4 +310,5 @@ class Query:
 
     def _attempt(self, batch: QueryBatch, slot: int, rows: Sequence[int]) -> asyncio.Task[SlotResult]:
         executor = Process(self.turns, mortality=0.01)
+        self.executors.append(executor)
         return executor.spawn(ModelClient(self.model, executor).write_slot(batch, slot, rows))

@@ -38,7 +38,7 @@ Every moment at which a process can die:
 
 Rules that follow:
 
-- Which transactions are committed is decided by (producer id, epoch), which each attempt has anew: rows of a dead or second
+- Which transactions are committed is decided by (producer id, epoch), new for each attempt: rows of a dead or second
   attempt are never committed, because its message never reached the driver's record.
 - If a repetition finds that the first run is complete, what it has written (it had other slots) is aborted.
 - A second attempt of a task fences the first one even if Spark has accepted that one's result. Then the check before the

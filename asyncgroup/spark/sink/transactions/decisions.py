@@ -94,7 +94,7 @@ def transactions_to_commit(
     """Return the transactions of `results` to commit; the others, if any, are to be aborted.
 
     If an earlier run of the batch has committed
-    - all its transactions, the batch is complete: none, whatever this run has written;
+    - all its transactions, the batch is complete: none of this run;
     - some of them, this run must have the same number of rows in each slot, and its transactions complete the batch;
     - none of them, this run's transactions are the batch.
 
@@ -131,7 +131,7 @@ def _different_rows(
     return (
         f"batch {record.batch.batch_id} was committed in part ({len(committed)} of {len(committed) + len(missing)} "
         f"transactions; the others were aborted by their timeout or another task), and its repetition has {what}: "
-        "the query's plan is not deterministic, so the rest of the batch cannot be told from what is committed. "
+        "the query's plan is not deterministic, so the missing rows cannot be determined. "
         f"With another transactional.id.prefix than {prefix!r} the whole batch is written once more"
     )
 

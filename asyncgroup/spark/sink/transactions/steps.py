@@ -53,7 +53,7 @@ class SinkTransactions(Protocol):
         """Return the slots whose transaction is not open any more."""
 
     async def open_slots(self) -> Collection[int]:
-        """Return the slots that have an open transaction, whichever it is."""
+        """Return the slots that have any open transaction."""
 
     async def abort_slot(self, slot: int) -> None:
         """Abort the slot's open transaction, and fence the producer that has opened it."""

@@ -118,11 +118,12 @@ class _TransactionalWriter:
     ) -> SlotCommitMessage:
         async with opened.producer.transaction():
             written = await self._rows.write_rows(batches, opened)
-            if not written.rows:
-                return SlotCommitMessage(place.batch, place.slot, SlotResult(0))
-            topic = written.ranges[0].topic
-            await opened.producer.send_offsets(slot_offsets(self._prefix, place.slot, place.batch, topic))
-            detached = await opened.producer.detach_transaction()
+            if written.ranges:
+                offsets = slot_offsets(self._prefix, place.slot, place.batch, written.ranges[0].topic)
+                await opened.producer.send_offsets(offsets)
+            detached = await opened.producer.detach_transaction()  # raises if a record was not written
+        if not written.ranges:
+            return SlotCommitMessage(place.batch, place.slot, SlotResult(0))
         transaction = SlotTransaction(place.slot, *detached[1:4])
         return SlotCommitMessage(
             place.batch, place.slot, SlotResult(written.rows, transaction), written.ranges
