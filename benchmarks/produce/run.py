@@ -49,7 +49,7 @@ from benchmarks.topic import Topic
 
 __all__ = ["Found", "main", "parse", "run"]
 
-START_LIMIT: Final = 90.0
+START_LIMIT: Final = 30.0
 """Seconds for a process in addition to writing: imports, the last acknowledgements, closing."""
 DELETE_DELAY: Final = 1000
 """Milliseconds after which a removed topic's files are deleted; Kafka's default of a minute would need much disk space."""

@@ -19,8 +19,7 @@ TASKS: Final = 2
 
 PRODUCER: Final = {
     "kafka.acks": "all",
-    # asyncgroup's producer is not idempotent yet
-    "kafka.enable.idempotence": "false",
+    "kafka.enable.idempotence": "true",
     "kafka.linger.ms": "5",
     "kafka.batch.size": str(128 << 10),
     "kafka.compression.type": "none",
