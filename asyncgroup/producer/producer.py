@@ -178,6 +178,7 @@ class Producer:
         try:
             await self._tasks.stop()
         finally:
+            self._path.close()
             if self._owns_cluster:
                 await self.cluster.aclose()
 
@@ -221,6 +222,8 @@ class Producer:
         if self._drains:
             await self._drain()
         try:
+            if self._transactions is not None:
+                await self._transactions.stop()
             await self._tasks.stop()
         finally:
             self._abort_incomplete()
@@ -231,10 +234,18 @@ class Producer:
             raise lost
 
     async def _drain(self) -> None:
+        limit = self.config.close_timeout
         try:
             if self._transactions is not None:
-                await self._transactions.aclose()
-            async with asyncio.timeout(self.config.close_timeout) as self._drain_limit:
+                async with asyncio.timeout(limit) as self._drain_limit:
+                    await self._transactions.abort_open()
+        except TimeoutError:
+            _log.warning(
+                "%s: closed before its transaction had ended; the coordinator aborts it after transaction_timeout",
+                self.config.transactional_id,
+            )
+        try:
+            async with asyncio.timeout(limit if self._drains else 0.0) as self._drain_limit:
                 await self._path.wait_until_done()
         except TimeoutError:
             _log.warning("%r was closed before all its records were acknowledged", self)
@@ -434,8 +445,8 @@ class Producer:
         future: asyncio.Future[RecordMetadata] | None,
     ) -> bool:
         """Append a record for which `size` bytes are reserved; True if it began or filled a batch. Frees them if it raises."""
-        stamp = self._clock() if timestamp is None else timestamp
         try:
+            stamp = self._clock() if timestamp is None else timestamp
             if not self._accepting:
                 raise self._refusal()
             began_batch = self._router.put(topic, stamp, key, value, headers, partition, size, future)
