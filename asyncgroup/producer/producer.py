@@ -22,7 +22,13 @@ from asyncgroup.errors import (
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import BackgroundTasks, add_note, copy_error, wait_shielded
 from asyncgroup.model import GroupOffsets, Header, MillisClock, RecordMetadata, wall_clock
-from asyncgroup.producer.arguments import RecordFields, check_sequence_id, measure_record
+from asyncgroup.producer.arguments import (
+    RecordFields,
+    check_fields,
+    check_records,
+    check_sequence_id,
+    measure_record,
+)
 from asyncgroup.producer.chunking import ChunkWriter, largest_record
 from asyncgroup.producer.interceptors import ProducerInterceptor, ProducerInterceptors, ProducerRecord
 from asyncgroup.producer.memory_budget import MemoryBudget, check_budget
@@ -155,6 +161,7 @@ class Producer:
             initial_sequence_id=initial_sequence_id,
             max_size=self._max_size,
             put=self._put,
+            check_open=self._check_accepting,
             before_wait=self._before_wait,
         )
 
@@ -385,12 +392,18 @@ class Producer:
         A record is a tuple of the arguments of `send` in their order: topic, value, key, headers, partition, timestamp. The
         iterable must not block. Other tasks run whenever a batch begins. If it raises, the earlier records are written.
         """
+        check_records(records)
         reserve, clock, router = self._memory.try_reserve, self._clock, self._router
         size = 0  # bytes reserved for a record that is not appended yet
         route_topic: str | None = None  # the topic of `route`; None after other tasks have run
         route: Route | None = None
         try:
-            for topic, value, key, headers, partition, timestamp in records:
+            for record in records:
+                try:
+                    topic, value, key, headers, partition, timestamp = record
+                except (TypeError, ValueError):
+                    check_fields(record)
+                    raise
                 needed = 0
                 if self._steps is None:  # with them, interceptors see the record before it is checked
                     needed = measure_record(value, key, headers, partition, timestamp)
