@@ -166,7 +166,7 @@ class TransactionClient:
         return action_of(PRODUCE, code) is TransactionAction.FENCED
 
     def on_fenced(self) -> None:
-        """A broker refused the epoch: ask the coordinator for the current one, then fail all records with an error that has it."""
+        """A broker refused the epoch: ask the coordinator for the current one, then fail all records with that in their error."""
         if self._fencing is None:
             self._fencing = asyncio.create_task(self._fence(), name="Producer: fenced")
 

@@ -24,6 +24,7 @@ from asyncgroup.model import CommittedOffset, GroupOffsets, TopicPartition
 from asyncgroup.producer.transaction_requests import (
     ADD_OFFSETS,
     ADD_PARTITIONS,
+    CONCURRENT_PAUSE,
     END_TXN,
     FIND_COORDINATOR,
     HIGHEST_V1,
@@ -47,12 +48,8 @@ R = TypeVar("R", bound=Message)
 FEATURE: Final = "transaction.version"
 """The finalized feature whose level 2 means KIP-890."""
 
-CONCURRENT_PAUSE: Final = 0.02
-"""Seconds of the first pause after CONCURRENT_TRANSACTIONS: the last transaction is about to end (as Java)."""
-
 DESCRIBE_TIMEOUT: Final = 5.0
 """Seconds for DescribeTransactions, which only adds to an error's message."""
-
 
 DETAILS: Final[Mapping[int, str]] = {
     ErrorCode.INVALID_TXN_STATE: (
