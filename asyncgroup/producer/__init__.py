@@ -14,7 +14,7 @@ The way of a record, by modules:
   the lost records of `enqueue`, which have no future, until `flush` reports them.
 
 Transactions: `transaction` is the context manager, `transaction_state` what is allowed when, `transaction_client` what
-begins and ends them, `transaction_coordinator` and `transaction_requests` send requests and judge their error codes. The sender
+begins and ends them, `transaction_offsets` what commits offsets, `transaction_coordinator` and `transaction_requests` send requests and judge their error codes. The sender
 sees them as a `produce_transaction`. `open_transaction` ends a transaction that another process left open.
 """
 

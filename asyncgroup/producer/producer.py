@@ -376,7 +376,7 @@ class Producer:
         transactions = self._transactional("send_offsets")
         if not self._open:
             raise self._closed_error()
-        await transactions.send_offsets(group_offsets(source))
+        await transactions.offsets.send(group_offsets(source))
 
     async def detach_transaction(self) -> OpenTransaction:
         """Write all records, and leave the transaction open for another process, which ends it by `end_transaction`.

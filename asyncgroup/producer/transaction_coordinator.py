@@ -38,10 +38,11 @@ from asyncgroup.producer.transaction_requests import (
     most_urgent,
     txn_offset_commit_request,
 )
+from asyncgroup.producer.transaction_state import ProducerIdentity
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.message import Message, Request
 
-__all__ = ["NO_PRODUCER", "Answer", "ProducerIdentity", "TransactionCoordinatorClient"]
+__all__ = ["Answer", "TransactionCoordinatorClient"]
 
 R = TypeVar("R", bound=Message)
 
@@ -59,16 +60,6 @@ DETAILS: Final[Mapping[int, str]] = {
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: "the coordinator does not know this producer id, or not any more",
 }
 """What an error code means here."""
-
-
-class ProducerIdentity(NamedTuple):
-    """A producer id and its epoch; -1 and -1 for none."""
-
-    producer_id: int
-    epoch: int
-
-
-NO_PRODUCER: Final = ProducerIdentity(-1, -1)
 
 
 class Answer(NamedTuple):
