@@ -1,13 +1,21 @@
-"""Producer: batches per partition, retries that keep the order, Java's default partitioning.
+"""Producer: batches per partition, idempotent by default, transactions.
 
-A record passes through these modules: `producer` checks it (`arguments`) and waits for buffer memory (`buffer_memory`),
-`router` and `route` choose its partition, `accumulator` appends it to a `batch`, `sender` sends the
-batches of one leader in one request and acts on each partition's error code (`requests`).
-`delivery_tracker` counts the lost records of `enqueue`, which have no future, until `flush` reports them.
+The way of a record, by modules:
+
+- `producer` checks it (`arguments`) and decides which way it takes. `record_writer` is the short one; `send_steps` adds
+  `interceptors`, limits for each partition and sequence ids, with a `record_end` in place of the future; `chunking` splits
+  large values. All wait for `pending_limits`: `buffer_memory`, and a `memory_budget` that producers share.
+- `record_path` holds what follows. `router` looks topics up, and the `route` of a topic chooses a partition by the rules of
+  `partitioners`. `accumulator` appends the record to a `batch` and plans which batches to send now; a `partition_queue`
+  keeps the order of its partition, and the sequence numbers, under an id of `producer_ids`.
+- `sender` sends the plan: `requests` builds Produce requests, `request_queue` sends them in order, `batch_compressor` compresses
+  large batches on threads before.
+- `batch_results` says what a response means for each batch (`requests` has the table of error codes). `delivery_tracker` counts
+  the lost records of `enqueue`, which have no future, until `flush` reports them.
 
 Transactions: `transaction` is the context manager, `transaction_state` what is allowed when, `transaction_client` what
-begins and ends them, `transaction_coordinator` and `transaction_requests` send requests and judge their error codes.
-`open_transaction` ends a transaction that another process left open.
+begins and ends them, `transaction_offsets` what commits offsets, `transaction_coordinator` and `transaction_requests` send requests and judge their error codes. The sender
+sees them as a `produce_transaction`. `open_transaction` ends a transaction that another process left open.
 """
 
 from __future__ import annotations

@@ -18,13 +18,11 @@ from asyncgroup.producer.batch import ErrorFactory, ProducerBatch
 from asyncgroup.producer.named_errors import named_error
 from asyncgroup.producer.produce_transaction import ProduceTransaction
 from asyncgroup.producer.requests import PartitionProduceResponse, ProduceAction, produce_action
+from asyncgroup.producer.transaction_requests import CONCURRENT_PAUSE
 
 __all__ = ["BatchResults", "OnBatchDone", "OnBatchSplit"]
 
 _log = logging.getLogger("asyncgroup.producer")
-
-CONCURRENT_PAUSE: Final = 0.02
-"""Seconds of the first pause after CONCURRENT_TRANSACTIONS: the markers of the last transaction are about to be written."""
 
 NO_LIMIT: Final = float("inf")
 
@@ -77,11 +75,8 @@ class BatchResults:
         if action is ProduceAction.DONE:
             self.complete(batch, None, partition_response)
             return
-        what, code, detail = (
-            f"{batch.count} records for {batch.tp}",
-            partition_response.error_code,
-            _detail(partition_response),
-        )
+        code, detail = partition_response.error_code, _detail(partition_response)
+        what = f"{batch.count} records for {batch.tp}"
         if self._transaction is not None and self._transaction.is_fencing(code):
             self._accumulator.drop(batch)
             self._transaction.on_fenced()

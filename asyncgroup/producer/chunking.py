@@ -11,20 +11,20 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import ConfigError, QueueFull
 from asyncgroup.lifecycle import add_note, copy_error
-from asyncgroup.model import DetailedRecordMetadata, Header, MillisClock, RecordMetadata, TopicPartition
+from asyncgroup.model import DetailedRecordMetadata, Header, RecordMetadata, TopicPartition
 from asyncgroup.producer.batch import BATCH_OVERHEAD, record_size
 from asyncgroup.producer.interceptors import ProducerRecord
-from asyncgroup.producer.pending_limits import ProducerMemory
 from asyncgroup.producer.record_end import is_silent
+from asyncgroup.producer.record_path import RecordPath
+from asyncgroup.producer.record_writer import RecordWriter
 from asyncgroup.producer.route import Placement, RecordFuture
-from asyncgroup.producer.router import Router
 from asyncgroup.wire.chunks import ChunkInfo, split_value
 
 __all__ = ["ChunkWriter", "ChunkedDelivery", "OnLost", "largest_record"]
@@ -57,35 +57,19 @@ def largest_record(config: ProducerConfig) -> int:
 
 
 class ChunkWriter:
-    """Splits large records, and writes the chunks.
-
-    `clock` returns the timestamp of records without one, `check_open` raises ClosedError unless the producer is open,
-    `wait_for_memory` waits until some bytes are reserved, `wake` is called when there may be a batch to send.
-    """
+    """Splits large records, and writes the chunks."""
 
     def __init__(
-        self,
-        config: ProducerConfig,
-        memory: ProducerMemory,
-        router: Router,
-        rng: random.Random,
-        *,
-        clock: MillisClock,
-        check_open: Callable[[], None],
-        wait_for_memory: Callable[[int], Awaitable[None]],
-        wake: Callable[[], None],
-        on_lost: OnLost,
+        self, config: ProducerConfig, path: RecordPath, writer: RecordWriter, rng: random.Random
     ) -> None:
         self._config = config
-        self._memory = memory
-        self._router = router
+        self._memory = path.memory
+        self._router = path.router
+        self._wake = path.wake
+        self._on_lost = path.deliveries.add_lost
+        self._writer = writer
         self._random = rng
-        self._clock = clock
-        self._check_open = check_open
-        self._wait_for_memory = wait_for_memory
-        self._wake = wake
-        self._on_lost = on_lost
-        self._limit = largest_record(config)
+        self._limit = writer.max_size
         self._name = ""  # random, set at the first value
         self._values = 0
 
@@ -95,7 +79,7 @@ class ChunkWriter:
     async def write(self, record: ProducerRecord, size: int, end: RecordFuture) -> None:
         """Write a record of `size` bytes in chunks, each when there is memory for it; stop when one has failed.
 
-        `end` gets the result; without a caller that waits, a failure is passed to `on_lost`.
+        `end` gets the result; without a caller that waits, a failure is counted for `flush`.
         """
         record = self._stamped(record)
         count, chunks = self._split(record, size)
@@ -103,7 +87,7 @@ class ChunkWriter:
         try:
             for chunk in chunks:
                 if not self._memory.try_reserve(chunk.size):
-                    await self._wait_for_memory(chunk.size)
+                    await self._writer.wait_for_memory(chunk.size)
                 if delivery.has_failed:
                     self._memory.release(chunk.size)
                     break
@@ -142,7 +126,7 @@ class ChunkWriter:
 
     def _stamped(self, record: ProducerRecord) -> ProducerRecord:
         """Return the record with a timestamp, and with headers of its own."""
-        timestamp = self._clock() if record.timestamp is None else record.timestamp
+        timestamp = self._writer.clock() if record.timestamp is None else record.timestamp
         headers = [(name, content) for name, content in record.headers]  # the caller may modify its list
         return record._replace(timestamp=timestamp, headers=headers)
 
@@ -150,7 +134,7 @@ class ChunkWriter:
         """Append a chunk for which memory is reserved; frees it if it raises."""
         topic, timestamp, key = record.topic, record.timestamp or 0, record.key
         try:
-            self._check_open()
+            self._writer.check_accepting()
             future = delivery.next_future()
             self._router.put_chunk(
                 topic, timestamp, key, chunk.value, chunk.headers, delivery.placement, chunk.size, future

@@ -30,7 +30,7 @@ class DeliveryTracker:
         before, first = self._lost.get(tp, (0, error))
         self._lost[tp] = (before + count, first)
 
-    def drain_lost(self) -> DeliveryFailedError | None:
+    def take_lost(self) -> DeliveryFailedError | None:
         """Return an error with all records lost since the last call, or None if there are none."""
         lost, self._lost = self._lost, {}
         return DeliveryFailedError(lost) if lost else None

@@ -7,8 +7,9 @@ from typing import NamedTuple
 from asyncgroup.cluster import Cluster, client_of
 from asyncgroup.errors import BrokerError, ErrorCode, TransactionAbortedError, TransactionOutcomeUnknown
 from asyncgroup.lifecycle import describe_error
-from asyncgroup.producer.transaction_coordinator import ProducerIdentity, TransactionCoordinatorClient
+from asyncgroup.producer.transaction_coordinator import TransactionCoordinatorClient
 from asyncgroup.producer.transaction_requests import TransactionAction
+from asyncgroup.producer.transaction_state import ProducerIdentity
 
 __all__ = ["END_TIMEOUT", "OpenTransaction", "end_transaction"]
 

@@ -6,8 +6,8 @@ that does not follow the last (KIP-98). Kafka knows the last five batches of a p
 - Batches are sent in order, several at once. After a failure nothing is sent until every batch in flight has its result;
   then those without success are sent again, in order, with the same sequence numbers.
 - A batch that leaves without success, as it was rejected or its time is over, may be in the log all the same: a *gap*. Its
-  sequence numbers are not used again. If a batch behind it is accepted, then so was the gap; if the broker refuses it with
-  OUT_OF_ORDER_SEQUENCE_NUMBER, neither is in the log. If no batch is behind it, it stays unknown.
+  sequence numbers are not used again. If a batch after it is accepted, then so was the gap; if the broker refuses it with
+  OUT_OF_ORDER_SEQUENCE_NUMBER, neither is in the log. If no batch is after it, it stays unknown.
 - If it is not in the log, or unknown, the sequence begins again at 0 under the next epoch (KIP-360), as soon as nothing is in
   flight: a record cannot be written twice then. Epochs are counted by partition, since brokers compare them within one only.
 - In transactions the coordinator counts the epochs, one for all partitions: a gap stays until `set_producer_id`.
@@ -39,7 +39,8 @@ NO_ID: Final = -1
 MAX_EPOCH: Final = (1 << 15) - 1
 MAX_SEQUENCE: Final = (1 << 31) - 1
 
-NEVER: Final = float("-inf")
+LONG_AGO: Final = float("-inf")
+"""A loop time before all others."""
 
 
 class PartitionQueue:
@@ -77,10 +78,13 @@ class PartitionQueue:
         self.open: ProducerBatch | None = None
         """The last one of `fresh` while it accepts records."""
         self.sent: deque[ProducerBatch] = deque()
-        """Batches that were sent and are not done, by their sequence numbers. Unless the queue rewinds, the first ones are in flight."""
+        """Batches that were sent and are not done, by their sequence numbers.
+
+        Unless the queue rewinds, the first ones are in flight.
+        """
         self.node = -1
         """The node that the batches in flight were sent to."""
-        self.retry_at = NEVER
+        self.retry_at = LONG_AGO
         """Loop time before which nothing is sent."""
         self.producer_id = NO_ID
         self.epoch = 0
@@ -91,7 +95,7 @@ class PartitionQueue:
         self._restarts = False  # begin again at sequence number 0 as soon as nothing is in flight
         self._forgets_success = False  # the next leader knows nothing of the producer
         self._gap: int | None = None  # the ordinal of the last batch that left without success
-        self._last_success = NEVER  # loop time
+        self._last_success = LONG_AGO  # loop time
 
     def __repr__(self) -> str:
         state = f"{self._in_flight} in flight" if self._in_flight else "idle"
@@ -155,7 +159,7 @@ class PartitionQueue:
 
     def set_producer_id(self, producer_id: int, epoch: int = 0) -> None:
         """Number the batches from 0 on under a producer id and epoch that no broker knows yet."""
-        self.producer_id, self.epoch, self._last_success = producer_id, epoch, NEVER
+        self.producer_id, self.epoch, self._last_success = producer_id, epoch, LONG_AGO
         self._renumber()
 
     def restart(self) -> None:
@@ -208,7 +212,7 @@ class PartitionQueue:
 
     def succeed(self, batch: ProducerBatch, now: float) -> None:
         """The batch is in the log, and so is every earlier one under the same epoch."""
-        self.retry_at = NEVER
+        self.retry_at = LONG_AGO
         self._last_success = now
         if self._gap is not None and self._gap < batch.ordinal:
             self._gap = None
@@ -267,7 +271,7 @@ class PartitionQueue:
             return
         self._is_rewinding = False
         if self._forgets_success:
-            self._forgets_success, self._last_success = False, NEVER
+            self._forgets_success, self._last_success = False, LONG_AGO
         if self.is_transactional:
             return  # the coordinator counts the epochs: the transaction is aborted, then the next epoch begins
         if self._restarts or (self._gap is not None and not self.sent):

@@ -53,7 +53,10 @@ AS_WITHOUT_KEY: Final = -1
 """Result of a KeyPartitioner for a key that counts as none."""
 
 SWITCHES_EACH: Final = 10
-"""Number of `linger` durations after which `timed_round_robin` switches (Pulsar's roundRobinRouterBatchingPartitionSwitchFrequency)."""
+"""Number of `linger` durations after which `timed_round_robin` switches.
+
+Pulsar's `roundRobinRouterBatchingPartitionSwitchFrequency`.
+"""
 
 
 class TopicPartitioner(Protocol):

@@ -22,20 +22,14 @@ from asyncgroup.errors import (
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import BackgroundTasks, add_note, copy_error, wait_shielded
 from asyncgroup.model import GroupOffsets, Header, MillisClock, RecordMetadata, wall_clock
-from asyncgroup.producer.arguments import (
-    RecordFields,
-    check_fields,
-    check_records,
-    check_sequence_id,
-    measure_record,
-)
+from asyncgroup.producer.arguments import RecordFields, check_fields, check_records, measure_record
 from asyncgroup.producer.chunking import ChunkWriter, largest_record
-from asyncgroup.producer.interceptors import ProducerInterceptor, ProducerInterceptors, ProducerRecord
+from asyncgroup.producer.interceptors import ProducerInterceptor, ProducerRecord
 from asyncgroup.producer.memory_budget import MemoryBudget, check_budget
 from asyncgroup.producer.open_transaction import OpenTransaction
 from asyncgroup.producer.record_path import RecordPath, loop_time
-from asyncgroup.producer.route import Route
-from asyncgroup.producer.send_steps import SendSteps
+from asyncgroup.producer.record_writer import RecordWriter
+from asyncgroup.producer.send_steps import send_steps
 from asyncgroup.producer.transaction import HasGroupOffsets, Transaction, group_offsets
 from asyncgroup.producer.transaction_client import TransactionClient
 from asyncgroup.producer.transaction_state import TransactionPhase
@@ -65,8 +59,8 @@ class Producer:
     id, and aborts what they left open; see `transaction`.
 
     `clock` returns the timestamp (ms since 1970) of records that have none. `hooks` receive `on_produce`,
-    `on_delivered` and `on_batch_done`, and all events of the connections if the producer creates the cluster. `rng` is the source of its
-    random choices. Not thread-safe: use it in one event loop only.
+    `on_delivered` and `on_batch_done`, and all events of the connections if the producer creates the cluster. `rng` is the
+    source of its random choices. Not thread-safe: use it in one event loop only.
 
     `interceptors` see each record when it is written and when it is acknowledged or has failed. Producers that are given the
     same `memory` share its limit. With `initial_sequence_id` the accepted records are numbered, from the number after it on
@@ -94,19 +88,17 @@ class Producer:
             if isinstance(bootstrap_servers, Cluster)
             else Cluster(bootstrap_servers, self.config, hooks=self._hooks, rng=rng)
         )
-        self._client = client_of(self.cluster)
-        self._clock = clock
-        self._max_size = largest_record(self.config)
+        client = client_of(self.cluster)
+        rng = rng or client.random
         self._tasks = BackgroundTasks("Producer", self._on_failure)
         spawn = self._tasks.spawn
         self._transactions: TransactionClient | None = None
         if self.config.transactional_id is not None:
             self._transactions = TransactionClient(
-                self._client, self.config, on_change=self._update_accepting, spawn=spawn
+                client, self.config, on_change=self._update_accepting, spawn=spawn
             )
-        rng = rng or self._client.random
         self._path = path = RecordPath(
-            self._client,
+            client,
             self.config,
             hooks=self._hooks,
             spawn=spawn,
@@ -114,23 +106,17 @@ class Producer:
             budget=check_budget(memory),
             transaction=self._transactions,
         )
-        self._memory, self._router = path.memory, path.router
+        self._memory = path.memory
         if self._transactions is not None:
             self._transactions.path = path
-        self._chunks = ChunkWriter(
-            self.config,
-            self._memory,
-            self._router,
-            rng,
-            clock=self._clock,
-            check_open=self._check_accepting,
-            wait_for_memory=self._wait_for_memory,
-            wake=path.wake,
-            on_lost=path.deliveries.add_lost,
+        self._max_size = largest_record(self.config)
+        self._writer = writer = RecordWriter(
+            path, clock=clock, max_size=self._max_size, refusal=self._refusal
         )
-        self._steps = self._send_steps(ProducerInterceptors(interceptors), initial_sequence_id)
+        self._put = writer.put
+        self._chunks = ChunkWriter(self.config, path, writer, rng)
+        self._steps = send_steps(path, writer, self._chunks, interceptors, initial_sequence_id)
         self._open = False
-        self._accepting = False  # open, and with a transactional id in a transaction
         self._failure: ClosedError | None = None  # of `fail_producer`
         self._closing: asyncio.Task[None] | None = None
         self._drains = True  # aclose waits for acknowledgements
@@ -142,27 +128,6 @@ class Producer:
         return (
             f"<Producer {state}: {buffer.records} records in {len(buffer.incomplete)} batches, "
             f"{memory.used} of {memory.limit} bytes, {memory.waiting} callers waiting>"
-        )
-
-    def _send_steps(
-        self, interceptors: ProducerInterceptors, initial_sequence_id: int | None
-    ) -> SendSteps | None:
-        """Return the additional steps of a send, or None if there are none."""
-        check_sequence_id(initial_sequence_id)
-        limits = self._path.accumulator.partition_limits
-        if not interceptors and limits is None and initial_sequence_id is None:
-            return None
-        return SendSteps(
-            router=self._router,
-            chunks=self._chunks,
-            memory=self._memory,
-            limits=limits,
-            interceptors=interceptors,
-            initial_sequence_id=initial_sequence_id,
-            max_size=self._max_size,
-            put=self._put,
-            check_open=self._check_accepting,
-            before_wait=self._before_wait,
         )
 
     # --- life ---------------------------------------------------------------------------------------------------
@@ -190,7 +155,7 @@ class Producer:
                 await self.cluster.aclose()
 
     def _update_accepting(self) -> None:
-        self._accepting = self._open and (
+        self._writer.is_accepting = self._open and (
             self._transactions is None or self._transactions.manager.state is TransactionPhase.IN_TRANSACTION
         )
 
@@ -233,7 +198,8 @@ class Producer:
                 await self._transactions.stop()
             await self._tasks.stop()
         finally:
-            self._abort_incomplete()
+            why = f"close_timeout={self.config.close_timeout:g} s" if self._drains else "drain=False"
+            self._path.abort_incomplete(why)
             self._path.close()
             if self._owns_cluster:
                 await self.cluster.aclose()
@@ -258,17 +224,6 @@ class Producer:
             _log.warning("%r was closed before all its records were acknowledged", self)
         finally:
             self._drain_limit = None
-
-    def _abort_incomplete(self) -> None:
-        if not self._path.pending:
-            return
-        partitions = len({batch.tp for batch in self._path.accumulator.incomplete})
-        why = f"close_timeout={self.config.close_timeout:g} s" if self._drains else "drain=False"
-        error = ClosedError(
-            f"the producer was closed with {self._path.pending} records for {partitions} partitions not acknowledged"
-            f" ({why}); those that were sent may be in the log"
-        )
-        self._path.fail_records(error)
 
     def _on_failure(self, error: Exception) -> None:
         """A task of the producer failed because of a bug: nothing is sent any more, so fail all waiting callers."""
@@ -323,7 +278,7 @@ class Producer:
             )
             return await future
         if not self._memory.try_reserve(size):
-            await self._wait_for_memory(size)
+            await self._writer.wait_for_memory(size)
         self._put(topic, timestamp, key, value, headers, partition, size, future)
         return await future
 
@@ -382,7 +337,7 @@ class Producer:
             )
             return
         if not self._memory.try_reserve(size):
-            await self._wait_for_memory(size)
+            await self._writer.wait_for_memory(size)
         if self._put(topic, timestamp, key, value, headers, partition, size, None):
             await asyncio.sleep(0)  # a caller that never has to wait must still let other tasks run
 
@@ -392,83 +347,16 @@ class Producer:
         A record is a tuple of the arguments of `send` in their order: topic, value, key, headers, partition, timestamp. The
         iterable must not block. Other tasks run whenever a batch begins. If it raises, the earlier records are written.
         """
+        if self._steps is None:
+            await self._writer.put_all(records, self.enqueue)
+            return
         check_records(records)
-        reserve, clock, router = self._memory.try_reserve, self._clock, self._router
-        size = 0  # bytes reserved for a record that is not appended yet
-        route_topic: str | None = None  # the topic of `route`; None after other tasks have run
-        route: Route | None = None
-        try:
-            for record in records:
-                try:
-                    topic, value, key, headers, partition, timestamp = record
-                except (TypeError, ValueError):
-                    check_fields(record)
-                    raise
-                needed = 0
-                if self._steps is None:  # with them, interceptors see the record before it is checked
-                    needed = measure_record(value, key, headers, partition, timestamp)
-                if self._steps is not None or needed > self._max_size:
-                    await self.enqueue(
-                        topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
-                    )
-                    route_topic = None
-                    continue
-                if not reserve(needed):
-                    await self._wait_for_memory(needed)
-                    route_topic = None
-                size = needed
-                if topic is not route_topic:
-                    self._check_accepting()
-                    route_topic, route = topic, router.current_route(topic)
-                stamp = clock() if timestamp is None else timestamp
-                if route is not None and partition is None:  # spares a call for each record
-                    began_batch = route.put(stamp, key, value, headers, None, size, None)
-                else:
-                    began_batch = router.put(topic, stamp, key, value, headers, partition, size, None)
-                size = 0
-                if began_batch:
-                    self._path.wake()
-                    await asyncio.sleep(0)
-                    route_topic = None
-        finally:
-            if size:
-                self._memory.release(size)
-
-    async def _wait_for_memory(self, size: int) -> None:
-        self._before_wait()
-        await self._memory.reserve(size)
-
-    def _check_accepting(self) -> None:
-        if not self._accepting:
-            raise self._refusal()
-
-    def _before_wait(self) -> None:
-        self._check_accepting()
-        self._path.wake()  # lingering batches hold what this caller waits for
-
-    def _put(
-        self,
-        topic: str,
-        timestamp: int | None,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[Header],
-        partition: int | None,
-        size: int,
-        future: asyncio.Future[RecordMetadata] | None,
-    ) -> bool:
-        """Append a record for which `size` bytes are reserved; True if it began or filled a batch. Frees them if it raises."""
-        try:
-            stamp = self._clock() if timestamp is None else timestamp
-            if not self._accepting:
-                raise self._refusal()
-            began_batch = self._router.put(topic, stamp, key, value, headers, partition, size, future)
-        except BaseException:
-            self._memory.release(size)
-            raise
-        if began_batch:
-            self._path.wake()
-        return began_batch
+        for record in records:
+            check_fields(record)
+            topic, value, key, headers, partition, timestamp = record
+            await self.enqueue(
+                topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
+            )
 
     # --- transactions ------------------------------------------------------------------------------------------
 
@@ -502,7 +390,7 @@ class Producer:
         transactions = self._transactional("send_offsets")
         if not self._open:
             raise self._closed_error()
-        await transactions.send_offsets(group_offsets(source))
+        await transactions.offsets.send(group_offsets(source))
 
     async def detach_transaction(self) -> OpenTransaction:
         """Write all records, and leave the transaction open for another process, which ends it by `end_transaction`.

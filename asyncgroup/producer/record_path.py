@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ProducerConfig
-from asyncgroup.errors import AsyncGroupError, DeliveryFailedError
+from asyncgroup.errors import AsyncGroupError, ClosedError, DeliveryFailedError
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import copy_error
 from asyncgroup.model import BatchResult
@@ -139,13 +139,24 @@ class RecordPath:
         self.fail_records(error)
         self.sender.wake()
 
+    def abort_incomplete(self, why: str) -> None:
+        """Fail all records that are not done when the producer is closed; `why` it does not wait any longer."""
+        if not self.pending:
+            return
+        partitions = len({batch.tp for batch in self.accumulator.incomplete})
+        error = ClosedError(
+            f"the producer was closed with {self.pending} records for {partitions} partitions not acknowledged"
+            f" ({why}); those that were sent may be in the log"
+        )
+        self.fail_records(error)
+
     def forget_lost(self) -> None:
         """Forget the lost records of `enqueue`: the error of their transaction reports them."""
-        self.deliveries.drain_lost()
+        self.deliveries.take_lost()
 
     def take_lost(self) -> DeliveryFailedError | None:
         """Return an error with the records of `enqueue` that were lost since the last call, or None."""
-        return self.deliveries.drain_lost()
+        return self.deliveries.take_lost()
 
     def _on_batch_done(self, batch: ProducerBatch, error: Exception | None) -> None:
         silent = batch.count - len(batch.futures)

@@ -109,9 +109,8 @@ class RequestQueue:
             while unsent:
                 error = await self._submit(unsent[0])
                 unsent.popleft()
-                while unsent and isinstance(
-                    error, TransportError
-                ):  # they have waited for the same connection
+                while unsent and isinstance(error, TransportError):
+                    # they have waited for the same connection
                     self._outcome.on_failure(unsent.popleft(), error)
         finally:
             del self._unsent[node]

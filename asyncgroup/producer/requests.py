@@ -92,9 +92,7 @@ class ProduceAction(Enum):
     DONE = "the records are in the log"
     RETRY = "send it again after a backoff"
     REFRESH = "refresh the metadata to find the leader, and send it again"
-    RESTART = (
-        "its sequence number does not follow the last one that the broker knows: send it again, numbered anew"
-    )
+    RESTART = "its sequence number does not follow the last one that the broker knows: send it again, numbered from 0 on"
     SPLIT = "send it again in two parts; fail it if it has one record"
     FAIL = "fail it: sending it again would get the same response"
 

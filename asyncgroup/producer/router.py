@@ -28,7 +28,8 @@ class Router:
     """Routes each record to its partition. Records of an unknown topic wait for its lookup, in order.
 
     `spawn` runs coroutine functions in the owner's task group. `on_lost(tp, count, error)` is called for records
-    without a future that cannot be routed, `on_failed(error)` for every record that cannot, and `on_batch_ready()` when there may be batches to send.
+    without a future that cannot be routed, `on_failed(error)` for every record that cannot, and `on_batch_ready()` when there
+    may be batches to send.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Router:
         on_failed: Callable[[Exception], None] | None = None,
     ) -> None:
         self._cluster = cluster
-        self._network = cluster.network
+        self._network = cluster.network  # its `view` is read for each record: `cluster.view` is one call more
         self._config = config
         self._accumulator = accumulator
         self._random = rng
@@ -113,9 +114,7 @@ class Router:
         """Route a chunk as `put` does; the first one determines the partition of the others with the same placement."""
         check_topic(topic)
         route = self._routes.get(topic) or self._add(topic)
-        if route.view is not self._cluster.view:
-            route.update(self._cluster.view)
-        if route.lookup is None and route.partition_count:
+        if route.lookup is None and self._update(route).partition_count:
             partition = route.place(placement, key)
             self.put(topic, timestamp, key, value, headers, partition, size, future)
             return

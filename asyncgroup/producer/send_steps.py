@@ -6,51 +6,39 @@ A producer that uses none of them has no `SendSteps`, and its records take the s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Iterable
 
 from asyncgroup.errors import QueueFull
 from asyncgroup.model import RecordMetadata, TopicPartition
-from asyncgroup.producer.arguments import measure_record
+from asyncgroup.producer.arguments import check_sequence_id, measure_record
 from asyncgroup.producer.chunking import ChunkWriter
-from asyncgroup.producer.interceptors import ProducerInterceptors, ProducerRecord
+from asyncgroup.producer.interceptors import ProducerInterceptor, ProducerInterceptors, ProducerRecord
 from asyncgroup.producer.pending_limits import PartitionLimits, ProducerMemory
 from asyncgroup.producer.record_end import RecordEnd, as_future
-from asyncgroup.producer.router import Router
+from asyncgroup.producer.record_path import RecordPath
+from asyncgroup.producer.record_writer import RecordWriter
 
-__all__ = ["SendSteps"]
+__all__ = ["SendSteps", "send_steps"]
 
 
 class SendSteps:
-    """`send`, `send_nowait` and `enqueue` of a producer with interceptors, limits for each partition, or sequence ids.
-
-    `put` appends a record for which memory is reserved, and frees it if it raises; `check_open` raises ClosedError; `before_wait` raises ClosedError, or sends
-    open batches, because they hold what the caller waits for.
-    """
+    """`send`, `send_nowait` and `enqueue` of a producer with interceptors, limits for each partition, or sequence ids."""
 
     def __init__(
         self,
-        *,
-        router: Router,
+        path: RecordPath,
+        writer: RecordWriter,
         chunks: ChunkWriter,
-        memory: ProducerMemory,
-        limits: PartitionLimits | None,
         interceptors: ProducerInterceptors,
         initial_sequence_id: int | None,
-        max_size: int,
-        put: Callable[..., bool],
-        check_open: Callable[[], None],
-        before_wait: Callable[[], None],
     ) -> None:
-        self._router = router
+        self._router = path.router
+        self._memory = path.memory
+        self._limits = path.accumulator.partition_limits
+        self._writer = writer
         self._chunks = chunks
-        self._memory = memory
-        self._limits = limits
         self._interceptors = interceptors
         self._last_sequence_id = initial_sequence_id
-        self._max_size = max_size
-        self._put = put
-        self._check_open = check_open
-        self._before_wait = before_wait
 
     def __repr__(self) -> str:
         return f"<SendSteps {self._limits}, last sequence id {self._last_sequence_id}>"
@@ -71,7 +59,7 @@ class SendSteps:
         end = RecordEnd(self._interceptors.on_send(record), self._interceptors, future)
         try:
             size = self._measure(end.record)
-            if size > self._max_size:
+            if size > self._writer.max_size:
                 self._chunks.write_nowait(end.record, size, as_future(end))
                 self._number(end)
             else:
@@ -87,7 +75,7 @@ class SendSteps:
         end = RecordEnd(self._interceptors.on_send(record), self._interceptors, future)
         try:
             size = self._measure(end.record)
-            if size > self._max_size:
+            if size > self._writer.max_size:
                 await self._chunks.write(end.record, size, as_future(end))
                 self._number(end)
                 return True
@@ -106,7 +94,6 @@ class SendSteps:
         """Return the partition that a record will be counted in; None without limits, and while its topic is not known."""
         if self._limits is None:
             return None
-        self._check_open()
         return self._router.choose(record.topic, record.key, record.partition, size)
 
     def _reserve_nowait(self, tp: TopicPartition | None, size: int) -> None:
@@ -131,7 +118,7 @@ class SendSteps:
 
     async def _wait_for(self, limits: ProducerMemory, size: int) -> None:
         if not limits.try_reserve(size):
-            self._before_wait()
+            self._writer.before_wait()
             await limits.reserve(size)
 
     def _give_back(self, tp: TopicPartition | None, size: int) -> None:
@@ -148,7 +135,9 @@ class SendSteps:
         topic, value, key, headers, partition, timestamp = end.record
         number = partition if tp is None else tp.partition
         try:
-            began_batch = self._put(topic, timestamp, key, value, headers, number, size, as_future(end))
+            began_batch = self._writer.put(
+                topic, timestamp, key, value, headers, number, size, as_future(end)
+            )
         except BaseException:
             self._give_back(tp, size)
             raise
@@ -173,3 +162,18 @@ class SendSteps:
         if self._last_sequence_id is not None:
             self._last_sequence_id += 1
             end.sequence_id = self._last_sequence_id
+
+
+def send_steps(
+    path: RecordPath,
+    writer: RecordWriter,
+    chunks: ChunkWriter,
+    interceptors: Iterable[ProducerInterceptor],
+    initial_sequence_id: int | None,
+) -> SendSteps | None:
+    """Return the additional steps of a producer, or None if it has none; raise ConfigError for an invalid argument."""
+    chain = ProducerInterceptors(interceptors)
+    check_sequence_id(initial_sequence_id)
+    if not chain and path.accumulator.partition_limits is None and initial_sequence_id is None:
+        return None
+    return SendSteps(path, writer, chunks, chain, initial_sequence_id)

@@ -1,4 +1,4 @@
-"""Transactions of a producer: begin, add partitions and offsets, commit, abort.
+"""Transactions of a producer: begin, add partitions, commit, abort; `transaction_offsets` adds offsets.
 
 How a transaction ends: no more records are accepted. A commit waits until those accepted are acknowledged; an abort fails
 them and waits for the Produce requests in flight, so that none is handled after the end. Then EndTxn is sent until it is
@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ProducerConfig
@@ -21,24 +20,24 @@ from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
     ClosedError,
-    CommitFailedError,
     ProducerFencedError,
     RequestTimedOut,
     TransactionOutcomeUnknown,
 )
 from asyncgroup.lifecycle import add_note, cancel_and_wait, copy_error, describe_error, mark_retrieved
-from asyncgroup.model import GroupOffsets, TopicPartition
+from asyncgroup.model import TopicPartition
 from asyncgroup.producer.open_transaction import OpenTransaction
 from asyncgroup.producer.record_path import RecordPath
-from asyncgroup.producer.transaction_coordinator import (
-    NO_PRODUCER,
-    Answer,
-    ProducerIdentity,
-    TransactionCoordinatorClient,
-)
+from asyncgroup.producer.transaction_coordinator import Answer, TransactionCoordinatorClient
 from asyncgroup.producer.transaction_ending import describe_outcome, outlast_cancellation
+from asyncgroup.producer.transaction_offsets import TransactionOffsets, is_stopped
 from asyncgroup.producer.transaction_requests import PRODUCE, TransactionAction, action_of
-from asyncgroup.producer.transaction_state import TransactionManager, TransactionPhase
+from asyncgroup.producer.transaction_state import (
+    NO_PRODUCER,
+    ProducerIdentity,
+    TransactionManager,
+    TransactionPhase,
+)
 
 __all__ = ["TransactionClient"]
 
@@ -68,7 +67,9 @@ class TransactionClient:
         self._lock = asyncio.Lock()
         """Held during a request, so that EndTxn is sent after all others."""
         self._partitions_wanted = asyncio.Event()  # set: there are new partitions to add
-        self._offsets: set[asyncio.Task[None]] = set()  # commits of offsets under way
+        self.offsets = TransactionOffsets(
+            self._coordinator, self.manager, self._lock, self._goes_on, self._on_failed_answer
+        )
         self._ending: asyncio.Task[bool] | None = None  # commits or aborts the last transaction
         self._fencing: asyncio.Task[None] | None = None
 
@@ -84,10 +85,6 @@ class TransactionClient:
     def is_v2(self) -> bool:
         """Whether Produce adds partitions to the transaction (KIP-890)."""
         return self.manager.is_v2
-
-    @property
-    def _producer(self) -> ProducerIdentity:
-        return ProducerIdentity(self.manager.producer_id, self.manager.epoch)
 
     # --- begin ------------------------------------------------------------------------------------------------------
 
@@ -135,7 +132,9 @@ class TransactionClient:
                 partitions = list(self.manager.new_partitions)
                 if not partitions:
                     continue  # the transaction is aborted
-                answer = await self._coordinator.add_partitions(self._producer, partitions, self._goes_on)
+                answer = await self._coordinator.add_partitions(
+                    self.manager.producer, partitions, self._goes_on
+                )
                 if answer.error is None:
                     self.manager.on_partitions_added(partitions)
                     self.path.wake()
@@ -144,11 +143,7 @@ class TransactionClient:
 
     def _goes_on(self, answer: Answer) -> bool:
         """Whether a request is repeated: while the transaction is aborted, only if its result is unknown."""
-        return self._may_add or not answer.is_definite
-
-    @property
-    def _may_add(self) -> bool:
-        return self.manager.state in (TransactionPhase.IN_TRANSACTION, TransactionPhase.COMMITTING)
+        return self.manager.may_add or not answer.is_definite
 
     def on_record_failed(self, error: Exception) -> None:
         """A record that was accepted is lost: the transaction can only be aborted."""
@@ -167,7 +162,7 @@ class TransactionClient:
         return action_of(PRODUCE, code) is TransactionAction.FENCED
 
     def on_fenced(self) -> None:
-        """A broker refused the epoch: ask the coordinator for the current one, then fail all records with an error that has it."""
+        """A broker refused the epoch: ask the coordinator for the current one, then fail all records with that in their error."""
         if self._fencing is None:
             self._fencing = asyncio.create_task(self._fence(), name="Producer: fenced")
 
@@ -175,52 +170,7 @@ class TransactionClient:
         self._fail_fatally(await self._fenced_error())
 
     async def _fenced_error(self) -> AsyncGroupError:
-        return await self._coordinator.fenced_error(self._producer, self._config.transaction_timeout)
-
-    # --- offsets --------------------------------------------------------------------------------------------------
-
-    async def send_offsets(self, group: GroupOffsets) -> None:
-        """Commit offsets of a group with the transaction. If the caller is cancelled, they are committed all the same."""
-        self.manager.check_open("send_offsets")
-        if not group.offsets:
-            return
-        task = asyncio.create_task(self._send_offsets(group), name="Producer: send offsets")
-        self._offsets.add(task)
-        task.add_done_callback(self._offsets.discard)
-        task.add_done_callback(mark_retrieved)
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if _is_stopped(task):
-                raise ClosedError(
-                    f"the producer was closed before group {group.group_id!r} had the offsets"
-                ) from None
-            raise
-
-    async def _send_offsets(self, group: GroupOffsets) -> None:
-        async with self._lock:
-            if self.manager.state is TransactionPhase.FATAL_ERROR:
-                raise self.manager.refusal()
-            if not self._may_add:
-                raise self.manager.aborted_error()
-            if self.manager.is_v2:
-                self.manager.on_group_added()  # the request adds it, even if its response is lost
-            else:
-                answer = await self._coordinator.add_offsets(self._producer, group.group_id, self._goes_on)
-                if answer.error is not None:
-                    raise copy_error(await self._on_failed_answer(answer))
-                self.manager.on_group_added()
-            left = dict(group.offsets)
-            answer, codes = await self._coordinator.commit_offsets(
-                self._producer, group, left, lambda _: self._may_add, is_v2=self.manager.is_v2
-            )
-            if answer.error is None:
-                return
-            if codes and answer.action < TransactionAction.FATAL:
-                what = f"group {group.group_id!r}"
-                errors = {tp: BrokerError(code, f"{what}, {tp}") for tp, code in codes.items()}
-                answer = answer._replace(error=CommitFailedError(group.group_id, errors))
-            raise copy_error(await self._on_failed_answer(answer))
+        return await self._coordinator.fenced_error(self.manager.producer, self._config.transaction_timeout)
 
     # --- failures -------------------------------------------------------------------------------------------------
 
@@ -251,7 +201,7 @@ class TransactionClient:
 
     @property
     def _may_add_or_init(self) -> bool:
-        return self._may_add or self.manager.state is TransactionPhase.UNINITIALIZED
+        return self.manager.may_add or self.manager.state is TransactionPhase.UNINITIALIZED
 
     def _fail(self, error: AsyncGroupError, *, skips_end: bool = False) -> None:
         """The transaction can only be aborted: its other records fail at once, as nothing can be committed."""
@@ -279,7 +229,7 @@ class TransactionClient:
                 self.manager.begin_commit()
             try:
                 await self.path.flush(self.manager.refusal())
-                await self._wait_for_offsets()
+                await self.offsets.wait()
             except BaseException as error:
                 await self.abort(error)
                 raise
@@ -330,10 +280,6 @@ class TransactionClient:
         if self._ending is not None:
             await asyncio.wait([self._ending])
 
-    async def _wait_for_offsets(self) -> None:
-        if self._offsets:
-            await asyncio.wait(self._offsets)
-
     def _start_end(self, *, commit: bool) -> asyncio.Task[bool]:
         name = f"Producer: {'commit' if commit else 'abort'}"
         self._ending = asyncio.create_task(self._end_or_abort(commit=commit), name=name)
@@ -345,7 +291,7 @@ class TransactionClient:
         try:
             return await asyncio.shield(ending)
         except asyncio.CancelledError as cancelled:
-            if _is_stopped(ending):
+            if is_stopped(ending):
                 if commit:
                     raise TransactionOutcomeUnknown(
                         self.transactional_id, "the producer was closed", commit=True
@@ -377,7 +323,7 @@ class TransactionClient:
         manager = self.manager
         if not commit:
             has_gap = await self.path.wait_idle()
-            await self._wait_for_offsets()
+            await self.offsets.wait()
             if manager.state is TransactionPhase.FATAL_ERROR:
                 return False
             manager.begin_abort(has_gap=has_gap)
@@ -386,7 +332,9 @@ class TransactionClient:
                 return False
             next_producer = None
             if manager.is_started and not (manager.skips_end and not commit):
-                answer = await self._coordinator.end(self._producer, commit=commit, is_v2=manager.is_v2)
+                answer = await self._coordinator.end(
+                    self.manager.producer, commit=commit, is_v2=manager.is_v2
+                )
                 if answer.error is not None and not await self._on_end_failed(answer, commit=commit):
                     return False
                 next_producer = answer.producer
@@ -421,7 +369,7 @@ class TransactionClient:
             self.path.use_producer_id(*next_producer)
         manager.complete(producer=next_producer, is_v2=is_v2)
         if manager.state is TransactionPhase.UNINITIALIZED:
-            await self._initialize(self._producer)
+            await self._initialize(self.manager.producer)
 
     # --- detach ---------------------------------------------------------------------------------------------------
 
@@ -431,7 +379,7 @@ class TransactionClient:
         self.manager.begin_commit()
         try:
             await self.path.flush(self.manager.refusal())
-            await self._wait_for_offsets()
+            await self.offsets.wait()
         except BaseException as error:
             # no record may be written after it was refused, so the transaction cannot go on
             self._fail(AsyncGroupError(f"detach_transaction failed: {describe_error(error)}"))
@@ -441,7 +389,7 @@ class TransactionClient:
         self.manager.detach()
         version = 2 if self.manager.is_v2 else 1
         return OpenTransaction(
-            self.transactional_id, *self._producer, version, has_writes=self.manager.is_started
+            self.transactional_id, *self.manager.producer, version, has_writes=self.manager.is_started
         )
 
     async def abort_open(self) -> None:
@@ -454,11 +402,5 @@ class TransactionClient:
 
     async def stop(self) -> None:
         """End all tasks. A transaction that is open then is left to its timeout."""
-        await cancel_and_wait(*filter(None, (self._ending, self._fencing, *self._offsets)))
+        await cancel_and_wait(*filter(None, (self._ending, self._fencing, *self.offsets.tasks)))
         self.manager.close()
-
-
-def _is_stopped(task: asyncio.Task[Any]) -> bool:
-    """Return whether a shielded task was cancelled by `stop`, and its caller was not."""
-    caller = asyncio.current_task()
-    return task.cancelled() and caller is not None and not caller.cancelling()

@@ -25,6 +25,7 @@ from asyncgroup.model import CommittedOffset, GroupOffsets, TopicPartition
 from asyncgroup.producer.transaction_requests import (
     ADD_OFFSETS,
     ADD_PARTITIONS,
+    CONCURRENT_PAUSE,
     END_TXN,
     FIND_COORDINATOR,
     HIGHEST_V1,
@@ -38,22 +39,19 @@ from asyncgroup.producer.transaction_requests import (
     most_urgent,
     txn_offset_commit_request,
 )
+from asyncgroup.producer.transaction_state import ProducerIdentity
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.message import Message, Request
 
-__all__ = ["NO_PRODUCER", "Answer", "ProducerIdentity", "TransactionCoordinatorClient"]
+__all__ = ["Answer", "TransactionCoordinatorClient"]
 
 R = TypeVar("R", bound=Message)
 
 FEATURE: Final = "transaction.version"
 """The finalized feature whose level 2 means KIP-890."""
 
-CONCURRENT_PAUSE: Final = 0.02
-"""Seconds of the first pause after CONCURRENT_TRANSACTIONS: the last transaction is about to end (as Java)."""
-
 DESCRIBE_TIMEOUT: Final = 5.0
 """Seconds for DescribeTransactions, which only adds to an error's message."""
-
 
 DETAILS: Final[Mapping[int, str]] = {
     ErrorCode.INVALID_TXN_STATE: (
@@ -63,16 +61,6 @@ DETAILS: Final[Mapping[int, str]] = {
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: "the coordinator does not know this producer id, or not any more",
 }
 """What an error code means here."""
-
-
-class ProducerIdentity(NamedTuple):
-    """A producer id and its epoch; -1 and -1 for none."""
-
-    producer_id: int
-    epoch: int
-
-
-NO_PRODUCER: Final = ProducerIdentity(-1, -1)
 
 
 class Answer(NamedTuple):

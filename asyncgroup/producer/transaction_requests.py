@@ -19,6 +19,7 @@ from asyncgroup.wire import messages as m
 __all__ = [
     "ADD_OFFSETS",
     "ADD_PARTITIONS",
+    "CONCURRENT_PAUSE",
     "END_TXN",
     "FIND_COORDINATOR",
     "HIGHEST_V1",
@@ -115,6 +116,9 @@ PRODUCE: Final[Table] = {
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: REINITIALIZE,
 }
 """Failed batches of Produce; every other error that is not retried aborts."""
+
+CONCURRENT_PAUSE: Final = 0.02
+"""Seconds of the first pause after CONCURRENT_TRANSACTIONS (as Java): the last transaction is about to end."""
 
 HIGHEST_V1: Final = {
     "InitProducerIdRequest": 5,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -28,7 +28,17 @@ from asyncgroup.errors import (
 from asyncgroup.lifecycle import copy_error, describe_error
 from asyncgroup.model import TopicPartition
 
-__all__ = ["TransactionManager", "TransactionPhase"]
+__all__ = ["NO_PRODUCER", "ProducerIdentity", "TransactionManager", "TransactionPhase"]
+
+
+class ProducerIdentity(NamedTuple):
+    """A producer id and its epoch; -1 and -1 for none."""
+
+    producer_id: int
+    epoch: int
+
+
+NO_PRODUCER: Final = ProducerIdentity(-1, -1)
 
 
 class TransactionPhase(Enum):
@@ -53,6 +63,9 @@ OPEN: Final = frozenset({TransactionPhase.IN_TRANSACTION, TransactionPhase.ABORT
 
 ENDING: Final = frozenset({TransactionPhase.COMMITTING, TransactionPhase.ABORTING})
 
+WRITING: Final = frozenset({TransactionPhase.IN_TRANSACTION, TransactionPhase.COMMITTING})
+"""States in which records and offsets that were accepted are sent."""
+
 
 class TransactionManager:
     """The state of one transactional id. `on_change` is called after each change of `state`."""
@@ -61,8 +74,7 @@ class TransactionManager:
         self.transactional_id = transactional_id
         self._on_change = on_change
         self._state = TransactionPhase.UNINITIALIZED
-        self.producer_id = -1
-        self.epoch = -1
+        self.producer_id, self.epoch = NO_PRODUCER
         self.is_v2 = False
         """Whether the transaction is one of KIP-890."""
         self.error: AsyncGroupError | None = None
@@ -98,6 +110,16 @@ class TransactionManager:
     def is_ending(self) -> bool:
         """Whether the transaction is being committed or aborted."""
         return self._state in ENDING
+
+    @property
+    def may_add(self) -> bool:
+        """Whether partitions and groups can be added to the transaction."""
+        return self._state in WRITING
+
+    @property
+    def producer(self) -> ProducerIdentity:
+        """The producer id and epoch."""
+        return ProducerIdentity(self.producer_id, self.epoch)
 
     def _enter(self, state: TransactionPhase) -> None:
         self._state = state
@@ -170,7 +192,7 @@ class TransactionManager:
         """Return whether Produce may be sent to a partition now; if not, it is one of `new_partitions`."""
         if tp in self.partitions:
             return True
-        if self._state not in (TransactionPhase.IN_TRANSACTION, TransactionPhase.COMMITTING):
+        if not self.may_add:
             return False
         if self.is_v2:
             self.partitions.add(tp)
@@ -196,7 +218,7 @@ class TransactionManager:
     def fail(self, error: AsyncGroupError, *, skips_end: bool = False) -> bool:
         """A part of the transaction failed, so it can only be aborted; return whether that is news."""
         self.skips_end |= skips_end
-        if self._state not in (TransactionPhase.IN_TRANSACTION, TransactionPhase.COMMITTING):
+        if not self.may_add:
             return False
         self.needs_bump |= not self.is_v2
         self.error = error

@@ -186,17 +186,17 @@ def batches_of(request: Any) -> list[dict[str, Any]]:
     found = []
     for topic in request.topic_data:
         for partition in topic.partition_data:
-            for view in iter_batches(partition.records):
-                found.append(
-                    {
-                        "partition": partition.index,
-                        "producer": (view.producer_id, view.producer_epoch),
-                        "sequence": view.base_sequence,
-                        "attributes": view.attributes,
-                        "times": (view.base_timestamp, view.max_timestamp),
-                        "records": [(r.key, r.value, r.headers) for r in decode_batch(TOPIC, 0, view)],
-                    }
-                )
+            found += [
+                {
+                    "partition": partition.index,
+                    "producer": (view.producer_id, view.producer_epoch),
+                    "sequence": view.base_sequence,
+                    "attributes": view.attributes,
+                    "times": (view.base_timestamp, view.max_timestamp),
+                    "records": [(r.key, r.value, r.headers) for r in decode_batch(TOPIC, 0, view)],
+                }
+                for view in iter_batches(partition.records)
+            ]
     return sorted(found, key=lambda batch: batch["partition"])
 
 

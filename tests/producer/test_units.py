@@ -105,14 +105,14 @@ async def test_fail_raises_in_every_waiter() -> None:
 
 def test_lost_records_are_counted_by_partition_and_reported_once() -> None:
     tracker = DeliveryTracker()
-    assert tracker.drain_lost() is None
+    assert tracker.take_lost() is None
     first = BrokerError(10, "first")
     tracker.add_lost(TP, 2, first)
     tracker.add_lost(TP, 3, BrokerError(29, "second"))
-    lost = tracker.drain_lost()
+    lost = tracker.take_lost()
     assert lost is not None
     assert lost.failed == {TP: (5, first)}
-    assert tracker.drain_lost() is None
+    assert tracker.take_lost() is None
 
 
 @pytest.mark.asyncio

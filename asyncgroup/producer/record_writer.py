@@ -1,0 +1,127 @@
+"""RecordWriter: the short way of a record: wait for memory, append it to its batch, wake the sender.
+
+`chunking` and `send_steps` use it, too; `producer` decides which way a record takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+from asyncgroup.errors import AsyncGroupError
+from asyncgroup.model import Header, MillisClock
+from asyncgroup.producer.arguments import RecordFields, check_fields, check_records, measure_record
+from asyncgroup.producer.record_path import RecordPath
+from asyncgroup.producer.route import RecordFuture, Route
+
+__all__ = ["RecordWriter"]
+
+
+class RecordWriter:
+    """Appends records to the batches of `path` while `is_accepting`.
+
+    `clock` returns the timestamp (ms) of records that have none, `max_size` is the largest record in bytes, and `refusal()`
+    returns the error for callers while no record is accepted.
+    """
+
+    def __init__(
+        self, path: RecordPath, *, clock: MillisClock, max_size: int, refusal: Callable[[], AsyncGroupError]
+    ) -> None:
+        self.clock = clock
+        self.max_size = max_size
+        self.is_accepting = False
+        """Whether records are accepted: the producer is open and, with a transactional id, in a transaction."""
+        self._refusal = refusal
+        self._memory = path.memory
+        self._router = path.router
+        self._wake = path.wake
+
+    def __repr__(self) -> str:
+        return f"<RecordWriter {'accepting' if self.is_accepting else 'refusing'} records>"
+
+    def check_accepting(self) -> None:
+        """Raise unless records are accepted."""
+        if not self.is_accepting:
+            raise self._refusal()
+
+    def before_wait(self) -> None:
+        """Raise unless records are accepted; send lingering batches, because they hold what the caller waits for."""
+        self.check_accepting()
+        self._wake()
+
+    async def wait_for_memory(self, size: int) -> None:
+        """Wait until `size` bytes are reserved."""
+        self.before_wait()
+        await self._memory.reserve(size)
+
+    def put(
+        self,
+        topic: str,
+        timestamp: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        partition: int | None,
+        size: int,
+        future: RecordFuture,
+    ) -> bool:
+        """Append a record for which `size` bytes are reserved; True if it began or filled a batch. Frees them if it raises."""
+        try:
+            stamp = self.clock() if timestamp is None else timestamp
+            if not self.is_accepting:
+                raise self._refusal()
+            began_batch = self._router.put(topic, stamp, key, value, headers, partition, size, future)
+        except BaseException:
+            self._memory.release(size)
+            raise
+        if began_batch:
+            self._wake()
+        return began_batch
+
+    async def put_all(
+        self, records: Iterable[RecordFields], write_large: Callable[..., Awaitable[Any]]
+    ) -> None:
+        """Append records without futures; `write_large` (`Producer.enqueue`) gets those above `max_size`.
+
+        Other tasks run whenever a batch begins. If it raises, the earlier records are appended.
+        """
+        check_records(records)
+        reserve, clock, router = self._memory.try_reserve, self.clock, self._router
+        size = 0  # bytes reserved for a record that is not appended yet
+        route_topic: str | None = None  # the topic of `route`; None after other tasks have run
+        route: Route | None = None
+        try:
+            for record in records:
+                try:
+                    topic, value, key, headers, partition, timestamp = record
+                except (TypeError, ValueError):
+                    check_fields(record)
+                    raise
+                needed = measure_record(value, key, headers, partition, timestamp)
+                if needed > self.max_size:
+                    await write_large(
+                        topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
+                    )
+                    route_topic = None
+                    continue
+                if not reserve(needed):
+                    await self.wait_for_memory(needed)
+                    route_topic = None
+                size = needed
+                if topic is not route_topic:
+                    self.check_accepting()
+                    route_topic, route = topic, router.current_route(topic)
+                stamp = clock() if timestamp is None else timestamp
+                if route is not None and partition is None:  # spares a call for each record
+                    began_batch = route.put(stamp, key, value, headers, None, size, None)
+                else:
+                    began_batch = router.put(topic, stamp, key, value, headers, partition, size, None)
+                size = 0
+                if began_batch:
+                    self._wake()
+                    await asyncio.sleep(0)
+                    route_topic = None
+        finally:
+            if size:
+                self._memory.release(size)
