@@ -9,6 +9,8 @@ Both run the same transactions on the embedded broker, with the same errors. Wha
   transactional id that the coordinator has forgotten (`transactional.id.expiration.ms`), and the producer goes on.
 - After UNKNOWN_PRODUCER_ID without a log start offset Java sends the batch again. Here the transaction is aborted. Brokers
   since 2.5 do not return this code to Produce (KIP-360).
+- After INVALID_PRODUCER_EPOCH at Produce Java sends EndTxn, which a coordinator with a newer epoch answers with
+  PRODUCER_FENCED. Here the error is fatal at once, and names the newer epoch (DescribeTransactions).
 """
 
 from __future__ import annotations
@@ -310,3 +312,49 @@ async def test_a_forgotten_transactional_id_ends_only_java(
     assert ours[: len(theirs)] == theirs
     assert ours[len(theirs)][0] == "InitProducerId"
     assert [result for result in results if not result.isdigit()] == ["failed", "commit"]
+
+
+FENCED: Final = [
+    *(("AddPartitionsToTxn", E.PRODUCER_FENCED, 1), ("AddOffsetsToTxn", E.PRODUCER_FENCED, 1)),
+    *((api, E.PRODUCER_FENCED, version) for api in ("TxnOffsetCommit", "EndTxn") for version in (1, 2)),
+    *((api, E.INVALID_TXN_STATE, version) for api in ("EndTxn",) for version in (1, 2)),
+    *(("Produce", E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, version) for version in (1, 2)),
+]
+
+
+@pytest.mark.parametrize(("api", "code", "version"), FENCED)
+async def test_a_fatal_error_ends_both(
+    java_tools: JavaTools, api: str, code: ErrorCode, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No request follows."""
+    monkeypatch.setitem(FEATURES, "transaction.version", version)
+    story = Story(COMMITS, error(api, code))
+    async with disturbed_cluster(story) as cluster:
+        output = await run_java(cluster, java_tools, story)
+        theirs = requests_of(cluster)
+    async with disturbed_cluster(story) as cluster:
+        results = await written_by_us(cluster, story)
+        ours = requests_of(cluster)
+    assert output.code == 1, "Java's producer cannot abort"
+    assert ours == theirs
+    assert ours[-1][0] == api
+    assert [result for result in results if not result.isdigit()] == ["failed", "failed"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_java_ends_the_transaction_to_learn_that_it_is_fenced(
+    java_tools: JavaTools, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FEATURES, "transaction.version", version)
+    story = Story(COMMITS, error("Produce", E.INVALID_PRODUCER_EPOCH))
+    async with disturbed_cluster(story) as cluster:
+        cluster.faults.on("EndTxn").error(E.PRODUCER_FENCED)
+        output = await run_java(cluster, java_tools, story)
+        theirs = requests_of(cluster)
+    async with disturbed_cluster(story) as cluster:
+        results = await written_by_us(cluster, story)
+        ours = requests_of(cluster)
+    assert output.code == 1, "Java's producer cannot abort"
+    assert ours == theirs[:-1]
+    assert (ours[-1][0], theirs[-1][0]) == ("Produce", "EndTxn")
+    assert results == ["failed", "failed"]
