@@ -22,7 +22,13 @@ from asyncgroup.errors import (
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import BackgroundTasks, add_note, copy_error, wait_shielded
 from asyncgroup.model import GroupOffsets, Header, MillisClock, RecordMetadata, wall_clock
-from asyncgroup.producer.arguments import RecordFields, check_sequence_id, measure_record
+from asyncgroup.producer.arguments import (
+    RecordFields,
+    check_fields,
+    check_records,
+    check_sequence_id,
+    measure_record,
+)
 from asyncgroup.producer.chunking import ChunkWriter, largest_record
 from asyncgroup.producer.interceptors import ProducerInterceptor, ProducerInterceptors, ProducerRecord
 from asyncgroup.producer.memory_budget import MemoryBudget, check_budget
@@ -155,6 +161,7 @@ class Producer:
             initial_sequence_id=initial_sequence_id,
             max_size=self._max_size,
             put=self._put,
+            check_open=self._check_accepting,
             before_wait=self._before_wait,
         )
 
@@ -178,6 +185,7 @@ class Producer:
         try:
             await self._tasks.stop()
         finally:
+            self._path.close()
             if self._owns_cluster:
                 await self.cluster.aclose()
 
@@ -221,6 +229,8 @@ class Producer:
         if self._drains:
             await self._drain()
         try:
+            if self._transactions is not None:
+                await self._transactions.stop()
             await self._tasks.stop()
         finally:
             self._abort_incomplete()
@@ -231,10 +241,18 @@ class Producer:
             raise lost
 
     async def _drain(self) -> None:
+        limit = self.config.close_timeout
         try:
             if self._transactions is not None:
-                await self._transactions.aclose()
-            async with asyncio.timeout(self.config.close_timeout) as self._drain_limit:
+                async with asyncio.timeout(limit) as self._drain_limit:
+                    await self._transactions.abort_open()
+        except TimeoutError:
+            _log.warning(
+                "%s: closed before its transaction had ended; the coordinator aborts it after transaction_timeout",
+                self.config.transactional_id,
+            )
+        try:
+            async with asyncio.timeout(limit if self._drains else 0.0) as self._drain_limit:
                 await self._path.wait_until_done()
         except TimeoutError:
             _log.warning("%r was closed before all its records were acknowledged", self)
@@ -374,12 +392,18 @@ class Producer:
         A record is a tuple of the arguments of `send` in their order: topic, value, key, headers, partition, timestamp. The
         iterable must not block. Other tasks run whenever a batch begins. If it raises, the earlier records are written.
         """
+        check_records(records)
         reserve, clock, router = self._memory.try_reserve, self._clock, self._router
         size = 0  # bytes reserved for a record that is not appended yet
         route_topic: str | None = None  # the topic of `route`; None after other tasks have run
         route: Route | None = None
         try:
-            for topic, value, key, headers, partition, timestamp in records:
+            for record in records:
+                try:
+                    topic, value, key, headers, partition, timestamp = record
+                except (TypeError, ValueError):
+                    check_fields(record)
+                    raise
                 needed = 0
                 if self._steps is None:  # with them, interceptors see the record before it is checked
                     needed = measure_record(value, key, headers, partition, timestamp)
@@ -434,8 +458,8 @@ class Producer:
         future: asyncio.Future[RecordMetadata] | None,
     ) -> bool:
         """Append a record for which `size` bytes are reserved; True if it began or filled a batch. Frees them if it raises."""
-        stamp = self._clock() if timestamp is None else timestamp
         try:
+            stamp = self._clock() if timestamp is None else timestamp
             if not self._accepting:
                 raise self._refusal()
             began_batch = self._router.put(topic, stamp, key, value, headers, partition, size, future)

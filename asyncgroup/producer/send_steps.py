@@ -23,7 +23,7 @@ __all__ = ["SendSteps"]
 class SendSteps:
     """`send`, `send_nowait` and `enqueue` of a producer with interceptors, limits for each partition, or sequence ids.
 
-    `put` appends a record for which memory is reserved, and frees it if it raises; `before_wait` raises ClosedError, or sends
+    `put` appends a record for which memory is reserved, and frees it if it raises; `check_open` raises ClosedError; `before_wait` raises ClosedError, or sends
     open batches, because they hold what the caller waits for.
     """
 
@@ -38,6 +38,7 @@ class SendSteps:
         initial_sequence_id: int | None,
         max_size: int,
         put: Callable[..., bool],
+        check_open: Callable[[], None],
         before_wait: Callable[[], None],
     ) -> None:
         self._router = router
@@ -48,6 +49,7 @@ class SendSteps:
         self._last_sequence_id = initial_sequence_id
         self._max_size = max_size
         self._put = put
+        self._check_open = check_open
         self._before_wait = before_wait
 
     def __repr__(self) -> str:
@@ -104,6 +106,7 @@ class SendSteps:
         """Return the partition that a record will be counted in; None without limits, and while its topic is not known."""
         if self._limits is None:
             return None
+        self._check_open()
         return self._router.choose(record.topic, record.key, record.partition, size)
 
     def _reserve_nowait(self, tp: TopicPartition | None, size: int) -> None:
