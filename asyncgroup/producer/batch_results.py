@@ -88,6 +88,8 @@ class BatchResults:
         elif action is ProduceAction.SPLIT and batch.count > 1 and not (batch.done or batch.may_be_written):
             self._split(batch)
         elif action in (ProduceAction.FAIL, ProduceAction.SPLIT):
+            if action is ProduceAction.SPLIT and detail is None:
+                detail = f"{batch.size} bytes; the limit is max.message.bytes of the topic"
             self.complete(batch, lambda: BrokerError(code, what, detail))
         elif action is ProduceAction.RESTART and self._transaction is not None:
             # an earlier batch in flight failed: the broker accepts this one after it. Without one, the records are lost
