@@ -127,7 +127,8 @@ class BatchResults:
         now = asyncio.get_running_loop().time()
         if batch.tp not in self._backoffs:
             self._backoffs[batch.tp] = self._cluster.backoff()
-        at_once = at_once or is_out_of_order
+        # a first sequence number under a new epoch is never out of order: a broker that says so is asked less often
+        at_once = at_once or (is_out_of_order and batch.sequence > 0)
         pause = 0.0 if at_once else min(self._backoffs[batch.tp].next(), longest)
         _log.debug("%s: attempt %d failed: %s", batch.tp, batch.attempts, error)
         self._accumulator.retry(batch, now + pause, is_out_of_order=is_out_of_order)
