@@ -83,6 +83,8 @@ class BatchResults:
         elif action is ProduceAction.SPLIT and batch.count > 1 and not (batch.done or batch.may_be_written):
             self._split(batch)
         elif action in (ProduceAction.FAIL, ProduceAction.SPLIT):
+            if action is ProduceAction.SPLIT and detail is None:
+                detail = f"{batch.size} bytes; the limit is max.message.bytes of the topic"
             self.complete(batch, lambda: BrokerError(code, what, detail))
         elif action is ProduceAction.RESTART and self._transaction is not None:
             # an earlier batch in flight failed: the broker accepts this one after it. Without one, the records are lost
@@ -120,7 +122,8 @@ class BatchResults:
         now = asyncio.get_running_loop().time()
         if batch.tp not in self._backoffs:
             self._backoffs[batch.tp] = self._cluster.backoff()
-        at_once = at_once or is_out_of_order
+        # a first sequence number under a new epoch is never out of order: a broker that says so is asked less often
+        at_once = at_once or (is_out_of_order and batch.sequence > 0)
         pause = 0.0 if at_once else min(self._backoffs[batch.tp].next(), longest)
         _log.debug("%s: attempt %d failed: %s", batch.tp, batch.attempts, error)
         self._accumulator.retry(batch, now + pause, is_out_of_order=is_out_of_order)

@@ -150,7 +150,9 @@ class ChunkWriter:
         """Return the number of chunks of a record of `size` bytes, and the chunks. Raises ConfigError if it is too large."""
         if not self._config.chunking:
             limit = self._config.max_request_size
-            raise ConfigError(f"a record of {size} bytes is too large: max_request_size={limit}")
+            raise ConfigError(
+                f"a record of {size} bytes is too large: max_request_size={limit} (chunking=True splits values)"
+            )
         value = record.value or b""
         length = len(value)
         widest = ChunkInfo("f" * 16 + f"-{2**63}", length, length, length).headers()

@@ -10,7 +10,7 @@ from typing import Final
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.network_client import NetworkClient
 from asyncgroup.error_codes import is_retriable
-from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, TransportError
+from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, ProtocolError, TransportError
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.wire import messages as m
 
@@ -27,12 +27,14 @@ TRANSIENT: Final = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COO
 async def request_producer_id(network: NetworkClient) -> int:
     """Return a producer id of its own; its first epoch is 0.
 
-    Raises BrokerError (as CLUSTER_AUTHORIZATION_FAILED), UnsupportedVersionError, TransportError.
+    Raises BrokerError (as CLUSTER_AUTHORIZATION_FAILED), UnsupportedVersionError, ProtocolError without an id, TransportError.
     """
     request = m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NO_TRANSACTION)
     response = await network.request_any(m.InitProducerIdRequest, lambda _: request)
     if response.error_code:
         raise BrokerError(response.error_code, "the producer's id")
+    if response.producer_id < 0:
+        raise ProtocolError(f"the response to InitProducerId has the producer id {response.producer_id}")
     return response.producer_id
 
 

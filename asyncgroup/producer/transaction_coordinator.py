@@ -137,6 +137,11 @@ class TransactionCoordinatorClient:
             response = await self._to_coordinator(request, is_v2=False)
             answer = self._answer(INIT_PRODUCER_ID, response.error_code, "InitProducerId")
             producer = ProducerIdentity(response.producer_id, response.producer_epoch)
+            if answer.error is None and min(producer) < 0:
+                raise ProtocolError(
+                    f"transactional id {self._transactional_id!r}: the response to InitProducerId has the "
+                    f"producer id {response.producer_id} and epoch {response.producer_epoch}"
+                )
             return answer._replace(producer=producer) if answer.error is None else answer
 
         return await self._repeat(attempt, self._transactional_id, TRANSACTION, goes_on)
