@@ -9,7 +9,7 @@ AsyncGroupError
 │   ├── ClosedError                    the object was closed
 │   │   └── ProducerLockLost           an ExclusiveProducer no longer holds its lock
 │   ├── NotTransactionalError          a call for transactions on a producer without a transactional_id
-│   ├── NoTransactionError             a call that needs an open transaction: a transactional producer writes in no other way
+│   ├── NoTransactionError             a call that needs an open transaction, as writing with a transactional_id does
 │   └── TransactionInProgressError     a second transaction of a producer before the first one has ended
 ├── TransportError                     no answer from a broker
 │   ├── ConnectError                   no connection could be made

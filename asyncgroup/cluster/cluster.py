@@ -34,7 +34,8 @@ class Cluster:
             print(cluster.view.brokers, await cluster.partitions("orders"))
 
     `bootstrap_servers` may be a function that returns the servers, also an async one: it is called at the start and whenever
-    no known broker answers. Raises ConfigError if `bootstrap_servers` is malformed; entering raises NoBrokersError if none of them answers.
+    no known broker answers. Raises ConfigError if `bootstrap_servers` is malformed; entering raises NoBrokersError if none of
+    them answers.
     """
 
     def __init__(

@@ -233,8 +233,8 @@ class NetworkClient:
         """Send a request to the least-loaded node, and to the next one on failure or after 1 s without a response.
 
         Known brokers are asked first, then the bootstrap addresses, which a provider is asked for, so that the client
-        rebootstraps when all known brokers are gone (KIP-899). The broker `last` is asked after all others. Raises NoBrokersError with the error of
-        every node, ClosedError.
+        rebootstraps when all known brokers are gone (KIP-899). The broker `last` is asked after all others. Raises
+        NoBrokersError with the error of every node, ClosedError.
         """
         known = [self._address(node_id) for node_id in self.view.brokers]
         places = {(node.host, node.port) for node in known}

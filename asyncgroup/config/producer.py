@@ -21,6 +21,7 @@ PARTITIONERS = (
 )
 """The names of partitioners; `asyncgroup.producer.partitioners` describes them."""
 
+FLAG_OR_NONE: Rule = ((lambda value: value is None or isinstance(value, bool)), "True, False or None")
 
 RECORDS_OR_NONE: Rule = (
     (lambda value: value is None or (type(value) is int and value > 0)),
@@ -101,18 +102,12 @@ class ProducerConfig(ClientConfig):
             (lambda value: value in ("all", 0, 1) and not isinstance(value, bool)),
             "'all' (Kafka's -1), 1 or 0",
         ),
-        "enable_idempotence": (
-            (lambda value: value is None or isinstance(value, bool)),
-            "True, False or None",
-        ),
+        "enable_idempotence": FLAG_OR_NONE,
         "linger": DURATION_OR_ZERO,
         "batch_records": RECORDS_OR_NONE,
         "batch_size": SIZE,
         "max_request_size": SIZE,
-        "batching": (
-            (lambda value: value is None or isinstance(value, bool)),
-            "True, False or None",
-        ),
+        "batching": FLAG_OR_NONE,
         "chunking": FLAG,
         "max_chunk_size": (
             (lambda value: value is None or (SIZE[0](value) and value >= KIB)),

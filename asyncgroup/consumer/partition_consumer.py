@@ -205,7 +205,7 @@ class PartitionConsumer:
     # --- waiting ------------------------------------------------------------------------------------------------
 
     async def _attend(self) -> None:
-        """Handle `blocked` of the partition: end the iteration, raise a fetch error once, or wait while the partition is paused."""
+        """Handle `blocked` of the partition: end the iteration, raise a fetch error once, or wait while it is paused."""
         if self.ended:
             raise StopAsyncIteration
         if (error := self._partition.take_error()) is not None:

@@ -141,13 +141,14 @@ class Session:
                 raise ConfigError("done", each, "a Record or a Batch")
             marks = state.offsets.of(each.topic, each.partition)
             last = each.offset if isinstance(each, Record) else each.last_offset
-            value, tp = (
-                marks.value_after(last + 1, each.leader_epoch),
+            tp, value = (
                 TopicPartition(each.topic, each.partition),
+                marks.value_after(last + 1, each.leader_epoch),
             )
             if tp not in found or found[tp].offset < value.offset:
                 found[tp] = value
-            marks.transactional = True
+        for tp in found:
+            state.offsets.of(*tp).transactional = True
         if not done:
             if state.auto_commit:
                 raise UsageError("auto_commit is on: pass the records or batches, or set auto_commit=False")

@@ -6,6 +6,7 @@
 - `codec`: encodes and decodes messages by functions that `encoder` and `decoder` compile for each (message, version) on
   first use, also with a version prefix. `protocol`: the client's frames, the table of APIs.
 - `batch_view`: headers of record batches. `records`: their records, with the compiled code in `compiled`; `legacy`:
-  messages of magic 0 and 1. `compression`: codecs, with levels; `decompression`, with limits. `off_loop`: long computations on threads.
+  messages of magic 0 and 1. `chunks`: headers of the chunks of a large value. `compression`: codecs, with levels;
+  `decompression`, with limits. `off_loop`: long computations on threads.
 - `scram`, `murmur2`: SCRAM arithmetic, the default partitioner's hash.
 """

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -33,7 +32,7 @@ async def run(given: dict[str, Any]) -> dict[str, Any]:
     async with _producer(load) as producer:
         await producer.send_and_wait(topic, load.values[0], headers=headers)
         if load.settings.mode == "stopped":
-            await _fill(producer, load)
+            await load.fill(lambda value: producer.send(topic, value))
         load.begin()
         if load.settings.mode == "bulk":
             for values in load.steps():
@@ -43,19 +42,6 @@ async def run(given: dict[str, Any]) -> dict[str, Any]:
         else:
             await load.call_concurrently(lambda value: producer.send_and_wait(topic, value, headers=headers))
         return load.end()
-
-
-async def _fill(producer: AIOKafkaProducer, load: Load) -> None:
-    load.wait_for_stop()
-    load.begin()
-    try:
-        async with asyncio.timeout(load.settings.seconds):
-            for values in load.steps():
-                for value in values:
-                    await producer.send(load.settings.topic, value)
-    except TimeoutError:
-        pass
-    load.report_memory()
 
 
 async def run_batches(given: dict[str, Any]) -> dict[str, Any]:

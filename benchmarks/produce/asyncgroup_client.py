@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from asyncgroup import Producer, ProducerConfig
@@ -29,7 +28,7 @@ async def run(given: dict[str, Any]) -> dict[str, Any]:
     async with Producer(load.settings.bootstrap_servers, _config(load)) as producer:
         await producer.send(topic, load.values[0], headers=headers)
         if load.settings.mode == "stopped":
-            await _fill(producer, load)
+            await load.fill(lambda value: producer.enqueue(topic, value))
         load.begin()
         if load.settings.mode == "bulk":
             for values in load.steps():
@@ -39,16 +38,3 @@ async def run(given: dict[str, Any]) -> dict[str, Any]:
         else:
             await load.call_concurrently(lambda value: producer.send(topic, value, headers=headers))
         return load.end()
-
-
-async def _fill(producer: Producer, load: Load) -> None:
-    load.wait_for_stop()
-    load.begin()
-    try:
-        async with asyncio.timeout(load.settings.seconds):
-            for values in load.steps():
-                for value in values:
-                    await producer.enqueue(load.settings.topic, value)
-    except TimeoutError:
-        pass
-    load.report_memory()

@@ -124,6 +124,19 @@ class Load:
         sys.stdin.readline()
         self._before = peak_bytes()
 
+    async def fill(self, write: Callable[[bytes], Awaitable[object]]) -> None:
+        """Wait for the stop, await `write(value)` for the given time, and report the memory; does not return."""
+        self.wait_for_stop()
+        self.begin()
+        try:
+            async with asyncio.timeout(self.settings.seconds):
+                for values in self.steps():
+                    for value in values:
+                        await write(value)
+        except TimeoutError:
+            pass
+        self.report_memory()
+
     def report_memory(self) -> None:
         """Print the figures and end the process at once: closing the producer would wait for the broker."""
         figures = {"before": self._before, "peak": peak_bytes(), "records": self.records}

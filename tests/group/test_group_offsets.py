@@ -68,3 +68,12 @@ async def test_other_values_and_partitions(done: Any) -> None:
     session, _ = make_session()
     with pytest.raises(ConfigError, match=r"done|partition"):
         session.group_offsets(done)
+
+
+async def test_a_refused_argument_changes_no_marks() -> None:
+    session, cluster = make_session()
+    session.mark_offset("orders", 0, 4)
+    with pytest.raises(ConfigError, match="done"):
+        session.group_offsets(record(3), "no record")  # type: ignore[arg-type]
+    await session.commit()
+    assert cluster.coordinators.requests

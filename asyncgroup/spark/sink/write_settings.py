@@ -55,7 +55,8 @@ def write_settings(options: Mapping[str, str]) -> WriteSettings:
     """Return the settings of the sink `format("asyncgroup")` from Spark's options (names in any case).
 
     Reads `topic` and `kafka.*`, as Spark's sink does (`KafkaSourceProvider.kafkaParamsForProducer`), and
-    `transactional.id.prefix`; ignores other options, such as `checkpointLocation` and `path`. Raises ConfigError naming the option.
+    `transactional.id.prefix`; ignores other options, such as `checkpointLocation` and `path`. Raises ConfigError naming the
+    option.
     """
     given = {name.lower(): value for name, value in options.items()}
     kafka = {name.removeprefix(PREFIX): value for name, value in given.items() if name.startswith(PREFIX)}
