@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import Header
 from asyncgroup.producer.batch import HEADER_OVERHEAD, RECORD_OVERHEAD, record_size
 
-__all__ = ["RecordFields", "check_record", "check_sequence_id", "measure_record"]
+__all__ = [
+    "RecordFields",
+    "check_fields",
+    "check_record",
+    "check_records",
+    "check_sequence_id",
+    "measure_record",
+]
 
 RecordFields: TypeAlias = tuple[str, bytes | None, bytes | None, Sequence[Header], int | None, int | None]
 """The arguments of `send` in their order: topic, value, key, headers, partition, timestamp."""
 
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
+_FIELDS: Final = 6
+FIELDS_RULE: Final = "a tuple (topic, value, key, headers, partition, timestamp)"
 HEADERS_RULE: Final = "a sequence of pairs (str, bytes or None)"
 
 
@@ -31,7 +40,7 @@ def measure_record(
     if (
         type(value) is bytes
         and (key is None or type(key) is bytes)
-        and headers is not None
+        and (headers or type(headers) is tuple or type(headers) is list)
         and (timestamp is None or (type(timestamp) is int and 0 <= timestamp <= _INT64_MAX))
         and (partition is None or (type(partition) is int and 0 <= partition <= _INT32_MAX))
         and (size := _plain_headers_size(headers) if headers else 0) >= 0
@@ -74,6 +83,19 @@ def check_record(value: Any, key: Any, headers: Any, partition: Any, timestamp: 
         raise ConfigError("partition", partition, "None, or a partition's number")
     if timestamp is not None and not _is_int_up_to(timestamp, _INT64_MAX):
         raise ConfigError("timestamp", timestamp, "None, or a whole number of milliseconds since 1970")
+
+
+def check_fields(record: Any) -> None:
+    """Raise ConfigError unless a record of `enqueue_all` is a tuple or list with six fields."""
+    if not isinstance(record, (tuple, list)) or len(record) != _FIELDS:
+        raise ConfigError("records", _short(record), FIELDS_RULE)
+
+
+def check_records(records: Any) -> None:
+    """Raise ConfigError unless the argument of `enqueue_all` is an iterable, and not text."""
+    if not isinstance(records, Iterable) or isinstance(records, (str, bytes)):
+        hint = "; not an async iterable" if hasattr(records, "__aiter__") else ""
+        raise ConfigError("records", _short(records), f"an iterable of records, each {FIELDS_RULE}{hint}")
 
 
 def check_sequence_id(initial: object) -> None:

@@ -125,7 +125,10 @@ class ChunkWriter:
             self._memory.release(chunk.size)
 
     def _stamped(self, record: ProducerRecord) -> ProducerRecord:
-        return record if record.timestamp is not None else record._replace(timestamp=self._writer.clock())
+        """Return the record with a timestamp, and with headers of its own."""
+        timestamp = self._writer.clock() if record.timestamp is None else record.timestamp
+        headers = [(name, content) for name, content in record.headers]  # the caller may modify its list
+        return record._replace(timestamp=timestamp, headers=headers)
 
     def _put(self, record: ProducerRecord, chunk: _Chunk, delivery: ChunkedDelivery) -> None:
         """Append a chunk for which memory is reserved; frees it if it raises."""

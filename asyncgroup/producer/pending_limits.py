@@ -35,6 +35,8 @@ class PendingLimits:
 
     def __init__(self, limits: Sequence[PendingLimit]) -> None:
         self._limits = tuple(limits)
+        self._failures = 0  # calls of `fail`
+        self._make_error: Callable[[], Exception] = AssertionError  # of the last one
 
     def __repr__(self) -> str:
         return f"<PendingLimits {', '.join(repr(each.memory) for each in self._limits)}>"
@@ -64,8 +66,12 @@ class PendingLimits:
 
     async def reserve(self, size: int) -> None:
         """Wait until a record of `size` bytes is reserved. A cancelled caller gives back what it was granted."""
+        failures = self._failures
         for number, each in enumerate(self._limits):
             amount = each.amount(size)
+            if self._failures != failures:  # the earlier limit was granted just before `fail`
+                self._release(self._limits[:number], size)
+                raise self._make_error()
             if each.memory.try_reserve(amount):
                 continue
             try:
@@ -88,6 +94,8 @@ class PendingLimits:
 
     def fail(self, make_error: Callable[[], Exception]) -> None:
         """Fail every caller that waits here, each with an error of its own."""
+        self._failures += 1
+        self._make_error = make_error
         for each in self._limits:
             each.memory.fail(make_error, self)
 

@@ -22,7 +22,7 @@ from asyncgroup.errors import (
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import BackgroundTasks, add_note, copy_error, wait_shielded
 from asyncgroup.model import GroupOffsets, Header, MillisClock, RecordMetadata, wall_clock
-from asyncgroup.producer.arguments import RecordFields, measure_record
+from asyncgroup.producer.arguments import RecordFields, check_fields, check_records, measure_record
 from asyncgroup.producer.chunking import ChunkWriter, largest_record
 from asyncgroup.producer.interceptors import ProducerInterceptor, ProducerRecord
 from asyncgroup.producer.memory_budget import MemoryBudget, check_budget
@@ -150,6 +150,7 @@ class Producer:
         try:
             await self._tasks.stop()
         finally:
+            self._path.close()
             if self._owns_cluster:
                 await self.cluster.aclose()
 
@@ -193,6 +194,8 @@ class Producer:
         if self._drains:
             await self._drain()
         try:
+            if self._transactions is not None:
+                await self._transactions.stop()
             await self._tasks.stop()
         finally:
             why = f"close_timeout={self.config.close_timeout:g} s" if self._drains else "drain=False"
@@ -204,10 +207,18 @@ class Producer:
             raise lost
 
     async def _drain(self) -> None:
+        limit = self.config.close_timeout
         try:
             if self._transactions is not None:
-                await self._transactions.aclose()
-            async with asyncio.timeout(self.config.close_timeout) as self._drain_limit:
+                async with asyncio.timeout(limit) as self._drain_limit:
+                    await self._transactions.abort_open()
+        except TimeoutError:
+            _log.warning(
+                "%s: closed before its transaction had ended; the coordinator aborts it after transaction_timeout",
+                self.config.transactional_id,
+            )
+        try:
+            async with asyncio.timeout(limit if self._drains else 0.0) as self._drain_limit:
                 await self._path.wait_until_done()
         except TimeoutError:
             _log.warning("%r was closed before all its records were acknowledged", self)
@@ -339,7 +350,10 @@ class Producer:
         if self._steps is None:
             await self._writer.put_all(records, self.enqueue)
             return
-        for topic, value, key, headers, partition, timestamp in records:
+        check_records(records)
+        for record in records:
+            check_fields(record)
+            topic, value, key, headers, partition, timestamp = record
             await self.enqueue(
                 topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
             )

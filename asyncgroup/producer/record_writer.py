@@ -11,7 +11,7 @@ from typing import Any
 
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import Header, MillisClock
-from asyncgroup.producer.arguments import RecordFields, measure_record
+from asyncgroup.producer.arguments import RecordFields, check_fields, check_records, measure_record
 from asyncgroup.producer.record_path import RecordPath
 from asyncgroup.producer.route import RecordFuture, Route
 
@@ -67,8 +67,8 @@ class RecordWriter:
         future: RecordFuture,
     ) -> bool:
         """Append a record for which `size` bytes are reserved; True if it began or filled a batch. Frees them if it raises."""
-        stamp = self.clock() if timestamp is None else timestamp
         try:
+            stamp = self.clock() if timestamp is None else timestamp
             if not self.is_accepting:
                 raise self._refusal()
             began_batch = self._router.put(topic, stamp, key, value, headers, partition, size, future)
@@ -86,12 +86,18 @@ class RecordWriter:
 
         Other tasks run whenever a batch begins. If it raises, the earlier records are appended.
         """
+        check_records(records)
         reserve, clock, router = self._memory.try_reserve, self.clock, self._router
         size = 0  # bytes reserved for a record that is not appended yet
         route_topic: str | None = None  # the topic of `route`; None after other tasks have run
         route: Route | None = None
         try:
-            for topic, value, key, headers, partition, timestamp in records:
+            for record in records:
+                try:
+                    topic, value, key, headers, partition, timestamp = record
+                except (TypeError, ValueError):
+                    check_fields(record)
+                    raise
                 needed = measure_record(value, key, headers, partition, timestamp)
                 if needed > self.max_size:
                     await write_large(

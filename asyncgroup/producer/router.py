@@ -83,15 +83,20 @@ class Router:
         If it raises, the record was not accepted: ConfigError for an invalid topic name or if the partitioner returns
         an invalid partition.
         """
-        route = self._routes.get(topic) or self._add(topic)
+        try:
+            route = self._routes.get(topic) or self._add(topic)
+        except TypeError:
+            check_topic(topic)  # a list, for example, has no hash
+            raise
         route.recently_used = True
         if route.view is not self._network.view:
             route.update(self._network.view)
         if route.lookup is None and route.partition_count > (partition or 0):
             return route.put(timestamp, key, value, headers, partition, size, future)
         deadline = asyncio.get_running_loop().time() + self._config.delivery_timeout
+        fixed = [(name, content) for name, content in headers]  # the caller may modify its list
         self._append_to_backlog(
-            route, PendingRecord(timestamp, key, value, headers, partition, size, future, deadline)
+            route, PendingRecord(timestamp, key, value, fixed, partition, size, future, deadline)
         )
         return False
 
@@ -107,6 +112,7 @@ class Router:
         future: RecordFuture,
     ) -> None:
         """Route a chunk as `put` does; the first one determines the partition of the others with the same placement."""
+        check_topic(topic)
         route = self._routes.get(topic) or self._add(topic)
         if route.lookup is None and self._update(route).partition_count:
             partition = route.place(placement, key)
@@ -137,7 +143,11 @@ class Router:
 
         Raises ConfigError for an invalid topic name or if the partitioner returns an invalid partition.
         """
-        route = self._routes.get(topic) or self._add(topic)
+        try:
+            route = self._routes.get(topic) or self._add(topic)
+        except TypeError:
+            check_topic(topic)
+            raise
         if not self.knows(TopicPartition(topic, partition or 0)):
             return None
         limits = self._accumulator.partition_limits
@@ -152,7 +162,11 @@ class Router:
 
     def current_route(self, topic: str) -> Route | None:
         """Return the route that takes records for a topic, until other tasks run; None if `put` has to be called."""
-        route = self._routes.get(topic)
+        try:
+            route = self._routes.get(topic)
+        except TypeError:
+            check_topic(topic)
+            raise
         if route is None or route.lookup is not None or not route.partition_count:
             return None
         route.recently_used = True

@@ -112,6 +112,7 @@ class Sender:
             raise self._bug
         finally:
             self._is_running = False
+            self._idle.set()  # no response is handled any more
             if self._timer is not None:
                 self._timer.cancel()
 

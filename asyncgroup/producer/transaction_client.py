@@ -30,7 +30,7 @@ from asyncgroup.producer.open_transaction import OpenTransaction
 from asyncgroup.producer.record_path import RecordPath
 from asyncgroup.producer.transaction_coordinator import Answer, TransactionCoordinatorClient
 from asyncgroup.producer.transaction_ending import describe_outcome, outlast_cancellation
-from asyncgroup.producer.transaction_offsets import TransactionOffsets
+from asyncgroup.producer.transaction_offsets import TransactionOffsets, is_stopped
 from asyncgroup.producer.transaction_requests import PRODUCE, TransactionAction, action_of
 from asyncgroup.producer.transaction_state import (
     NO_PRODUCER,
@@ -224,8 +224,9 @@ class TransactionClient:
         If that is not possible, abort it and raise TransactionAbortedError with the cause. Raises ProducerFencedError,
         TransactionOutcomeUnknown, BrokerError: then the producer can only be closed.
         """
-        if self.manager.state is TransactionPhase.IN_TRANSACTION:
-            self.manager.begin_commit()
+        if self.manager.state in (TransactionPhase.IN_TRANSACTION, TransactionPhase.COMMITTING):
+            if self.manager.state is TransactionPhase.IN_TRANSACTION:  # else another task is detaching it
+                self.manager.begin_commit()
             try:
                 await self.path.flush(self.manager.refusal())
                 await self.offsets.wait()
@@ -241,6 +242,8 @@ class TransactionClient:
                 raise aborted
         if self.manager.state is TransactionPhase.FATAL_ERROR:
             raise self.manager.refusal()
+        if self.manager.state is TransactionPhase.DETACHED:
+            return
         raise ClosedError("the producer was closed before its transaction was committed")
 
     async def abort(self, cause: BaseException | None = None) -> None:
@@ -288,6 +291,12 @@ class TransactionClient:
         try:
             return await asyncio.shield(ending)
         except asyncio.CancelledError as cancelled:
+            if is_stopped(ending):
+                if commit:
+                    raise TransactionOutcomeUnknown(
+                        self.transactional_id, "the producer was closed", commit=True
+                    ) from None
+                return False
             await self._outlast(ending, cancelled, commit=commit)
             raise
 
@@ -368,8 +377,13 @@ class TransactionClient:
         """Write everything, and leave the transaction open; see `Producer.detach_transaction`."""
         self.manager.check_open("detach_transaction")
         self.manager.begin_commit()
-        await self.path.flush(self.manager.refusal())
-        await self.offsets.wait()
+        try:
+            await self.path.flush(self.manager.refusal())
+            await self.offsets.wait()
+        except BaseException as error:
+            # no record may be written after it was refused, so the transaction cannot go on
+            self._fail(AsyncGroupError(f"detach_transaction failed: {describe_error(error)}"))
+            raise
         if self.manager.state is not TransactionPhase.COMMITTING:
             raise self.manager.refusal()
         self.manager.detach()
@@ -378,18 +392,15 @@ class TransactionClient:
             self.transactional_id, *self.manager.producer, version, has_writes=self.manager.is_started
         )
 
-    async def aclose(self) -> None:
-        """Abort an open transaction; takes at most `close_timeout`."""
+    async def abort_open(self) -> None:
+        """Abort an open transaction, and wait for the end of one that is ending."""
         is_flushing = self.manager.state is TransactionPhase.COMMITTING and not self._is_end_sent
         if self.manager.is_open or is_flushing:
             self._begin_abort()
             self._start_end(commit=False)
-        if self._ending is not None and not self._ending.done():
-            await asyncio.wait([self._ending], timeout=self._config.close_timeout)
-            if not self._ending.done():
-                _log.warning(
-                    "%s: closed before its transaction had ended; the coordinator aborts it after transaction_timeout",
-                    self.transactional_id,
-                )
+        await self.wait_ended()
+
+    async def stop(self) -> None:
+        """End all tasks. A transaction that is open then is left to its timeout."""
         await cancel_and_wait(*filter(None, (self._ending, self._fencing, *self.offsets.tasks)))
         self.manager.close()

@@ -17,6 +17,7 @@ from asyncgroup.errors import (
     BrokerError,
     ErrorCode,
     ProducerFencedError,
+    ProtocolError,
     TransportError,
     UnsupportedVersionError,
 )
@@ -144,7 +145,8 @@ class TransactionCoordinatorClient:
         self, producer: ProducerIdentity, partitions: Iterable[TopicPartition], goes_on: GoesOn
     ) -> Answer:
         """Add partitions to the transaction (version 1), all of them or none."""
-        request = add_partitions_request(self._transactional_id, *producer, partitions)
+        wanted = list(partitions)
+        request = add_partitions_request(self._transactional_id, *producer, wanted)
 
         async def attempt() -> Answer:
             response = await self._to_coordinator(request, is_v2=False)
@@ -153,7 +155,7 @@ class TransactionCoordinatorClient:
                 for topic in response.results_by_topic_v3_and_below
                 for result in topic.results_by_partition
             }
-            return self._answer_by_partition(ADD_PARTITIONS, codes, "AddPartitionsToTxn")
+            return self._answer_by_partition(ADD_PARTITIONS, codes, "AddPartitionsToTxn", wanted)
 
         return await self._repeat(attempt, self._transactional_id, TRANSACTION, goes_on)
 
@@ -237,9 +239,8 @@ class TransactionCoordinatorClient:
             for tp in [tp for tp, code in codes.items() if not code]:
                 left.pop(tp, None)
                 del codes[tp]
-            return self._answer_by_partition(
-                TXN_OFFSET_COMMIT, codes, f"TxnOffsetCommit, group {group.group_id!r}"
-            )
+            what = f"TxnOffsetCommit, group {group.group_id!r}"
+            return self._answer_by_partition(TXN_OFFSET_COMMIT, codes, what, left)
 
         return await self._repeat(attempt, group.group_id, GROUP, goes_on), codes
 
@@ -272,8 +273,16 @@ class TransactionCoordinatorClient:
         subject = f"transactional id {self._transactional_id!r}, {what}"
         return Answer(action, BrokerError(code, subject, DETAILS.get(code)))
 
-    def _answer_by_partition(self, table: Table, codes: Mapping[TopicPartition, int], what: str) -> Answer:
+    def _answer_by_partition(
+        self, table: Table, codes: Mapping[TopicPartition, int], what: str, wanted: Iterable[TopicPartition]
+    ) -> Answer:
         action, code = most_urgent(table, codes.values())
+        missing = ", ".join(str(tp) for tp in wanted if tp not in codes)
+        if action is TransactionAction.DONE and missing:
+            subject = f"transactional id {self._transactional_id!r}, {what}"
+            return Answer(
+                TransactionAction.RETRY, ProtocolError(f"{subject}: the response has no entry for {missing}")
+            )
         if action is TransactionAction.DONE:
             return Answer(action)
         where = ", ".join(str(tp) for tp, found in sorted(codes.items()) if found == code)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
-from asyncgroup.errors import AsyncGroupError, BrokerError, CommitFailedError
+from asyncgroup.errors import AsyncGroupError, BrokerError, ClosedError, CommitFailedError
 from asyncgroup.lifecycle import copy_error, mark_retrieved
 from asyncgroup.model import GroupOffsets
 from asyncgroup.producer.transaction_coordinator import Answer, TransactionCoordinatorClient
 from asyncgroup.producer.transaction_requests import TransactionAction
 from asyncgroup.producer.transaction_state import TransactionManager, TransactionPhase
 
-__all__ = ["TransactionOffsets"]
+__all__ = ["TransactionOffsets", "is_stopped"]
 
 
 class TransactionOffsets:
@@ -50,7 +51,14 @@ class TransactionOffsets:
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         task.add_done_callback(mark_retrieved)
-        await asyncio.shield(task)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if is_stopped(task):
+                raise ClosedError(
+                    f"the producer was closed before group {group.group_id!r} had the offsets"
+                ) from None
+            raise
 
     async def wait(self) -> None:
         """Wait until no commit is under way."""
@@ -82,3 +90,9 @@ class TransactionOffsets:
                 errors = {tp: BrokerError(code, f"{what}, {tp}") for tp, code in codes.items()}
                 answer = answer._replace(error=CommitFailedError(group.group_id, errors))
             raise copy_error(await self._on_failed(answer))
+
+
+def is_stopped(task: asyncio.Task[Any]) -> bool:
+    """Return whether a shielded task was cancelled because the producer is closed, and its caller was not cancelled."""
+    caller = asyncio.current_task()
+    return task.cancelled() and caller is not None and not caller.cancelling()

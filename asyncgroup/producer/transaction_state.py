@@ -222,6 +222,7 @@ class TransactionManager:
             return False
         self.needs_bump |= not self.is_v2
         self.error = error
+        self.new_partitions.clear()  # AddPartitionsToTxn would add them to a transaction that is to be aborted
         self._enter(TransactionPhase.ABORTABLE_ERROR)
         return True
 
@@ -229,6 +230,7 @@ class TransactionManager:
         """The producer can only be closed. The first fatal error stays."""
         if self._state is not TransactionPhase.FATAL_ERROR:
             self.error = error
+            self.new_partitions.clear()
             self._enter(TransactionPhase.FATAL_ERROR)
 
     def begin_commit(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.progress import Progress
 
-from asyncgroup import Cluster, Consumer, TopicPartition
+from asyncgroup import AsyncGroupError, Cluster, Consumer, TopicPartition
 from asyncgroup.testing.apache_kafka import KAFKA_VERSION, ApacheKafka
 from benchmarks.common import (
     ClientFailed,
@@ -51,8 +51,12 @@ __all__ = ["Found", "main", "parse", "run"]
 
 START_LIMIT: Final = 30.0
 """Seconds for a process in addition to writing: imports, the last acknowledgements, closing."""
-DELETE_DELAY: Final = 1000
-"""Milliseconds after which a removed topic's files are deleted; Kafka's default of a minute would need much disk space."""
+KAFKA_PROPERTIES: Final = {
+    # a removed topic's files are deleted at once; Kafka's default of a minute would need much disk space
+    "log.segment.delete.delay.ms": 1000,
+    # the controller does not miss the stopped broker
+    "broker.session.timeout.ms": 120_000,
+}
 KEYS: Final = (
     "partitions", "rounds", "seconds", "callers", "batch_bytes", "linger", "waiting_linger", "buffer_bytes",
     "stopped_seconds",
@@ -143,8 +147,7 @@ async def _broker(options: argparse.Namespace, progress: Progress) -> AsyncItera
         yield Broker(options.bootstrap_servers)
         return
     task = progress.add_task("starting Apache Kafka", total=None)
-    properties = {"log.segment.delete.delay.ms": DELETE_DELAY}
-    async with ApacheKafka(heap="1g", java_options=(), properties=properties) as kafka:
+    async with ApacheKafka(heap="1g", java_options=(), properties=KAFKA_PROPERTIES) as kafka:
         progress.remove_task(task)
         yield StoppableKafka(kafka)
 
@@ -280,8 +283,8 @@ async def _fill_all(
     for name in clients:
         progress.update(task, description=f"stopped broker: {name}")
         topic = Topic(cluster, options.partitions, 0, options.stopped_size)
-        await topic.create()
         try:
+            await topic.create()
             await _records_in(cluster, topic)  # all partitions have leaders now
             workload = Workload("stopped", options.stopped_size, "none", headers=False)
             settings = _settings(broker, options, workload, values) | {"seconds": options.stopped_seconds}
@@ -292,7 +295,7 @@ async def _fill_all(
             else:
                 command = [sys.executable, "-m", "benchmarks.worker", CLIENTS[name].function, given]
             figures = await fill(name, command, broker, START_LIMIT)
-        except ClientFailed as error:
+        except (ClientFailed, AsyncGroupError) as error:
             found.missing[f"{name}, stopped broker"] = _last_line(error)
         else:
             found.stopped.append(StoppedMeasurement(client=name, **figures))
@@ -301,6 +304,6 @@ async def _fill_all(
         progress.advance(task)
 
 
-def _last_line(error: ClientFailed) -> str:
+def _last_line(error: Exception) -> str:
     """Return the last line of an error, which says most if it is the output of a process."""
     return str(error).strip().splitlines()[-1]

@@ -6,6 +6,7 @@ import asyncio
 
 from hypothesis import given, strategies as st
 
+from asyncgroup.errors import ClosedError
 from asyncgroup.producer.buffer_memory import BufferMemory
 from asyncgroup.producer.pending_limits import PendingLimit, PendingLimits
 
@@ -43,5 +44,24 @@ def test_several_limits_never_leak(steps: list[tuple[str, int]]) -> None:
         while held:
             limits.release(held.pop())
         assert [sizes.used, counts.used, shared.used, limits.waiting] == [0, 0, 0, 0]
+
+    asyncio.run(run())
+
+
+def test_a_caller_between_two_limits_fails_with_the_others() -> None:
+    """It was granted the first limit, and has not run since then: it must not begin to wait for the next one."""
+
+    async def run() -> None:
+        first, second = BufferMemory(10), BufferMemory(10)
+        limits = PendingLimits([PendingLimit(first), PendingLimit(second)])
+        assert limits.try_reserve(10)
+        waiting = asyncio.create_task(limits.reserve(5))
+        await asyncio.sleep(0)
+        first.release(10)
+        limits.fail(lambda: ClosedError("closed"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert isinstance(waiting.exception(), ClosedError)
+        assert (first.used, second.used, limits.waiting) == (0, 10, 0)
 
     asyncio.run(run())

@@ -82,8 +82,10 @@ func newSarama(given settings) *ibm {
 	config.Net.MaxOpenRequests = 1 // its idempotent producer needs it
 	config.Producer.Partitioner = sarama.NewRandomPartitioner
 	config.Producer.Return.Successes = true
-	config.Producer.Flush.Bytes = given.BatchBytes
-	config.Producer.Flush.Frequency = seconds(given.Linger)
+	if given.Linger > 0 { // with bytes alone a batch would wait until it is full
+		config.Producer.Flush.Bytes = given.BatchBytes
+		config.Producer.Flush.Frequency = seconds(given.Linger)
+	}
 	codecs := map[string]sarama.CompressionCodec{
 		"none": sarama.CompressionNone, "lz4": sarama.CompressionLZ4, "zstd": sarama.CompressionZSTD,
 	}
@@ -167,7 +169,9 @@ func newFranz(given settings) *franz {
 	return p
 }
 
-func (p *franz) record(value []byte) *kgo.Record { return &kgo.Record{Value: value, Headers: p.headers} }
+func (p *franz) record(value []byte) *kgo.Record {
+	return &kgo.Record{Value: value, Headers: p.headers}
+}
 
 func (p *franz) send(value []byte) {
 	fail(p.client.ProduceSync(context.Background(), p.record(value)).FirstErr())

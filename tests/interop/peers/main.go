@@ -5,7 +5,8 @@
 // group has left off, and writes transactions, one committed and one aborted, that it reads with read_committed.
 //
 // With the arguments `cooperative CLIENT TOPIC GROUP` or `consumer franz-go TOPIC GROUP` after the addresses it is a member
-// of that group instead, with that protocol (incremental.go).
+// of that group instead, with that protocol (incremental.go). With `read CLIENT TOPIC GROUP PARTITIONS RECORDS` it only reads
+// (reading.go).
 package main
 
 import (
@@ -73,6 +74,10 @@ func main() {
 	servers := strings.Split(os.Args[1], ",")
 	if os.Args[2] == "cooperative" || os.Args[2] == "consumer" {
 		incrementalMember(servers, os.Args[2], os.Args[3], os.Args[4], os.Args[5])
+		return
+	}
+	if os.Args[2] == "read" {
+		read(servers, os.Args[3:])
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
