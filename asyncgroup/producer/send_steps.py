@@ -94,7 +94,7 @@ class SendSteps:
         """Return the partition that a record will be counted in; None without limits, and while its topic is not known."""
         if self._limits is None:
             return None
-        self._writer.check_accepting()
+        self._writer.check_accepting()  # a closed producer adds no topic
         return self._router.choose(record.topic, record.key, record.partition, size)
 
     def _reserve_nowait(self, tp: TopicPartition | None, size: int) -> None:

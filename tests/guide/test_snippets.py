@@ -64,8 +64,10 @@ OTHERS = {
     *("Config", "Consume", "ConsumeClaim", "Errors", "MarkMessage", "ResetOffset"),
     *(
         "Compression",
+        "CompressionLevel",
         "Flush",
         "Idempotent",
+        "Interceptors",
         "MaxMessageBytes",
         "Partitioner",
         "RequiredAcks",
@@ -73,6 +75,7 @@ OTHERS = {
         "Transaction",
     ),
     *("AbortTxn", "BeginTxn", "CommitTxn"),
+    *("Exclusive", "ExclusiveWithFencing", "Shared", "WaitForExclusive"),
 }
 """Names in the text that belong to Python, Kafka, Spark or another client."""
 
