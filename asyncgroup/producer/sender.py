@@ -23,7 +23,7 @@ from asyncgroup.producer.batch_compressor import BatchCompressor
 from asyncgroup.producer.batch_results import BatchResults, OnBatchDone, OnBatchSplit
 from asyncgroup.producer.produce_transaction import ProduceTransaction
 from asyncgroup.producer.producer_ids import ProducerIds
-from asyncgroup.producer.request_queue import PRODUCE_LANE, PendingRequest, RequestQueue
+from asyncgroup.producer.request_queue import PendingRequest, RequestQueue
 from asyncgroup.producer.requests import (
     EncodedBatch,
     build_produce_request,
@@ -34,7 +34,7 @@ from asyncgroup.producer.requests import (
 )
 from asyncgroup.wire import messages as m
 
-__all__ = ["PRODUCE_LANE", "Sender"]
+__all__ = ["Sender"]
 
 _log = logging.getLogger("asyncgroup.producer")
 

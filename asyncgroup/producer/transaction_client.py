@@ -29,8 +29,8 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.producer.open_transaction import OpenTransaction
 from asyncgroup.producer.record_path import RecordPath
 from asyncgroup.producer.transaction_coordinator import Answer, TransactionCoordinatorClient
-from asyncgroup.producer.transaction_ending import describe_outcome, outlast_cancellation
-from asyncgroup.producer.transaction_offsets import TransactionOffsets, is_stopped
+from asyncgroup.producer.transaction_ending import describe_outcome, is_stopped, outlast_cancellation
+from asyncgroup.producer.transaction_offsets import TransactionOffsets
 from asyncgroup.producer.transaction_requests import PRODUCE, TransactionAction, action_of
 from asyncgroup.producer.transaction_state import (
     NO_PRODUCER,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import Any
 
 from asyncgroup.errors import TransactionAbortedError
 from asyncgroup.lifecycle import wait_shielded
 
-__all__ = ["describe_outcome", "outlast_cancellation"]
+__all__ = ["describe_outcome", "is_stopped", "outlast_cancellation"]
 
 
 async def outlast_cancellation(ending: asyncio.Task[bool], limit: float) -> None:
@@ -31,3 +32,9 @@ def describe_outcome(ending: asyncio.Task[bool], *, commit: bool) -> str:
     if ending.cancelled() or ending.exception() is not None or not ending.result():
         return "failed to commit" if commit else "failed to abort"
     return "was committed" if commit else "was aborted"
+
+
+def is_stopped(task: asyncio.Task[Any]) -> bool:
+    """Return whether a shielded task was cancelled because the producer is closed, and its caller was not cancelled."""
+    caller = asyncio.current_task()
+    return task.cancelled() and caller is not None and not caller.cancelling()

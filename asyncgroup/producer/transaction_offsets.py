@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from asyncgroup.errors import AsyncGroupError, BrokerError, ClosedError, CommitFailedError
 from asyncgroup.lifecycle import copy_error, mark_retrieved
 from asyncgroup.model import GroupOffsets
 from asyncgroup.producer.transaction_coordinator import Answer, TransactionCoordinatorClient
+from asyncgroup.producer.transaction_ending import is_stopped
 from asyncgroup.producer.transaction_requests import TransactionAction
 from asyncgroup.producer.transaction_state import TransactionManager, TransactionPhase
 
-__all__ = ["TransactionOffsets", "is_stopped"]
+__all__ = ["TransactionOffsets"]
 
 
 class TransactionOffsets:
@@ -90,9 +90,3 @@ class TransactionOffsets:
                 errors = {tp: BrokerError(code, f"{what}, {tp}") for tp, code in codes.items()}
                 answer = answer._replace(error=CommitFailedError(group.group_id, errors))
             raise copy_error(await self._on_failed(answer))
-
-
-def is_stopped(task: asyncio.Task[Any]) -> bool:
-    """Return whether a shielded task was cancelled because the producer is closed, and its caller was not cancelled."""
-    caller = asyncio.current_task()
-    return task.cancelled() and caller is not None and not caller.cancelling()

@@ -193,6 +193,18 @@ async def test_a_response_without_the_partition_of_an_offset_is_repeated(version
         assert requests(cluster, "TxnOffsetCommit") == ["TxnOffsetCommit"] * 2
 
 
+@pytest.mark.parametrize("version", [1])
+async def test_a_response_without_an_added_partition_is_repeated(version: int) -> None:
+    async with transacting() as (cluster, producer):
+        cluster.faults.on("AddPartitionsToTxn").answer(
+            lambda _request: m.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[])
+        )
+        async with producer.transaction():
+            await producer.send(TOPIC, b"a", partition=0)
+        assert requests(cluster, "AddPartitionsToTxn") == ["AddPartitionsToTxn"] * 2
+        assert committed(cluster) == [b"a"]
+
+
 @pytest.mark.parametrize("limits", [{}, {"max_pending_records": 2}])
 @pytest.mark.parametrize("ends_by", ["commit", "abort"])
 async def test_a_value_ends_with_the_transaction_it_began_in(limits: dict[str, Any], ends_by: str) -> None:
