@@ -93,11 +93,6 @@ class Producer:
         rng = rng or client.random
         self._tasks = BackgroundTasks("Producer", self._on_failure)
         spawn = self._tasks.spawn
-        self._transactions: TransactionClient | None = None
-        if self.config.transactional_id is not None:
-            self._transactions = TransactionClient(
-                client, self.config, on_change=self._update_accepting, spawn=spawn
-            )
         self._path = path = RecordPath(
             client,
             self.config,
@@ -105,11 +100,14 @@ class Producer:
             spawn=spawn,
             rng=rng,
             budget=check_budget(memory),
-            transaction=self._transactions,
+            on_transaction_change=self._update_accepting,
         )
         self._memory = path.memory
-        if self._transactions is not None:
-            self._transactions.path = path
+        self._transactions = (
+            None
+            if path.transaction is None
+            else TransactionClient(client, self.config, path, path.transaction, spawn)
+        )
         self._max_size = largest_record(self.config)
         self._writer = writer = RecordWriter(
             path, clock=clock, max_size=self._max_size, refusal=self._refusal
