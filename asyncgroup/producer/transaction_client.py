@@ -62,7 +62,7 @@ class TransactionClient:
         """The producer's records; set before `start`."""
         self.manager = TransactionManager(config.transactional_id, on_change)
         self._coordinator = TransactionCoordinatorClient(
-            cluster, config.transactional_id, config.delivery_timeout
+            cluster, config.transactional_id, config.delivery_timeout, config.transaction_timeout
         )
         self._lock = asyncio.Lock()
         """Held during a request, so that EndTxn is sent after all others."""
@@ -99,7 +99,7 @@ class TransactionClient:
 
     async def _initialize(self, current: ProducerIdentity) -> AsyncGroupError | None:
         """Obtain the next epoch and use it; return an error, which is fatal."""
-        answer = await self._coordinator.init_producer_id(current, self._config.transaction_timeout)
+        answer = await self._coordinator.init_producer_id(current)
         if answer.producer is None:
             error = await self._error_of(answer)
             self._fail_fatally(error)
@@ -167,10 +167,7 @@ class TransactionClient:
             self._fencing = asyncio.create_task(self._fence(), name="Producer: fenced")
 
     async def _fence(self) -> None:
-        self._fail_fatally(await self._fenced_error())
-
-    async def _fenced_error(self) -> AsyncGroupError:
-        return await self._coordinator.fenced_error(self.manager.producer, self._config.transaction_timeout)
+        self._fail_fatally(await self._coordinator.fenced_error(self.manager.producer))
 
     # --- failures -------------------------------------------------------------------------------------------------
 
@@ -187,8 +184,9 @@ class TransactionClient:
 
     async def _error_of(self, answer: Answer) -> AsyncGroupError:
         assert answer.error is not None
+        error: AsyncGroupError
         if answer.action is TransactionAction.FENCED:
-            error = await self._fenced_error()
+            error = await self._coordinator.fenced_error(self.manager.producer)
         elif answer.action in (TransactionAction.RETRY, TransactionAction.MOVED) and self._may_add_or_init:
             limit = f"delivery_timeout={self._config.delivery_timeout:g} s"
             error = RequestTimedOut(
