@@ -86,6 +86,11 @@ class TransactionClient:
         """Whether Produce adds partitions to the transaction (KIP-890)."""
         return self.manager.is_v2
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the producer can only be closed: the error, which all calls raise, reports the lost records."""
+        return self.manager.state is TransactionPhase.FATAL_ERROR
+
     # --- begin ------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -212,7 +217,6 @@ class TransactionClient:
     def _fail_fatally(self, error: AsyncGroupError) -> None:
         self.manager.fail_fatally(error)
         self.path.fail_all(error)
-        self.path.forget_lost()  # the error reports them
 
     # --- end ------------------------------------------------------------------------------------------------------
 
