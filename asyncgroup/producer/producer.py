@@ -281,7 +281,7 @@ class Producer:
             )
             return await future
         if not self._memory.try_reserve(size):
-            await self._writer.wait_for_memory(size)
+            headers = await self._writer.wait_for_memory(size, headers)
         self._put(topic, timestamp, key, value, headers, partition, size, future)
         return await future
 
@@ -340,7 +340,7 @@ class Producer:
             )
             return
         if not self._memory.try_reserve(size):
-            await self._writer.wait_for_memory(size)
+            headers = await self._writer.wait_for_memory(size, headers)
         if self._put(topic, timestamp, key, value, headers, partition, size, None):
             await asyncio.sleep(0)  # a caller that never has to wait must still let other tasks run
 
