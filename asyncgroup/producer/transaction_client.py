@@ -109,7 +109,7 @@ class TransactionClient:
             error = await self._error_of(answer)
             self._fail_fatally(error)
             return error
-        is_v2 = await self._coordinator.supports_v2(self.manager.is_v2)
+        is_v2 = await self._coordinator.supports_v2()
         self.path.use_producer_id(*answer.producer)
         self.manager.initialize(*answer.producer, is_v2=is_v2)
         return None
@@ -366,7 +366,7 @@ class TransactionClient:
     async def _complete(self, next_producer: ProducerIdentity | None) -> None:
         """Be ready for the next transaction: with the next epoch, if it is needed."""
         manager = self.manager
-        is_v2 = await self._coordinator.supports_v2(manager.is_v2)
+        is_v2 = await self._coordinator.supports_v2()
         if next_producer is not None:
             self.path.use_producer_id(*next_producer)
         manager.complete(producer=next_producer, is_v2=is_v2)

@@ -6,6 +6,7 @@ No state: `transaction_client` and `open_transaction` keep it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -124,14 +125,17 @@ class TransactionCoordinatorClient:
 
     # --- transaction coordinator ----------------------------------------------------------------------------------
 
-    async def supports_v2(self, default: bool = False) -> bool:
-        """Return whether transactions are of version 2, by the coordinator's broker; `default` if it does not answer."""
-        try:
+    async def supports_v2(self) -> bool:
+        """Return whether transactions are of version 2, by the newest features that a broker has sent.
+
+        Brokers send them when a connection is opened (`FinalizedFeatures`). One to the coordinator is opened first if there is
+        none; otherwise a change of `transaction.version` is seen after the next new connection to any broker. The same
+        holds in Java (`TransactionManager.maybeUpdateTransactionV2Enabled`), and brokers accept both versions until then.
+        """
+        with contextlib.suppress(AsyncGroupError):
             node_id = await self._cluster.coordinators.find(self._transactional_id, TRANSACTION)
-            connection = await self._cluster.network.connection(node_id)
-        except AsyncGroupError:
-            return default
-        return connection.features.get(FEATURE, 0) >= 2
+            await self._cluster.network.connection(node_id)
+        return self._cluster.pool.features.level(FEATURE) >= 2
 
     async def init_producer_id(self, current: ProducerIdentity, goes_on: GoesOn = always) -> Answer:
         """Obtain the next epoch; with the `current` id and epoch only if they are still valid (KIP-360).
