@@ -23,18 +23,12 @@ _log = logging.getLogger("asyncgroup.producer")
 class ProduceTransaction:
     """The transaction that batches belong to, as the sender and the router see it.
 
-    `fail_records(error)` fails all records that are not done, `forget_lost()` drops the count of those of `enqueue`.
+    `fail_records(error)` fails all records that are not done.
     """
 
-    def __init__(
-        self,
-        manager: TransactionManager,
-        fail_records: Callable[[AsyncGroupError], None],
-        forget_lost: Callable[[], None],
-    ) -> None:
+    def __init__(self, manager: TransactionManager, fail_records: Callable[[AsyncGroupError], None]) -> None:
         self.manager = manager
         self._fail_records = fail_records
-        self._forget_lost = forget_lost
         self.partitions_wanted = asyncio.Event()
         """Set when there are new partitions to add (version 1)."""
         self.fenced = asyncio.Event()
@@ -98,4 +92,3 @@ class ProduceTransaction:
         """The producer can only be closed: all its records fail."""
         self.manager.fail_fatally(error)
         self._fail_records(error)
-        self._forget_lost()  # the error reports them

@@ -177,7 +177,8 @@ class Producer:
         Records that are not acknowledged by then fail with ClosedError, and an open transaction is aborted. With
         `drain=False` they fail at once, those in flight, too, which may be in the log (as Java's `close(0)`), and an open
         transaction is left to its timeout; it also ends the wait of an earlier `aclose`. Raises DeliveryFailedError for
-        records of `enqueue` that were lost since the last `flush`. Runs to its end even if the caller is cancelled.
+        records of `enqueue` that were lost since the last `flush`, unless the error of their transaction has reported
+        them. Runs to its end even if the caller is cancelled.
         """
         self._drains &= drain
         if not self._drains and self._drain_limit is not None:
@@ -194,6 +195,7 @@ class Producer:
         self._path.fail_waiting(self._closed_error)
         if self._drains:
             await self._drain()
+        is_reported = self._transactions is not None and self._transactions.has_failed
         try:
             if self._transactions is not None:
                 await self._transactions.stop()
@@ -204,7 +206,8 @@ class Producer:
             self._path.close()
             if self._owns_cluster:
                 await self.cluster.aclose()
-        if (lost := self._path.take_lost()) is not None:
+        lost = self._path.take_lost()
+        if lost is not None and not is_reported:
             raise lost
 
     async def _drain(self) -> None:
@@ -279,7 +282,7 @@ class Producer:
             )
             return await future
         if not self._memory.try_reserve(size):
-            await self._writer.wait_for_memory(size)
+            headers = await self._writer.wait_for_memory(size, headers)
         self._put(topic, timestamp, key, value, headers, partition, size, future)
         return await future
 
@@ -338,7 +341,7 @@ class Producer:
             )
             return
         if not self._memory.try_reserve(size):
-            await self._writer.wait_for_memory(size)
+            headers = await self._writer.wait_for_memory(size, headers)
         if self._put(topic, timestamp, key, value, headers, partition, size, None):
             await asyncio.sleep(0)  # a caller that never has to wait must still let other tasks run
 
@@ -415,9 +418,13 @@ class Producer:
         """Send all records written before this call, without lingering, and wait until they are done.
 
         Raises DeliveryFailedError if records of `enqueue` were lost since the last flush; those of `send` and
-        `send_nowait` raise from their own call or future.
+        `send_nowait` raise from their own call or future. In a transaction the end of its block raises, too: flush need not
+        be called there. Unlike Java's, it raises the error that made a transactional producer unusable, as
+        ProducerFencedError: its records are lost.
         """
         await self._path.wait_until_done()
+        if self._transactions is not None and self._transactions.has_failed:
+            raise self._transactions.manager.refusal()
         if (lost := self._path.take_lost()) is not None:
             raise lost
 

@@ -58,7 +58,7 @@ class RecordPath:
         """The transaction that all records belong to; None without a transactional id."""
         if config.transactional_id is not None:
             manager = TransactionManager(config.transactional_id, on_transaction_change)
-            self.transaction = ProduceTransaction(manager, self.fail_all, self.forget_lost)
+            self.transaction = ProduceTransaction(manager, self.fail_all)
         self.sender = Sender(
             client,
             config,

@@ -11,7 +11,13 @@ from typing import Any
 
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import Header, MillisClock
-from asyncgroup.producer.arguments import RecordFields, check_fields, check_records, measure_record
+from asyncgroup.producer.arguments import (
+    RecordFields,
+    check_fields,
+    check_records,
+    copy_headers,
+    measure_record,
+)
 from asyncgroup.producer.record_path import RecordPath
 from asyncgroup.producer.route import RecordFuture, Route
 
@@ -52,10 +58,12 @@ class RecordWriter:
         self.check_accepting()
         self._wake()
 
-    async def wait_for_memory(self, size: int) -> None:
-        """Wait until `size` bytes are reserved."""
+    async def wait_for_memory(self, size: int, headers: Sequence[Header] = ()) -> Sequence[Header]:
+        """Wait until `size` bytes are reserved for a record; return its headers as they are now."""
         self.before_wait()
+        headers = copy_headers(headers)
         await self._memory.reserve(size)
+        return headers
 
     def put(
         self,
@@ -119,7 +127,7 @@ class RecordWriter:
                     route_topic = None
                     continue
                 if not reserve(needed):
-                    await self.wait_for_memory(needed)
+                    headers = await self.wait_for_memory(needed, headers)
                     route_topic = None
                 size = needed
                 if topic is not route_topic:

@@ -62,7 +62,7 @@ class TransactionClient:
         self._spawn = spawn
         self.manager = transaction.manager
         self._coordinator = TransactionCoordinatorClient(
-            cluster, self.transactional_id, config.delivery_timeout
+            cluster, self.transactional_id, config.delivery_timeout, config.transaction_timeout
         )
         self._lock = asyncio.Lock()
         """Held during a request, so that EndTxn is sent after all others."""
@@ -79,6 +79,11 @@ class TransactionClient:
         """The producer's name."""
         return self.manager.transactional_id
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the producer can only be closed: the error, which all calls raise, reports the lost records."""
+        return self.manager.state is TransactionPhase.FATAL_ERROR
+
     # --- begin ------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -93,12 +98,12 @@ class TransactionClient:
 
     async def _initialize(self, current: ProducerIdentity) -> AsyncGroupError | None:
         """Obtain the next epoch and use it; return an error, which is fatal."""
-        answer = await self._coordinator.init_producer_id(current, self._config.transaction_timeout)
+        answer = await self._coordinator.init_producer_id(current)
         if answer.producer is None:
             error = await self._error_of(answer)
             self._transaction.fail_fatally(error)
             return error
-        is_v2 = await self._coordinator.supports_v2(self.manager.is_v2)
+        is_v2 = await self._coordinator.supports_v2()
         self._path.use_producer_id(*answer.producer)
         self.manager.initialize(*answer.producer, is_v2=is_v2)
         return None
@@ -134,10 +139,7 @@ class TransactionClient:
     async def _watch_fencing(self) -> None:
         """When a broker has refused the epoch, fail all records with what the coordinator knows of the current one."""
         await self._transaction.fenced.wait()
-        self._transaction.fail_fatally(await self._fenced_error())
-
-    async def _fenced_error(self) -> AsyncGroupError:
-        return await self._coordinator.fenced_error(self.manager.producer, self._config.transaction_timeout)
+        self._transaction.fail_fatally(await self._coordinator.fenced_error(self.manager.producer))
 
     # --- failures -------------------------------------------------------------------------------------------------
 
@@ -154,8 +156,9 @@ class TransactionClient:
 
     async def _error_of(self, answer: Answer) -> AsyncGroupError:
         assert answer.error is not None
+        error: AsyncGroupError
         if answer.action is TransactionAction.FENCED:
-            error = await self._fenced_error()
+            error = await self._coordinator.fenced_error(self.manager.producer)
         elif answer.action in (TransactionAction.RETRY, TransactionAction.MOVED) and self._may_add_or_init:
             limit = f"delivery_timeout={self._config.delivery_timeout:g} s"
             error = RequestTimedOut(
@@ -318,7 +321,7 @@ class TransactionClient:
     async def _complete(self, next_producer: ProducerIdentity | None) -> None:
         """Be ready for the next transaction: with the next epoch, if it is needed."""
         manager = self.manager
-        is_v2 = await self._coordinator.supports_v2(manager.is_v2)
+        is_v2 = await self._coordinator.supports_v2()
         if next_producer is not None:
             self._path.use_producer_id(*next_producer)
         manager.complete(producer=next_producer, is_v2=is_v2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 import anyio
 import pytest
@@ -12,7 +13,9 @@ from asyncgroup import ConfigError, Producer, RequestTimedOut
 from asyncgroup.broker import Fault
 from asyncgroup.errors import (
     ClosedError,
+    DeliveryFailedError,
     ErrorCode,
+    ProducerFencedError,
     TransactionAbortedError,
 )
 from asyncgroup.model import CommittedOffset, GroupOffsets, TopicPartition
@@ -247,6 +250,50 @@ async def test_close_of_a_fenced_producer(caplog: pytest.LogCaptureFixture) -> N
             await producer.enqueue(TOPIC, b"b", partition=0)
             await asyncio.sleep(1.0)
         assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("chunks", [False, True], ids=["records", "chunks"])
+async def test_a_fenced_transaction_has_one_error(chunks: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither the close nor a note at the error reports the records once more."""
+    config: dict[str, Any] = {"chunking": True, "batching": False, "max_chunk_size": 1024} if chunks else {}
+    async with cluster_with_topics() as cluster:
+        with pytest.raises(ProducerFencedError) as raised:
+            async with producer_of(cluster, **config) as producer, producer.transaction():
+                await producer.send(TOPIC, b"a", partition=0)
+                async with producer_of(cluster):
+                    pass
+                await producer.enqueue(TOPIC, b"b" * 5000, partition=0)
+        assert not getattr(raised.value, "__notes__", [])
+        assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+async def test_flush_raises_what_made_the_producer_unusable() -> None:
+    """In Java it only waits. Here it raises for records of `enqueue`, and these are lost."""
+    async with cluster_with_topics() as cluster:
+        with pytest.raises(ProducerFencedError):
+            async with producer_of(cluster) as producer, producer.transaction():
+                await producer.send(TOPIC, b"a", partition=0)
+                async with producer_of(cluster):
+                    pass
+                await producer.enqueue(TOPIC, b"b", partition=0)
+                for _ in range(2):
+                    with pytest.raises(ProducerFencedError, match="fenced: producer id"):
+                        await producer.flush()
+
+
+async def test_flush_in_a_transaction_that_can_only_be_aborted() -> None:
+    async with transacting() as (cluster, producer):
+        cluster.faults.on("Produce").error(ErrorCode.INVALID_RECORD)
+        with pytest.raises(TransactionAbortedError, match="INVALID_RECORD"):
+            async with producer.transaction():
+                await producer.enqueue(TOPIC, b"a", partition=0)
+                with pytest.raises(DeliveryFailedError, match="INVALID_RECORD"):
+                    await producer.flush()
+                await producer.flush()  # reported once
+        async with producer.transaction():
+            await producer.enqueue(TOPIC, b"b", partition=0)
+            await producer.flush()
+        assert committed(cluster) == [b"b"]
 
 
 async def test_entering_is_cancelled() -> None:
