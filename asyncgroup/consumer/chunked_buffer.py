@@ -88,6 +88,10 @@ class ChunkedBuffer(RecordBuffer):
         self._rest, self._rest_size = [], 0
         self._assembler.move_to(offset)
 
+    def forget_from(self, offset: int) -> None:
+        """The log has no longer the values that began at `offset` or later, see `RecordBuffer`."""
+        self._assembler.forget_from(offset)
+
     def close(self) -> None:
         """Drop everything: nothing more is read."""
         super().close()
@@ -216,3 +220,6 @@ class _Reports(ChunkListener):
         )
         self._reader.listener.on_value_dropped(first_offset)
         self._hooks.emit("on_chunks_dropped", *self._reader.tp, first_offset, str(reason))
+
+    def on_forgotten(self, first_offset: int) -> None:
+        self._reader.listener.on_value_dropped(first_offset)
