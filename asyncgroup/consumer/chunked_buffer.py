@@ -16,6 +16,7 @@ from asyncgroup.consumer.buffer import OnSkip, RecordBuffer
 from asyncgroup.consumer.chunk_assembler import ChunkAssembler, ChunkLimits, ChunkListener, DropReason
 from asyncgroup.consumer.decoding import LazyRecords
 from asyncgroup.consumer.position_listener import PositionListener
+from asyncgroup.escaping import printable
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import Record, TopicPartition
 from asyncgroup.wire.batch_view import BatchView
@@ -214,7 +215,7 @@ class _Reports(ChunkListener):
         _log.warning(
             "%s: the chunks of value %s from offset %d on are dropped: %s",
             self._reader.tp,
-            uuid,
+            printable(uuid),
             first_offset,
             reason,
         )

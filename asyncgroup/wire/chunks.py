@@ -73,7 +73,9 @@ def read_chunk_info(headers: Sequence[Header]) -> ChunkInfo | None:
     if tuple(name for name, _ in first) != CHUNK_HEADERS:
         return None
     uuid, *texts = [content or b"" for _, content in first]
-    if not 0 < len(uuid) <= _MAX_UUID_LENGTH or not all(text.isdigit() and len(text) <= _MAX_NUMBER_LENGTH for text in texts):
+    if not 0 < len(uuid) <= _MAX_UUID_LENGTH or not all(
+        text.isdigit() and len(text) <= _MAX_NUMBER_LENGTH for text in texts
+    ):
         return None
     index, count, size = map(int, texts)
     return ChunkInfo(uuid.decode(errors="replace"), index, count, size) if index < count <= size else None
