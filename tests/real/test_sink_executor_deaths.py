@@ -40,7 +40,9 @@ class Executors:
         self._driver = driver
 
     def pids(self) -> list[int]:
-        return [pid for pid in descendants(self._driver.java) if "CoarseGrainedExecutorBackend" in command(pid)]
+        return [
+            pid for pid in descendants(self._driver.java) if "CoarseGrainedExecutorBackend" in command(pid)
+        ]
 
     async def kill(self, executor: int) -> None:
         """Kill an executor's Java, and wait until its Python workers have ended."""
