@@ -57,7 +57,7 @@ class WakeUps:
                 self.call_soon(callback, future, context=context)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Report an error that nobody has read."""
+        """Report an error that was never read."""
         self.loop.call_exception_handler(context)
 
 

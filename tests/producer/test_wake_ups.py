@@ -153,7 +153,7 @@ def test_a_caller_that_ends_the_loop_leaves_the_others_waiting_for_its_next_run(
 
 
 @pytest.mark.asyncio
-async def test_an_error_that_nobody_read_is_reported() -> None:
+async def test_an_error_that_was_never_read_is_reported() -> None:
     reported: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context))
     future = CallerFuture(loop=started())
