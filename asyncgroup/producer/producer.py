@@ -7,7 +7,7 @@ import logging
 import random
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from asyncgroup.cluster import Cluster, client_of, start_tasks
 from asyncgroup.cluster.bootstrap import BootstrapServers
@@ -33,6 +33,7 @@ from asyncgroup.producer.send_steps import send_steps
 from asyncgroup.producer.transaction import HasGroupOffsets, Transaction, group_offsets
 from asyncgroup.producer.transaction_client import TransactionClient
 from asyncgroup.producer.transaction_state import TransactionPhase
+from asyncgroup.producer.wake_ups import CallerFuture, WakeUps
 
 __all__ = ["Producer", "fail_producer"]
 
@@ -92,11 +93,6 @@ class Producer:
         rng = rng or client.random
         self._tasks = BackgroundTasks("Producer", self._on_failure)
         spawn = self._tasks.spawn
-        self._transactions: TransactionClient | None = None
-        if self.config.transactional_id is not None:
-            self._transactions = TransactionClient(
-                client, self.config, on_change=self._update_accepting, spawn=spawn
-            )
         self._path = path = RecordPath(
             client,
             self.config,
@@ -104,16 +100,20 @@ class Producer:
             spawn=spawn,
             rng=rng,
             budget=check_budget(memory),
-            transaction=self._transactions,
+            on_transaction_change=self._update_accepting,
         )
         self._memory = path.memory
-        if self._transactions is not None:
-            self._transactions.path = path
+        self._transactions = (
+            None
+            if path.transaction is None
+            else TransactionClient(client, self.config, path, path.transaction, spawn)
+        )
         self._max_size = largest_record(self.config)
         self._writer = writer = RecordWriter(
             path, clock=clock, max_size=self._max_size, refusal=self._refusal
         )
         self._put = writer.put
+        self._wake_ups: Any = WakeUps()  # the loop of its callers' futures
         self._chunks = ChunkWriter(self.config, path, writer, rng)
         self._steps = send_steps(path, writer, self._chunks, interceptors, initial_sequence_id)
         self._open = False
@@ -141,6 +141,7 @@ class Producer:
             except BaseException:
                 await self._abandon()
                 raise
+        self._wake_ups.start()
         self._open = True
         self._update_accepting()
         return self
@@ -274,7 +275,7 @@ class Producer:
         if self._steps is not None:
             return await self._steps.send(ProducerRecord(topic, value, key, headers, partition, timestamp))
         size = measure_record(value, key, headers, partition, timestamp)
-        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        future = CallerFuture(loop=self._wake_ups)
         if size > self._max_size:
             await self._chunks.write(
                 ProducerRecord(topic, value, key, headers, partition, timestamp), size, future

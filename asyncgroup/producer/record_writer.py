@@ -41,6 +41,8 @@ class RecordWriter:
         self._refusal = refusal
         self._memory = path.memory
         self._router = path.router
+        self._routes = path.router.routes
+        self._network = path.router.network
         self._wake = path.wake
 
     def __repr__(self) -> str:
@@ -79,7 +81,18 @@ class RecordWriter:
             stamp = self.clock() if timestamp is None else timestamp
             if not self.is_accepting:
                 raise self._refusal()
-            began_batch = self._router.put(topic, stamp, key, value, headers, partition, size, future)
+            route = self._routes.get(topic) if type(topic) is str else None
+            if (
+                route is not None
+                and partition is None
+                and route.view is self._network.view
+                and route.lookup is None
+                and route.partition_count
+            ):  # as `Router.put` does, without its call
+                route.recently_used = True
+                began_batch = route.put(stamp, key, value, headers, None, size, future)
+            else:
+                began_batch = self._router.put(topic, stamp, key, value, headers, partition, size, future)
         except BaseException:
             self._memory.release(size)
             raise

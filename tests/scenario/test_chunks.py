@@ -353,3 +353,26 @@ async def test_manual_commits_are_held_back_too(env: VirtualEnvironment) -> None
             ann.mark(await anext(records))
             await ann.commit()
             assert committed(env) == {0: 5}
+
+
+async def test_a_value_in_the_place_of_one_that_was_lost_by_truncation(env: VirtualEnvironment) -> None:
+    """The expiry of a value that the log has no longer does not release the one that begins at its offset now."""
+    handler, hook = Collector(env), Dropped()
+    config = {**ASSEMBLE, "chunk_expiry": 30.0}
+    async with member(env, hooks=(hook,), **config) as ann, running(ann.run("orders", handler)):
+        async with writer(env) as producer:
+            await held_at_an_incomplete_value(env, Values(producer), handler)
+        env.cluster.truncate("orders", 0, 1)
+        await asyncio.sleep(10.0)
+        async with writer(env, 2) as producer:
+            values = Values(producer)
+            assert await values.chunk("b", 0) == 1
+            await values.whole(b"three")
+            await handler.until("done 0@2", 2)
+            await asyncio.sleep(20.0)
+            assert (committed(env)[0], hook.calls) == (1, [])
+            await values.chunk("b", 1)
+            await values.chunk("b", 2)
+            await env.bell.until(lambda: committed(env)[0] == 5, "all", env.limit)
+    assert handler.values == [b"one", b"two", b"three", b"b" * 30]
+    assert hook.calls == []

@@ -9,7 +9,8 @@ from typing import Any
 import anyio
 import pytest
 
-from asyncgroup import ConfigError, RequestTimedOut
+from asyncgroup import ConfigError, Producer, RequestTimedOut
+from asyncgroup.broker import Fault
 from asyncgroup.errors import (
     ClosedError,
     DeliveryFailedError,
@@ -36,6 +37,19 @@ VERSIONS = pytest.mark.parametrize("version", [1, 2])
 
 
 # --- cancellation ---------------------------------------------------------------------------------------------------
+
+
+async def cancelled_at(held: Fault, producer: Producer) -> asyncio.Task[None]:
+    """Return the task of a transaction with one record, cancelled when a request of it is held."""
+
+    async def commit() -> None:
+        async with producer.transaction():
+            await producer.enqueue(TOPIC, b"a", partition=0)
+
+    task = asyncio.create_task(commit())
+    await held.wait_hit()
+    task.cancel()
+    return task
 
 
 async def test_a_cancelled_block_is_aborted() -> None:
@@ -67,14 +81,7 @@ async def test_cancelled_while_the_commit_is_being_sent() -> None:
     """The commit runs to its end, and the cancellation has its outcome."""
     async with transacting() as (cluster, producer):
         held = cluster.faults.on("EndTxn").hold()
-
-        async def commit() -> None:
-            async with producer.transaction():
-                await producer.send(TOPIC, b"a", partition=0)
-
-        task = asyncio.create_task(commit())
-        await held.wait_hit()
-        task.cancel()
+        task = await cancelled_at(held, producer)
         await asyncio.sleep(1.0)
         assert not task.done()
         held.release()
@@ -91,14 +98,7 @@ async def test_cancelled_while_the_coordinator_refuses_the_commit(version: int) 
     """Found by the random transactions: the caller that would have aborted is gone."""
     async with transacting() as (cluster, producer):
         held = cluster.faults.on("EndTxn").hold().error(ErrorCode.TRANSACTION_ABORTABLE)
-
-        async def commit() -> None:
-            async with producer.transaction():
-                await producer.send(TOPIC, b"a", partition=0)
-
-        task = asyncio.create_task(commit())
-        await held.wait_hit()
-        task.cancel()
+        task = await cancelled_at(held, producer)
         held.release()
         with pytest.raises(asyncio.CancelledError) as raised:
             await task
@@ -112,14 +112,7 @@ async def test_cancelled_while_records_are_being_written() -> None:
     """EndTxn was not sent, so the transaction is aborted."""
     async with transacting() as (cluster, producer):
         held = cluster.faults.on("Produce").hold()
-
-        async def commit() -> None:
-            async with producer.transaction():
-                await producer.enqueue(TOPIC, b"a", partition=0)
-
-        task = asyncio.create_task(commit())
-        await held.wait_hit()
-        task.cancel()
+        task = await cancelled_at(held, producer)
         held.release()
         with pytest.raises(asyncio.CancelledError) as raised:
             await task
