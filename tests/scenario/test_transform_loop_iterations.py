@@ -14,7 +14,6 @@ from asyncgroup import ConsumerGroup, Producer, ProducerConfig
 from asyncgroup.errors import ProducerFencedError
 from tests.asyncio_errors import no_asyncio_errors
 from tests.profiles import thinned
-from tests.scenario.support import running
 from tests.scenario.test_every_loop_iteration import LoopIterations
 from tests.scenario.three_protocols import PROTOCOLS, made_for
 from tests.scenario.transforming import OUT, Copy, all_once, host_of, transforming
