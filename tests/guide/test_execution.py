@@ -405,7 +405,7 @@ async def test_an_interceptor_of_a_producer() -> None:
             with pytest.raises(BrokerError):
                 await producer.send("greetings", b"y", key=b"k")
         assert [list(record.headers) for record in broker.records("greetings")] == [[("source", b"web")]]
-    assert "b'k' was not written: 1 records for greetings-0: INVALID_RECORD" in str(printed[0][0])
+    assert "b'k' was not written: 1 record for greetings-0: INVALID_RECORD" in str(printed[0][0])
 
 
 @pytest.mark.asyncio
