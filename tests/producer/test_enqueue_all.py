@@ -50,7 +50,7 @@ async def test_an_invalid_record_stops_it_and_the_earlier_ones_are_written() -> 
         with pytest.raises(ConfigError, match="topic"):
             await producer.enqueue_all([("a b", b"", None, (), 0, None)])
         short: Any = [(TOPIC, b"value")]
-        with pytest.raises(ConfigError, match="six values .*None, for headers \\(\\), where there is none"):
+        with pytest.raises(ConfigError, match=r"six values .*None, for headers \(\), where there is none"):
             await producer.enqueue_all(short)
         await producer.flush()
         assert stored(cluster) == [b"0", b"1", b"2"]
