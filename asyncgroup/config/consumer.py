@@ -136,7 +136,8 @@ class ConsumerConfig(ClientConfig):
       together to one record (`assemble`). The commit does not pass the first chunk of an incomplete value.
     - `max_pending_chunked`, `chunk_buffer_bytes`: how many values of a partition may be incomplete, and how many bytes of them
       are kept; above that the oldest one is given up, and a larger value always. `chunk_expiry`: seconds without a further
-      chunk after which an incomplete value is given up; above the producers' `delivery_timeout` it cannot be too short.
+      chunk after which an incomplete value is given up, and lost for this consumer. Keep it above the producers'
+      `delivery_timeout`, which a chunk may take; the default is twice the default of that, as in Pulsar.
     - `error_buffer`: how many errors are kept for a reader of `errors()` before the oldest are dropped.
     """
 
@@ -177,7 +178,7 @@ class ConsumerConfig(ClientConfig):
     chunks: Literal["as_is", "assemble"] = "as_is"
     max_pending_chunked: int = 10
     chunk_buffer_bytes: int = 64 * MIB
-    chunk_expiry: float = 60.0
+    chunk_expiry: float = 240.0
     error_buffer: int = 256
 
     _CHECKS: ClassVar[Mapping[str, Rule]] = {

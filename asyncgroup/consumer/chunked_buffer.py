@@ -16,6 +16,7 @@ from asyncgroup.consumer.buffer import OnSkip, RecordBuffer
 from asyncgroup.consumer.chunk_assembler import ChunkAssembler, ChunkLimits, ChunkListener, DropReason
 from asyncgroup.consumer.decoding import LazyRecords
 from asyncgroup.consumer.position_listener import PositionListener
+from asyncgroup.escaping import printable
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import Record, TopicPartition
 from asyncgroup.wire.batch_view import BatchView
@@ -87,6 +88,10 @@ class ChunkedBuffer(RecordBuffer):
         super().seek(offset, epoch)
         self._rest, self._rest_size = [], 0
         self._assembler.move_to(offset)
+
+    def forget_from(self, offset: int) -> None:
+        """The log has no longer the values that began at `offset` or later, see `RecordBuffer`."""
+        self._assembler.forget_from(offset)
 
     def close(self) -> None:
         """Drop everything: nothing more is read."""
@@ -210,9 +215,12 @@ class _Reports(ChunkListener):
         _log.warning(
             "%s: the chunks of value %s from offset %d on are dropped: %s",
             self._reader.tp,
-            uuid,
+            printable(uuid),
             first_offset,
             reason,
         )
         self._reader.listener.on_value_dropped(first_offset)
         self._hooks.emit("on_chunks_dropped", *self._reader.tp, first_offset, str(reason))
+
+    def on_forgotten(self, first_offset: int) -> None:
+        self._reader.listener.on_value_dropped(first_offset)

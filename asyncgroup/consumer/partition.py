@@ -246,6 +246,7 @@ class TopicPartitionState:
             self.wake_fetcher()
         else:
             self.seek_to(offset)
+        self.buffer.forget_from(log_end)
         self.listener.on_reset(offset, log_end)
 
     def restart(self, offset: int, epoch: int = -1, topic_id: UUID = NO_UUID) -> None:
@@ -256,6 +257,7 @@ class TopicPartitionState:
         """
         self.jumps += 1
         self._move_to(offset, epoch)
+        self.buffer.forget_from(offset if topic_id == NO_UUID else 0)
         self.listener.on_restart(offset, topic_id)
 
     def rewind(self, epoch: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from typing import NamedTuple
 
 __all__ = ["CommitHold"]
@@ -21,6 +22,11 @@ class CommitHold:
 
     def __init__(self) -> None:
         self._values: dict[int, _Held] = {}
+        # their offsets as a heap, also of values that were released: a large batch may be marked at its end only
+        self._order: list[int] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._values)
 
     def __repr__(self) -> str:
         return f"<CommitHold at {sorted(self._values)}>"
@@ -28,6 +34,8 @@ class CommitHold:
     def begin(self, first_offset: int, leader_epoch: int, next_offset: int) -> None:
         """Hold back commits at the first chunk of a value; not if the mark, `next_offset`, was beyond it before."""
         if first_offset >= next_offset or first_offset in self._values:
+            if first_offset not in self._values:
+                heapq.heappush(self._order, first_offset)
             self._values[first_offset] = _Held(leader_epoch, None)
 
     def complete(self, first_offset: int, last_offset: int) -> None:
@@ -48,8 +56,11 @@ class CommitHold:
 
         Values that are marked as a whole are forgotten.
         """
-        for first, held in list(self._values.items()):
-            if held.last_offset is not None and held.last_offset < next_offset:
-                del self._values[first]
-        first = min(self._values, default=next_offset)
-        return (first, self._values[first].leader_epoch) if first < next_offset else None
+        while self._order:
+            first = self._order[0]
+            held = self._values.get(first)
+            if held is not None and (held.last_offset is None or held.last_offset >= next_offset):
+                return (first, held.leader_epoch) if first < next_offset else None
+            heapq.heappop(self._order)
+            self._values.pop(first, None)
+        return None

@@ -15,6 +15,7 @@ __all__ = [
     "check_record",
     "check_records",
     "check_sequence_id",
+    "copy_headers",
     "measure_record",
 ]
 
@@ -48,6 +49,11 @@ def measure_record(
         return size + RECORD_OVERHEAD + len(value) + (len(key) if key else 0)
     check_record(value, key, headers, partition, timestamp)
     return record_size(key, value, headers)
+
+
+def copy_headers(headers: Sequence[Header]) -> list[Header]:
+    """Return the headers of a record that has to wait: its caller may modify the list after it was measured."""
+    return [(name, content) for name, content in headers]
 
 
 def _plain_headers_size(headers: Sequence[Header]) -> int:

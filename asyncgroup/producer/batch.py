@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import Header, RecordMetadata, TopicPartition
@@ -36,6 +36,10 @@ COMPRESS_OFF_LOOP: Final = 16 * 1024
 
 _NO_HEADERS: Final[list[Header]] = []
 """The headers of all records without any; never modified."""
+
+
+_new_tuple: Final[Any] = tuple.__new__
+"""Creates a named tuple without the call of its own `__new__`, for each record that is awaited."""
 
 
 def record_size(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
@@ -253,7 +257,7 @@ class ProducerBatch:
             if not future.done():
                 offset = base_offset + index if base_offset >= 0 else -1
                 stamp = timestamp if append_time < 0 else append_time
-                future.set_result(RecordMetadata(topic, partition, offset, stamp))
+                future.set_result(_new_tuple(RecordMetadata, (topic, partition, offset, stamp)))
 
     def fail(self, make_error: ErrorFactory) -> None:
         """Fail the futures, each with an error of its own."""

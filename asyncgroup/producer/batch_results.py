@@ -99,6 +99,7 @@ class BatchResults:
             if code == ErrorCode.CONCURRENT_TRANSACTIONS:
                 longest = CONCURRENT_PAUSE * 2.0 ** min(batch.attempts - 1, 30)
             if action is ProduceAction.REFRESH:
+                self._cluster.doubt_leader(batch.tp, node)
                 # no backoff if the response named the new leader (KIP-951)
                 at_once = self._cluster.view.leader(batch.tp) not in (node, -1)
                 self._on_stale_metadata()

@@ -19,6 +19,7 @@ from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import BrokerError, ConfigError, ErrorCode, QueueFull
 from asyncgroup.lifecycle import add_note, copy_error
 from asyncgroup.model import DetailedRecordMetadata, Header, RecordMetadata, TopicPartition
+from asyncgroup.producer.arguments import copy_headers
 from asyncgroup.producer.batch import BATCH_OVERHEAD, record_size
 from asyncgroup.producer.interceptors import ProducerRecord
 from asyncgroup.producer.record_end import is_silent
@@ -127,8 +128,7 @@ class ChunkWriter:
     def _stamped(self, record: ProducerRecord) -> ProducerRecord:
         """Return the record with a timestamp, and with headers of its own."""
         timestamp = self._writer.clock() if record.timestamp is None else record.timestamp
-        headers = [(name, content) for name, content in record.headers]  # the caller may modify its list
-        return record._replace(timestamp=timestamp, headers=headers)
+        return record._replace(timestamp=timestamp, headers=copy_headers(record.headers))
 
     def _put(self, record: ProducerRecord, chunk: _Chunk, delivery: ChunkedDelivery) -> None:
         """Append a chunk for which memory is reserved; frees it if it raises."""

@@ -144,6 +144,14 @@ class Route:
 
         Raises BrokerError for a partition that does not exist, ConfigError if the partitioner returns an invalid one.
         """
+        sticky = self._sticky
+        if (
+            key is None and partition is None and sticky.current >= 0
+        ):  # the most frequent case, without another call
+            batch = self._queues[sticky.current].open
+            if batch is not None and batch.append(timestamp, key, value, headers, size, future):
+                sticky.produced += size
+                return batch.closed
         if partition is not None:
             if not 0 <= partition < self.partition_count:
                 raise BrokerError(
@@ -185,18 +193,14 @@ class Route:
         size: int,
         future: RecordFuture,
     ) -> bool:
-        """Append a record to the open batch of the sticky partition; without one, perhaps to another partition.
+        """Begin a batch in the sticky partition, perhaps another one than before.
 
         The partition is changed only between two batches, as in Java (`allBatchesFull`): batches are as large as possible.
         """
         sticky = self._sticky
         sticky.produced += size
         if sticky.current >= 0:
-            queue = self._queues[sticky.current]
-            batch = queue.open
-            if batch is not None and batch.append(timestamp, key, value, headers, size, future):
-                return batch.closed
-            queue.close_open()
+            self._queues[sticky.current].close_open()
         if sticky.current < 0 or sticky.produced >= self._batch_size:
             sticky.next_partition(self._available, self._queued_batches())
             sticky.produced = size

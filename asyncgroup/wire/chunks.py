@@ -36,6 +36,8 @@ CHUNK_HEADERS: Final = (CHUNK_UUID, CHUNK_ID, CHUNK_COUNT, TOTAL_SIZE)
 """The headers of a chunk, in this order."""
 
 _MAX_NUMBER_LENGTH: Final = 19
+_MAX_UUID_LENGTH: Final = 1024
+"""Ids are kept in memory and logged."""
 
 
 class ChunkInfo(NamedTuple):
@@ -66,12 +68,14 @@ def is_chunk(headers: Sequence[Header]) -> bool:
 
 
 def read_chunk_info(headers: Sequence[Header]) -> ChunkInfo | None:
-    """Return what the headers say; None if they are not those of a chunk, or their numbers are impossible."""
+    """Return what the headers say; None if they are not those of a chunk, or impossible."""
     first = headers[: len(CHUNK_HEADERS)]
     if tuple(name for name, _ in first) != CHUNK_HEADERS:
         return None
     uuid, *texts = [content or b"" for _, content in first]
-    if not uuid or not all(text.isdigit() and len(text) <= _MAX_NUMBER_LENGTH for text in texts):
+    if not 0 < len(uuid) <= _MAX_UUID_LENGTH or not all(
+        text.isdigit() and len(text) <= _MAX_NUMBER_LENGTH for text in texts
+    ):
         return None
     index, count, size = map(int, texts)
     return ChunkInfo(uuid.decode(errors="replace"), index, count, size) if index < count <= size else None

@@ -21,6 +21,7 @@ class Events(ChunkListener):
         self.begun: list[int] = []
         self.completed: list[tuple[int, int]] = []
         self.dropped: list[tuple[int, DropReason]] = []
+        self.forgotten: list[int] = []
 
     def on_begun(self, first_offset: int, leader_epoch: int) -> None:
         assert leader_epoch == 4
@@ -32,6 +33,9 @@ class Events(ChunkListener):
     def on_dropped(self, first_offset: int, reason: DropReason, uuid: str) -> None:
         assert uuid
         self.dropped.append((first_offset, reason))
+
+    def on_forgotten(self, first_offset: int) -> None:
+        self.forgotten.append(first_offset)
 
 
 class Scene:
@@ -137,6 +141,28 @@ def test_the_oldest_value_is_given_up_when_too_many_are_incomplete():
     assert len(scene.events.dropped) == 1
 
 
+def test_an_empty_chunk_contradicts_its_headers():
+    """Each chunk has a byte at least; else the number of chunks that are held would not be limited by their bytes."""
+    scene = Scene()
+    scene.add("a", 0, 9, total=100)
+    for number in range(1, 4):
+        scene.add("a", number, 9, b"", total=100)
+    assert scene.events.dropped == [(0, DropReason.MISMATCH)]
+    assert scene.add("b", 0, 2, b"", total=2) is None
+    assert scene.events.dropped[1:] == [(4, DropReason.MISMATCH)]
+    assert len(scene.assembler) == 0
+
+
+def test_a_long_id_is_not_that_of_a_chunk():
+    """The ids of values that have ended are remembered: the memory for them is limited, too."""
+    scene = Scene()
+    assert scene.add("a" * 1024, 0) is None
+    record = scene.add("a" * 1025, 0)
+    assert record is not None
+    assert record.headers[1] == ("ag-chunk-id", b"0")
+    assert scene.events.begun == [0]
+
+
 def test_bytes_are_limited():
     scene = Scene(ROOMY._replace(max_bytes=10))
     assert scene.add("large", 0, 2, b"......") is None
@@ -192,6 +218,21 @@ def test_going_back_before_the_first_chunk_holds_the_value_until_it_begins_again
     assert [scene.add("a", number) is not None for number in range(3)] == [False, False, True]
     scene.assembler.expire(scene.now + 60.0)
     assert scene.events.dropped == [(1, DropReason.EXPIRED)]
+
+
+def test_values_in_the_truncated_part_of_a_log_are_forgotten():
+    scene = Scene()
+    scene.add("a", 0)
+    scene.add("b", 0)
+    scene.add("a", 1)
+    scene.assembler.forget_from(1)
+    scene.assembler.move_to(1)
+    scene.offset = 1
+    assert [scene.add("a", number) is not None for number in (1, 2)] == [False, True]
+    assert len(scene.assembler) == 0
+    assert scene.events.forgotten == [1]
+    assert scene.events.dropped == []
+    assert [scene.add("b", number) is not None for number in range(3)] == [False, False, True]
 
 
 # --- at random -------------------------------------------------------------------------------------------------------

@@ -273,6 +273,15 @@ async def test_a_seek_into_a_value_drops_its_other_chunks(caplog):
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
+async def test_the_log_shows_the_id_of_a_value_in_one_line(caplog):
+    consumer = assembling()
+    feed(consumer, *log_of([rows_of("a\nforged", b"abcdef", 2)[1]], whole(b"1")))
+    assert (await anext(consumer)).value == b"1"
+    assert [line for line in caplog.text.splitlines() if "value" in line] == caplog.text.splitlines()
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
 async def test_an_unreadable_batch_leads_back_to_the_first_chunk_of_a_value_that_was_incomplete():
     """The batch with the value's last chunk was read, too; without going back to the first one the value would be lost."""
     consumer = assembling()

@@ -81,6 +81,18 @@ def test_reading_again_begins_at_the_offset_to_commit():
     assert marks.hold_back(2, lambda: 9) == 5
 
 
+def test_many_values_that_are_not_marked_cost_the_same_each():
+    """A handler may mark a large batch at its end: the time must not grow with the square of their number."""
+    marks, count = PartitionMarks(0), 30_000
+    for number in range(count):
+        marks.hold_value(2 * number, 1)
+        marks.complete_value(2 * number, 2 * number + 1)
+    for number in range(count):
+        marks.mark(2 * number + 2, "", 1)
+        assert marks.value.offset == 2 * number + 2
+    assert not marks._hold
+
+
 @settings(max_examples=examples(300), deadline=None)
 @given(RANDOM)
 def test_a_commit_never_splits_a_value_that_is_not_marked(rng):

@@ -257,7 +257,7 @@ MISTAKES = [
     Mistake(
         left_open,
         BrokerError,
-        r"'tx', EndTxn \(commit\): INVALID_TXN_STATE \(48\): .* it was aborted after transaction_timeout",
+        r"'tx', EndTxn \(commit\): INVALID_TXN_STATE \(48\): .* it may have aborted it after transaction_timeout=30 s",
         {**TX, "transaction_timeout": 30.0},
         in_log=2,
     ),

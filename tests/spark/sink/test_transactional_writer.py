@@ -12,6 +12,7 @@ import pytest
 from pyspark import TaskContext
 
 from asyncgroup.broker.handlers.api_versions import FEATURES
+from asyncgroup.cluster.coordinators import TRANSACTION
 from asyncgroup.errors import AsyncGroupError, ConfigError
 from asyncgroup.spark.sink.producer_cache import ProducerCache
 from asyncgroup.spark.sink.transactions.errors import TransactionalSinkError
@@ -22,6 +23,7 @@ from asyncgroup.spark.sink.transactions.writers import SlotCommitMessage
 from asyncgroup.spark.sink.write_settings import write_settings
 from asyncgroup.spark.sink.writer import make_writer
 from asyncgroup.testing import KafkaServer
+from asyncgroup.wire import messages as m
 from tests.producer.transactions.support import committed
 from tests.spark.sink.test_writer import SERVERS, schema_of
 
@@ -160,6 +162,46 @@ def test_a_failed_task_aborts_its_transaction(spark: Spark) -> None:
     assert not open_transactions(spark.server)
     spark.run(0, [[1], [2]])
     assert visible(spark.server) == [1, 2]
+
+
+def test_the_coordinators_of_a_batch_are_looked_up_at_once(spark: Spark) -> None:
+    messages = spark.tasks(0, [[1], [2], [3]])
+    looked_up = len(spark.server.history.of("FindCoordinator"))
+    spark.writer().commit(messages, 0)
+    transactional = [
+        sorted(each.request.coordinator_keys)
+        for each in spark.server.history.of("FindCoordinator")[looked_up:]
+        if each.request.key_type == TRANSACTION
+    ]
+    assert transactional == [["copy-0", "copy-1", "copy-2"]]
+
+
+# --- responses ---------------------------------------------------------------------------------------------------------
+
+
+def without_slot_1(response: m.DescribeTransactionsResponse) -> None:
+    response.transaction_states = [
+        each for each in response.transaction_states if each.transactional_id != "copy-1"
+    ]
+
+
+def test_a_description_without_a_transaction_is_asked_for_again(spark: Spark) -> None:
+    """As Java's admin client does (`AdminApiDriver`)."""
+    fault = spark.server.faults.on("DescribeTransactions", mutate=without_slot_1)
+    spark.run(0, [[1], [2]])
+    assert fault.hits == 1
+    assert visible(spark.server) == [1, 2]
+
+
+def test_descriptions_that_never_have_a_transaction_end_in_an_error(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncgroup.spark.sink.transactions.kafka.REQUEST_TIMEOUT", 0.2)
+    spark.server.faults.on("DescribeTransactions", mutate=without_slot_1, times=None)
+    messages = spark.tasks(0, [[1], [2]])
+    with pytest.raises(AsyncGroupError, match=r"DescribeTransactions .* node 1 has no entry for 'copy-1'"):
+        spark.writer().commit(messages, 0)
+    assert not visible(spark.server), "nothing is committed"
 
 
 # --- deaths -----------------------------------------------------------------------------------------------------------
