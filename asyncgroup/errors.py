@@ -454,7 +454,7 @@ class ProducerFencedError(TransactionError):
     """The coordinator refused the producer's epoch; the transaction is aborted, and the producer can only be closed.
 
     `producer_id` and `epoch` are those of this producer, `current` is the pair that the coordinator has now
-    (DescribeTransactions, KIP-664) and `state` the state of its transaction; both are None if it did not tell. As
+    (DescribeTransactions, KIP-664) and `state` the state of its transaction; both are None if it did not answer. As
     Java's `ProducerFencedException`.
     """
 

@@ -125,7 +125,7 @@ class SessionTransactions:
 
     async def _wait_in_line(self, progress: ClaimProgress, batch: Batch) -> Ticket | None:
         state = progress.claim._state
-        state.renew(INF)  # it waits for other claims or for the commit: that is no lack of progress
+        state.renew(INF)  # it waits for other claims or for the commit: it is not stuck
         try:
             return await self._state.wait_in_line(progress, batch)
         except asyncio.CancelledError:

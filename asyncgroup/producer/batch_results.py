@@ -1,4 +1,4 @@
-"""What the result of a request means for each of its batches: done, sent again, sent in parts, or failed."""
+"""Apply the result of a request to each of its batches: done, sent again, sent in parts, or failed."""
 
 from __future__ import annotations
 

@@ -17,14 +17,14 @@ _OFFSETS_RULE: Final = "a CommittedOffset for each TopicPartition: {TopicPartiti
 
 
 class HasGroupOffsets(Protocol):
-    """What can tell the offsets of a group and the member that commits them, as a session."""
+    """An object that returns the offsets of a group with the member that commits them, such as a session."""
 
     def group_offsets(self) -> GroupOffsets:
         """Return the next offsets to read, and the member's id and generation."""
 
 
 def group_offsets(source: Any) -> GroupOffsets:
-    """Return the offsets of what `Producer.send_offsets` got. Raises ConfigError if it has none."""
+    """Return the offsets in the argument of `Producer.send_offsets`. Raises ConfigError if it has none."""
     found = source.group_offsets() if hasattr(source, "group_offsets") else source
     if not isinstance(found, GroupOffsets):
         raise ConfigError(
