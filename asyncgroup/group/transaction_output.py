@@ -1,4 +1,4 @@
-"""TransactionOutput: what a transform function writes with."""
+"""TransactionOutput: writes the output of a transform function."""
 
 from __future__ import annotations
 

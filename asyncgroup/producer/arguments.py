@@ -25,7 +25,7 @@ RecordFields: TypeAlias = tuple[str, bytes | None, bytes | None, Sequence[Header
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
 _FIELDS: Final = 6
-FIELDS_RULE: Final = "a tuple (topic, value, key, headers, partition, timestamp)"
+FIELDS_RULE: Final = "a tuple of six values (topic, value, key, headers, partition, timestamp): None, for headers (), where there is none"
 HEADERS_RULE: Final = "a sequence of pairs (str, bytes or None)"
 
 

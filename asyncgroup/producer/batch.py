@@ -124,7 +124,7 @@ class ProducerBatch:
         """True while it waits for `compress` or runs there, then False; None if it is not compressed on a thread."""
         self._error: AsyncGroupError | None = None  # why it could not be compressed
         self.done = False
-        """Whether it is acknowledged or has failed for good."""
+        """Whether it is acknowledged, or has failed and is not retried."""
         self.in_flight = False
         self.may_be_written = False
         """Whether the result of an attempt is unknown: the batch may be in the log."""

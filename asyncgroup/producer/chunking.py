@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from asyncgroup.config import ProducerConfig
-from asyncgroup.errors import ConfigError, QueueFull
+from asyncgroup.errors import BrokerError, ConfigError, ErrorCode, QueueFull
 from asyncgroup.lifecycle import add_note, copy_error
 from asyncgroup.model import DetailedRecordMetadata, Header, RecordMetadata, TopicPartition
 from asyncgroup.producer.arguments import copy_headers
@@ -243,6 +243,8 @@ class ChunkedDelivery:
         self._is_reported = True
         error = copy_error(error)
         add_note(error, f"chunk {index + 1} of {len(self._metadata)} of a record of {self._size} bytes")
+        if isinstance(error, BrokerError) and error.code == ErrorCode.MESSAGE_TOO_LARGE:
+            add_note(error, "set max_chunk_size below max.message.bytes of the topic")
         if is_silent(self._end):
             partition = -1 if self.placement.partition is None else self.placement.partition
             self._on_lost(TopicPartition(self._record.topic, partition), 1, error)

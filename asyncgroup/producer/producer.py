@@ -369,7 +369,7 @@ class Producer:
 
             async with producer.transaction():
                 await producer.send("orders", b"one dozen")
-                await producer.send_offsets(session)
+                await producer.send_offsets(session.group_offsets(batch))
 
         It is aborted instead if the block raises or is cancelled, or if a record or an offset could not be written: then the
         end of the block raises TransactionAbortedError, and the producer can begin the next transaction. After

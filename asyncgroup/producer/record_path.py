@@ -154,8 +154,8 @@ class RecordPath:
             return
         partitions = len({batch.tp for batch in self.accumulator.incomplete})
         error = ClosedError(
-            f"the producer was closed with {self.pending} records for {partitions} partitions not acknowledged"
-            f" ({why}); those that were sent may be in the log"
+            f"the producer was closed with {self.pending} record{'s' if self.pending != 1 else ''} for {partitions} "
+            f"partition{'s' if partitions != 1 else ''} not acknowledged ({why}); those that were sent may be in the log"
         )
         self.fail_records(error)
 

@@ -234,7 +234,7 @@ class Route:
         return [self._queues[number].waiting for number in self._available] if self._is_adaptive else ()
 
     def _queue_for_key(self, key: bytes, key_partition: KeyPartitioner) -> PartitionQueue | None:
-        """Return the queue of a key's partition; None for a key that counts as none."""
+        """Return the queue of a key's partition; None for a key that is treated as if there were none."""
         number = key_partition(key, self.partition_count)
         if number < 0:
             return None

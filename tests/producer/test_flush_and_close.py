@@ -105,7 +105,7 @@ async def test_closing_without_drain_fails_all_records_at_once() -> None:
         backlog = producer.send_nowait("unknown", b"never sent")
         await producer.enqueue(TOPIC, b"never sent", partition=2)
         start = now()
-        with pytest.raises(DeliveryFailedError, match=r"1 records not delivered: .*4 records"):
+        with pytest.raises(DeliveryFailedError, match=r"1 record not delivered: .*4 records"):
             await producer.aclose(drain=False)
         assert now() == start
         for future in (in_flight, lingering, backlog):

@@ -57,7 +57,7 @@ def write_settings(options: Mapping[str, str]) -> WriteSettings:
 
     Reads `topic` and `kafka.*`, as Spark's sink does (`KafkaSourceProvider.kafkaParamsForProducer`), and
     `transactional.id.prefix`; ignores the options of sources and of Spark, such as `checkpointLocation` and `path`. Raises
-    ConfigError naming the option, also for a name that is none.
+    ConfigError naming the option, also one that does not exist.
     """
     check_names(Options(options), sink=True)
     given = {name.lower(): value for name, value in options.items()}

@@ -337,6 +337,15 @@ async def test_invalid_offsets(source: object) -> None:
         assert requests(cluster) == ["InitProducerId"]
 
 
+async def test_offsets_that_are_numbers_are_refused_with_the_value_to_use() -> None:
+    async with transacting() as (_, producer):
+        with pytest.raises(
+            ConfigError, match=r"\{TopicPartition\(topic, partition\): CommittedOffset\(next_offset\)\}"
+        ):
+            async with producer.transaction():
+                await producer.send_offsets(GroupOffsets("g", {TopicPartition(INPUT, 0): 5}))  # type: ignore[dict-item]
+
+
 async def test_offsets_of_an_object_and_no_offsets() -> None:
     class Session:
         def group_offsets(self) -> GroupOffsets:

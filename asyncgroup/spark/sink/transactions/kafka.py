@@ -147,7 +147,7 @@ class KafkaTransactions:
         return True
 
     async def slots_not_open(self, transactions: Sequence[SlotTransaction]) -> list[int]:
-        """Return the slots whose transaction is not open any more; none with brokers that cannot tell (before 3.0)."""
+        """Return the slots whose transaction is not open any more; none with brokers before 3.0, which lack DescribeTransactions."""
         names = {_slot_name(self.prefix, each.slot): each for each in transactions}
         try:
             states = await self._retrying(lambda: self._describe(list(names)))
@@ -186,7 +186,7 @@ class KafkaTransactions:
         return states
 
     async def open_slots(self) -> Collection[int]:
-        """Return the slots with an open transaction, as far as all brokers can tell it (ListTransactions, KIP-664)."""
+        """Return the slots with an open transaction, if all brokers support ListTransactions (KIP-664)."""
         nodes = list(self._client.view.brokers)
         try:
             listed = await asyncio.gather(*map(self._list, nodes))
