@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import Header, RecordMetadata, TopicPartition
@@ -18,11 +17,26 @@ __all__ = [
     "RECORD_OVERHEAD",
     "ErrorFactory",
     "ProducerBatch",
+    "ResultReceiver",
     "record_size",
 ]
 
 ErrorFactory = Callable[[], Exception]
 """Returns a new error at each call: every waiting caller raises its own, with its own traceback."""
+
+
+class ResultReceiver(Protocol):
+    """Receives the result of a record: a future, or what stands in its place in a batch."""
+
+    def done(self) -> bool:
+        """Return whether it needs no result any more."""
+
+    def set_result(self, metadata: RecordMetadata, /) -> None:
+        """The record is acknowledged."""
+
+    def set_exception(self, error: Exception, /) -> None:
+        """The record has failed."""
+
 
 RECORD_OVERHEAD: Final = 21
 """Most bytes of a record besides key, value and headers (`DefaultRecord.MAX_RECORD_OVERHEAD`)."""
@@ -108,7 +122,7 @@ class ProducerBatch:
         self._data: bytes | memoryview | None = None  # once encoded
         self.count = 0
         """The number of records."""
-        self.futures: list[tuple[int, int, asyncio.Future[RecordMetadata]]] = []
+        self.futures: list[tuple[int, int, ResultReceiver]] = []
         """Index in the batch, timestamp in ms, and future of each record whose caller waits; `enqueue` adds none."""
         self.reserved = 0
         """Bytes of buffer memory that its records hold."""
@@ -159,7 +173,7 @@ class ProducerBatch:
         value: bytes | None,
         headers: Sequence[Header],
         size: int,
-        future: asyncio.Future[RecordMetadata] | None,
+        future: ResultReceiver | None,
     ) -> bool:
         """Append a record with `size` bytes of buffer memory; False if it is closed or has no room for it.
 

@@ -16,14 +16,16 @@ from typing import Final, NamedTuple, TypeAlias
 from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import BrokerError, ConfigError, ErrorCode
-from asyncgroup.model import Header, RecordMetadata, TopicPartition
+from asyncgroup.model import Header, TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
+from asyncgroup.producer.batch import ResultReceiver
 from asyncgroup.producer.partition_queue import PartitionQueue
 from asyncgroup.producer.partitioners import KeyPartitioner, StickyPartition, TopicPartitioner, topic_rule
 
 __all__ = ["PendingRecord", "Placement", "Route"]
 
-RecordFuture: TypeAlias = "asyncio.Future[RecordMetadata] | None"
+RecordFuture: TypeAlias = ResultReceiver | None
+"""Where the result of a record goes; None if its caller does not wait."""
 
 MAX_CACHED_KEYS: Final = 10_000
 """Keys per topic whose partition is cached: hashing a key costs as much as all other work for its record."""

@@ -14,7 +14,7 @@ from asyncgroup.producer.arguments import check_sequence_id, copy_headers, measu
 from asyncgroup.producer.chunking import ChunkWriter
 from asyncgroup.producer.interceptors import ProducerInterceptor, ProducerInterceptors, ProducerRecord
 from asyncgroup.producer.pending_limits import PartitionLimits, ProducerMemory
-from asyncgroup.producer.record_end import RecordEnd, as_future
+from asyncgroup.producer.record_end import RecordEnd
 from asyncgroup.producer.record_path import RecordPath
 from asyncgroup.producer.record_writer import RecordWriter
 
@@ -60,7 +60,7 @@ class SendSteps:
         try:
             size = self._measure(end.record)
             if size > self._writer.max_size:
-                self._chunks.write_nowait(end.record, size, as_future(end))
+                self._chunks.write_nowait(end.record, size, end)
                 self._number(end)
             else:
                 tp = self._partition_of(end.record, size)
@@ -76,7 +76,7 @@ class SendSteps:
         try:
             size = self._measure(end.record)
             if size > self._writer.max_size:
-                await self._chunks.write(end.record, size, as_future(end))
+                await self._chunks.write(end.record, size, end)
                 self._number(end)
                 return True
             tp = self._partition_of(end.record, size)
@@ -137,9 +137,7 @@ class SendSteps:
         topic, value, key, headers, partition, timestamp = end.record
         number = partition if tp is None else tp.partition
         try:
-            began_batch = self._writer.put(
-                topic, timestamp, key, value, headers, number, size, as_future(end)
-            )
+            began_batch = self._writer.put(topic, timestamp, key, value, headers, number, size, end)
         except BaseException:
             self._give_back(tp, size)
             raise
