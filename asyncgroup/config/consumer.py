@@ -93,10 +93,11 @@ class ConsumerConfig(ClientConfig):
       partitions, and `run()` joins again once the handlers have ended. 0 turns that off. For work that takes longer than an
       hour, the largest value, call `claim.renew(seconds)`.
     - `heartbeat_thread`: whether a thread sends the heartbeats while the event loop is blocked by code that does not await,
-      at most for `max_poll_interval`. It has connections of its own, so `connector` and token providers are called in it.
-      Without it, a block longer than the session timeout loses the membership: marks since the last commit are dropped and
-      their records delivered again, so a record that always blocks for that long is delivered again and again. Such a block
-      is still reported, but only when the event loop runs again, and not where it was blocked.
+      at most for `max_poll_interval`. It has connections of its own, so `connector`, token providers and a function that
+      returns the bootstrap servers are called in it. Without it, a block longer than the session timeout loses the
+      membership: marks since the last commit are dropped and their records delivered again, so a record that always
+      blocks for that long is delivered again and again. Such a block is still reported, but only when the event loop runs
+      again, and not where it was blocked.
     - `rejoin_backoff`, `rejoin_retry_max`: the longest pause in seconds before a failed join is retried, and how often
       it is retried.
     - `close_timeout`: seconds for a close or a cancellation as a whole: handlers, `cleanup`, the last commit and

@@ -17,7 +17,7 @@ from asyncgroup.checks import check_topic
 from asyncgroup.cluster import Cluster
 from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.config import ClientConfig, ConsumerConfig, ProducerConfig
-from asyncgroup.errors import ProducerLockHeld, ProducerLockLost
+from asyncgroup.errors import ProducerLockHeld, ProducerLockLost, UsageError
 from asyncgroup.group.assignors.lock import LockAssignor
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.consumer_group import ConsumerGroup
@@ -77,6 +77,7 @@ class ExclusiveProducer:
         self._holder = _Holder(self._lose)
         self._producer: Producer | None = None
         self._running: asyncio.Task[None] | None = None  # the membership of the group
+        self._is_entered = False
         self._is_closing = False
 
     def __repr__(self) -> str:
@@ -84,7 +85,13 @@ class ExclusiveProducer:
         return f"<ExclusiveProducer of {self.topic!r}, lock {self._group_id!r}: {state}>"
 
     async def __aenter__(self) -> Producer:
-        """Wait for the lock and return the producer. Raises ProducerLockHeld, BrokerError for an unknown topic."""
+        """Wait for the lock and return the producer.
+
+        Raises ProducerLockHeld, BrokerError for an unknown topic, UsageError if it was entered before.
+        """
+        if self._is_entered:
+            raise UsageError("an ExclusiveProducer can be entered only once; create a new one")
+        self._is_entered = True
         try:
             cluster = await self._enter_cluster()
             await self._acquire(cluster)

@@ -70,7 +70,7 @@ class ClaimProgress:
         self.claim = claim
         self.marks = claim._state.offsets
         self.first_offset: int | None = None
-        """The first offset of its batches in the transaction; None if it has none."""
+        """The lowest offset of its batches in the transaction; None if it has none."""
         self.before = self.marks.value
         """The mark when the transaction began."""
         self.waiter: asyncio.Future[Ticket | None] | None = None
@@ -172,16 +172,26 @@ class SharedTransactions:
 
     def _begin_batch(self, transaction: SharedTransaction, progress: ClaimProgress, batch: Batch) -> Ticket:
         transaction.running += 1
+        before = progress.marks.value
         if progress.first_offset is None:
-            progress.first_offset, progress.before = batch.first_offset, progress.marks.value
+            progress.first_offset, progress.before = batch.first_offset, before
+        elif (
+            batch.first_offset < progress.first_offset
+        ):  # reading went back: a seek, or the log was truncated
+            progress.first_offset = batch.first_offset
+            progress.before = min(progress.before, before, key=lambda value: value.offset)
         return Ticket(transaction, progress, batch)
 
     def end_batch(self, ticket: Ticket) -> None:
         """A batch is complete: it is committed with the transaction."""
         self._close(ticket)
         if ticket.transaction.is_live:
-            batch = ticket.batch
-            ticket.progress.marks.advance(batch.last_offset + 1, "", batch.leader_epoch)
+            batch, marks = ticket.batch, ticket.progress.marks
+            marks.advance(batch.last_offset + 1, "", batch.leader_epoch)
+            if marks.next_offset <= batch.last_offset:
+                self.fail(
+                    ticket.transaction, RuntimeError(f"{marks!r} is behind {batch!r}: the log was truncated")
+                )
 
     def fail_batch(self, ticket: Ticket, error: BaseException) -> None:
         """A batch failed: its transaction is to be aborted."""

@@ -201,3 +201,47 @@ async def test_marks_return_to_a_truncated_log() -> None:
     state.fail(transaction, REASON)
     state.aborted()
     assert (zero.claim.next_mark, zero.claim.position) == (5, 5)
+
+
+async def test_an_abort_returns_to_records_that_replaced_truncated_ones() -> None:
+    """They were transformed in the same transaction: their output is aborted, too."""
+    state, zero, _ = await made()
+    zero.marks.advance(8, "", -1)
+    transaction = state.begin()
+    partition = zero.claim._state.consumer._partition
+    for first, last in ((8, 9), (5, 10)):
+        if first == 5:
+            partition.restart(5)
+        ticket = state.enter(zero, batch(first, last))
+        assert ticket is not None
+        partition.seek_to(last + 1)  # it was read
+        state.end_batch(ticket)
+    state.fail(transaction, REASON)
+    state.aborted()
+    assert (zero.claim.next_mark, zero.claim.position) == (5, 5)
+
+
+async def test_an_abort_returns_to_the_target_of_a_seek_and_takes_back_all_marks() -> None:
+    state, zero, _ = await made()
+    zero.marks.advance(8, "", -1)
+    transaction = state.begin()
+    for first, last in ((8, 9), (3, 4)):
+        ticket = state.enter(zero, batch(first, last))
+        assert ticket is not None
+        state.end_batch(ticket)
+    state.fail(transaction, REASON)
+    state.aborted()
+    assert (zero.claim.next_mark, zero.claim.position) == (8, 3)
+
+
+async def test_a_batch_of_truncated_records_is_not_committed() -> None:
+    """Its mark is ignored, so its output would be committed without an offset."""
+    state, zero, _ = await made()
+    transaction = state.begin()
+    ticket = state.enter(zero, batch(0, 9))
+    assert ticket is not None
+    zero.claim._state.consumer._partition.restart(5)
+    state.end_batch(ticket)
+    assert transaction.failure is not None
+    state.aborted()
+    assert (zero.claim.next_mark, zero.claim.position) == (0, 0)

@@ -47,6 +47,8 @@ def copy_in_transactions(settings: dict[str, Any]) -> None:
     kafka = {"kafka.bootstrap.servers": settings["servers"]}
     reading = spark.readStream.format("asyncgroup").options(**kafka, **settings["options"]).load()
     rows = reading.selectExpr("concat(partition, '-', offset) AS key", "value")
+    if settings.get("shuffled"):
+        rows = rows.repartition(4, "key")
     writing = rows.writeStream.format("faulty").options(**kafka, **settings["sink"])
     query = writing.option("checkpointLocation", settings["checkpoint"]).trigger(availableNow=True).start()
     say("started")

@@ -15,6 +15,7 @@ from asyncgroup import (
     ProducerConfig,
     ProducerLockHeld,
     ProducerLockLost,
+    UsageError,
 )
 from tests.scenario.support import now
 from tests.stories.virtual import VirtualEnvironment
@@ -194,3 +195,18 @@ async def test_an_error_in_the_block_releases_the_lock(env: VirtualEnvironment) 
             raise ZeroDivisionError
     async with exclusive(env, "bob") as producer:
         await producer.send("orders", b"bob", partition=0)
+
+
+async def test_it_is_entered_once(env: VirtualEnvironment) -> None:
+    """A second time it would hold no lock: the events of the first time are set."""
+    lock = exclusive(env, wait=True)
+    async with lock as producer:
+        with pytest.raises(UsageError, match="entered only once"):
+            await lock.__aenter__()
+        await producer.send("orders", b"one", partition=0)
+    other = Program(env, "bob", "10.2.0.2")
+    await other.holds.wait()
+    with pytest.raises(UsageError, match="entered only once"):
+        await lock.__aenter__()
+    await other.end()
+    assert written(env) == [b"one", b"bob"]

@@ -1,0 +1,173 @@
+"""Random logs with chunks, also wrong ones, read and marked at random: what is handed out, given up, and committed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from typing import Any
+
+from hypothesis import given, settings, strategies as st
+
+from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.chunked_buffer import ChunkedBuffer
+from asyncgroup.consumer.position_listener import PositionListener
+from asyncgroup.hooks import Hooks
+from asyncgroup.model import Header, Record
+from asyncgroup.offsets.partition_offsets import PartitionMarks
+from asyncgroup.wire.chunks import ChunkInfo, split_value
+from tests.consumer.support import TP, pop
+from tests.consumer.test_chunked_buffer import Row, in_batches, rows_of, whole
+from tests.profiles import examples
+
+RANDOM = st.integers(0, 2**31).map(random.Random)
+
+
+class Marks(PositionListener):
+    """Marks of a partition, with the reports of dropped values."""
+
+    def __init__(self) -> None:
+        self.marks = PartitionMarks(0)
+        self.hooks = Hooks([self])
+        self.dropped: list[int] = []
+        self.tp, self.listener, self.paused, self.waiting = TP, self, False, 0
+
+    def on_chunks_dropped(self, _topic: str, _partition: int, first_offset: int, _reason: str) -> None:
+        self.dropped.append(first_offset)
+
+    def on_value_begun(self, first_offset: int, leader_epoch: int) -> None:
+        self.marks.hold_value(first_offset, leader_epoch)
+
+    def on_value_completed(self, first_offset: int, last_offset: int) -> None:
+        self.marks.complete_value(first_offset, last_offset)
+
+    def on_value_dropped(self, first_offset: int) -> None:
+        self.marks.release_value(first_offset)
+
+
+def wrong_chunk(rng: random.Random, info: ChunkInfo, part: bytes) -> Row:
+    """Return a chunk with a header or a value that lies, or without one of its headers."""
+    headers: list[Header] = info.headers()
+    kind = rng.randrange(5)
+    if kind == 0:
+        del headers[rng.randrange(4)]
+    elif kind == 1:
+        number = rng.randint(1, 3)
+        text = rng.choice([b"-1", b"", b"9" * 19, b"9" * 40, b"1e3", b"\xff", b"0", b"1", b"5"])
+        headers[number] = (headers[number][0], text)
+    elif kind == 2:
+        rng.shuffle(headers)
+    elif kind == 3:
+        part = rng.choice([b"", part * 2, part[:-1]])
+    else:
+        headers[0] = (headers[0][0], b"v%d" % rng.randint(0, 5))
+    return part, headers
+
+
+def random_log(rng: random.Random, wrong: float) -> list[Row]:
+    """Return rows: whole records, and chunks of interleaved values; some incomplete, some written twice, some wrong."""
+    queues = [whole(*(b"w%d" % number for number in range(rng.randint(0, 8))))]
+    for number in range(rng.randint(1, 6)):
+        value = rng.randbytes(rng.randint(1, 20))
+        room = rng.randint(1, 8)
+        queue = rows_of(f"v{number}", value, room)
+        for place, (info, part) in enumerate(split_value(f"v{number}", value, room)):
+            if rng.random() < wrong:
+                queue[place] = wrong_chunk(rng, info, part)
+        if rng.random() < 0.3:
+            queue = queue[: rng.randint(0, len(queue))] + queue[rng.randint(0, len(queue)) :]
+        queues.append(queue)
+    rows: list[Row] = []
+    while queues := [queue for queue in queues if queue]:
+        rows.append(rng.choice(queues).pop(0))
+    return rows
+
+
+class Reader:
+    """Reads a log of record batches, from an offset on."""
+
+    def __init__(self, rng: random.Random, batches: list[bytes], ends: list[int], **config: Any) -> None:
+        self.rng, self.batches, self.ends = rng, batches, ends
+        self.place = Marks()
+        self.buffer = ChunkedBuffer(
+            self.place, 0, ConsumerConfig(chunks="assemble", **config), None, -1, Hooks([self.place])
+        )
+        self.got: list[Record] = []
+
+    def fetch(self) -> None:
+        buffer = self.buffer
+        held = [data for data, end in zip(self.batches, self.ends, strict=True) if end > buffer.fetch_offset]
+        buffer.add(b"".join(held[: self.rng.randint(1, 4)]), zero_copy=True)
+
+    def step(self) -> None:
+        rng, buffer = self.rng, self.buffer
+        choice = rng.random()
+        if choice < 0.1:
+            buffer.seek(buffer.position)
+        if not buffer:
+            self.fetch()
+        elif choice < 0.5:
+            self.got += list(buffer.pop_records(rng.choice((1, 2, 100)), rng.choice((1, 200, 10_000))))
+        elif (record := pop(buffer)) is not None:
+            self.got.append(record)
+        else:
+            buffer.advance()
+
+    def read(self, end: int) -> None:
+        while self.buffer.position < end:
+            self.step()
+
+
+def values(records: list[Record]) -> set[bytes | None]:
+    return {
+        record.value for record in records
+    }  # without offsets: the next member may get a value's other copy
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(
+    RANDOM, st.sampled_from([0.0, 0.1, 0.4]), st.sampled_from([1, 2, 100]), st.sampled_from([12, 30, 10_000])
+)
+def test_what_is_committed_leads_to_every_value_that_is_not_marked(rng, wrong, pending, size):
+    """Whatever the headers say and whatever the limits are: nothing is handed out twice, memory is limited, the commit passes
+    what was given up. The next member, which begins at the committed offset, gets all that is not marked."""
+
+    async def story() -> None:
+        rows = random_log(rng, wrong)
+        batches = in_batches(rng, rows)
+        ends, offset = [], 0
+        for data in batches:
+            offset += int.from_bytes(data[57:61], "big")
+            ends.append(offset)
+        limits = {"max_pending_chunked": pending, "chunk_buffer_bytes": size}
+        reader = Reader(rng, batches, ends, **limits)
+        marks, marked = reader.place.marks, 0
+        while reader.buffer.position < len(rows):
+            reader.step()
+            if rng.random() < 0.3:
+                marked = rng.randint(marked, len(reader.got))
+                for record in reader.got[:marked]:
+                    marks.mark_record(record)
+            committed = marks.value.offset
+            unmarked = reader.got[marked:]
+            assert all(committed <= record.first_offset for record in unmarked)
+            assembler = reader.buffer._assembler
+            assert committed <= assembler.first_offset
+            assert assembler.bytes <= size
+            assert len(assembler) <= pending
+        assert max(Counter(record.offset for record in reader.got).values(), default=1) == 1
+        # all is marked: only what is incomplete holds the commit back
+        for record in reader.got:
+            marks.mark_record(record)
+        first = min(reader.buffer._assembler.first_offset, marks.next_offset)
+        assert marks.value.offset == first
+        heir = Reader(rng, batches, ends, max_pending_chunked=100)
+        unmarked = reader.got[marked:]
+        heir.buffer.seek(min([first, *(record.first_offset for record in unmarked)]))
+        heir.read(len(rows))
+        # wrong chunks may belong to a value that this reader had given up, and to one that the next has not
+        assert wrong or values(unmarked) <= values(heir.got)
+        reader.buffer.close()
+        heir.buffer.close()
+
+    asyncio.run(story())
