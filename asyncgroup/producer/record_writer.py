@@ -134,8 +134,10 @@ class RecordWriter:
                     self.check_accepting()
                     route_topic, route = topic, router.current_route(topic)
                 stamp = clock() if timestamp is None else timestamp
-                if route is not None and partition is None:  # spares a call for each record
-                    began_batch = route.put(stamp, key, value, headers, None, size, None)
+                if (
+                    route is not None and (partition or 0) < route.partition_count
+                ):  # spares a call for each record
+                    began_batch = route.put(stamp, key, value, headers, partition, size, None)
                 else:
                     began_batch = router.put(topic, stamp, key, value, headers, partition, size, None)
                 size = 0
