@@ -62,7 +62,9 @@ async def test_wrong_arguments(name: str, options: dict[str, Any]) -> None:
 async def test_wrong_records_of_enqueue_all(wrong: Any) -> None:
     """The earlier ones are written."""
     async with writing() as (cluster, producer):
-        with pytest.raises(ConfigError, match=r"a tuple \(topic, value, key, headers|value='r'"):
+        with pytest.raises(
+            ConfigError, match=r"a tuple of six values \(topic, value, key, headers|value='r'"
+        ):
             await producer.enqueue_all([PLAIN, wrong])
         await producer.flush()
         assert stored(cluster) == [b"x"]

@@ -41,14 +41,14 @@ HELD = "held"
 
 
 def copy_in_transactions(settings: dict[str, Any]) -> None:
-    """Copy a topic to another one; each record's key is the partition and offset it was read from."""
+    """Copy a topic to another one, `shuffled` by key if asked; the key is the partition and offset that a row was read from."""
     spark = start_session(**settings.get("config", {}))
     spark.dataSource.register(FaultySink)
     kafka = {"kafka.bootstrap.servers": settings["servers"]}
     reading = spark.readStream.format("asyncgroup").options(**kafka, **settings["options"]).load()
     rows = reading.selectExpr("concat(partition, '-', offset) AS key", "value")
     if settings.get("shuffled"):
-        rows = rows.repartition(4, "key")
+        rows = rows.repartition(4, "key")  # each run of a batch has the same rows in each task
     writing = rows.writeStream.format("faulty").options(**kafka, **settings["sink"])
     query = writing.option("checkpointLocation", settings["checkpoint"]).trigger(availableNow=True).start()
     say("started")

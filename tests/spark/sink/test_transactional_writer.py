@@ -407,7 +407,7 @@ def test_two_queries_with_one_prefix_in_their_first_batch(spark: Spark) -> None:
     spark.own_cache()
     other = Spark(spark.server, spark.own_cache, query_id="q2")
     second = other.tasks(0, [[3], [4]])
-    with pytest.raises(TransactionalSinkError, match=r"another query with the same transactional\.id\.prefix"):
+    with pytest.raises(TransactionalSinkError, match="another query with the same transactional"):
         spark.writer().commit(first, 0)
     spark.writer().abort(first, 0)
     other.writer().commit(second, 0)
