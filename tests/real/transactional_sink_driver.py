@@ -65,9 +65,9 @@ class FaultySink(AsyncGroupDataSource):
         return "faulty"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        faults = Path(self.options.pop("faults"))  # the sink refuses unknown options
         writer = super().streamWriter(schema, overwrite)
         assert isinstance(writer, TransactionalStreamWriter)
-        faults = Path(self.options["faults"])
         hold_between_ends(faults)
         return FaultyWriter(writer, faults)
 
