@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
@@ -14,6 +13,7 @@ from asyncgroup import ConsumerGroup, Producer, ProducerConfig
 from asyncgroup.errors import ProducerFencedError
 from tests.asyncio_errors import no_asyncio_errors
 from tests.profiles import thinned
+from tests.scenario.support import now
 from tests.scenario.test_every_loop_iteration import LoopIterations
 from tests.scenario.three_protocols import PROTOCOLS, made_for
 from tests.scenario.transforming import OUT, Copy, all_once, host_of, transforming
@@ -29,11 +29,8 @@ pytestmark = [
 ]
 
 ID = "mine"
-SETTINGS: dict[str, Any] = {
-    "commit_interval": 0.02,
-    "max_records": 2,
-    "producer_config": ProducerConfig(transactional_id=ID, linger=0.0, transaction_timeout=10.0),
-}
+SETTINGS: dict[str, Any] = {"commit_interval": 0.02, "max_records": 2}
+FENCED: dict[str, Any] = {**SETTINGS, "producer_config": ProducerConfig(transactional_id=ID)}
 
 
 class Story:
@@ -43,7 +40,6 @@ class Story:
         self.env = env
         self.group = group
         self.run = run
-        self.exits = contextlib.AsyncExitStack()
 
     # each is called at some iteration of the loop, and may return what has to be awaited
 
@@ -58,9 +54,9 @@ class Story:
         return asyncio.create_task(self.group.aclose())
 
     async def another_member(self) -> None:
-        await self.exits.enter_async_context(
-            transforming(self.env, Copy(self.env), "bob", settings={"commit_interval": 0.02})
-        )
+        async with transforming(self.env, Copy(self.env), "bob", settings=SETTINGS):
+            await self.env.all_committed()
+            await asyncio.sleep(20.0)
 
     async def frozen(self) -> None:
         host = host_of("ann")
@@ -75,7 +71,11 @@ class Story:
         await self.restart(self.env.cluster.coordinator("g"))
 
     async def transaction_coordinator_dies(self) -> None:
-        await self.restart(self.env.cluster.transaction_coordinator(ID))
+        await self.restart(self.env.cluster.transaction_coordinator(self.transactional_id))
+
+    @property
+    def transactional_id(self) -> str:
+        return next(iter(self.env.cluster.transactions), ID)
 
     async def restart(self, node: int) -> None:
         await self.env.cluster.stop_node(node)
@@ -85,8 +85,9 @@ class Story:
     def coordinators_move(self) -> None:
         cluster = self.env.cluster
         cluster.move_coordinator("g", cluster.coordinator("g") % 3 + 1)
-        if ID in cluster.transactions:
-            cluster.move_transaction_coordinator(ID, cluster.transaction_coordinator(ID) % 3 + 1)
+        if cluster.transactions:
+            name = self.transactional_id
+            cluster.move_transaction_coordinator(name, cluster.transaction_coordinator(name) % 3 + 1)
 
     async def fenced(self) -> None:
         async with Producer(self.env.bootstrap_servers, ProducerConfig(transactional_id=ID)):
@@ -106,7 +107,8 @@ async def told(protocol: str, iterations: LoopIterations, after: int, act: Act) 
         env.cluster.create_topic("more", 1)
         await env.produce(5, range(4))
         before = iterations.count
-        async with transforming(env, Copy(env), settings=SETTINGS, close_timeout=5.0) as (group, run):
+        settings = FENCED if act is Story.fenced else SETTINGS
+        async with transforming(env, Copy(env), settings=settings, close_timeout=5.0) as (group, run):
             story = Story(env, group, run)
             acts: list[Any] = []
             iterations.after(after, lambda: acts.append(asyncio.ensure_future(_acting(act(story)))))
@@ -119,11 +121,10 @@ async def told(protocol: str, iterations: LoopIterations, after: int, act: Act) 
             if run.done() and not run.cancelled() and (error := run.exception()) is not None:
                 assert act is Story.fenced, repr(error)
                 assert isinstance(error, ProducerFencedError)
-            async with story.exits:
-                await asyncio.sleep(1.0)
-                ended_at = asyncio.get_running_loop().time()
-                await group.aclose()
-                assert asyncio.get_running_loop().time() - ended_at < 8.0, "it closed late"
+            await asyncio.sleep(1.0)
+            ended_at = now()
+            await group.aclose()
+            assert now() - ended_at < 8.0, "it closed late"
         async with transforming(env, Copy(env), "eve"):
             await env.produce(1, range(4))
             await all_once(env)
