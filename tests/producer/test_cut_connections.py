@@ -25,7 +25,6 @@ __all__ = ["no_asyncio_errors"]
 
 pytestmark = [
     pytest.mark.asyncio,
-    pytest.mark.full,
     pytest.mark.virtual(max_virtual_time=864_000),
     pytest.mark.usefixtures("no_asyncio_errors"),
 ]
@@ -90,15 +89,18 @@ async def told(story: Story, **options: Any) -> None:
                 await story(cluster)
 
 
-STEP = 7
+SOME = 29
 """Every byte takes two minutes."""
 
 
+@pytest.mark.parametrize(
+    "step", [pytest.param(SOME, marks=pytest.mark.full), pytest.param(1, marks=pytest.mark.soak)]
+)
 @pytest.mark.parametrize("end", [Signal.EOF, Signal.RESET])
 @pytest.mark.parametrize("direction", ["requests", "responses"])
 @pytest.mark.parametrize("story", [idempotent, transactional])
 async def test_cut_after_each_byte(
-    monkeypatch: pytest.MonkeyPatch, story: Story, direction: Direction, end: End
+    monkeypatch: pytest.MonkeyPatch, story: Story, direction: Direction, end: End, step: int
 ) -> None:
     """A connection ends; every second time also the next ones, after a few more bytes."""
     rng, cuts = random.Random(1), ByteCuts(monkeypatch, HOST)
@@ -106,7 +108,7 @@ async def test_cut_after_each_byte(
     await told(story)
     whole = cuts.bytes
     assert whole > 500
-    for count, after in enumerate(range(0, whole + 1, STEP)):
+    for count, after in enumerate(range(0, whole + 1, step)):
         places = [after, *(rng.randint(1, 500) for _ in range(count % 2 * 3))]
         cuts.start(direction, *places, end=end)
         try:

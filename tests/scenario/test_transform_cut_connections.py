@@ -18,12 +18,12 @@ __all__ = ["no_asyncio_errors"]
 
 pytestmark = [
     pytest.mark.asyncio,
-    pytest.mark.full,
     pytest.mark.virtual(max_virtual_time=864_000),
     pytest.mark.usefixtures("no_asyncio_errors"),
 ]
 
-STEP = 97
+SOME = 397
+"""Every byte takes hours, every 23rd twenty minutes."""
 SETTINGS = {"commit_interval": 0.02, "max_records": 2}
 
 
@@ -50,16 +50,19 @@ async def told(protocol: str, cuts: ByteCuts, direction: Direction, places: list
         return sent
 
 
+@pytest.mark.parametrize(
+    "step", [pytest.param(SOME, marks=pytest.mark.full), pytest.param(23, marks=pytest.mark.soak)]
+)
 @pytest.mark.parametrize("end", [Signal.EOF, Signal.RESET])
 @pytest.mark.parametrize("direction", ["requests", "responses"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_cut_after_each_byte(
-    monkeypatch: pytest.MonkeyPatch, protocol: str, direction: Direction, end: End
+    monkeypatch: pytest.MonkeyPatch, protocol: str, direction: Direction, end: End, step: int
 ) -> None:
     """No record is lost or transformed twice, whatever connections end after which byte, several at times."""
     rng, cuts = random.Random(1), ByteCuts(monkeypatch, host_of("ann"))
     whole = await told(protocol, cuts, direction, [], end)
-    for count, after in enumerate(range(0, whole + 1, STEP)):
+    for count, after in enumerate(range(0, whole + 1, step)):
         places = [after, *(rng.randint(1, 1000) for _ in range(count % 2 * 3))]
         try:
             await told(protocol, cuts, direction, places, end)

@@ -12,7 +12,6 @@ import pytest_asyncio
 from asyncgroup import ConsumerGroup, Producer, ProducerConfig
 from asyncgroup.errors import ProducerFencedError
 from tests.asyncio_errors import no_asyncio_errors
-from tests.profiles import thinned
 from tests.scenario.support import now
 from tests.scenario.test_every_loop_iteration import LoopIterations
 from tests.scenario.three_protocols import PROTOCOLS, made_for
@@ -23,7 +22,6 @@ __all__ = ["no_asyncio_errors"]
 
 pytestmark = [
     pytest.mark.asyncio,
-    pytest.mark.full,
     pytest.mark.virtual(max_virtual_time=864_000),
     pytest.mark.usefixtures("no_asyncio_errors"),
 ]
@@ -107,10 +105,10 @@ async def told(protocol: str, iterations: LoopIterations, after: int, act: Act) 
         env.cluster.create_topic("more", 1)
         await env.produce(5, range(4))
         before = iterations.count
+        acts: list[Any] = []
         settings = FENCED if act is Story.fenced else SETTINGS
         async with transforming(env, Copy(env), settings=settings, close_timeout=5.0) as (group, run):
             story = Story(env, group, run)
-            acts: list[Any] = []
             iterations.after(after, lambda: acts.append(asyncio.ensure_future(_acting(act(story)))))
             finished = asyncio.create_task(env.all_committed())
             await asyncio.wait([run, finished], return_when=asyncio.FIRST_COMPLETED)
@@ -128,6 +126,8 @@ async def told(protocol: str, iterations: LoopIterations, after: int, act: Act) 
         async with transforming(env, Copy(env), "eve"):
             await env.produce(1, range(4))
             await all_once(env)
+        for task in acts:  # also one that began while the member was closing
+            await task
         return whole
 
 
@@ -156,12 +156,19 @@ async def iterations(monkeypatch: pytest.MonkeyPatch) -> LoopIterations:
     return LoopIterations(monkeypatch)
 
 
+SOME = 61
+"""Every iteration takes half an hour."""
+
+
+@pytest.mark.parametrize(
+    "every", [pytest.param(SOME, marks=pytest.mark.full), pytest.param(1, marks=pytest.mark.soak)]
+)
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_every_iteration(protocol: str, iterations: LoopIterations, act: Act) -> None:
+async def test_every_iteration(protocol: str, iterations: LoopIterations, act: Act, every: int) -> None:
     """Whatever happens when: no record is lost or transformed twice, and nothing hangs."""
     whole = await told(protocol, iterations, 10**9, act)
-    for after in thinned(range(1, whole + 1)):
+    for after in range(1, whole + 1, every):
         try:
             await told(protocol, iterations, after, act)
         except BaseException as error:
