@@ -184,7 +184,10 @@ class ConnectionLost(TransportError):
 
 
 class RequestTimedOut(TransportError):
-    """No response within the request timeout; the connection is closed, because responses arrive in request order."""
+    """No response within the request timeout; the connection is closed, because responses arrive in request order.
+
+    Of a producer's record: not acknowledged within `delivery_timeout`, retries included. It may be in the log.
+    """
 
 
 class NoBrokersError(TransportError):
@@ -315,8 +318,9 @@ class RecordTooLargeError(AsyncGroupError):
     Brokers return the first batch of a response whole, of any size (KIP-74), so this occurs only with a broker
     that does not. Raised by the partition's iterator, in a group to the claim's handler, at each read until a larger
     `max_partition_fetch_bytes` (and `fetch_max_bytes`, `buffer_bytes`) admits the batch or a seek skips it. `tp` is
-    the partition, `offset` the first offset of the batch, `size` its bytes, `limit` the bytes requested. As Kafka's
-    `RecordTooLargeException`.
+    the partition, `offset` the first offset of the batch, `size` its bytes, `limit` the bytes requested. As the
+    `RecordTooLargeException` of Kafka's consumer. A producer's record that is too large raises ConfigError
+    (`max_request_size`) or BrokerError MESSAGE_TOO_LARGE (`max.message.bytes`).
     """
 
     def __init__(self, tp: TopicPartition, offset: int, size: int, limit: int) -> None:
@@ -413,7 +417,8 @@ class DeliveryFailedError(AsyncGroupError):
     """Records given to `Producer.enqueue` that could not be delivered.
 
     `failed` maps each partition to the number of records and the first error; partition -1 stands for a topic whose
-    partitions could not be looked up. `count` is the total number of records.
+    partitions could not be looked up. `count` is the total number of records. The records themselves are not kept:
+    `ProducerInterceptor.on_acknowledgement` receives each of them with its error.
     """
 
     _has_foreign_text = True
@@ -422,7 +427,7 @@ class DeliveryFailedError(AsyncGroupError):
         self.failed = dict(failed)
         self.count = sum(count for count, _ in self.failed.values())
         rows = "; ".join(str(error) for _, (_, error) in sorted(self.failed.items()))
-        super().__init__(f"{self.count} records not delivered: {rows}")
+        super().__init__(f"{self.count} record{'s' if self.count != 1 else ''} not delivered: {rows}")
 
 
 class TransactionError(AsyncGroupError):
@@ -449,7 +454,7 @@ class ProducerFencedError(TransactionError):
     """The coordinator refused the producer's epoch; the transaction is aborted, and the producer can only be closed.
 
     `producer_id` and `epoch` are those of this producer, `current` is the pair that the coordinator has now
-    (DescribeTransactions, KIP-664) and `state` the state of its transaction; both are None if it did not tell. As
+    (DescribeTransactions, KIP-664) and `state` the state of its transaction; both are None if it did not answer. As
     Java's `ProducerFencedException`.
     """
 
@@ -529,7 +534,10 @@ class ProducerLockLost(ClosedError):
 
 
 class QueueFull(AsyncGroupError):
-    """The producer's buffer is full; `send` and `enqueue` wait until there is space."""
+    """`Producer.send_nowait` reached a limit, which the message names; `send` and `enqueue` wait instead.
+
+    Limits are `buffer_bytes`, `max_pending_records`, those of a partition, and the MemoryBudget.
+    """
 
 
 class SessionEnd(AsyncGroupError):

@@ -61,9 +61,11 @@ class CommittedOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupOffsets:
-    """Offsets of a consumer group, and the member that commits them (KIP-447): what `Producer.send_offsets` takes.
+    """Offsets of a consumer group, and the member that commits them (KIP-447): the argument of `Producer.send_offsets`.
 
-    A plain value, so that a producer need not know the group. `offsets` are the next offsets to read. `member_id`,
+        GroupOffsets("billing", {TopicPartition("orders", 0): CommittedOffset(6)})
+
+    `offsets` are the next offsets to read; `session.group_offsets(batch)` returns those of a batch. `member_id`,
     `generation_id` (the member epoch under KIP-848) and `group_instance_id` let the group coordinator refuse a member that
     lost its partitions; with their defaults nothing is checked.
     """
@@ -109,6 +111,11 @@ class DetailedRecordMetadata(RecordMetadata):
         detailed._first_offset = metadata.first_offset if first_offset is None else first_offset
         detailed._sequence_id = metadata.sequence_id if sequence_id is None else sequence_id
         return detailed
+
+    def __repr__(self) -> str:
+        fields = [f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True)]
+        fields += [f"first_offset={self._first_offset}", f"sequence_id={self._sequence_id}"]
+        return f"RecordMetadata({', '.join(fields)})"
 
     @property
     def first_offset(self) -> int:

@@ -8,7 +8,8 @@ every iteration of the loop, mutations of the simulation, a story at every combi
 and clients with which the benchmarks are tried. Written stories and tables of cases always run, but for a few with the
 marker `full`: the demonstration with Spark and with a whole year of flights, whose parts have tests of their own, stories that start
 a Kafka of their own or run on a real Kafka, too, random restarts in rolling upgrades, a rolling downgrade, a cooperative member
-on a blocked loop, the rates of the brokers' benchmark, and what conftest.py does for this suite.
+on a blocked loop, the rates of the brokers' benchmark, the types of messages in user code, the guide's test with Spark, the
+second signal where both end a program in the same way, and what conftest.py does for this suite.
 """
 
 from __future__ import annotations

@@ -510,3 +510,8 @@ def test_batching_and_chunking_exclude_each_other() -> None:
     with pytest.raises(ConfigError, match=r"max_chunk_size=2097152 .* at most max_request_size=1048576"):
         ProducerConfig(chunking=True, max_chunk_size=2 << 20)
     assert ProducerConfig(chunking=True, batching=False, max_chunk_size=1 << 20).effective_linger == 0.0
+
+
+def test_an_incomplete_value_is_kept_for_longer_than_a_chunk_may_take() -> None:
+    """As in Pulsar, whose `sendTimeout` is 30 s and `expireTimeOfIncompleteChunkedMessage` 60 s."""
+    assert ConsumerConfig().chunk_expiry >= 2 * ProducerConfig().delivery_timeout

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given, strategies as st
 
-from asyncgroup.model import Batch, Record, RecordMetadata, TopicPartition
+from asyncgroup.model import Batch, DetailedRecordMetadata, Record, RecordMetadata, TopicPartition
 
 PLAIN = Record("orders", 3, 42, 1_700_000_000_123, 1, b"key", b"value", [("h", b"1"), ("h", None)], 7)
 
@@ -133,3 +133,10 @@ def test_a_batch_of_one_record_without_anything_as_arrow() -> None:
     pytest.importorskip("pyarrow")
     table = Batch("t", 0, [Record("t", 0, 0)]).to_arrow(include_headers=True)
     assert table.num_rows == 1
+
+
+def test_metadata_of_chunks_shows_all_of_its_fields() -> None:
+    metadata = DetailedRecordMetadata.of(RecordMetadata("orders", 1, 7, 5), first_offset=4)
+    assert repr(metadata) == (
+        "RecordMetadata(topic='orders', partition=1, offset=7, timestamp=5, first_offset=4, sequence_id=None)"
+    )

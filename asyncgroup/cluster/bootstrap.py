@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeAlias
 
@@ -26,6 +27,7 @@ BootstrapServers: TypeAlias = "str | Iterable[str] | Callable[[], Servers | Awai
 """`host:port,host:port`, several `host:port`, or a function that returns one of them.
 
 The function may be async. It is called at the start, and again whenever no known broker answers; a plain one must not block.
+The heartbeat thread of a group calls it, too, if no known broker answers there.
 """
 
 PROVIDER: Final = Address(-(2**31), "the bootstrap provider", 0)
@@ -68,6 +70,17 @@ class Bootstrap:
     def find(self, node_id: int) -> Address | None:
         """Return the bootstrap address with this id, or None."""
         return next((address for address in self.addresses if address.node_id == node_id), None)
+
+    def in_turn_with(self, known: list[str]) -> BootstrapServers:
+        """Return `known`; with a provider, a function that returns `known` and calls the provider in turn."""
+        if self._provider is None:
+            return known
+        turns = itertools.cycle([lambda: known, self._provider])
+
+        def next_servers() -> Any:
+            return next(turns)()
+
+        return next_servers
 
     async def refresh(self) -> None:
         """Ask the provider again; concurrent calls share one. Raises NoBrokersError if it fails or returns no addresses."""

@@ -17,7 +17,7 @@ from asyncgroup.checks import check_topic
 from asyncgroup.cluster.backoff import Backoff, RetryLoop
 from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.cluster.coordinators import CoordinatorClient
-from asyncgroup.cluster.metadata import BrokerInfo, ClusterView, TopicInfo, merge, with_leader
+from asyncgroup.cluster.metadata import BrokerInfo, ClusterView, TopicInfo, merge, with_doubt, with_leader
 from asyncgroup.cluster.network_client import NetworkClient
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import (
@@ -253,6 +253,10 @@ class ClusterClient:
     ) -> None:
         """Apply a newer leader that a Fetch or Produce response named (KIP-951); ignored if it is not newer."""
         self.network.view = with_leader(self.view, tp, leader, epoch, brokers)
+
+    def doubt_leader(self, tp: TopicPartition, node_id: int) -> None:
+        """If a response named this leader, let the next refresh decide again: the node refused a request or did not answer."""
+        self.network.view = with_doubt(self.view, tp, node_id)
 
     # --- lookups -----------------------------------------------------------------------------------------------
 

@@ -112,6 +112,7 @@ async def _learn_versions(connection: Connection, timeout: float) -> None:
         key.api_key: VersionRange(key.min_version, key.max_version) for key in response.api_keys
     }
     connection.features = {key.name: key.max_version_level for key in response.finalized_features}
+    connection.features_epoch = response.finalized_features_epoch
 
 
 @cache

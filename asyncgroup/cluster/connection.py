@@ -125,6 +125,8 @@ class Connection:
         """The broker's version ranges by API key; empty until ApiVersions was answered."""
         self.features: dict[str, int] = {}
         """The cluster's finalized features, each with its highest level (KIP-584)."""
+        self.features_epoch = -1
+        """The epoch of the features; -1 without any."""
         self.last_used = self._loop.time()
         """Loop time of the last request sent."""
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection
 from asyncgroup.cluster.backoff import Backoff
 from asyncgroup.cluster.connecting import connect
 from asyncgroup.cluster.connection import Address, Connection, LastResponses
+from asyncgroup.cluster.features import FinalizedFeatures
 from asyncgroup.cluster.transport import tls_context, warn_if_credentials_unencrypted
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import AsyncGroupError, ClosedError, ConnectError
@@ -74,6 +75,7 @@ class ConnectionPool:
         self._slow_nodes: dict[int, float] = {}
         """Loop time of the last `mark_slow`, by node id; a later response of the node makes it void."""
         self.last_responses = LastResponses()
+        self.features = FinalizedFeatures()
 
     def mark_slow(self, node_id: int) -> None:
         """Make `rank` put a node last until its next response to any request, because a response of it is overdue."""
@@ -215,6 +217,7 @@ class ConnectionPool:
             return
         lane.backoff.reset()
         lane.connection = connection
+        self.features.update(connection.features_epoch, connection.features)
         ready.set_result(connection)
 
     def _close_lane(self, lane: _Lane) -> None:

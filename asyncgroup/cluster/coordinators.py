@@ -6,13 +6,13 @@ A cached coordinator is used until a request to it fails or the caller reports N
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import count
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from asyncgroup.cluster.connection_pool import CONTROL
 from asyncgroup.cluster.network_client import NetworkClient, RequestBuilder
-from asyncgroup.errors import AsyncGroupError, BrokerError, ConnectionLost, ErrorCode
+from asyncgroup.errors import AsyncGroupError, BrokerError, ConnectionLost, ErrorCode, ProtocolError
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.message import Message, Request
 
@@ -26,6 +26,8 @@ BATCHED_FROM_VERSION: Final = 4
 """The first FindCoordinator version that takes a list of keys (KIP-699)."""
 
 R = TypeVar("R", bound=Message)
+
+_Result: TypeAlias = "m.FindCoordinatorResponse | m.FindCoordinatorResponse.Coordinator"
 
 Key = tuple[int, str]
 """Coordinator type and group id (or transactional id)."""
@@ -66,26 +68,46 @@ class CoordinatorClient:
 
     async def find(self, key: str, kind: int = GROUP) -> int:
         """Return the coordinator's node id, looked up once if unknown. Raises BrokerError or NoBrokersError."""
+        return (await self.find_all([key], kind))[key]
+
+    async def find_all(self, keys: Iterable[str], kind: int = GROUP) -> dict[str, int]:
+        """Return the node id of each key's coordinator; one request looks up all that are unknown (KIP-699, Kafka 3.0).
+
+        Raises as `find`, for the first key that has no coordinator, and ProtocolError if the response lacks a key.
+        """
+        wanted = list(dict.fromkeys(keys))
+        while unknown := [key for key in wanted if self._cached(key, kind) is None]:
+            await self._look_up(unknown, kind)
+        return {key: self._known[kind, key].node_id for key in wanted}
+
+    def _cached(self, key: str, kind: int) -> int | None:
         known = self._known.get((kind, key))
-        if known is not None and known.node_id in self._network.view.brokers:
-            return known.node_id
+        return known.node_id if known is not None and known.node_id in self._network.view.brokers else None
+
+    async def _look_up(self, keys: list[str], kind: int) -> None:
+        """Look these keys up; with brokers before Kafka 3.0 only the first one."""
+        stale = (self._stale.get((kind, key)) for key in keys)
         response = await self._network.request_any(
             m.FindCoordinatorRequest,
-            lambda version: _request(key, kind, version),
-            last=self._stale.get((kind, key)),
+            lambda version: _request(keys, kind, version),
+            last=next((node_id for node_id in stale if node_id is not None), None),
         )
-        # up to version 3 the result is in the response's own fields, later in a list (KIP-699)
-        found = response.coordinators[0] if response.coordinators else response
-        if found.error_code:
-            raise BrokerError(found.error_code, f"coordinator of {key!r}", found.error_message)
-        if found.node_id not in self._network.view.brokers:
+        results = _results(response, keys)
+        brokers = self._network.view.brokers
+        if any(not found.error_code and found.node_id not in brokers for found in results.values()):
             await self._refresh()
-        if found.node_id not in self._network.view.brokers:
-            raise BrokerError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"coordinator of {key!r}, node {found.node_id}"
-            )
-        self._remember((kind, key), found.node_id)
-        return found.node_id
+            brokers = self._network.view.brokers
+        errors: list[BrokerError] = []
+        for key, found in results.items():
+            if found.error_code:
+                errors.append(BrokerError(found.error_code, f"coordinator of {key!r}", found.error_message))
+            elif found.node_id not in brokers:
+                subject = f"coordinator of {key!r}, node {found.node_id}"
+                errors.append(BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, subject))
+            else:
+                self._remember((kind, key), found.node_id)
+        if errors:
+            raise errors[0]
 
     def _remember(self, key: Key, node_id: int) -> None:
         self._stale.pop(key, None)
@@ -189,7 +211,21 @@ class CoordinatorClient:
                 del self._pending[kind, key]
 
 
-def _request(key: str, kind: int, version: int) -> m.FindCoordinatorRequest:
+def _request(keys: list[str], kind: int, version: int) -> m.FindCoordinatorRequest:
     if version >= BATCHED_FROM_VERSION:
-        return m.FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
-    return m.FindCoordinatorRequest(key=key, key_type=kind)
+        return m.FindCoordinatorRequest(key_type=kind, coordinator_keys=keys)
+    return m.FindCoordinatorRequest(key=keys[0], key_type=kind)
+
+
+def _results(response: m.FindCoordinatorResponse, keys: list[str]) -> dict[str, _Result]:
+    """Return the results by key. Up to version 3 the result is in the response's own fields, later in a list (KIP-699)."""
+    if not response.coordinators:
+        return {keys[0]: response}
+    if len(keys) == 1:
+        return {keys[0]: response.coordinators[0]}
+    found = {each.key: each for each in response.coordinators}
+    if missing := [key for key in keys if key not in found]:
+        raise ProtocolError(
+            f"the response to FindCoordinator has no entry for {', '.join(map(repr, missing))}"
+        )
+    return {key: found[key] for key in keys}

@@ -12,7 +12,7 @@ from asyncgroup.errors import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
-__all__ = ["BrokerInfo", "ClusterView", "PartitionInfo", "TopicInfo", "merge", "with_leader"]
+__all__ = ["BrokerInfo", "ClusterView", "PartitionInfo", "TopicInfo", "merge", "with_doubt", "with_leader"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,8 @@ class PartitionInfo:
     isr: tuple[int, ...] = ()
     offline_replicas: tuple[int, ...] = ()
     error_code: int = 0
+    metadata_epoch: int | None = None
+    """The leader epoch of the last Metadata response, if a Fetch or Produce response has named this leader since; else None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +92,23 @@ def merge(
     """Return the next view: the response's brokers and the requested topics (`requested` None: all topics).
 
     Topics that were not requested are dropped, because no later response would update them. A leader whose epoch is
-    older than the known one is stale and ignored, unless the topic was recreated with another topic id. A known partition
-    that the response lacks is kept if the topic id is the same, because topics never lose partitions (KIP-320, KIP-516).
+    older than the known one is stale and ignored, unless the topic was recreated with another topic id, or `with_leader` has
+    set the known one, and that node is in doubt or not among the response's brokers. A known partition that the response
+    lacks is kept if the topic id is the same, because topics never lose partitions (KIP-320, KIP-516).
     """
     wanted = None if requested is None else set(requested)
-    topics: dict[str, TopicInfo] = {}
-    for entry in response.topics:
-        if entry.name is None or (wanted is not None and entry.name not in wanted):
-            continue
-        topic = _topic(entry, view.topics.get(entry.name))
-        if topic.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
-            continue
-        topics[topic.name] = topic
     # negative ids are this client's bootstrap addresses; only a malformed response has them
     brokers = {
         b.node_id: BrokerInfo(b.node_id, b.host, b.port, b.rack) for b in response.brokers if b.node_id >= 0
     }
+    topics: dict[str, TopicInfo] = {}
+    for entry in response.topics:
+        if entry.name is None or (wanted is not None and entry.name not in wanted):
+            continue
+        topic = _topic(entry, view.topics.get(entry.name), brokers)
+        if topic.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
+            continue
+        topics[topic.name] = topic
     return ClusterView(
         response.cluster_id, response.controller_id, MappingProxyType(brokers), MappingProxyType(topics), now
     )
@@ -114,18 +117,45 @@ def merge(
 def with_leader(
     view: ClusterView, tp: TopicPartition, leader: int, epoch: int, brokers: Iterable[BrokerInfo]
 ) -> ClusterView:
-    """Return a view with a newer leader that a response named (KIP-951); the same view if the epoch is not newer."""
+    """Return a view with a newer leader that a response named (KIP-951).
+
+    The same view if the epoch is not newer, or if the leader is not among the known and the named brokers, as in
+    `Metadata.updatePartitionLeadership`.
+    """
     info = view.partition(*tp)
-    if info is None or epoch <= info.leader_epoch:
-        return view
-    topic = view.topics[tp.topic]
-    partitions = {**topic.partitions, tp.partition: replace(info, leader=leader, leader_epoch=epoch)}
-    topics = {**view.topics, tp.topic: replace(topic, partitions=MappingProxyType(partitions))}
     known = {**view.brokers, **{broker.node_id: broker for broker in brokers if broker.node_id >= 0}}
-    return replace(view, topics=MappingProxyType(topics), brokers=MappingProxyType(known))
+    if info is None or epoch <= info.leader_epoch or leader not in known:
+        return view
+    before = info.leader_epoch if info.metadata_epoch is None else info.metadata_epoch
+    named = replace(info, leader=leader, leader_epoch=epoch, metadata_epoch=before)
+    return _with_partition(view, tp, named, known)
 
 
-def _topic(entry: m.MetadataResponse.MetadataResponseTopic, old: TopicInfo | None) -> TopicInfo:
+def with_doubt(view: ClusterView, tp: TopicPartition, node_id: int) -> ClusterView:
+    """Return a view in which the next Metadata response decides again, because the leader `node_id` refused or did not answer.
+
+    Only if a response named it: its epoch may be false, or of an election that did not last. In Java and librdkafka such an
+    epoch stays until the brokers have reached it; franz-go gives it up after five refreshes (`kgo/metadata.go`).
+    """
+    info = view.partition(*tp)
+    if info is None or info.metadata_epoch is None or info.leader != node_id:
+        return view
+    doubted = replace(info, leader_epoch=info.metadata_epoch, metadata_epoch=None)
+    return _with_partition(view, tp, doubted, view.brokers)
+
+
+def _with_partition(
+    view: ClusterView, tp: TopicPartition, info: PartitionInfo, brokers: Mapping[int, BrokerInfo]
+) -> ClusterView:
+    topic = view.topics[tp.topic]
+    partitions = MappingProxyType({**topic.partitions, tp.partition: info})
+    topics = {**view.topics, tp.topic: replace(topic, partitions=partitions)}
+    return replace(view, topics=MappingProxyType(topics), brokers=MappingProxyType(dict(brokers)))
+
+
+def _topic(
+    entry: m.MetadataResponse.MetadataResponseTopic, old: TopicInfo | None, brokers: Mapping[int, BrokerInfo]
+) -> TopicInfo:
     known: Mapping[int, PartitionInfo] = {}
     # brokers before Kafka 2.8 send no topic ids; then only leader epochs show what is newer
     if old is not None and (old.topic_id == entry.topic_id or m.NO_UUID in (old.topic_id, entry.topic_id)):
@@ -134,6 +164,8 @@ def _topic(entry: m.MetadataResponse.MetadataResponseTopic, old: TopicInfo | Non
     partitions = dict(known) if certain else {}
     for p in entry.partitions:
         before = known.get(p.partition_index)
+        if before is not None and before.metadata_epoch is not None and before.leader not in brokers:
+            before = replace(before, leader_epoch=before.metadata_epoch, metadata_epoch=None)
         if before is not None and before.leader_epoch > p.leader_epoch >= 0:
             partitions[p.partition_index] = before
             continue

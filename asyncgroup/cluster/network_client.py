@@ -60,12 +60,16 @@ class NetworkClient:
 
     @property
     def addresses(self) -> list[str]:
-        """`host:port` of the known brokers and of the bootstrap servers, for another client of the same cluster."""
+        """`host:port` of the known brokers and of the bootstrap servers."""
         known = [(broker.host, broker.port) for broker in self.view.brokers.values()]
         places = dict.fromkeys(
             [*known, *((address.host, address.port) for address in self._bootstrap.addresses)]
         )
         return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in places]
+
+    def servers_for_another_client(self) -> BootstrapServers:
+        """Return the bootstrap servers for another client of the same cluster: `addresses`, in turn with the provider."""
+        return self._bootstrap.in_turn_with(self.addresses)
 
     def check_not_started(self, name: str) -> None:
         """Raise ClosedError if `start` was called before; `name` is the object that owns this client."""

@@ -1,4 +1,4 @@
-"""Slots: a semaphore whose slots can also be taken without waiting, in a function that is no coroutine."""
+"""Slots: a semaphore whose slots can also be taken without waiting, by a plain function."""
 
 from __future__ import annotations
 

@@ -93,10 +93,11 @@ class ConsumerConfig(ClientConfig):
       partitions, and `run()` joins again once the handlers have ended. 0 turns that off. For work that takes longer than an
       hour, the largest value, call `claim.renew(seconds)`.
     - `heartbeat_thread`: whether a thread sends the heartbeats while the event loop is blocked by code that does not await,
-      at most for `max_poll_interval`. It has connections of its own, so `connector` and token providers are called in it.
-      Without it, a block longer than the session timeout loses the membership: marks since the last commit are dropped and
-      their records delivered again, so a record that always blocks for that long is delivered again and again. Such a block
-      is still reported, but only when the event loop runs again, and not where it was blocked.
+      at most for `max_poll_interval`. It has connections of its own, so `connector`, token providers and a function that
+      returns the bootstrap servers are called in it. Without it, a block longer than the session timeout loses the
+      membership: marks since the last commit are dropped and their records delivered again, so a record that always
+      blocks for that long is delivered again and again. Such a block is still reported, but only when the event loop runs
+      again, and not where it was blocked.
     - `rejoin_backoff`, `rejoin_retry_max`: the longest pause in seconds before a failed join is retried, and how often
       it is retried.
     - `close_timeout`: seconds for a close or a cancellation as a whole: handlers, `cleanup`, the last commit and
@@ -136,7 +137,8 @@ class ConsumerConfig(ClientConfig):
       together to one record (`assemble`). The commit does not pass the first chunk of an incomplete value.
     - `max_pending_chunked`, `chunk_buffer_bytes`: how many values of a partition may be incomplete, and how many bytes of them
       are kept; above that the oldest one is given up, and a larger value always. `chunk_expiry`: seconds without a further
-      chunk after which an incomplete value is given up; above the producers' `delivery_timeout` it cannot be too short.
+      chunk after which an incomplete value is given up, and lost for this consumer. Keep it above the producers'
+      `delivery_timeout`, which a chunk may take; the default is twice the default of that, as in Pulsar.
     - `error_buffer`: how many errors are kept for a reader of `errors()` before the oldest are dropped.
     """
 
@@ -177,7 +179,7 @@ class ConsumerConfig(ClientConfig):
     chunks: Literal["as_is", "assemble"] = "as_is"
     max_pending_chunked: int = 10
     chunk_buffer_bytes: int = 64 * MIB
-    chunk_expiry: float = 60.0
+    chunk_expiry: float = 240.0
     error_buffer: int = 256
 
     _CHECKS: ClassVar[Mapping[str, Rule]] = {

@@ -141,7 +141,7 @@ class ChunkAssembler:
     # --- chunks -------------------------------------------------------------------------------------------------
 
     def add(self, record: Record, now: float) -> Record | None:
-        """Add the next record. Return the whole record if a value is complete, or the record itself if it is no chunk."""
+        """Add the next record. Return the whole record if a value is complete, or the record itself if it is not a chunk."""
         info = read_chunk_info(record.headers)
         if info is None:
             return record
@@ -224,7 +224,7 @@ class ChunkAssembler:
                 self._drop(uuid, DropReason.EXPIRED)
 
     def move_to(self, offset: int) -> None:
-        """Reading goes on at `offset`: forget the chunks from there on."""
+        """Reading continues at `offset`: forget the chunks from there on."""
         if self._completed is not None and self._completed[1] < offset:
             self.confirm()
         self._completed = None

@@ -34,7 +34,7 @@ SEARCH_LIMIT: Final = 256
 
 
 class Reader(Protocol):
-    """The state of the partition that a buffer belongs to, as far as it is needed here."""
+    """The attributes that a buffer uses of its partition."""
 
     tp: TopicPartition
     listener: PositionListener
@@ -181,7 +181,7 @@ class ChunkedBuffer(RecordBuffer):
             self._timer = None
 
     def _on_timer(self) -> None:
-        """Give up values without a chunk for too long; time in which their reader did not wait for records does not count."""
+        """Give up values without a chunk for `chunk_expiry`; only time in which the reader waits for records counts."""
         self._timer, reader = None, self._reader
         if reader.waiting and not reader.paused and not self:
             self._assembler.expire(self._time())
@@ -199,7 +199,7 @@ def _has_chunk(records: list[Record]) -> bool:
 
 
 class _Reports(ChunkListener):
-    """Passes what happens to values on to the marks, the hooks and the log."""
+    """Reports values that begin, end or are dropped to the marks, the hooks and the log."""
 
     def __init__(self, reader: Reader, hooks: Hooks) -> None:
         self._reader = reader

@@ -228,6 +228,8 @@ class FetchScheduler:
         for partition in partitions:
             left = self._leave_follower(partition, no_answer or partition.fetch_failures.redirected, now)
             (at_follower if left else at_leader).append(partition)
+            if not left:
+                self.states.metadata.doubt_leader(partition.tp, partition.node_id)
         if at_leader:
             self._retry(at_leader, error, now, hinted=hinted)
         if at_follower:

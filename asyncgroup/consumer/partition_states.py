@@ -39,6 +39,9 @@ class ClusterMetadata(Protocol):
     ) -> None:
         """Apply a newer leader that a response named (KIP-951)."""
 
+    def doubt_leader(self, tp: TopicPartition, node_id: int) -> None:
+        """If a response named this leader, let the next refresh decide again."""
+
 
 class PartitionStates:
     """Owns the fetched partitions, each in one `FetchState`, and the brokers that they are fetched from.

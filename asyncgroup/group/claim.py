@@ -93,7 +93,7 @@ class ClaimState:
 
     @property
     def holds_record(self) -> bool:
-        """Whether the handler works on a record, as far as one can tell: it was given one and has not asked for the next."""
+        """Whether the handler works on a record: it was given one and has not asked for the next."""
         from asyncgroup.consumer.partition_consumer import partition_of
 
         partition = partition_of(self.consumer)

@@ -110,7 +110,7 @@ class CooperativeStay:
             self._member.on_heartbeat(result, error)
 
     async def _join_again(self, topics: list[str]) -> JoinedGroup | None:
-        """Join with the partitions that the member owns; None if it is no member any more, which is reported."""
+        """Join with the partitions that the member owns; None if it is no longer a member, which is reported."""
         heartbeats, joined = self._membership.heartbeats, None
         heartbeats.suspend(self._membership.repeat_join)
         try:

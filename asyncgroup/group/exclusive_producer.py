@@ -1,4 +1,4 @@
-"""ExclusiveProducer: the only producer of a topic among those that ask for it, by a consumer group as the lock.
+"""ExclusiveProducer: one producer of a topic at a time, with a consumer group as the lock.
 
 Pulsar's access modes Exclusive and WaitForExclusive. The one member of the group that is assigned partition 0 holds the lock; it
 reads nothing and commits nothing. The brokers do not know of the lock, so it does not fence.

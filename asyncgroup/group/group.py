@@ -1,4 +1,4 @@
-"""The engine of a ConsumerGroup: everything behind the public object of `consumer_group.py`."""
+"""The engine of a ConsumerGroup, which `consumer_group.py` wraps in the public object."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ class Member:
             return stuck
 
         period = limit / CHECKS if limit else float("inf")
-        return StandIn(heartbeats, self._make_second_client, find_stuck, period)
+        return StandIn(heartbeats, self._second_client_maker(), find_stuck, period)
 
     def _sign_period(self) -> float:
         """Return the seconds between two signs of life: a block must be noticed long before the session timeout.
@@ -198,13 +198,16 @@ class Member:
             BLOCKED_SECONDS, interval, max((heartbeats.session_timeout - interval) / 4, MIN_SIGN_PERIOD)
         )
 
-    def _make_second_client(self) -> ClusterClient:
-        """Return a client of the same cluster for another event loop. Without hooks, which run on the group's loop."""
+    def _second_client_maker(self) -> Callable[[], ClusterClient]:
+        """Return a function that returns a client of the same cluster for another event loop.
+
+        Without hooks, which run on the group's loop. If it could not be opened, another one is made.
+        """
         # the names of the bootstrap servers are canonical already, if that is configured
         changed = {"metadata_refresh_interval": 0.0, "client_dns_lookup": "use_all_dns_ips"}
-        return ClusterClient(
-            self._cluster.network.addresses, ClientConfig(**self._cluster.config.client() | changed)
-        )
+        config = ClientConfig(**self._cluster.config.client() | changed)
+        servers = self._cluster.network.servers_for_another_client()
+        return lambda: ClusterClient(servers, config)
 
     async def stop_watching_loop(self) -> None:
         """End the heartbeat thread, or what watches the event loop without it."""

@@ -20,7 +20,7 @@ from asyncgroup.group.session import Session
 from asyncgroup.group.shared_transactions import ClaimProgress, SharedTransaction, SharedTransactions, Ticket
 from asyncgroup.group.transaction_errors import FailureAction, failure_action, fenced_error
 from asyncgroup.group.transaction_output import TransactionOutput
-from asyncgroup.lifecycle import cancel_and_wait, describe_error
+from asyncgroup.lifecycle import add_note, cancel_and_wait, describe_error
 from asyncgroup.model import Batch
 from asyncgroup.producer import Producer
 
@@ -125,7 +125,7 @@ class SessionTransactions:
 
     async def _wait_in_line(self, progress: ClaimProgress, batch: Batch) -> Ticket | None:
         state = progress.claim._state
-        state.renew(INF)  # it waits for other claims or for the commit: that is no lack of progress
+        state.renew(INF)  # it waits for other claims or for the commit: it is not stuck
         try:
             return await self._state.wait_in_line(progress, batch)
         except asyncio.CancelledError:
@@ -156,6 +156,8 @@ class SessionTransactions:
         is_aborted = ticket.transaction.failure is not None
         self._state.fail_batch(ticket, error)
         if not is_aborted:  # else the batch is repeated, and the function may succeed
+            tp, batch = ticket.progress.claim.tp, ticket.batch
+            add_note(error, f"of the batch of {tp} with offsets {batch.first_offset} to {batch.last_offset}")
             raise error
 
     # --- the task that commits --------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What follows the failure of a transaction: it is repeated, a new producer takes over, or the error is raised."""
+"""Map the error of a transaction to an action: repeat it, use a new producer, or raise the error."""
 
 from __future__ import annotations
 

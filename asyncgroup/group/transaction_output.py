@@ -1,9 +1,10 @@
-"""TransactionOutput: what a transform function writes with."""
+"""TransactionOutput: writes the output of a transform function."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from types import TracebackType
 from typing import Final
 
 from asyncgroup.errors import (
@@ -14,7 +15,7 @@ from asyncgroup.errors import (
     TransportError,
     UsageError,
 )
-from asyncgroup.group.shared_transactions import SharedTransaction, SharedTransactions, Ticket
+from asyncgroup.group.shared_transactions import SharedTransactions, Ticket
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import Header, RecordMetadata
 from asyncgroup.producer import Producer
@@ -34,15 +35,14 @@ class TransactionOutput:
     let that error pass.
     """
 
-    __slots__ = ("_producer", "_state", "_ticket")
+    __slots__ = ("_calls", "_producer")
 
     def __init__(self, producer: Producer, state: SharedTransactions, ticket: Ticket) -> None:
         self._producer = producer
-        self._state = state
-        self._ticket = ticket
+        self._calls = _ProducerCalls(state, ticket, producer.config.transactional_id or "")
 
     def __repr__(self) -> str:
-        return f"<TransactionOutput of {self._ticket.batch!r}: {self._ticket.transaction!r}>"
+        return f"<TransactionOutput of {self._calls!r}>"
 
     async def enqueue(
         self,
@@ -59,27 +59,15 @@ class TransactionOutput:
         As `Producer.enqueue`: the fastest way to write many records. Raises ConfigError for invalid arguments,
         TransactionAbortedError, UsageError after the function has returned.
         """
-        transaction = self._begin_call()
-        try:
+        with self._calls:
             await self._producer.enqueue(
                 topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
             )
-        except FAILURES as error:
-            self._fail(error)
-            raise
-        finally:
-            self._state.end_call(transaction)
 
     async def enqueue_all(self, records: Iterable[RecordFields]) -> None:
         """Write records as `enqueue` does, with one call: `Producer.enqueue_all`. Raises as `enqueue`."""
-        transaction = self._begin_call()
-        try:
+        with self._calls:
             await self._producer.enqueue_all(records)
-        except FAILURES as error:
-            self._fail(error)
-            raise
-        finally:
-            self._state.end_call(transaction)
 
     async def send(
         self,
@@ -92,16 +80,10 @@ class TransactionOutput:
         timestamp: int | None = None,
     ) -> RecordMetadata:
         """Write a record and wait until it is acknowledged, as `Producer.send`; it is not committed yet. Raises as `enqueue`."""
-        transaction = self._begin_call()
-        try:
+        with self._calls:
             return await self._producer.send(
                 topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
             )
-        except FAILURES as error:
-            self._fail(error)
-            raise
-        finally:
-            self._state.end_call(transaction)
 
     def send_nowait(
         self,
@@ -114,39 +96,52 @@ class TransactionOutput:
         timestamp: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
         """Write a record and return a future, as `Producer.send_nowait`. Raises QueueFull, and as `enqueue`."""
-        self._check()
-        try:
+        with self._calls:
             future = self._producer.send_nowait(
                 topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
             )
-        except FAILURES as error:
-            self._fail(error)
-            raise
         # called before a task that waits for the future: the error is the producer's, also if the function raises it
-        future.add_done_callback(self._on_done)
+        future.add_done_callback(self._calls.on_done)
         return future
 
-    def _on_done(self, future: asyncio.Future[RecordMetadata]) -> None:
-        if not future.cancelled() and isinstance(error := future.exception(), FAILURES):
-            self._fail(error)
 
-    def _begin_call(self) -> SharedTransaction:
-        """Check that the transaction is open, and count the call: the next transaction begins after its end.
+class _ProducerCalls:
+    """The calls of the producer for one batch: each is a `with` block, and several may be open.
 
-        Otherwise a call that waits for buffer memory could write its record in the next transaction.
-        """
-        self._check()
-        transaction = self._ticket.transaction
-        transaction.calls += 1
-        return transaction
+    The next transaction begins after their end; otherwise a call that waits for buffer memory could write its record in the
+    next one. A failure of the producer aborts the transaction.
+    """
 
-    def _check(self) -> None:
+    __slots__ = ("_state", "_ticket", "_transactional_id")
+
+    def __init__(self, state: SharedTransactions, ticket: Ticket, transactional_id: str) -> None:
+        self._state = state
+        self._ticket = ticket
+        self._transactional_id = transactional_id
+
+    def __repr__(self) -> str:
+        return f"{self._ticket.batch!r}: {self._ticket.transaction!r}"
+
+    def __enter__(self) -> None:
+        """Begin a call. Raises UsageError after the transform function, TransactionAbortedError after a failure."""
         ticket = self._ticket
         if not ticket.is_open:
-            raise UsageError(f"{self!r} was used after its function had returned")
+            raise UsageError(f"<TransactionOutput of {self!r}> was used after its function had returned")
         if (failure := ticket.transaction.failure) is not None:
-            transactional_id = self._producer.config.transactional_id or ""
-            raise TransactionAbortedError(transactional_id, describe_error(failure)) from failure
+            raise TransactionAbortedError(self._transactional_id, describe_error(failure)) from failure
+        ticket.transaction.calls += 1
 
-    def _fail(self, error: BaseException) -> None:
-        self._state.fail(self._ticket.transaction, error, by_producer=True)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._fail(error)
+        self._state.end_call(self._ticket.transaction)
+
+    def on_done(self, future: asyncio.Future[RecordMetadata]) -> None:
+        """The record of `send_nowait` is acknowledged or has failed."""
+        if not future.cancelled():
+            self._fail(future.exception())
+
+    def _fail(self, error: BaseException | None) -> None:
+        if isinstance(error, FAILURES):
+            self._state.fail(self._ticket.transaction, error, by_producer=True)

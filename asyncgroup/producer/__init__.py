@@ -13,9 +13,10 @@ The way of a record, by modules:
 - `batch_results` says what a response means for each batch (`requests` has the table of error codes). `delivery_tracker` counts
   the lost records of `enqueue`, which have no future, until `flush` reports them.
 
-Transactions: `transaction` is the context manager, `transaction_state` what is allowed when, `transaction_client` what
-begins and ends them, `transaction_offsets` what commits offsets, `transaction_coordinator` and `transaction_requests` send requests and judge their error codes. The sender
-sees them as a `produce_transaction`. `open_transaction` ends a transaction that another process left open.
+Transactions: `transaction` is the context manager, `transaction_state` what is allowed when, `produce_transaction` what the
+sender may send and what the loss of a record means. `transaction_client` begins and ends them, `transaction_offsets` commits
+offsets; `transaction_coordinator` sends their requests, and `transaction_requests` has the tables of error codes.
+`open_transaction` ends a transaction that another process left open.
 """
 
 from __future__ import annotations

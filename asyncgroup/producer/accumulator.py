@@ -5,7 +5,6 @@ Synchronous state without I/O or tasks; the current time is a parameter. `Partit
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import sys
 from collections.abc import Callable, Container, Sequence
@@ -14,8 +13,8 @@ from uuid import UUID
 
 from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import ProducerConfig
-from asyncgroup.model import Header, RecordMetadata, TopicPartition
-from asyncgroup.producer.batch import COMPRESS_OFF_LOOP, ProducerBatch
+from asyncgroup.model import Header, TopicPartition
+from asyncgroup.producer.batch import COMPRESS_OFF_LOOP, ProducerBatch, ResultReceiver
 from asyncgroup.producer.partition_queue import NO_ID, PartitionQueue
 from asyncgroup.producer.pending_limits import ProducerMemory, partition_limits, producer_memory
 from asyncgroup.wire.messages import NO_UUID
@@ -194,7 +193,7 @@ class RecordAccumulator:
         value: bytes | None,
         headers: Sequence[Header],
         size: int,
-        future: asyncio.Future[RecordMetadata] | None,
+        future: ResultReceiver | None,
     ) -> bool:
         """Append a record for which `size` bytes are reserved; True if it began or filled a batch: the sender must be woken."""
         batch = queue.open

@@ -15,6 +15,7 @@ __all__ = [
     "check_record",
     "check_records",
     "check_sequence_id",
+    "copy_headers",
     "measure_record",
 ]
 
@@ -24,7 +25,7 @@ RecordFields: TypeAlias = tuple[str, bytes | None, bytes | None, Sequence[Header
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
 _FIELDS: Final = 6
-FIELDS_RULE: Final = "a tuple (topic, value, key, headers, partition, timestamp)"
+FIELDS_RULE: Final = "a tuple of six values (topic, value, key, headers, partition, timestamp): None, for headers (), where there is none"
 HEADERS_RULE: Final = "a sequence of pairs (str, bytes or None)"
 
 
@@ -48,6 +49,11 @@ def measure_record(
         return size + RECORD_OVERHEAD + len(value) + (len(key) if key else 0)
     check_record(value, key, headers, partition, timestamp)
     return record_size(key, value, headers)
+
+
+def copy_headers(headers: Sequence[Header]) -> list[Header]:
+    """Return the headers of a record that has to wait: its caller may modify the list after it was measured."""
+    return [(name, content) for name, content in headers]
 
 
 def _plain_headers_size(headers: Sequence[Header]) -> int:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final, Protocol
 
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import Header, RecordMetadata, TopicPartition
@@ -18,11 +17,26 @@ __all__ = [
     "RECORD_OVERHEAD",
     "ErrorFactory",
     "ProducerBatch",
+    "ResultReceiver",
     "record_size",
 ]
 
 ErrorFactory = Callable[[], Exception]
 """Returns a new error at each call: every waiting caller raises its own, with its own traceback."""
+
+
+class ResultReceiver(Protocol):
+    """Receives the result of a record: a future, or what stands in its place in a batch."""
+
+    def done(self) -> bool:
+        """Return whether it needs no result any more."""
+
+    def set_result(self, metadata: RecordMetadata, /) -> None:
+        """The record is acknowledged."""
+
+    def set_exception(self, error: Exception, /) -> None:
+        """The record has failed."""
+
 
 RECORD_OVERHEAD: Final = 21
 """Most bytes of a record besides key, value and headers (`DefaultRecord.MAX_RECORD_OVERHEAD`)."""
@@ -36,6 +50,10 @@ COMPRESS_OFF_LOOP: Final = 16 * 1024
 
 _NO_HEADERS: Final[list[Header]] = []
 """The headers of all records without any; never modified."""
+
+
+_new_tuple: Final[Any] = tuple.__new__
+"""Creates a named tuple without the call of its own `__new__`, for each record that is awaited."""
 
 
 def record_size(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
@@ -104,7 +122,7 @@ class ProducerBatch:
         self._data: bytes | memoryview | None = None  # once encoded
         self.count = 0
         """The number of records."""
-        self.futures: list[tuple[int, int, asyncio.Future[RecordMetadata]]] = []
+        self.futures: list[tuple[int, int, ResultReceiver]] = []
         """Index in the batch, timestamp in ms, and future of each record whose caller waits; `enqueue` adds none."""
         self.reserved = 0
         """Bytes of buffer memory that its records hold."""
@@ -120,7 +138,7 @@ class ProducerBatch:
         """True while it waits for `compress` or runs there, then False; None if it is not compressed on a thread."""
         self._error: AsyncGroupError | None = None  # why it could not be compressed
         self.done = False
-        """Whether it is acknowledged or has failed for good."""
+        """Whether it is acknowledged, or has failed and is not retried."""
         self.in_flight = False
         self.may_be_written = False
         """Whether the result of an attempt is unknown: the batch may be in the log."""
@@ -155,7 +173,7 @@ class ProducerBatch:
         value: bytes | None,
         headers: Sequence[Header],
         size: int,
-        future: asyncio.Future[RecordMetadata] | None,
+        future: ResultReceiver | None,
     ) -> bool:
         """Append a record with `size` bytes of buffer memory; False if it is closed or has no room for it.
 
@@ -253,7 +271,7 @@ class ProducerBatch:
             if not future.done():
                 offset = base_offset + index if base_offset >= 0 else -1
                 stamp = timestamp if append_time < 0 else append_time
-                future.set_result(RecordMetadata(topic, partition, offset, stamp))
+                future.set_result(_new_tuple(RecordMetadata, (topic, partition, offset, stamp)))
 
     def fail(self, make_error: ErrorFactory) -> None:
         """Fail the futures, each with an error of its own."""

@@ -1,4 +1,4 @@
-"""What the result of a request means for each of its batches: done, sent again, sent in parts, or failed."""
+"""Apply the result of a request to each of its batches: done, sent again, sent in parts, or failed."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class BatchResults:
             self.complete(batch, None, partition_response)
             return
         code, detail = partition_response.error_code, _detail(partition_response)
-        what = f"{batch.count} records for {batch.tp}"
+        what = _records(batch)
         if self._transaction is not None and self._transaction.is_fencing(code):
             self._accumulator.drop(batch)
             self._transaction.on_fenced()
@@ -99,6 +99,7 @@ class BatchResults:
             if code == ErrorCode.CONCURRENT_TRANSACTIONS:
                 longest = CONCURRENT_PAUSE * 2.0 ** min(batch.attempts - 1, 30)
             if action is ProduceAction.REFRESH:
+                self._cluster.doubt_leader(batch.tp, node)
                 # no backoff if the response named the new leader (KIP-951)
                 at_once = self._cluster.view.leader(batch.tp) not in (node, -1)
                 self._on_stale_metadata()
@@ -180,7 +181,7 @@ class BatchResults:
         elif batch.last_error is None and id_error is not None:
             reason = f"no producer id: {id_error}"
         text = (
-            f"{batch.count} records for {batch.tp}: not acknowledged within delivery_timeout="
+            f"{_records(batch)}: not acknowledged within delivery_timeout="
             f"{self._config.delivery_timeout:g} s, {batch.attempts} attempts: {reason}"
         )
 
@@ -192,9 +193,13 @@ class BatchResults:
         self.fail(batch, make_error)
 
 
+def _records(batch: ProducerBatch) -> str:
+    return f"{batch.count} record{'s' if batch.count != 1 else ''} for {batch.tp}"
+
+
 def _recreated_error(batch: ProducerBatch) -> ErrorFactory:
     text = "the topic was deleted and created again before they were acknowledged"
-    return lambda: BrokerError(ErrorCode.UNKNOWN_TOPIC_ID, f"{batch.count} records for {batch.tp}", text)
+    return lambda: BrokerError(ErrorCode.UNKNOWN_TOPIC_ID, _records(batch), text)
 
 
 def _detail(partition_response: PartitionProduceResponse) -> str | None:

@@ -16,9 +16,10 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from asyncgroup.config import ProducerConfig
-from asyncgroup.errors import ConfigError, QueueFull
+from asyncgroup.errors import BrokerError, ConfigError, ErrorCode, QueueFull
 from asyncgroup.lifecycle import add_note, copy_error
 from asyncgroup.model import DetailedRecordMetadata, Header, RecordMetadata, TopicPartition
+from asyncgroup.producer.arguments import copy_headers
 from asyncgroup.producer.batch import BATCH_OVERHEAD, record_size
 from asyncgroup.producer.interceptors import ProducerRecord
 from asyncgroup.producer.record_end import is_silent
@@ -127,8 +128,7 @@ class ChunkWriter:
     def _stamped(self, record: ProducerRecord) -> ProducerRecord:
         """Return the record with a timestamp, and with headers of its own."""
         timestamp = self._writer.clock() if record.timestamp is None else record.timestamp
-        headers = [(name, content) for name, content in record.headers]  # the caller may modify its list
-        return record._replace(timestamp=timestamp, headers=headers)
+        return record._replace(timestamp=timestamp, headers=copy_headers(record.headers))
 
     def _put(self, record: ProducerRecord, chunk: _Chunk, delivery: ChunkedDelivery) -> None:
         """Append a chunk for which memory is reserved; frees it if it raises."""
@@ -243,6 +243,8 @@ class ChunkedDelivery:
         self._is_reported = True
         error = copy_error(error)
         add_note(error, f"chunk {index + 1} of {len(self._metadata)} of a record of {self._size} bytes")
+        if isinstance(error, BrokerError) and error.code == ErrorCode.MESSAGE_TOO_LARGE:
+            add_note(error, "set max_chunk_size below max.message.bytes of the topic")
         if is_silent(self._end):
             partition = -1 if self.placement.partition is None else self.placement.partition
             self._on_lost(TopicPartition(self._record.topic, partition), 1, error)

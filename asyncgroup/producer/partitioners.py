@@ -1,4 +1,4 @@
-"""Partitioners: which partition a record goes to if its caller names none.
+"""Partitioners: choose the partition of a record whose caller does not name one.
 
 A key always goes to the same partition of a topic, as in the client whose hash is used; only the choice for records without
 a key differs from client to client, and no two clients need the same one. The names of `ProducerConfig.partitioner`:

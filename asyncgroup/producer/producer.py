@@ -7,7 +7,7 @@ import logging
 import random
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from asyncgroup.cluster import Cluster, client_of, start_tasks
 from asyncgroup.cluster.bootstrap import BootstrapServers
@@ -33,6 +33,7 @@ from asyncgroup.producer.send_steps import send_steps
 from asyncgroup.producer.transaction import HasGroupOffsets, Transaction, group_offsets
 from asyncgroup.producer.transaction_client import TransactionClient
 from asyncgroup.producer.transaction_state import TransactionPhase
+from asyncgroup.producer.wake_ups import CallerFuture, WakeUps
 
 __all__ = ["Producer", "fail_producer"]
 
@@ -92,11 +93,6 @@ class Producer:
         rng = rng or client.random
         self._tasks = BackgroundTasks("Producer", self._on_failure)
         spawn = self._tasks.spawn
-        self._transactions: TransactionClient | None = None
-        if self.config.transactional_id is not None:
-            self._transactions = TransactionClient(
-                client, self.config, on_change=self._update_accepting, spawn=spawn
-            )
         self._path = path = RecordPath(
             client,
             self.config,
@@ -104,16 +100,20 @@ class Producer:
             spawn=spawn,
             rng=rng,
             budget=check_budget(memory),
-            transaction=self._transactions,
+            on_transaction_change=self._update_accepting,
         )
         self._memory = path.memory
-        if self._transactions is not None:
-            self._transactions.path = path
+        self._transactions = (
+            None
+            if path.transaction is None
+            else TransactionClient(client, self.config, path, path.transaction, spawn)
+        )
         self._max_size = largest_record(self.config)
         self._writer = writer = RecordWriter(
             path, clock=clock, max_size=self._max_size, refusal=self._refusal
         )
         self._put = writer.put
+        self._wake_ups: Any = WakeUps()  # the loop of its callers' futures
         self._chunks = ChunkWriter(self.config, path, writer, rng)
         self._steps = send_steps(path, writer, self._chunks, interceptors, initial_sequence_id)
         self._open = False
@@ -141,6 +141,7 @@ class Producer:
             except BaseException:
                 await self._abandon()
                 raise
+        self._wake_ups.start()
         self._open = True
         self._update_accepting()
         return self
@@ -176,7 +177,8 @@ class Producer:
         Records that are not acknowledged by then fail with ClosedError, and an open transaction is aborted. With
         `drain=False` they fail at once, those in flight, too, which may be in the log (as Java's `close(0)`), and an open
         transaction is left to its timeout; it also ends the wait of an earlier `aclose`. Raises DeliveryFailedError for
-        records of `enqueue` that were lost since the last `flush`. Runs to its end even if the caller is cancelled.
+        records of `enqueue` that were lost since the last `flush`, unless the error of their transaction has reported
+        them. Runs to its end even if the caller is cancelled.
         """
         self._drains &= drain
         if not self._drains and self._drain_limit is not None:
@@ -193,6 +195,7 @@ class Producer:
         self._path.fail_waiting(self._closed_error)
         if self._drains:
             await self._drain()
+        is_reported = self._transactions is not None and self._transactions.has_failed
         try:
             if self._transactions is not None:
                 await self._transactions.stop()
@@ -203,7 +206,8 @@ class Producer:
             self._path.close()
             if self._owns_cluster:
                 await self.cluster.aclose()
-        if (lost := self._path.take_lost()) is not None:
+        lost = self._path.take_lost()
+        if lost is not None and not is_reported:
             raise lost
 
     async def _drain(self) -> None:
@@ -271,14 +275,14 @@ class Producer:
         if self._steps is not None:
             return await self._steps.send(ProducerRecord(topic, value, key, headers, partition, timestamp))
         size = measure_record(value, key, headers, partition, timestamp)
-        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        future = CallerFuture(loop=self._wake_ups)
         if size > self._max_size:
             await self._chunks.write(
                 ProducerRecord(topic, value, key, headers, partition, timestamp), size, future
             )
             return await future
         if not self._memory.try_reserve(size):
-            await self._writer.wait_for_memory(size)
+            headers = await self._writer.wait_for_memory(size, headers)
         self._put(topic, timestamp, key, value, headers, partition, size, future)
         return await future
 
@@ -337,7 +341,7 @@ class Producer:
             )
             return
         if not self._memory.try_reserve(size):
-            await self._writer.wait_for_memory(size)
+            headers = await self._writer.wait_for_memory(size, headers)
         if self._put(topic, timestamp, key, value, headers, partition, size, None):
             await asyncio.sleep(0)  # a caller that never has to wait must still let other tasks run
 
@@ -365,7 +369,7 @@ class Producer:
 
             async with producer.transaction():
                 await producer.send("orders", b"one dozen")
-                await producer.send_offsets(session)
+                await producer.send_offsets(session.group_offsets(batch))
 
         It is aborted instead if the block raises or is cancelled, or if a record or an offset could not be written: then the
         end of the block raises TransactionAbortedError, and the producer can begin the next transaction. After
@@ -414,9 +418,13 @@ class Producer:
         """Send all records written before this call, without lingering, and wait until they are done.
 
         Raises DeliveryFailedError if records of `enqueue` were lost since the last flush; those of `send` and
-        `send_nowait` raise from their own call or future.
+        `send_nowait` raise from their own call or future. In a transaction the end of its block raises, too: flush need not
+        be called there. Unlike Java's, it raises the error that made a transactional producer unusable, as
+        ProducerFencedError: its records are lost.
         """
         await self._path.wait_until_done()
+        if self._transactions is not None and self._transactions.has_failed:
+            raise self._transactions.manager.refusal()
         if (lost := self._path.take_lost()) is not None:
             raise lost
 

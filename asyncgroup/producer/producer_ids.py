@@ -48,7 +48,7 @@ def is_transient(error: Exception) -> bool:
 class ProducerIds:
     """Obtains producer ids for the partitions that need one.
 
-    `on_refused(error)` is called if the broker refuses one for good, `on_change()` after each attempt.
+    `on_refused(error)` is called if the broker refuses one with an error that is not retriable, `on_change()` after each attempt.
     """
 
     def __init__(

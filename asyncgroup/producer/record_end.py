@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
 
 from asyncgroup.errors import ClosedError
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import DetailedRecordMetadata, RecordMetadata
 from asyncgroup.producer.interceptors import ProducerInterceptors, ProducerRecord
 
-__all__ = ["RecordEnd", "as_future", "is_silent"]
+__all__ = ["RecordEnd", "is_silent"]
 
 
 class RecordEnd:
@@ -35,7 +34,7 @@ class RecordEnd:
         """Return whether the record is acknowledged or has failed; unlike a future, it cannot be cancelled."""
         return self._ended
 
-    def set_result(self, metadata: RecordMetadata) -> None:
+    def set_result(self, metadata: RecordMetadata, /) -> None:
         """The record is acknowledged."""
         self._ended = True
         if self.sequence_id is not None:
@@ -51,17 +50,12 @@ class RecordEnd:
         self._ended = True
         self._interceptors.on_acknowledgement(self.record, None, error)
 
-    def set_exception(self, error: Exception) -> None:
+    def set_exception(self, error: Exception, /) -> None:
         """The record has failed."""
         self._ended = True
         self._interceptors.on_acknowledgement(self.record, None, error)
         if self.caller is not None and not self.caller.done():
             self.caller.set_exception(error)
-
-
-def as_future(end: RecordEnd) -> asyncio.Future[RecordMetadata]:
-    """Return the same object: a batch calls no methods of a future but those that a RecordEnd has, too."""
-    return cast("asyncio.Future[RecordMetadata]", end)
 
 
 def is_silent(future: object) -> bool:

@@ -21,6 +21,7 @@ from asyncgroup.producer.produce_transaction import ProduceTransaction
 from asyncgroup.producer.record_end import is_silent
 from asyncgroup.producer.router import Router
 from asyncgroup.producer.sender import Sender
+from asyncgroup.producer.transaction_state import TransactionManager
 
 __all__ = ["RecordPath", "loop_time"]
 
@@ -31,7 +32,10 @@ def loop_time() -> float:
 
 
 class RecordPath:
-    """All records of a producer that are not done yet. `spawn` runs coroutine functions in the owner's task group."""
+    """All records of a producer that are not done yet. `spawn` runs coroutine functions in the owner's task group.
+
+    `on_transaction_change()` is called after each change of the state of its transactions.
+    """
 
     def __init__(
         self,
@@ -42,7 +46,7 @@ class RecordPath:
         spawn: Callable[..., None],
         rng: random.Random,
         budget: MemoryBudget | None,
-        transaction: ProduceTransaction | None,
+        on_transaction_change: Callable[[], None],
     ) -> None:
         self._hooks = hooks
         self._spawn = spawn
@@ -50,6 +54,11 @@ class RecordPath:
         self.accumulator = RecordAccumulator(config, loop_time, producer_memory(config, budget))
         self.memory = self.accumulator.memory
         self.deliveries = DeliveryTracker()
+        self.transaction: ProduceTransaction | None = None
+        """The transaction that all records belong to; None without a transactional id."""
+        if config.transactional_id is not None:
+            manager = TransactionManager(config.transactional_id, on_transaction_change)
+            self.transaction = ProduceTransaction(manager, self.fail_all)
         self.sender = Sender(
             client,
             config,
@@ -57,7 +66,7 @@ class RecordPath:
             spawn,
             self._on_batch_done,
             self.deliveries.on_batch_split,
-            transaction,
+            self.transaction,
         )
         self.router = Router(
             client,
@@ -67,7 +76,7 @@ class RecordPath:
             rng=rng,
             on_lost=self.deliveries.add_lost,
             on_batch_ready=self.sender.wake,
-            on_failed=None if transaction is None else transaction.on_record_failed,
+            on_failed=None if self.transaction is None else self.transaction.on_record_failed,
         )
 
     def __repr__(self) -> str:
@@ -145,8 +154,8 @@ class RecordPath:
             return
         partitions = len({batch.tp for batch in self.accumulator.incomplete})
         error = ClosedError(
-            f"the producer was closed with {self.pending} records for {partitions} partitions not acknowledged"
-            f" ({why}); those that were sent may be in the log"
+            f"the producer was closed with {self.pending} record{'s' if self.pending != 1 else ''} for {partitions} "
+            f"partition{'s' if partitions != 1 else ''} not acknowledged ({why}); those that were sent may be in the log"
         )
         self.fail_records(error)
 

@@ -11,7 +11,13 @@ from typing import Any
 
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import Header, MillisClock
-from asyncgroup.producer.arguments import RecordFields, check_fields, check_records, measure_record
+from asyncgroup.producer.arguments import (
+    RecordFields,
+    check_fields,
+    check_records,
+    copy_headers,
+    measure_record,
+)
 from asyncgroup.producer.record_path import RecordPath
 from asyncgroup.producer.route import RecordFuture, Route
 
@@ -35,6 +41,8 @@ class RecordWriter:
         self._refusal = refusal
         self._memory = path.memory
         self._router = path.router
+        self._routes = path.router.routes
+        self._network = path.router.network
         self._wake = path.wake
 
     def __repr__(self) -> str:
@@ -50,10 +58,12 @@ class RecordWriter:
         self.check_accepting()
         self._wake()
 
-    async def wait_for_memory(self, size: int) -> None:
-        """Wait until `size` bytes are reserved."""
+    async def wait_for_memory(self, size: int, headers: Sequence[Header] = ()) -> Sequence[Header]:
+        """Wait until `size` bytes are reserved for a record; return its headers as they are now."""
         self.before_wait()
+        headers = copy_headers(headers)
         await self._memory.reserve(size)
+        return headers
 
     def put(
         self,
@@ -71,7 +81,18 @@ class RecordWriter:
             stamp = self.clock() if timestamp is None else timestamp
             if not self.is_accepting:
                 raise self._refusal()
-            began_batch = self._router.put(topic, stamp, key, value, headers, partition, size, future)
+            route = self._routes.get(topic) if type(topic) is str else None
+            if (
+                route is not None
+                and partition is None
+                and route.view is self._network.view
+                and route.lookup is None
+                and route.partition_count
+            ):  # as `Router.put` does, without its call
+                route.recently_used = True
+                began_batch = route.put(stamp, key, value, headers, None, size, future)
+            else:
+                began_batch = self._router.put(topic, stamp, key, value, headers, partition, size, future)
         except BaseException:
             self._memory.release(size)
             raise
@@ -106,15 +127,17 @@ class RecordWriter:
                     route_topic = None
                     continue
                 if not reserve(needed):
-                    await self.wait_for_memory(needed)
+                    headers = await self.wait_for_memory(needed, headers)
                     route_topic = None
                 size = needed
                 if topic is not route_topic:
                     self.check_accepting()
                     route_topic, route = topic, router.current_route(topic)
                 stamp = clock() if timestamp is None else timestamp
-                if route is not None and partition is None:  # spares a call for each record
-                    began_batch = route.put(stamp, key, value, headers, None, size, None)
+                if (
+                    route is not None and (partition or 0) < route.partition_count
+                ):  # spares a call for each record
+                    began_batch = route.put(stamp, key, value, headers, partition, size, None)
                 else:
                     began_batch = router.put(topic, stamp, key, value, headers, partition, size, None)
                 size = 0

@@ -16,14 +16,16 @@ from typing import Final, NamedTuple, TypeAlias
 from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import BrokerError, ConfigError, ErrorCode
-from asyncgroup.model import Header, RecordMetadata, TopicPartition
+from asyncgroup.model import Header, TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
+from asyncgroup.producer.batch import ResultReceiver
 from asyncgroup.producer.partition_queue import PartitionQueue
 from asyncgroup.producer.partitioners import KeyPartitioner, StickyPartition, TopicPartitioner, topic_rule
 
 __all__ = ["PendingRecord", "Placement", "Route"]
 
-RecordFuture: TypeAlias = "asyncio.Future[RecordMetadata] | None"
+RecordFuture: TypeAlias = ResultReceiver | None
+"""Where the result of a record goes; None if its caller does not wait."""
 
 MAX_CACHED_KEYS: Final = 10_000
 """Keys per topic whose partition is cached: hashing a key costs as much as all other work for its record."""
@@ -144,6 +146,14 @@ class Route:
 
         Raises BrokerError for a partition that does not exist, ConfigError if the partitioner returns an invalid one.
         """
+        sticky = self._sticky
+        if (
+            key is None and partition is None and sticky.current >= 0
+        ):  # the most frequent case, without another call
+            batch = self._queues[sticky.current].open
+            if batch is not None and batch.append(timestamp, key, value, headers, size, future):
+                sticky.produced += size
+                return batch.closed
         if partition is not None:
             if not 0 <= partition < self.partition_count:
                 raise BrokerError(
@@ -185,18 +195,14 @@ class Route:
         size: int,
         future: RecordFuture,
     ) -> bool:
-        """Append a record to the open batch of the sticky partition; without one, perhaps to another partition.
+        """Begin a batch in the sticky partition, perhaps another one than before.
 
         The partition is changed only between two batches, as in Java (`allBatchesFull`): batches are as large as possible.
         """
         sticky = self._sticky
         sticky.produced += size
         if sticky.current >= 0:
-            queue = self._queues[sticky.current]
-            batch = queue.open
-            if batch is not None and batch.append(timestamp, key, value, headers, size, future):
-                return batch.closed
-            queue.close_open()
+            self._queues[sticky.current].close_open()
         if sticky.current < 0 or sticky.produced >= self._batch_size:
             sticky.next_partition(self._available, self._queued_batches())
             sticky.produced = size
@@ -230,7 +236,7 @@ class Route:
         return [self._queues[number].waiting for number in self._available] if self._is_adaptive else ()
 
     def _queue_for_key(self, key: bytes, key_partition: KeyPartitioner) -> PartitionQueue | None:
-        """Return the queue of a key's partition; None for a key that counts as none."""
+        """Return the queue of a key's partition; None for a key that is treated as if there were none."""
         number = key_partition(key, self.partition_count)
         if number < 0:
             return None

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 
 from asyncgroup.errors import QueueFull
 from asyncgroup.model import RecordMetadata, TopicPartition
-from asyncgroup.producer.arguments import check_sequence_id, measure_record
+from asyncgroup.producer.arguments import check_sequence_id, copy_headers, measure_record
 from asyncgroup.producer.chunking import ChunkWriter
 from asyncgroup.producer.interceptors import ProducerInterceptor, ProducerInterceptors, ProducerRecord
 from asyncgroup.producer.pending_limits import PartitionLimits, ProducerMemory
-from asyncgroup.producer.record_end import RecordEnd, as_future
+from asyncgroup.producer.record_end import RecordEnd
 from asyncgroup.producer.record_path import RecordPath
 from asyncgroup.producer.record_writer import RecordWriter
 
@@ -60,7 +60,7 @@ class SendSteps:
         try:
             size = self._measure(end.record)
             if size > self._writer.max_size:
-                self._chunks.write_nowait(end.record, size, as_future(end))
+                self._chunks.write_nowait(end.record, size, end)
                 self._number(end)
             else:
                 tp = self._partition_of(end.record, size)
@@ -76,11 +76,11 @@ class SendSteps:
         try:
             size = self._measure(end.record)
             if size > self._writer.max_size:
-                await self._chunks.write(end.record, size, as_future(end))
+                await self._chunks.write(end.record, size, end)
                 self._number(end)
                 return True
             tp = self._partition_of(end.record, size)
-            await self._reserve(tp, size)
+            await self._reserve(end, tp, size)
             return self._append(end, tp, size)
         except BaseException as error:
             end.refuse(error)
@@ -107,19 +107,20 @@ class SendSteps:
             self._give_back(tp, size)
             raise QueueFull(f"no room for {size} bytes: {reason}")
 
-    async def _reserve(self, tp: TopicPartition | None, size: int) -> None:
+    async def _reserve(self, end: RecordEnd, tp: TopicPartition | None, size: int) -> None:
         """Wait for the room for a record: first in its partition, so that a full one holds no memory of the others."""
         if self._limits is not None and tp is not None:
-            await self._wait_for(self._limits.of(tp), size)
+            await self._wait_for(self._limits.of(tp), end, size)
         try:
-            await self._wait_for(self._memory, size)
+            await self._wait_for(self._memory, end, size)
         except BaseException:
             self._give_back(tp, size)
             raise
 
-    async def _wait_for(self, limits: ProducerMemory, size: int) -> None:
+    async def _wait_for(self, limits: ProducerMemory, end: RecordEnd, size: int) -> None:
         if not limits.try_reserve(size):
             self._writer.before_wait()
+            end.record = end.record._replace(headers=copy_headers(end.record.headers))
             await limits.reserve(size)
 
     def _give_back(self, tp: TopicPartition | None, size: int) -> None:
@@ -136,9 +137,7 @@ class SendSteps:
         topic, value, key, headers, partition, timestamp = end.record
         number = partition if tp is None else tp.partition
         try:
-            began_batch = self._writer.put(
-                topic, timestamp, key, value, headers, number, size, as_future(end)
-            )
+            began_batch = self._writer.put(topic, timestamp, key, value, headers, number, size, end)
         except BaseException:
             self._give_back(tp, size)
             raise

@@ -256,6 +256,7 @@ class Sender:
         if isinstance(error, AsyncGroupError) and not is_final:
             self._metadata_stale.set()
             for encoded in request.batches:
+                self._cluster.doubt_leader(encoded.batch.tp, request.node)
                 self._results.retry(encoded.batch, error)  # it may be in the log
             return
         if not is_final:

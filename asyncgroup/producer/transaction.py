@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 from asyncgroup.checks import check_metadata, check_offset
 from asyncgroup.errors import ConfigError
@@ -13,22 +13,28 @@ from asyncgroup.producer.transaction_state import TransactionPhase
 
 __all__ = ["HasGroupOffsets", "Transaction", "group_offsets"]
 
+_OFFSETS_RULE: Final = "a CommittedOffset for each TopicPartition: {TopicPartition(topic, partition): CommittedOffset(next_offset)}"
+
 
 class HasGroupOffsets(Protocol):
-    """What can tell the offsets of a group and the member that commits them, as a session."""
+    """An object that returns the offsets of a group with the member that commits them, such as a session."""
 
     def group_offsets(self) -> GroupOffsets:
         """Return the next offsets to read, and the member's id and generation."""
 
 
 def group_offsets(source: Any) -> GroupOffsets:
-    """Return the offsets of what `Producer.send_offsets` got. Raises ConfigError if it has none."""
+    """Return the offsets in the argument of `Producer.send_offsets`. Raises ConfigError if it has none."""
     found = source.group_offsets() if hasattr(source, "group_offsets") else source
     if not isinstance(found, GroupOffsets):
-        raise ConfigError("source", source, "a GroupOffsets, or an object whose group_offsets() returns one")
+        raise ConfigError(
+            "source",
+            source,
+            "a GroupOffsets, as session.group_offsets(batch) returns it, or an object with a group_offsets() method",
+        )
     for tp, committed in found.offsets.items():
         if not isinstance(tp, TopicPartition) or not isinstance(committed, CommittedOffset):
-            raise ConfigError("offsets", {tp: committed}, "a CommittedOffset for each TopicPartition")
+            raise ConfigError("offsets", {tp: committed}, _OFFSETS_RULE)
         check_offset(committed.offset)
         check_metadata(committed.metadata)
     return found
@@ -40,7 +46,7 @@ class Transaction:
         async with producer.transaction():
             await producer.send("orders", b"one dozen")
 
-    Returned by `Producer.transaction`; used once.
+    Returned by `Producer.transaction`, once for each transaction.
     """
 
     def __init__(self, client: TransactionClient) -> None:

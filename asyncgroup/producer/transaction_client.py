@@ -18,24 +18,22 @@ from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import (
     AsyncGroupError,
-    BrokerError,
     ClosedError,
     ProducerFencedError,
     RequestTimedOut,
     TransactionOutcomeUnknown,
 )
 from asyncgroup.lifecycle import add_note, cancel_and_wait, copy_error, describe_error, mark_retrieved
-from asyncgroup.model import TopicPartition
 from asyncgroup.producer.open_transaction import OpenTransaction
+from asyncgroup.producer.produce_transaction import ProduceTransaction
 from asyncgroup.producer.record_path import RecordPath
 from asyncgroup.producer.transaction_coordinator import Answer, TransactionCoordinatorClient
 from asyncgroup.producer.transaction_ending import describe_outcome, is_stopped, outlast_cancellation
 from asyncgroup.producer.transaction_offsets import TransactionOffsets
-from asyncgroup.producer.transaction_requests import PRODUCE, TransactionAction, action_of
+from asyncgroup.producer.transaction_requests import TransactionAction
 from asyncgroup.producer.transaction_state import (
     NO_PRODUCER,
     ProducerIdentity,
-    TransactionManager,
     TransactionPhase,
 )
 
@@ -45,46 +43,46 @@ _log = logging.getLogger("asyncgroup.producer")
 
 
 class TransactionClient:
-    """Coroutines of one transactional id. `spawn` runs coroutine functions in the owner's task group."""
+    """Coroutines of one transactional id; `path` has the producer's records, which belong to `transaction`.
+
+    `spawn` runs coroutine functions in the owner's task group.
+    """
 
     def __init__(
         self,
         cluster: ClusterClient,
         config: ProducerConfig,
-        *,
-        on_change: Callable[[], None],
+        path: RecordPath,
+        transaction: ProduceTransaction,
         spawn: Callable[..., None],
     ) -> None:
-        assert config.transactional_id is not None
         self._config = config
+        self._path = path
+        self._transaction = transaction
         self._spawn = spawn
-        self.path: RecordPath
-        """The producer's records; set before `start`."""
-        self.manager = TransactionManager(config.transactional_id, on_change)
+        self.manager = transaction.manager
         self._coordinator = TransactionCoordinatorClient(
-            cluster, config.transactional_id, config.delivery_timeout
+            cluster, self.transactional_id, config.delivery_timeout, config.transaction_timeout
         )
         self._lock = asyncio.Lock()
         """Held during a request, so that EndTxn is sent after all others."""
-        self._partitions_wanted = asyncio.Event()  # set: there are new partitions to add
         self.offsets = TransactionOffsets(
             self._coordinator, self.manager, self._lock, self._goes_on, self._on_failed_answer
         )
         self._ending: asyncio.Task[bool] | None = None  # commits or aborts the last transaction
-        self._fencing: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<TransactionClient {self.manager!r}>"
 
     @property
     def transactional_id(self) -> str:
-        """The producer's name, which Produce requests carry."""
+        """The producer's name."""
         return self.manager.transactional_id
 
     @property
-    def is_v2(self) -> bool:
-        """Whether Produce adds partitions to the transaction (KIP-890)."""
-        return self.manager.is_v2
+    def has_failed(self) -> bool:
+        """Whether the producer can only be closed: the error, which all calls raise, reports the lost records."""
+        return self.manager.state is TransactionPhase.FATAL_ERROR
 
     # --- begin ------------------------------------------------------------------------------------------------------
 
@@ -94,18 +92,19 @@ class TransactionClient:
         Raises BrokerError, RequestTimedOut after `delivery_timeout`, ProducerFencedError.
         """
         self._spawn(self._add_partitions, name="partitions of transactions")
+        self._spawn(self._watch_fencing, name="fencing")
         if (error := await self._initialize(NO_PRODUCER)) is not None:
             raise copy_error(error)
 
     async def _initialize(self, current: ProducerIdentity) -> AsyncGroupError | None:
         """Obtain the next epoch and use it; return an error, which is fatal."""
-        answer = await self._coordinator.init_producer_id(current, self._config.transaction_timeout)
+        answer = await self._coordinator.init_producer_id(current)
         if answer.producer is None:
             error = await self._error_of(answer)
-            self._fail_fatally(error)
+            self._transaction.fail_fatally(error)
             return error
-        is_v2 = await self._coordinator.supports_v2(self.manager.is_v2)
-        self.path.use_producer_id(*answer.producer)
+        is_v2 = await self._coordinator.supports_v2()
+        self._path.use_producer_id(*answer.producer)
         self.manager.initialize(*answer.producer, is_v2=is_v2)
         return None
 
@@ -116,18 +115,10 @@ class TransactionClient:
 
     # --- records --------------------------------------------------------------------------------------------------
 
-    def admit(self, tp: TopicPartition) -> bool:
-        """Return whether Produce may be sent to a partition now; if not, it is added to the transaction first."""
-        if self.manager.admit(tp):
-            return True
-        if self.manager.new_partitions:
-            self._partitions_wanted.set()
-        return False
-
     async def _add_partitions(self) -> None:
         while True:
-            await self._partitions_wanted.wait()
-            self._partitions_wanted.clear()
+            await self._transaction.partitions_wanted.wait()
+            self._transaction.partitions_wanted.clear()
             async with self._lock:
                 partitions = list(self.manager.new_partitions)
                 if not partitions:
@@ -137,7 +128,7 @@ class TransactionClient:
                 )
                 if answer.error is None:
                     self.manager.on_partitions_added(partitions)
-                    self.path.wake()
+                    self._path.wake()
                 else:
                     await self._on_failed_answer(answer)
 
@@ -145,32 +136,10 @@ class TransactionClient:
         """Whether a request is repeated: while the transaction is aborted, only if its result is unknown."""
         return self.manager.may_add or not answer.is_definite
 
-    def on_record_failed(self, error: Exception) -> None:
-        """A record that was accepted is lost: the transaction can only be aborted."""
-        action = action_of(PRODUCE, error.code) if isinstance(error, BrokerError) else TransactionAction.ABORT
-        if not isinstance(error, AsyncGroupError):  # a partitioner's, or a bug
-            wrapped = AsyncGroupError(describe_error(error))
-            wrapped.__cause__ = error
-            error = wrapped
-        if action is TransactionAction.FATAL:
-            self._fail_fatally(error)
-        else:
-            self._fail(error, skips_end=action is TransactionAction.REINITIALIZE)
-
-    def is_fencing(self, code: int) -> bool:
-        """Whether an error code of Produce means that the producer is fenced."""
-        return action_of(PRODUCE, code) is TransactionAction.FENCED
-
-    def on_fenced(self) -> None:
-        """A broker refused the epoch: ask the coordinator for the current one, then fail all records with that in their error."""
-        if self._fencing is None:
-            self._fencing = asyncio.create_task(self._fence(), name="Producer: fenced")
-
-    async def _fence(self) -> None:
-        self._fail_fatally(await self._fenced_error())
-
-    async def _fenced_error(self) -> AsyncGroupError:
-        return await self._coordinator.fenced_error(self.manager.producer, self._config.transaction_timeout)
+    async def _watch_fencing(self) -> None:
+        """When a broker has refused the epoch, fail all records with what the coordinator knows of the current one."""
+        await self._transaction.fenced.wait()
+        self._transaction.fail_fatally(await self._coordinator.fenced_error(self.manager.producer))
 
     # --- failures -------------------------------------------------------------------------------------------------
 
@@ -180,15 +149,16 @@ class TransactionClient:
         if not answer.is_definite:
             self.manager.on_unknown_result()
         if answer.action >= TransactionAction.FATAL:
-            self._fail_fatally(error)
+            self._transaction.fail_fatally(error)
         else:
-            self._fail(error, skips_end=answer.action is TransactionAction.REINITIALIZE)
+            self._transaction.fail(error, skips_end=answer.action is TransactionAction.REINITIALIZE)
         return error
 
     async def _error_of(self, answer: Answer) -> AsyncGroupError:
         assert answer.error is not None
+        error: AsyncGroupError
         if answer.action is TransactionAction.FENCED:
-            error = await self._fenced_error()
+            error = await self._coordinator.fenced_error(self.manager.producer)
         elif answer.action in (TransactionAction.RETRY, TransactionAction.MOVED) and self._may_add_or_init:
             limit = f"delivery_timeout={self._config.delivery_timeout:g} s"
             error = RequestTimedOut(
@@ -203,19 +173,6 @@ class TransactionClient:
     def _may_add_or_init(self) -> bool:
         return self.manager.may_add or self.manager.state is TransactionPhase.UNINITIALIZED
 
-    def _fail(self, error: AsyncGroupError, *, skips_end: bool = False) -> None:
-        """The transaction can only be aborted: its other records fail at once, as nothing can be committed."""
-        if self.manager.fail(error, skips_end=skips_end):
-            _log.info(
-                "transactional id %s: the transaction must be aborted: %s", self.transactional_id, error
-            )
-            self.path.fail_all(self.manager.aborted_error())
-
-    def _fail_fatally(self, error: AsyncGroupError) -> None:
-        self.manager.fail_fatally(error)
-        self.path.fail_all(error)
-        self.path.forget_lost()  # the error reports them
-
     # --- end ------------------------------------------------------------------------------------------------------
 
     async def commit(self) -> None:
@@ -228,7 +185,7 @@ class TransactionClient:
             if self.manager.state is TransactionPhase.IN_TRANSACTION:  # else another task is detaching it
                 self.manager.begin_commit()
             try:
-                await self.path.flush(self.manager.refusal())
+                await self._path.flush(self.manager.refusal())
                 await self.offsets.wait()
             except BaseException as error:
                 await self.abort(error)
@@ -269,7 +226,7 @@ class TransactionClient:
     def _begin_abort(self) -> None:
         error = self.manager.aborted_error()
         self.manager.begin_abort()
-        self.path.fail_all(error)
+        self._path.fail_all(error)
 
     @property
     def _is_end_sent(self) -> bool:
@@ -322,7 +279,7 @@ class TransactionClient:
     async def _end_once(self, *, commit: bool) -> bool:
         manager = self.manager
         if not commit:
-            has_gap = await self.path.wait_idle()
+            has_gap = await self._path.wait_idle()
             await self.offsets.wait()
             if manager.state is TransactionPhase.FATAL_ERROR:
                 return False
@@ -339,7 +296,7 @@ class TransactionClient:
                     return False
                 next_producer = answer.producer
             if not commit:
-                self.path.forget_lost()
+                self._path.forget_lost()
             await self._complete(next_producer)
         return True
 
@@ -350,7 +307,7 @@ class TransactionClient:
         is_unknown |= commit and answer.leaves_commit_unknown
         if not is_unknown and answer.action in (TransactionAction.ABORT, TransactionAction.REINITIALIZE):
             if commit:
-                self._fail(error, skips_end=answer.action is TransactionAction.REINITIALIZE)
+                self._transaction.fail(error, skips_end=answer.action is TransactionAction.REINITIALIZE)
                 return False
             self.manager.skips_end = True
             return True
@@ -358,15 +315,15 @@ class TransactionClient:
             unknown = TransactionOutcomeUnknown(self.transactional_id, describe_error(error), commit=commit)
             unknown.__cause__ = error
             error = unknown
-        self._fail_fatally(error)
+        self._transaction.fail_fatally(error)
         return False
 
     async def _complete(self, next_producer: ProducerIdentity | None) -> None:
         """Be ready for the next transaction: with the next epoch, if it is needed."""
         manager = self.manager
-        is_v2 = await self._coordinator.supports_v2(manager.is_v2)
+        is_v2 = await self._coordinator.supports_v2()
         if next_producer is not None:
-            self.path.use_producer_id(*next_producer)
+            self._path.use_producer_id(*next_producer)
         manager.complete(producer=next_producer, is_v2=is_v2)
         if manager.state is TransactionPhase.UNINITIALIZED:
             await self._initialize(self.manager.producer)
@@ -378,11 +335,11 @@ class TransactionClient:
         self.manager.check_open("detach_transaction")
         self.manager.begin_commit()
         try:
-            await self.path.flush(self.manager.refusal())
+            await self._path.flush(self.manager.refusal())
             await self.offsets.wait()
         except BaseException as error:
             # no record may be written after it was refused, so the transaction cannot go on
-            self._fail(AsyncGroupError(f"detach_transaction failed: {describe_error(error)}"))
+            self._transaction.fail(AsyncGroupError(f"detach_transaction failed: {describe_error(error)}"))
             raise
         if self.manager.state is not TransactionPhase.COMMITTING:
             raise self.manager.refusal()
@@ -402,5 +359,5 @@ class TransactionClient:
 
     async def stop(self) -> None:
         """End all tasks. A transaction that is open then is left to its timeout."""
-        await cancel_and_wait(*filter(None, (self._ending, self._fencing, *self.offsets.tasks)))
+        await cancel_and_wait(*filter(None, (self._ending, *self.offsets.tasks)))
         self.manager.close()

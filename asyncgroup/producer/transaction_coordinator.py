@@ -6,6 +6,7 @@ No state: `transaction_client` and `open_transaction` keep it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -55,12 +56,13 @@ DESCRIBE_TIMEOUT: Final = 5.0
 
 DETAILS: Final[Mapping[int, str]] = {
     ErrorCode.INVALID_TXN_STATE: (
-        "the coordinator has no such open transaction: it was aborted after transaction_timeout, or ended elsewhere"
+        "the coordinator has no such open transaction: it may have aborted it after {timeout}, or another client ended "
+        "it{advice}"
     ),
-    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "transaction_timeout exceeds transaction.max.timeout.ms of the broker",
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "{timeout} exceeds transaction.max.timeout.ms of the broker",
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: "the coordinator does not know this producer id, or not any more",
 }
-"""What an error code means here."""
+"""What an error code means here; `{timeout}` is the transaction timeout, `{advice}` what to do with a producer."""
 
 
 class Answer(NamedTuple):
@@ -101,37 +103,48 @@ def always(_answer: Answer) -> bool:
 
 
 class TransactionCoordinatorClient:
-    """Requests for one transactional id. Each is repeated for at most `timeout` seconds."""
+    """Requests for one transactional id. Each is repeated for at most `timeout` seconds.
 
-    def __init__(self, cluster: ClusterClient, transactional_id: str, timeout: float) -> None:
+    `transaction_timeout` is that of its transactions in seconds; only a producer knows it, for InitProducerId and errors.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        transactional_id: str,
+        timeout: float,
+        transaction_timeout: float | None = None,
+    ) -> None:
         self._cluster = cluster
         self._transactional_id = transactional_id
         self._timeout = timeout
+        self._transaction_timeout = transaction_timeout
 
     def __repr__(self) -> str:
         return f"<TransactionCoordinatorClient {self._transactional_id!r}>"
 
     # --- transaction coordinator ----------------------------------------------------------------------------------
 
-    async def supports_v2(self, default: bool = False) -> bool:
-        """Return whether transactions are of version 2, by the coordinator's broker; `default` if it does not answer."""
-        try:
-            node_id = await self._cluster.coordinators.find(self._transactional_id, TRANSACTION)
-            connection = await self._cluster.network.connection(node_id)
-        except AsyncGroupError:
-            return default
-        return connection.features.get(FEATURE, 0) >= 2
+    async def supports_v2(self) -> bool:
+        """Return whether transactions are of version 2, by the newest features that a broker has sent.
 
-    async def init_producer_id(
-        self, current: ProducerIdentity, transaction_timeout: float, goes_on: GoesOn = always
-    ) -> Answer:
+        Brokers send them when a connection is opened (`FinalizedFeatures`). One to the coordinator is opened first if there is
+        none; otherwise a change of `transaction.version` is seen after the next new connection to any broker. The same
+        holds in Java (`TransactionManager.maybeUpdateTransactionV2Enabled`), and brokers accept both versions until then.
+        """
+        with contextlib.suppress(AsyncGroupError):
+            node_id = await self._cluster.coordinators.find(self._transactional_id, TRANSACTION)
+            await self._cluster.network.connection(node_id)
+        return self._cluster.pool.features.level(FEATURE) >= 2
+
+    async def init_producer_id(self, current: ProducerIdentity, goes_on: GoesOn = always) -> Answer:
         """Obtain the next epoch; with the `current` id and epoch only if they are still valid (KIP-360).
 
         The coordinator aborts a transaction that an earlier producer left open.
         """
-        request = m.InitProducerIdRequest(
-            self._transactional_id, max(1, round(transaction_timeout * 1000)), *current
-        )
+        assert self._transaction_timeout is not None
+        milliseconds = max(1, round(self._transaction_timeout * 1000))
+        request = m.InitProducerIdRequest(self._transactional_id, milliseconds, *current)
 
         async def attempt() -> Answer:
             response = await self._to_coordinator(request, is_v2=False)
@@ -193,9 +206,7 @@ class TransactionCoordinatorClient:
 
         return await self._repeat(attempt, self._transactional_id, TRANSACTION, always)
 
-    async def fenced_error(
-        self, producer: ProducerIdentity, transaction_timeout: float | None = None
-    ) -> ProducerFencedError:
+    async def fenced_error(self, producer: ProducerIdentity) -> ProducerFencedError:
         """Return the error of a fenced producer, with what the coordinator knows of its transactional id now."""
         current = state = None
         try:
@@ -212,7 +223,7 @@ class TransactionCoordinatorClient:
         return ProducerFencedError(
             self._transactional_id,
             *producer,
-            transaction_timeout=transaction_timeout,
+            transaction_timeout=self._transaction_timeout,
             current=current,
             state=state,
         )
@@ -276,7 +287,15 @@ class TransactionCoordinatorClient:
         if action is TransactionAction.DONE:
             return Answer(action)
         subject = f"transactional id {self._transactional_id!r}, {what}"
-        return Answer(action, BrokerError(code, subject, DETAILS.get(code)))
+        return Answer(action, BrokerError(code, subject, self._detail(code)))
+
+    def _detail(self, code: int) -> str | None:
+        detail, seconds = DETAILS.get(code), self._transaction_timeout
+        if detail is None:
+            return None
+        if seconds is None:
+            return detail.format(timeout="transaction_timeout", advice="")
+        return detail.format(timeout=f"transaction_timeout={seconds:g} s", advice=". Close this producer")
 
     def _answer_by_partition(
         self, table: Table, codes: Mapping[TopicPartition, int], what: str, wanted: Iterable[TopicPartition]

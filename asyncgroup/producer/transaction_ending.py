@@ -1,4 +1,4 @@
-"""Wait for the end of a transaction although the caller is cancelled, and say what came of it."""
+"""Wait for the end of a transaction although the caller is cancelled, and describe its outcome."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def _wait_within(ending: asyncio.Task[bool], limit: float) -> None:
 
 
 def describe_outcome(ending: asyncio.Task[bool], *, commit: bool) -> str:
-    """Return what became of a transaction, by the task that ends it: it returns whether it did as requested."""
+    """Return the outcome of a transaction in words; `ending` is the task that ends it, and returns whether it did as requested."""
     if not ending.done():
         return "is still being committed" if commit else "is still being aborted"
     if not ending.cancelled() and isinstance(ending.exception(), TransactionAbortedError):

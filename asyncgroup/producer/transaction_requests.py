@@ -1,8 +1,8 @@
 """Build the requests of transactions, and map the error codes of their responses to actions.
 
-The tables follow the response handlers of Java's `TransactionManager` (4.3), with one difference: an unexpected error of
+The tables follow the response handlers of Java's `TransactionManager` (4.3), with two differences. An unexpected error of
 AddPartitionsToTxn, AddOffsetsToTxn or TxnOffsetCommit aborts the transaction instead of ending the producer, since nothing is
-committed then.
+committed then. INVALID_PRODUCER_ID_MAPPING, which ends the producer in Java, aborts too: InitProducerId returns a new id.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ class TransactionManager:
         self._enter(TransactionPhase.READY)
 
     def begin(self) -> None:
-        """Begin a transaction; raises as `check_ready`. The coordinator learns of it by the first partition or group."""
+        """Begin a transaction; raises as `check_ready`. No request: the coordinator begins it with the first partition or group."""
         self.check_ready()
         self._enter(TransactionPhase.IN_TRANSACTION)
 
@@ -216,7 +216,7 @@ class TransactionManager:
         self.needs_bump |= not self.is_v2
 
     def fail(self, error: AsyncGroupError, *, skips_end: bool = False) -> bool:
-        """A part of the transaction failed, so it can only be aborted; return whether that is news."""
+        """A part of the transaction failed, so it can only be aborted; return whether this is its first failure."""
         self.skips_end |= skips_end
         if not self.may_add:
             return False
@@ -268,7 +268,7 @@ class TransactionManager:
         self._enter(TransactionPhase.DETACHED)
 
     def close(self) -> None:
-        """Allow nothing any more."""
+        """Refuse all later calls."""
         self._enter(TransactionPhase.CLOSED)
 
     def _reset(self) -> None:

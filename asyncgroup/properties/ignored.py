@@ -38,7 +38,7 @@ IGNORED: Final[Mapping[str, str]] = {
         "metadata.recovery.strategy", "metadata.recovery.rebootstrap.trigger.ms",
     ),
     "transaction.two.phase.commit.enable": "two-phase commit (KIP-939) is not supported",
-    "partitioner.availability.timeout.ms": "adaptive_partitioning prefers partitions with fewer waiting batches",
+    "partitioner.availability.timeout.ms": "not supported: partitions of a slow broker are not left out (KIP-794); adaptive_partitioning prefers those with fewer waiting batches",
     **_all("share groups (KIP-932) are not supported yet", "share.acknowledgement.mode", "share.acquire.mode"),
     **_all(
         "TLS 1.2 and newer are used; for anything else pass Tls(context=…)",

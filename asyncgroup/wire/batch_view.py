@@ -344,9 +344,14 @@ def with_payload(batch: BatchView, codec: int, payload: Buffer) -> bytearray:
 def with_producer(batch: Buffer, producer_id: int, epoch: int, sequence: int) -> bytes:
     """Return a copy of a batch's bytes with another producer id, producer epoch and first sequence number."""
     data = bytearray(batch)
-    _PRODUCER.pack_into(data, _PRODUCER_AT, producer_id, epoch, sequence)
-    update_crc(data)
+    put_producer(data, producer_id, epoch, sequence)
     return bytes(data)
+
+
+def put_producer(batch: bytearray, producer_id: int, epoch: int, sequence: int) -> None:
+    """Write producer id, producer epoch and first sequence number into a batch in place, and update its CRC-32C."""
+    _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, epoch, sequence)
+    update_crc(batch)
 
 
 def update_crc(batch: bytearray) -> None:

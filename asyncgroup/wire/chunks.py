@@ -41,7 +41,7 @@ _MAX_UUID_LENGTH: Final = 1024
 
 
 class ChunkInfo(NamedTuple):
-    """What the headers of a chunk say."""
+    """The values in the headers of a chunk."""
 
     uuid: str
     chunk_id: int

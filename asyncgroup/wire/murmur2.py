@@ -20,7 +20,7 @@ def murmur2(data: bytes) -> int:
     for (k,) in struct.iter_unpack("<I", memoryview(data)[:whole]):
         k = (k * _M) & _MASK  # noqa: PLW2901  the mixing of one word
         k ^= k >> 24  # noqa: PLW2901
-        h = (h * _M) & _MASK ^ (k * _M) & _MASK
+        h = (h * _M ^ k * _M) & _MASK
     if rest := data[whole:]:
         h ^= int.from_bytes(rest, "little")
         h = (h * _M) & _MASK

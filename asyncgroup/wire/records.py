@@ -13,7 +13,14 @@ from typing import Any
 
 from asyncgroup.errors import AsyncGroupError, ConfigError, CorruptRecordsError, UnsupportedVersionError
 from asyncgroup.model import Header, Record
-from asyncgroup.wire.batch_view import HEADER_SIZE, MIN_RECORD_SIZE, BatchView, put_plain_header, with_payload
+from asyncgroup.wire.batch_view import (
+    HEADER_SIZE,
+    MIN_RECORD_SIZE,
+    BatchView,
+    put_plain_header,
+    put_producer,
+    with_payload,
+)
 from asyncgroup.wire.compression import compress
 from asyncgroup.wire.decompression import CODECS, MAX_DECOMPRESSED, decompress_within, too_large
 from asyncgroup.wire.legacy import read_messages
@@ -202,10 +209,13 @@ class BatchBuilder:
 
     __slots__ = (
         "_builder",
+        "_builds_whole",
+        "_built",
         "_codec",
         "_compressed",
         "_level",
         "_plain",
+        "_plain_size",
         "_without_timestamps",
         "append_unchecked",
         "count",
@@ -227,8 +237,16 @@ class BatchBuilder:
         from asyncgroup.wire.compiled import DefaultRecordBatchBuilder
 
         self._codec, self._level = CODECS[codec], level
+        # By the same library and at the same level, but without a CRC of the plain records, which is later overwritten.
+        in_builder = codec == "zstd" and level is None
         self._builder = DefaultRecordBatchBuilder(
-            2, CODECS["none"], int(transactional), producer_id, producer_epoch, base_sequence, size_limit
+            2,
+            CODECS[codec if in_builder else "none"],
+            int(transactional),
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            size_limit,
         )
         self.append_unchecked: Callable[[int, int, bytes | None, bytes | None, list[Header]], object] = (
             self._builder.append
@@ -240,6 +258,9 @@ class BatchBuilder:
         self._without_timestamps = False
         self._plain: BatchView | None = None  # without compression, once it is compressed
         self._compressed = b""
+        self._built: bytearray | None = None  # by the builder, once it is done
+        self._plain_size = 0  # of `_built`
+        self._builds_whole = in_builder or codec == "none"
         self.count = 0
 
     def append(
@@ -261,7 +282,7 @@ class BatchBuilder:
     @property
     def size(self) -> int:
         """Bytes so far, uncompressed."""
-        return int(self._builder.size())
+        return self._plain_size or int(self._builder.size())
 
     def build(self, producer_id: int = -1, epoch: int = -1, sequence: int = -1) -> bytes:
         """Return the batch's bytes, with base offset 0; may be called once.
@@ -272,20 +293,35 @@ class BatchBuilder:
 
     def compress(self) -> None:
         """Compress the records, which `build` does otherwise. No further record can be added. May run on a thread."""
+        if self._builds_whole:
+            self._build()
+            return
         plain = BatchView(self._builder.build())
         self._compressed = compress(self._codec, plain.payload, self._level)
         self._plain = plain.header_only()
 
     def build_buffer(self, producer_id: int = -1, epoch: int = -1, sequence: int = -1) -> bytearray:
         """Return the batch as `build` does, without the last copy."""
-        if self._codec == CODECS["none"]:
-            if producer_id >= 0:
-                self._builder.set_producer_state(producer_id, epoch, sequence)
-            data: bytearray = self._builder.build()
-            return data
+        if self._builds_whole:
+            return self._build_whole(producer_id, epoch, sequence)
         if self._plain is None:
             self.compress()
         assert self._plain is not None
         if producer_id >= 0:
             self._plain.set_producer(producer_id, epoch, sequence)
         return with_payload(self._plain, self._codec, self._compressed)
+
+    def _build_whole(self, producer_id: int, epoch: int, sequence: int) -> bytearray:
+        if self._built is not None:  # compressed before its sequence number was known
+            if producer_id >= 0:
+                put_producer(self._built, producer_id, epoch, sequence)
+            return self._built
+        if producer_id >= 0:
+            self._builder.set_producer_state(producer_id, epoch, sequence)
+        return self._build()
+
+    def _build(self) -> bytearray:
+        self._plain_size = self._builder.size()
+        data: bytearray = self._builder.build()
+        self._built = data
+        return data

@@ -17,8 +17,8 @@ __all__ = [
     "NO_QUERY",
     "READERS",
     "SINKS",
-    "SINK_CLIENTS",
     "STREAMS",
+    "WRITERS",
     "BridgeSettings",
     "IdleSettings",
     "LatencySettings",
@@ -26,6 +26,7 @@ __all__ = [
     "SinkSettings",
     "StreamSettings",
     "Workload",
+    "Writer",
 ]
 
 
@@ -106,8 +107,27 @@ READERS: Final = {
 NO_QUERY: Final = "no query"
 IDLE_CLIENTS: Final = (NO_QUERY, "kafka", "asyncgroup")
 BRIDGE_CLIENTS: Final = ("aiokafka", "asyncgroup")
-SINK_CLIENTS: Final = ("kafka", "asyncgroup")
-CLIENTS: Final = (*READERS, "aiokafka")
+
+
+class Writer(NamedTuple):
+    """A Spark sink; with `transactions` it has the option `transactional.id.prefix`."""
+
+    name: str
+    format: str
+    transactions: bool = False
+
+
+WRITERS: Final = {
+    each.name: each
+    for each in (
+        Writer("kafka", "kafka"),
+        Writer("asyncgroup", "asyncgroup"),
+        Writer("asyncgroup-transactions", "asyncgroup", transactions=True),
+    )
+}
+"""The sinks that are compared; ratios are to `kafka`."""
+
+CLIENTS: Final = tuple(dict.fromkeys((*READERS, *WRITERS, "aiokafka")))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +162,7 @@ class SinkSettings:
     bootstrap_servers: str
     topic: str
     format: str
+    transactions: bool
     rows: int
     size: int
     limit: float

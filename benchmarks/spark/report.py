@@ -102,8 +102,9 @@ def _show_sinks(options: argparse.Namespace, summaries: Sequence[Summary]) -> No
         show_table("Sinks of a batch query", columns, _groups(rows, len(columns)))
         _caption(
             "Two tasks write to an empty topic of 4 partitions, keys of 8 bytes; the whole query is timed. Both producers "
-            "have the same settings: acks=all, idempotent, linger 5 ms, batches of 128 KiB, no compression. CPU: seconds "
-            "of all Spark processes per million rows."
+            "have the same settings: acks=all, idempotent, linger 5 ms, batches of 128 KiB, no compression. "
+            "asyncgroup-transactions: with the option transactional.id.prefix. CPU: seconds of all Spark "
+            "processes per million rows."
         )
 
 

@@ -28,17 +28,27 @@ PRODUCER: Final = {
 
 
 def measure(spark: SparkSession, given: dict[str, Any]) -> dict[str, float | None]:
-    """Measure rows per second of the whole query, and CPU time of all processes of Spark."""
+    """Measure rows per second of the whole query, and CPU time of all processes of Spark; count the rows afterwards."""
     settings = SinkSettings(**given)
     writing = _rows(spark, settings.rows, settings.size).write.format(settings.format).mode("append")
     writing = writing.option("kafka.bootstrap.servers", settings.bootstrap_servers).options(**PRODUCER)
+    if settings.transactions:
+        writing = writing.option("transactional.id.prefix", settings.topic)
     cpu, begun = tree_cpu(os.getpid()), time.perf_counter()
     writing.option("topic", settings.topic).save()
     seconds, cpu_end = time.perf_counter() - begun, tree_cpu(os.getpid())
     return {
         "rate": settings.rows / seconds,
         "cpu": None if cpu is None or cpu_end is None else (cpu_end - cpu) / settings.rows * 1e6,
+        "rows": _committed_rows(spark, settings),
     }
+
+
+def _committed_rows(spark: SparkSession, settings: SinkSettings) -> int:
+    """Return the number of rows in the topic; the offsets of a transactional sink count its markers, too."""
+    reading = spark.read.format("asyncgroup").option("kafka.isolation.level", "read_committed")
+    reading = reading.option("kafka.bootstrap.servers", settings.bootstrap_servers)
+    return reading.option("subscribe", settings.topic).load().count()
 
 
 def _rows(spark: SparkSession, rows: int, size: int) -> DataFrame:

@@ -25,7 +25,7 @@ from benchmarks.common import ClientFailed
 from benchmarks.machine import Conditions
 from benchmarks.spark import main, run as spark_run
 from benchmarks.spark.batch_meter import BatchMeter
-from benchmarks.spark.cases import BRIDGES, CASES, CLIENTS, STREAMS
+from benchmarks.spark.cases import BRIDGES, CASES, CLIENTS, STREAMS, WRITERS
 from benchmarks.spark.figures import BASELINES, Measurement, summarize
 from benchmarks.spark.measured_spark import MeasuredSpark, TurnFailed, measured_spark
 from benchmarks.spark.process_tree import tree_cpu
@@ -136,14 +136,14 @@ def test_the_command() -> None:
 @pytest.mark.asyncio
 @pytest.mark.timeout(300)
 async def test_sinks(spark_with_kafka: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
-    options = little("--cases", "sink-200", "--only", "kafka,asyncgroup")
+    options = little("--cases", "sink-200", "--only", ",".join(WRITERS))
     async with EmbeddedCluster() as cluster:
         broker = Broker(cluster.bootstrap_servers, os.getpid())
         found = await measure_all(broker, InThisProcess(spark_with_kafka), options, SILENT, {})
         async with Cluster(cluster.bootstrap_servers) as client:
             assert [name for name in await client.all_topics() if name.startswith("benchmark-")] == []
-    assert [(each.case, each.client) for each in found] == [("sink-200", "kafka"), ("sink-200", "asyncgroup")]
-    assert [each.figures["rows"] for each in found] == [400, 400]
+    assert [(each.case, each.client) for each in found] == [("sink-200", name) for name in WRITERS]
+    assert [each.figures["rows"] for each in found] == [400] * len(WRITERS)
     assert min(each.figures["rate"] or 0 for each in found) > 0
     about = dict.fromkeys(("python", "system", "processor", "cores", "load"), "x")
     show(options, found, Conditions(about, {"asyncgroup": "0"}))

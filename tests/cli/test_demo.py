@@ -67,7 +67,11 @@ def test_the_demo_without_spark(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "moment", "code"), [(signal.SIGINT, "generation", 130), (signal.SIGTERM, "topic", 143)]
+    ("number", "moment", "code"),
+    [
+        (signal.SIGINT, "generation", 130),
+        pytest.param(signal.SIGTERM, "topic", 143, marks=pytest.mark.full),
+    ],
 )
 def test_the_demo_can_be_stopped_at_any_time(
     tmp_path: Path, number: signal.Signals, moment: str, code: int

@@ -173,7 +173,9 @@ for module, names in ((os, "fork getuid geteuid sysconf sched_getaffinity"), (si
 """
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.full)]
+)
 def test_without_signal_handlers_of_the_event_loop(tmp_path: Path, number: signal.Signals, code: int) -> None:
     """Simulate Windows: `add_signal_handler` raises NotImplementedError, and Unix modules are missing."""
     (tmp_path / "sitecustomize.py").write_text(WINDOWS)

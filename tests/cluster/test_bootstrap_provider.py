@@ -88,6 +88,29 @@ async def test_every_client_accepts_a_function(make: Callable[[Provider], Any]) 
         assert provider.calls == 1
 
 
+async def test_the_client_of_the_heartbeat_thread_asks_it_when_the_known_brokers_are_gone() -> None:
+    """While the event loop was blocked the cluster may have moved. Known brokers are asked first, and in turn with it."""
+    provider = Provider()
+    async with EmbeddedCluster(nodes=1, seed=1, host="10.1.0.1") as old:
+        provider.servers = old.bootstrap_servers
+        group = ConsumerGroup(provider, "group")
+        await group.__aenter__()
+        make_client = group._engine._member._second_client_maker()
+        async with make_client() as second:
+            assert (provider.calls, len(second.view.brokers)) == (1, 1)
+    make_client = group._engine._member._second_client_maker()
+    async with EmbeddedCluster(nodes=1, seed=2, host="10.1.0.2") as new:
+        provider.servers = new.bootstrap_servers
+        for _ in range(2):
+            with pytest.raises(NoBrokersError, match=r"10\.1\.0\.1"):
+                async with make_client():
+                    pass
+            async with make_client() as second:
+                assert second.view.brokers[1].host == "10.1.0.2"
+        assert provider.calls == 3
+        await group.aclose()
+
+
 async def test_a_broker_that_asks_for_a_rebootstrap() -> None:
     """KIP-1102."""
     async with EmbeddedCluster(nodes=1, seed=1) as broker:

@@ -149,5 +149,10 @@ async def test_older_metadata_does_not_replace_a_newer_leader() -> None:
         cluster.update_leader(TP, 7, 5, [BrokerInfo(7, "10.0.0.3", 9092)])
         assert cluster.view.leader(TP) == 7
         await cluster.refresh()
-        assert cluster.view.partition("t", 0).leader == 7  # type: ignore[union-attr]
-        assert cluster.view.leader(TP) == -1, "node 7 is not among the brokers"
+        assert cluster.view.leader(TP) == 2, "node 7 is not among the brokers"
+        cluster.update_leader(TP, 3, 5)
+        await cluster.refresh()
+        assert cluster.view.leader(TP) == 3
+        cluster.doubt_leader(TP, 3)
+        await cluster.refresh()
+        assert cluster.view.leader(TP) == 2

@@ -9,7 +9,7 @@ import pytest
 from asyncgroup.cluster import Cluster
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.coordinators import TRANSACTION, CoordinatorMoved
-from asyncgroup.errors import BrokerError, ConnectionLost, ErrorCode
+from asyncgroup.errors import BrokerError, ConnectionLost, ErrorCode, ProtocolError
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.message import Message
 from tests.cluster.scripted import Call, ScriptedCluster, no_answer
@@ -28,15 +28,18 @@ def coordinate(scripted: ScriptedCluster, node_id: int, error_code: int = 0) -> 
                 error_code=error_code, error_message="not available", node_id=node_id, host=host, port=9092
             )
         else:
-            one = m.FindCoordinatorResponse.Coordinator(
-                key=call.request.coordinator_keys[0],
-                node_id=node_id,
-                host=host,
-                port=9092,
-                error_code=error_code,
-                error_message="not available",
-            )
-            found = m.FindCoordinatorResponse(coordinators=[one])
+            each = [
+                m.FindCoordinatorResponse.Coordinator(
+                    key=key,
+                    node_id=node_id,
+                    host=host,
+                    port=9092,
+                    error_code=error_code,
+                    error_message="not available",
+                )
+                for key in call.request.coordinator_keys
+            ]
+            found = m.FindCoordinatorResponse(coordinators=each)
         call.answer(found)
 
     for broker in scripted.brokers.values():
@@ -53,6 +56,41 @@ async def test_every_find_coordinator_version(version: int) -> None:
         request = scripted.requests_of("FindCoordinator")[0].request
         assert request.coordinator_keys == (["g"] if version >= 4 else [])
         assert request.key == ("" if version >= 4 else "g")
+
+
+@pytest.mark.parametrize(("version", "asked"), [(6, [["a", "b"], ["c"]]), (3, ["a", "b", "c"])])
+async def test_several_coordinators_are_looked_up_at_once(version: int, asked: list[object]) -> None:
+    """KIP-699; brokers before Kafka 3.0 take one key in a request."""
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+        for broker in scripted.brokers.values():
+            broker.versions["FindCoordinator"] = (0, version)
+        coordinate(scripted, 2)
+        assert await cluster.coordinators.find_all(["a", "b", "a"], TRANSACTION) == {"a": 2, "b": 2}
+        assert await cluster.coordinators.find_all(["b", "c"], TRANSACTION) == {"b": 2, "c": 2}
+        requests = [asked.request for asked in scripted.requests_of("FindCoordinator")]
+        assert [each.coordinator_keys or each.key for each in requests] == asked
+        assert {each.key_type for each in requests} == {TRANSACTION}
+
+
+async def test_one_of_several_coordinators_is_not_available() -> None:
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+
+        def answer(call: Call) -> None:
+            codes = {"b": ErrorCode.COORDINATOR_NOT_AVAILABLE}
+            found = [
+                m.FindCoordinatorResponse.Coordinator(key, 1, HOSTS[0], 9092, codes.get(key, 0))
+                for key in call.request.coordinator_keys
+                if key != "c"
+            ]
+            call.answer(m.FindCoordinatorResponse(coordinators=found))
+
+        for broker in scripted.brokers.values():
+            broker.script["FindCoordinator"] = answer
+        with pytest.raises(BrokerError, match=r"coordinator of 'b': COORDINATOR_NOT_AVAILABLE"):
+            await cluster.coordinators.find_all(["a", "b"])
+        assert cluster.coordinators.lookup_number("a") is not None, "it is not asked for again"
+        with pytest.raises(ProtocolError, match="FindCoordinator has no entry for 'c'"):
+            await cluster.coordinators.find_all(["c", "d"])
 
 
 async def test_the_coordinator_is_cached_until_it_is_marked_unknown() -> None:

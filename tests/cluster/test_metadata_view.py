@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, strategies as st
 
-from asyncgroup.cluster.metadata import BrokerInfo, ClusterView, merge, with_leader
+from asyncgroup.cluster.metadata import BrokerInfo, ClusterView, merge, with_doubt, with_leader
 from asyncgroup.errors import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -151,10 +151,34 @@ def test_unknown_topics_are_not_in_the_view_and_unauthorized_ones_have_their_err
 
 def test_with_leader_adds_an_unknown_broker() -> None:
     view = view_of(topic({0: (1, 0)}))
-    assert with_leader(view, TP, 7, 1, ()).leader(TP) == -1
+    assert with_leader(view, TP, 7, 1, ()) is view, "there is no address to send to"
     hinted = with_leader(view, TP, 7, 1, [BrokerInfo(7, "kafka7", 9092)])
     assert hinted.leader(TP) == 7
     assert hinted.brokers[7].host == "kafka7"
+
+
+def test_metadata_wins_over_a_leader_that_was_named_by_a_response_and_refused() -> None:
+    named = with_leader(view_of(topic({0: (1, 5)})), TP, 2, 1000, ())
+    refreshed = merge(named, response(topic({0: (1, 5)})), ["t"], 1.0)
+    assert refreshed.leader(TP) == 2, "the broker that was asked may be the one that lags"
+    assert with_doubt(refreshed, TP, 3) is refreshed, "another node has failed"
+    doubted = with_doubt(refreshed, TP, 2)
+    assert doubted.leader(TP) == 2, "until the metadata is refreshed"
+    assert merge(doubted, response(topic({0: (3, 4)})), ["t"], 2.0).leader(TP) == 2, "that is older still"
+    after = merge(doubted, response(topic({0: (3, 6)})), ["t"], 2.0)
+    assert (after.leader(TP), after.topics["t"].partitions[0].leader_epoch) == (3, 6)
+    assert with_doubt(after, TP, 3) is after, "only a leader named by a response is in doubt"
+
+
+def test_a_second_leader_named_by_a_response_does_not_make_the_first_one_certain() -> None:
+    view = view_of(topic({0: (1, 5)}))
+    named = with_leader(with_leader(view, TP, 2, 1000, ()), TP, 3, 2000, ())
+    assert merge(with_doubt(named, TP, 3), response(topic({0: (1, 5)})), ["t"], 1.0).leader(TP) == 1
+
+
+def test_metadata_wins_over_a_leader_that_was_named_by_a_response_and_does_not_exist() -> None:
+    named = with_leader(view_of(topic({0: (1, 5)})), TP, 7, 1000, [BrokerInfo(7, "kafka7", 9092)])
+    assert merge(named, response(topic({0: (1, 5)})), ["t"], 1.0).leader(TP) == 1
 
 
 def test_with_leader_ignores_unknown_partitions_and_missing_leaders() -> None:

@@ -243,6 +243,12 @@ def test_no_other_file_waits_for_a_backoff_or_has_a_jitter() -> None:
     sources = {path: path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
     del sources[PACKAGE / "cluster" / "backoff.py"]
     assert len(sources) > 300
-    places = {path.relative_to(PACKAGE): waits_for_next(source) for path, source in sources.items()}
+    # parsing every file takes a second
+    places = {
+        path.relative_to(PACKAGE): waits_for_next(source)
+        for path, source in sources.items()
+        if ".next()" in source
+    }
+    assert places
     assert {path: lines for path, lines in places.items() if lines} == {}
     assert [path for path, source in sources.items() if "JITTER" in source] == []

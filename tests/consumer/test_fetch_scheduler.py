@@ -9,7 +9,14 @@ from dataclasses import replace
 import pytest
 
 from asyncgroup.cluster.backoff import Backoff
-from asyncgroup.cluster.metadata import BrokerInfo, ClusterView, PartitionInfo, TopicInfo, with_leader
+from asyncgroup.cluster.metadata import (
+    BrokerInfo,
+    ClusterView,
+    PartitionInfo,
+    TopicInfo,
+    with_doubt,
+    with_leader,
+)
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.broker_partitions import EXPRESS_LANE, MAIN_LANE, SHORT_WAIT, FetchPlan
 from asyncgroup.consumer.fetch_outcome import (
@@ -59,6 +66,9 @@ class Metadata:
         self, tp: TopicPartition, leader: int, epoch: int, brokers: Iterable[BrokerInfo] = ()
     ) -> None:
         self.view = with_leader(self.view, tp, leader, epoch, brokers)
+
+    def doubt_leader(self, tp: TopicPartition, node_id: int) -> None:
+        self.view = with_doubt(self.view, tp, node_id)
 
 
 class Story:
@@ -280,10 +290,22 @@ def test_new_metadata_moves_partitions_and_ends_waits() -> None:
 
 def test_without_a_leader_it_is_leaderless_and_metadata_is_refreshed() -> None:
     story = Story()
-    story.metadata.update_leader(TopicPartition("orders", 0), -1, 6)
+    story.metadata.view = replace(story.metadata.view, brokers={})
     partition = story.add()
     assert partition.state is FetchState.LEADERLESS
     assert story.states.next_refresh() <= partition.retry_at
+
+
+def test_a_leader_that_a_response_named_is_given_up_when_its_fetch_fails() -> None:
+    """Its leader epoch may be false: the next metadata decides."""
+    story = Story()
+    partition = story.add()
+    story.fetch(Retriable(NOT_LEADER, (2, 1000)))
+    assert partition.node_id == 2
+    story.fail(2)
+    info = story.metadata.view.partition("orders", 0)
+    assert info is not None
+    assert (info.leader, info.leader_epoch) == (2, 5)
 
 
 def test_a_leader_in_doubt_causes_refreshes_only_while_its_partition_is_to_be_fetched() -> None:

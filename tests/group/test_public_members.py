@@ -115,3 +115,9 @@ def test_a_view_has_no_other_attributes(name: str) -> None:
     assert "__dict__" not in dir(kind)
     assert attributes_of(kind) == {slot for slot in kind.__slots__ if slot != "__weakref__"}
     assert all(attribute.startswith("_") for attribute in attributes_of(kind))
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC_MEMBERS["TransactionOutput"]))
+def test_an_output_is_called_as_a_producer(name: str) -> None:
+    mine, producers = (getattr(kind, name) for kind in (asyncgroup.TransactionOutput, asyncgroup.Producer))
+    assert inspect.signature(mine) == inspect.signature(producers)

@@ -16,7 +16,15 @@ from typing import Any, Final
 import pytest
 
 import asyncgroup.spark
-from asyncgroup import ConsumerConfig, ConsumerGroup, Producer, ProducerConfig, Session, in_thread
+from asyncgroup import (
+    ConsumerConfig,
+    ConsumerGroup,
+    Producer,
+    ProducerConfig,
+    Session,
+    TopicPartition,
+    in_thread,
+)
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import BrokerError
 from asyncgroup.group.claim import Claim
@@ -57,6 +65,9 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("embedded-broker", "EmbeddedCluster"): f"{STORIES}::test_a_cluster_in_a_program",
     ("getting-started", "for number in range"): f"{STORIES}::test_a_producer_prints_offsets",
     ("producer", "range(100_000)"): f"{STORIES}::test_a_producer",
+    ("producer", "publish_or_refuse"): f"{STORIES}::test_errors_of_a_producer",
+    ("producer", "class ProducerMeter"): f"{STORIES}::test_the_figures_of_a_producer",
+    ("producer", "CommittedOffset(next_offset)"): f"{STORIES}::test_offsets_without_a_member",
     ("producer", "greetings-1"): f"{STORIES}::test_a_transaction",
     ("producer", "end_transaction"): f"{STORIES}::test_a_transaction_that_is_ended_elsewhere",
     ("producer", "chunking=True"): f"{STORIES}::test_a_value_in_chunks",
@@ -347,6 +358,62 @@ def test_a_producer(server: KafkaServer) -> None:
     assert server.records("greetings", 0)[-1].offset == RECORDS + 100_000
 
 
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_errors_of_a_producer() -> None:
+    names: dict[str, Any] = {}
+    exec(snippet("producer", "publish_or_refuse"), names)
+    async with EmbeddedCluster(nodes=1, seed=1) as broker:
+        broker.create_topic("greetings", 1, configs={"max.message.bytes": "1000"})
+        async with Producer(broker.bootstrap_servers, ProducerConfig(max_pending_records=1)) as producer:
+            assert await names["publish"](producer, b"x") == "offset 0"
+            assert "MESSAGE_TOO_LARGE" in await names["publish"](producer, b"x" * 2000)
+            assert "max_request_size" in await names["publish"](producer, b"x" * 2_000_000)
+            lost = await names["publish_all"](producer, [b"y", b"x" * 2000, b"x" * 3000])
+            assert lost == {TopicPartition("greetings", 0): 2}
+            assert await names["publish_or_refuse"](producer, b"z")
+            pending = producer.send_nowait("greetings", b"pending")
+            assert not await names["publish_or_refuse"](producer, b"refused")
+            await pending
+            broker.faults.on("Produce", times=None).drop()
+            assert (await names["publish"](producer, b"x")).startswith(
+                "perhaps written: 1 record for greetings-0"
+            )
+        assert [record.value for record in broker.records("greetings")][:4] == [b"x", b"y", b"z", b"pending"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_the_figures_of_a_producer() -> None:
+    names: dict[str, Any] = {}
+    exec(snippet("producer", "class ProducerMeter"), names)
+    meter = names["ProducerMeter"]()
+    async with EmbeddedCluster(nodes=1, seed=1) as broker:
+        broker.create_topic("greetings", 1)
+        async with names["metered_producer"](broker.bootstrap_servers, meter) as producer:
+            await producer.send("greetings", b"x")
+            broker.faults.on("Produce").error("INVALID_RECORD")
+            with pytest.raises(BrokerError):
+                await producer.send("greetings", b"y")
+    assert (dict(meter.written), dict(meter.failed)) == ({"greetings": 1}, {"greetings": 1})
+    assert 0 < meter.longest < 1
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_offsets_without_a_member() -> None:
+    names: dict[str, Any] = {}
+    exec(snippet("producer", "CommittedOffset(next_offset)"), names)
+    async with EmbeddedCluster(nodes=1, seed=1) as broker:
+        broker.create_topic("greetings", 1)
+        broker.create_topic("copies", 1)
+        async with Producer(broker.bootstrap_servers, ProducerConfig(transactional_id="t")) as producer:
+            await names["shout"](producer, [b"hello"], 7)
+        assert [record.value for record in broker.records("copies")] == [b"HELLO"]
+        committed = broker.group("shouting").offsets
+        assert [each.offset for each in committed.values()] == [7]
+
+
 def test_a_transaction(server: KafkaServer) -> None:
     define(snippet("producer", "greetings-1"), server, main=True)
     assert {record.value for record in server.records("greetings", 0)[RECORDS:]} == {b"hello", b"bonjour"}
@@ -405,7 +472,7 @@ async def test_an_interceptor_of_a_producer() -> None:
             with pytest.raises(BrokerError):
                 await producer.send("greetings", b"y", key=b"k")
         assert [list(record.headers) for record in broker.records("greetings")] == [[("source", b"web")]]
-    assert "b'k' was not written: 1 records for greetings-0: INVALID_RECORD" in str(printed[0][0])
+    assert "b'k' was not written: 1 record for greetings-0: INVALID_RECORD" in str(printed[0][0])
 
 
 @pytest.mark.asyncio

@@ -16,7 +16,7 @@ from asyncgroup.errors import (
 from asyncgroup.producer import Producer
 from asyncgroup.wire import messages as m
 from tests.cluster.scripted import Call, ScriptedCluster
-from tests.producer.support import TOPIC, stored, writing
+from tests.producer.support import TOPIC, now, stored, writing
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
@@ -64,6 +64,34 @@ async def test_a_response_without_the_partition_is_retried() -> None:
         async with Producer(scripted.servers) as producer:
             assert (await producer.send(TOPIC, b"x")).offset == 7
             assert len(scripted.requests_of("Produce")) == 2
+
+
+@pytest.mark.parametrize("refuses", [True, False], ids=["refuses", "disconnects"])
+async def test_a_leader_named_with_a_false_epoch_is_given_up_when_it_fails(refuses: bool) -> None:
+    """By KIP-951 the response names a leader and its epoch; the metadata has an older epoch, and is right."""
+    async with ScriptedCluster("10.0.0.1", "10.0.0.2") as scripted:
+        scripted.topics = {TOPIC: {0: (1, 5)}}
+        lies = [2]
+
+        def leader(call: Call) -> None:
+            response = produce_response(call, 7)
+            if lies:
+                part = response.responses[0].partition_responses[0]
+                part.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                part.current_leader = m.ProduceResponse.LeaderIdAndEpoch(lies.pop(), 1_000_000)
+            call.answer(response)
+
+        def no_leader(call: Call) -> None:
+            response = produce_response(call, -1)
+            response.responses[0].partition_responses[0].error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            call.answer(response) if refuses else call.cut()
+
+        scripted[1].script["Produce"] = leader
+        scripted[2].script["Produce"] = no_leader
+        async with Producer(scripted.servers) as producer:
+            assert (await producer.send(TOPIC, b"x")).offset == 7
+            assert now() < 5
+            assert len(scripted.requests_of("Produce")) <= 5
 
 
 async def test_a_malformed_response_is_retried() -> None:

@@ -215,6 +215,14 @@ async def test_one_chunk_fails_the_value_once() -> None:
         assert VALUE in (joined(records) for records in list(chunks_of(cluster).values())[1:])
 
 
+async def test_a_chunk_that_is_too_large_for_the_topic_names_the_setting() -> None:
+    async with writing(nodes=1, partitions=1, **small()) as (cluster, producer):
+        cluster.faults.on("Produce").error(ErrorCode.MESSAGE_TOO_LARGE)
+        with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE") as caught:
+            await producer.send(TOPIC, VALUE)
+        assert caught.value.__notes__[1] == "set max_chunk_size below max.message.bytes of the topic"
+
+
 async def test_no_chunk_is_written_after_one_has_failed() -> None:
     async with writing(nodes=1, partitions=1, **small(buffer_bytes=KIB)) as (cluster, producer):
         cluster.faults.on("Produce", nth=2).error(ErrorCode.INVALID_RECORD)
@@ -229,7 +237,7 @@ async def test_a_value_lost_by_enqueue_is_one_lost_record() -> None:
         await producer.send(TOPIC, b"warm up")
         cluster.faults.on("Produce", times=5).error(ErrorCode.INVALID_RECORD)
         await producer.enqueue(TOPIC, VALUE)
-        with pytest.raises(DeliveryFailedError, match="1 records not delivered") as caught:
+        with pytest.raises(DeliveryFailedError, match="1 record not delivered") as caught:
             await producer.flush()
         assert list(caught.value.failed) == [TopicPartition(TOPIC, 0)]
 

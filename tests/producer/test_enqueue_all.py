@@ -49,6 +49,9 @@ async def test_an_invalid_record_stops_it_and_the_earlier_ones_are_written() -> 
             await producer.enqueue_all(bad)
         with pytest.raises(ConfigError, match="topic"):
             await producer.enqueue_all([("a b", b"", None, (), 0, None)])
+        short: Any = [(TOPIC, b"value")]
+        with pytest.raises(ConfigError, match=r"six values .*None, for headers \(\), where there is none"):
+            await producer.enqueue_all(short)
         await producer.flush()
         assert stored(cluster) == [b"0", b"1", b"2"]
         assert used(producer) == 0

@@ -36,14 +36,17 @@ async def test_flush_does_not_linger_and_waits_only_for_earlier_records() -> Non
 
 
 async def test_flush_with_nothing_to_send_and_concurrent_flushes() -> None:
-    async with writing() as (_, producer):
+    async with writing() as (cluster, producer):
         await producer.flush()
+        assert not cluster.history.of("Produce")
         await producer.enqueue(TOPIC, b"x")
         impatient = asyncio.create_task(producer.flush())
         flushes = [asyncio.create_task(producer.flush()) for _ in range(5)]
         await asyncio.sleep(0)
         impatient.cancel()
         await asyncio.gather(*flushes)
+        assert impatient.cancelled()
+        assert stored(cluster) == [b"x"]
 
 
 async def test_leaving_the_context_sends_the_remaining_records() -> None:
@@ -102,7 +105,7 @@ async def test_closing_without_drain_fails_all_records_at_once() -> None:
         backlog = producer.send_nowait("unknown", b"never sent")
         await producer.enqueue(TOPIC, b"never sent", partition=2)
         start = now()
-        with pytest.raises(DeliveryFailedError, match=r"1 records not delivered: .*4 records"):
+        with pytest.raises(DeliveryFailedError, match=r"1 record not delivered: .*4 records"):
             await producer.aclose(drain=False)
         assert now() == start
         for future in (in_flight, lingering, backlog):

@@ -62,7 +62,9 @@ async def test_wrong_arguments(name: str, options: dict[str, Any]) -> None:
 async def test_wrong_records_of_enqueue_all(wrong: Any) -> None:
     """The earlier ones are written."""
     async with writing() as (cluster, producer):
-        with pytest.raises(ConfigError, match=r"a tuple \(topic, value, key, headers|value='r'"):
+        with pytest.raises(
+            ConfigError, match=r"a tuple of six values \(topic, value, key, headers|value='r'"
+        ):
             await producer.enqueue_all([PLAIN, wrong])
         await producer.flush()
         assert stored(cluster) == [b"x"]
@@ -107,6 +109,35 @@ async def test_an_iterable_that_raises(error: type[BaseException]) -> None:
         assert producer._memory.used == 0
 
 
+@pytest.mark.parametrize(
+    "options", [{"buffer_bytes": 1000}, {"max_pending_records_per_partition": 1}], ids=str
+)
+@pytest.mark.parametrize("interceptors", [[], [ProducerInterceptor()]], ids=["plain", "interceptors"])
+@pytest.mark.parametrize("call", range(1, 4), ids=["send", "enqueue", "enqueue_all"])
+async def test_headers_that_their_caller_modifies_while_it_waits_for_room(
+    options: dict[str, Any], interceptors: list[ProducerInterceptor], call: int
+) -> None:
+    """The list is read after the wait: a change to it would change the record, or make it one of another size."""
+    settings = ProducerConfig(**QUICK, **options)
+    async with cluster_with_topics() as cluster:
+        async with Producer(cluster.bootstrap_servers, settings, interceptors=interceptors) as producer:
+            await producer.send(TOPIC, b"warm up", partition=0)
+            held = cluster.faults.on("Produce").hold()
+            producer.send_nowait(TOPIC, b"x" * 500, partition=0)
+            await held.wait_hit()
+            headers: list[Any] = [("a", b"1")]
+            calls = calls_of(producer, value=b"y" * 500, headers=headers, partition=0)
+            waiting = asyncio.ensure_future(calls[call]())
+            await asyncio.sleep(0.1)
+            assert not waiting.done()
+            headers[:] = [("b", b"2" * 1000), (None, 5)]
+            held.release()
+            await waiting
+            await producer.flush()
+            assert producer._memory.used == 0
+        assert list(cluster.records(TOPIC, 0)[-1].headers) == [("a", b"1")]
+
+
 @pytest.mark.parametrize("options", [{}, CHUNKS], ids=["record", "chunks"])
 async def test_headers_that_their_caller_modifies_while_the_topic_is_looked_up(
     options: dict[str, Any],
@@ -147,7 +178,7 @@ async def test_a_closed_producer_with_limits_remembers_no_topic() -> None:
         for call in calls_of(producer, topic="other"):
             with pytest.raises(ClosedError):
                 await call()
-        assert not producer._path.router._routes
+        assert not producer._path.router.routes
 
 
 # --- code of the caller that calls the producer ------------------------------------------------------------------------

@@ -49,7 +49,7 @@ async def test_records_lost_by_enqueue_are_reported_on_exit() -> None:
     async with EmbeddedCluster(nodes=1, seed=1) as cluster:
         cluster.create_topic(TOPIC, 1)
         cluster.faults.on("Produce").error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        with pytest.raises(DeliveryFailedError, match="1 records not delivered"):
+        with pytest.raises(DeliveryFailedError, match="1 record not delivered"):
             async with Producer(cluster.bootstrap_servers) as producer:
                 await producer.enqueue(TOPIC, b"x")
 
@@ -62,7 +62,7 @@ async def test_an_error_in_the_block_is_raised_with_a_note_about_lost_records() 
             async with Producer(cluster.bootstrap_servers) as producer:
                 await producer.enqueue(TOPIC, b"x")
                 raise ZeroDivisionError
-        assert "1 records not delivered" in caught.value.__notes__[0]
+        assert "1 record not delivered" in caught.value.__notes__[0]
 
 
 # --- closing -------------------------------------------------------------------------------------------------------

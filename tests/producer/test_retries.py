@@ -62,7 +62,7 @@ async def test_a_retriable_error_is_retried_in_order(code: ErrorCode) -> None:
 async def test_a_fatal_error_is_raised_at_once_and_the_next_batch_is_sent(code: ErrorCode) -> None:
     async with writing() as (cluster, producer):
         cluster.faults.on("Produce").error(code)
-        with pytest.raises(BrokerError, match=rf"1 records for orders-0: {code.name}") as caught:
+        with pytest.raises(BrokerError, match=rf"1 record for orders-0: {code.name}") as caught:
             await producer.send(TOPIC, b"lost", partition=0)
         assert caught.value.code == code
         assert now() < 0.5

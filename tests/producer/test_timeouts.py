@@ -109,7 +109,7 @@ async def test_an_unknown_topic_fails_only_its_own_records() -> None:
         with pytest.raises(BrokerError, match=r"topic 'nowhere': UNKNOWN_TOPIC_OR_PARTITION"):
             await unknown
         assert now() < 10
-        with pytest.raises(DeliveryFailedError, match=r"1 records not delivered: topic 'nowhere'") as caught:
+        with pytest.raises(DeliveryFailedError, match=r"1 record not delivered: topic 'nowhere'") as caught:
             await producer.flush()
         assert caught.value.failed.keys() == {TopicPartition("nowhere", -1)}
         assert "0 of 33554432 bytes" in repr(producer)

@@ -205,6 +205,16 @@ def test_each_ignored_property_is_logged_once(caplog: pytest.LogCaptureFixture) 
     ]
 
 
+def test_the_availability_timeout_of_the_partitioner_is_reported_as_not_supported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, "asyncgroup.config"):
+        ProducerConfig.from_properties({"partitioner.availability.timeout.ms": "30000"})
+    (record,) = caplog.records
+    assert "partitioner.availability.timeout.ms has no effect" in record.getMessage()
+    assert "partitions of a slow broker are not left out (KIP-794)" in record.getMessage()
+
+
 @pytest.mark.parametrize(
     ("cls", "properties", "error"),
     [

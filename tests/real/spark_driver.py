@@ -153,6 +153,11 @@ class Driver:
                 return line
             self._pids.append(int(line.removeprefix("java ")))
 
+    @property
+    def java(self) -> int:
+        """The process id of Java."""
+        return self._pids[1]
+
     def kill(self) -> None:
         """Kill Python and Java by SIGKILL."""
         while self._pids:

@@ -1,7 +1,8 @@
 """A query with the transactional sink, which dies where a test wants: `python -m tests.real.transactional_sink_driver`.
 
 A file in the directory `faults` arms a fault; the process that meets it removes the file. `between-ends` holds the driver's
-commit when a part of the transactions has ended; each `worker-*` kills a task's Python worker in the middle of its rows.
+commit when a part of the transactions has ended; each `worker-*` kills a task's Python worker in the middle of its rows;
+`task-<n>` holds the task with this number in the middle of its rows, so that a test can kill its executor.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -27,21 +30,25 @@ from tests.real.spark_driver import say, start_session
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["BETWEEN_ENDS", "HELD", "WORKERS", "copy_in_transactions"]
+__all__ = ["BETWEEN_ENDS", "HELD", "TASK", "WORKERS", "arm", "copy_in_transactions"]
 
 BETWEEN_ENDS = "between-ends"
 WORKERS = ("worker-1", "worker-2")
+TASK = "task"
+"""A fault with the number of a task is `task-<n>`."""
 HELD = "held"
-"""The file with the process id of a commit that is held."""
+"""The file with the process id of a commit that is held, or of the executor of a task that is held."""
 
 
 def copy_in_transactions(settings: dict[str, Any]) -> None:
-    """Copy a topic to another one; each record's key is the partition and offset it was read from."""
+    """Copy a topic to another one, `shuffled` by key if asked; the key is the partition and offset that a row was read from."""
     spark = start_session(**settings.get("config", {}))
     spark.dataSource.register(FaultySink)
     kafka = {"kafka.bootstrap.servers": settings["servers"]}
     reading = spark.readStream.format("asyncgroup").options(**kafka, **settings["options"]).load()
     rows = reading.selectExpr("concat(partition, '-', offset) AS key", "value")
+    if settings.get("shuffled"):
+        rows = rows.repartition(4, "key")  # each run of a batch has the same rows in each task
     writing = rows.writeStream.format("faulty").options(**kafka, **settings["sink"])
     query = writing.option("checkpointLocation", settings["checkpoint"]).trigger(availableNow=True).start()
     say("started")
@@ -58,15 +65,15 @@ class FaultySink(AsyncGroupDataSource):
         return "faulty"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        faults = Path(self.options.pop("faults"))  # the sink refuses unknown options
         writer = super().streamWriter(schema, overwrite)
         assert isinstance(writer, TransactionalStreamWriter)
-        faults = Path(self.options["faults"])
         hold_between_ends(faults)
         return FaultyWriter(writer, faults)
 
 
 class FaultyWriter(TransactionalStreamWriter):
-    """A writer whose Python worker can be killed."""
+    """A writer whose Python worker can be killed or held."""
 
     def __init__(self, writer: TransactionalStreamWriter, faults: Path) -> None:
         super().__init__(writer._settings, writer._rows)
@@ -80,7 +87,15 @@ class FaultyWriter(TransactionalStreamWriter):
             yield batch.slice(0, batch.num_rows // 2)
             if any(is_armed(self._faults, name) for name in WORKERS):
                 os.kill(os.getpid(), signal.SIGKILL)
+            self._hold_if_armed()
             yield batch.slice(batch.num_rows // 2)
+
+    def _hold_if_armed(self) -> None:
+        context = TaskContext.get()
+        assert context is not None
+        if is_armed(self._faults, f"{TASK}-{context.partitionId()}"):
+            arm(self._faults, HELD, str(parent_of(os.getppid())))  # executor, daemon, this worker
+            threading.Event().wait()
 
 
 def hold_between_ends(faults: Path) -> None:
@@ -90,13 +105,24 @@ def hold_between_ends(faults: Path) -> None:
     async def end_or_hold(self: KafkaTransactions, transaction: SlotTransaction, *, commit: bool) -> bool:
         async with lock:  # one after the other
             if ended and is_armed(faults, BETWEEN_ENDS):
-                (faults / "pid").write_text(str(os.getpid()))
-                (faults / "pid").rename(faults / HELD)
+                arm(faults, HELD, str(os.getpid()))
                 await asyncio.Event().wait()
             ended.append(transaction)
             return await end(self, transaction, commit=commit)
 
     KafkaTransactions.end = end_or_hold  # type: ignore[method-assign]
+
+
+def parent_of(pid: int) -> int:
+    """Return the process id of a process's parent."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("PPid:")[2].split()[0])
+
+
+def arm(faults: Path, name: str, text: str = "") -> None:
+    """Create the file of a fault at once with its text."""
+    (faults / "new").write_text(text)
+    (faults / "new").rename(faults / name)
 
 
 def is_armed(faults: Path, name: str) -> bool:

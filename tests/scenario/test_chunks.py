@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from asyncgroup import Claim, Consumer, ConsumerConfig, Producer, ProducerConfig, Record, Session
+from asyncgroup.errors import ErrorCode
 from asyncgroup.wire.chunks import ChunkInfo, split_value
 from tests.scenario.support import WorkHandler, committed, member, running
 from tests.scenario.three_protocols import in_each_protocol
@@ -224,7 +225,9 @@ async def test_a_value_whose_partition_moves_between_two_chunks(env: VirtualEnvi
 
 
 @in_each_protocol
-async def test_a_producer_that_dies_between_two_chunks(env: VirtualEnvironment) -> None:
+async def test_a_producer_that_dies_between_two_chunks(
+    env: VirtualEnvironment, caplog: pytest.LogCaptureFixture
+) -> None:
     """The incomplete value is given up after `chunk_expiry`; then the commit passes it."""
     handler, hook = Collector(env), Dropped()
     async with (
@@ -236,6 +239,7 @@ async def test_a_producer_that_dies_between_two_chunks(env: VirtualEnvironment) 
         await held_at_an_incomplete_value(env, values, handler)
         await env.bell.until(lambda: bool(hook.calls), "expiry", env.limit)
         assert hook.calls == [("orders", 0, 1, "expired")]
+        assert "orders-0: the chunks of value a from offset 1 on are dropped: expired" in caplog.text
         await env.bell.until(lambda: committed(env)[0] == 3, "committed", env.limit)
         await values.chunk("a", 1)  # it lived after all
         await values.whole(b"three")
@@ -243,6 +247,23 @@ async def test_a_producer_that_dies_between_two_chunks(env: VirtualEnvironment) 
         await env.bell.until(lambda: committed(env)[0] == 5, "committed", env.limit)
     assert handler.values == [b"one", b"two", b"three"]
     assert len(hook.calls) == 1
+
+
+@pytest.mark.full
+async def test_a_producer_that_retries_a_chunk_for_most_of_its_delivery_timeout(
+    env: VirtualEnvironment,
+) -> None:
+    """By the defaults of both sides the consumer is still waiting then."""
+    value = random.Random(1).randbytes(2500)
+    handler = Collector(env)
+    async with writer(env) as producer, member(env, **ASSEMBLE) as ann, running(ann.run("orders", handler)):
+        await handler.until("claim 0@0")
+        refused = env.cluster.faults.on("Produce", nth=2, times=None).error(ErrorCode.NOT_ENOUGH_REPLICAS)
+        sending = asyncio.create_task(producer.send("orders", value, partition=0))
+        await asyncio.sleep(0.95 * producer.config.delivery_timeout)
+        refused.cancel()
+        await sending
+        await env.bell.until(lambda: handler.values == [value], "the value", env.limit)
 
 
 @pytest.mark.full

@@ -149,6 +149,7 @@ async def test_the_functions_exception_aborts_and_is_raised(env: VirtualEnvironm
     async with transforming(env, Broken(env), settings=NEVER) as (_, run):
         with pytest.raises(ValueError, match="bad record") as raised:
             await run
+        assert "of the batch of orders-2 with offsets 0 to 2" in raised.value.__notes__
         assert "consume_claim of orders-2" in "".join(raised.value.__notes__)
     assert committed(env) == {}
     assert not end_txns(env)

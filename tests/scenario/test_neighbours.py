@@ -16,7 +16,7 @@ import pytest
 from asyncgroup import Claim, Handler, Session
 from tests.consumer.brokers import fill
 from tests.group.parts import consumer_of
-from tests.profiles import thinned
+from tests.profiles import current_profile, thinned
 from tests.scenario.support import member, now, running
 from tests.stories.virtual import VirtualEnvironment
 
@@ -171,7 +171,7 @@ async def test_new_records_arrive_in_time_next_to_a_slow_partition(pace: Pace):
             while not handler.began:
                 await asyncio.sleep(0.01)
             await asyncio.sleep(1)
-            for count in range(500):
+            for count in range(500 if current_profile() == "full" else 200):
                 fill(env.cluster, "orders", FAST, 1, 1, 100)
                 sent = now()
                 while len(handler.offsets[FAST]) <= count:

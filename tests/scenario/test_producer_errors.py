@@ -176,7 +176,7 @@ MISTAKES = [
     Mistake(
         too_large_for_the_broker,
         BrokerError,
-        r"1 records for orders-0: MESSAGE_TOO_LARGE \(10\): \d+ bytes; the limit is max.message.bytes of the topic",
+        r"1 record for orders-0: MESSAGE_TOO_LARGE \(10\): \d+ bytes; the limit is max.message.bytes of the topic",
     ),
     Mistake(
         unknown_topic, BrokerError, r"topic 'missing': UNKNOWN_TOPIC_OR_PARTITION \(3\): it does not exist"
@@ -184,7 +184,7 @@ MISTAKES = [
     Mistake(
         unknown_topic_of_enqueue,
         DeliveryFailedError,
-        r"1 records not delivered: topic 'missing': UNKNOWN_TOPIC_OR_PARTITION \(3\): it does not exist",
+        r"1 record not delivered: topic 'missing': UNKNOWN_TOPIC_OR_PARTITION \(3\): it does not exist",
     ),
     Mistake(
         unknown_partition,
@@ -205,7 +205,7 @@ MISTAKES = [
     Mistake(
         closed_at_once,
         ClosedError,
-        r"the producer was closed with 1 records for 1 partitions not acknowledged \(drain=False\)",
+        r"the producer was closed with 1 record for 1 partition not acknowledged \(drain=False\)",
         in_log=2,
     ),
     Mistake(
@@ -224,13 +224,13 @@ MISTAKES = [
     Mistake(
         broker_away_for_enqueue,
         DeliveryFailedError,
-        r"1 records not delivered: topic 'orders' .* within delivery_timeout=20 s: .* Connection refused",
+        r"1 record not delivered: topic 'orders' .* within delivery_timeout=20 s: .* Connection refused",
         SHORT,
     ),
     Mistake(
         broker_frozen,
         RequestTimedOut,
-        r"1 records for orders-0: not acknowledged within delivery_timeout=20 s, 4 attempts: .* no response to Produce",
+        r"1 record for orders-0: not acknowledged within delivery_timeout=20 s, 4 attempts: .* no response to Produce",
         SHORT,
         in_log=2,
     ),
@@ -257,7 +257,7 @@ MISTAKES = [
     Mistake(
         left_open,
         BrokerError,
-        r"'tx', EndTxn \(commit\): INVALID_TXN_STATE \(48\): .* it was aborted after transaction_timeout",
+        r"'tx', EndTxn \(commit\): INVALID_TXN_STATE \(48\): .* it may have aborted it after transaction_timeout=30 s",
         {**TX, "transaction_timeout": 30.0},
         in_log=2,
     ),
@@ -278,7 +278,7 @@ MISTAKES = [
     Mistake(
         swallowed_error,
         TransactionAbortedError,
-        r"'tx': the transaction is aborted: BrokerError: 1 records for orders-0: INVALID_RECORD \(87\)",
+        r"'tx': the transaction is aborted: BrokerError: 1 record for orders-0: INVALID_RECORD \(87\)",
         TX,
     ),
 ]

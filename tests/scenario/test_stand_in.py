@@ -319,7 +319,7 @@ async def test_its_client_also_knows_the_bootstrap_servers(env: VirtualEnvironme
         servers = set(env.bootstrap_servers.split(","))
         moved = {1: BrokerInfo(1, "::1", 9092, None)}
         client.network.set_view(replace(client.view, brokers=moved))
-        second = group._engine._member._make_second_client()
+        second = group._engine._member._second_client_maker()()
         assert set(second.network.addresses) == {"[::1]:9092", *servers}
         client.network.set_view(replace(client.view, brokers={}))
-        assert set(group._engine._member._make_second_client().network.addresses) == servers
+        assert set(group._engine._member._second_client_maker()().network.addresses) == servers

@@ -46,6 +46,7 @@ def test_the_options_of_a_sessions_cluster(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("spark_with_kafka")
 def test_the_example_with_spark(
     tmp_path: Path, spark_gateway: dict[str, str], monkeypatch: pytest.MonkeyPatch

@@ -124,6 +124,7 @@ async def use(data: bytes) -> None:
 """
 
 
+@pytest.mark.full
 def test_types_for_user_code():
     """mypy reports an error for each line marked as expected, and for no other line."""
     pytest.importorskip("mypy", reason="mypy is part of the extra `dev`, not of `test`")

@@ -15,6 +15,7 @@ from asyncgroup.spark.source.options.kafka_options import (
     check_tls,
     refuse_oauthbearer,
 )
+from asyncgroup.spark.source.options.values import Options, check_names
 
 __all__ = ["WriteSettings", "write_settings"]
 
@@ -55,9 +56,10 @@ def write_settings(options: Mapping[str, str]) -> WriteSettings:
     """Return the settings of the sink `format("asyncgroup")` from Spark's options (names in any case).
 
     Reads `topic` and `kafka.*`, as Spark's sink does (`KafkaSourceProvider.kafkaParamsForProducer`), and
-    `transactional.id.prefix`; ignores other options, such as `checkpointLocation` and `path`. Raises ConfigError naming the
-    option.
+    `transactional.id.prefix`; ignores the options of sources and of Spark, such as `checkpointLocation` and `path`. Raises
+    ConfigError naming the option, also one that does not exist.
     """
+    check_names(Options(options), sink=True)
     given = {name.lower(): value for name, value in options.items()}
     kafka = {name.removeprefix(PREFIX): value for name, value in given.items() if name.startswith(PREFIX)}
     for name, instead in _REFUSED_PROPERTIES.items():

@@ -24,6 +24,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import Header
 from asyncgroup.producer.arguments import RecordFields
+from asyncgroup.spark.sink.key_partitions import key_partitions
 from asyncgroup.spark.sink.producer_cache import OpenProducer, WrittenRange, producer_cache
 from asyncgroup.spark.sink.write_settings import WriteSettings, write_settings
 from asyncgroup.spark.worker_process import freeze_heap, strip_traceback
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql.types import StructType
 
+    from asyncgroup.producer import Producer
     from asyncgroup.spark.sink.transactions.writers import TransactionalBatchWriter, TransactionalStreamWriter
 
 __all__ = [
@@ -129,12 +131,20 @@ class _Writer:
         try:
             while (batch := await upcoming) is not None and not acks.failed:
                 upcoming = loop.run_in_executor(None, next, batches, None)
-                await producer.enqueue_all(outgoing_rows(batch, self._settings.topic))
+                rows_of_batch = outgoing_rows(batch, self._settings.topic, self._partition_count(producer))
+                await producer.enqueue_all(rows_of_batch)
                 rows += batch.num_rows
         finally:
             await asyncio.gather(upcoming, return_exceptions=True)
         await producer.flush()
         return TaskCommitMessage(acks.pop_ranges(), rows)
+
+    def _partition_count(self, producer: Producer) -> int | None:
+        """Return the topic's number of partitions if keys determine them by the default rule; None if it is not known yet."""
+        if self._settings.topic is None or self._settings.config.partitioner != "default":
+            return None
+        topic = producer.cluster.view.topics.get(self._settings.topic)
+        return None if topic is None or topic.error_code else len(topic.partitions) or None
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
@@ -168,13 +178,23 @@ def check_columns(schema: StructType, topic: str | None) -> None:
             )
 
 
-def outgoing_rows(batch: pyarrow.RecordBatch, topic: str | None) -> Iterator[RecordFields]:
-    """Return the rows of an Arrow batch as records; raise ConfigError at a row whose topic, or one of whose headers, is null."""
+def outgoing_rows(
+    batch: pyarrow.RecordBatch, topic: str | None, partition_count: int | None = None
+) -> Iterator[RecordFields]:
+    """Return the rows of an Arrow batch as records; raise ConfigError at a row whose topic, or one of whose headers, is null.
+
+    With `partition_count`, the topic's number of partitions, rows without a partition get that of their key.
+    """
     columns: dict[str, Any] = dict(zip(reversed(batch.schema.names), reversed(batch.columns), strict=True))
-    values = _bytes(columns["value"])
-    keys: Any = _bytes(columns["key"]) if "key" in columns else repeat(None)
+    values = _binary(columns["value"]).to_pylist()
+    key_column = _binary(columns["key"]) if "key" in columns else None
+    keys: Any = repeat(None) if key_column is None else key_column.to_pylist()
     headers: Any = map(_headers, columns["headers"].to_pylist()) if "headers" in columns else repeat(())
-    partitions: Any = columns["partition"].to_pylist() if "partition" in columns else repeat(None)
+    partitions: Any = repeat(None)
+    if "partition" in columns:
+        partitions = columns["partition"].to_pylist()
+    elif key_column is not None and partition_count is not None:
+        partitions = key_partitions(key_column, partition_count)
     topics: Any = map(_not_null, columns["topic"].to_pylist()) if topic is None else repeat(topic)
     timestamps = repeat(None)  # the time at which it is written
     return zip(
@@ -188,15 +208,14 @@ def _not_null(topic: str | None) -> str:
     return topic
 
 
-def _bytes(column: pyarrow.Array) -> list[bytes | None]:
+def _binary(column: pyarrow.Array) -> pyarrow.Array:
     import pyarrow as pa
 
     if pa.types.is_string(column.type):
-        column = column.cast(pa.binary())  # Arrow strings are UTF-8 already: no copy
-    elif pa.types.is_large_string(column.type):
-        column = column.cast(pa.large_binary())
-    found: list[bytes | None] = column.to_pylist()
-    return found
+        return column.cast(pa.binary())  # Arrow strings are UTF-8 already: no copy
+    if pa.types.is_large_string(column.type):
+        return column.cast(pa.large_binary())
+    return column
 
 
 def _headers(headers: list[dict[str, Any] | None] | None) -> Sequence[Header]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 import anyio
 import pytest
 
-from asyncgroup import ConfigError, RequestTimedOut
+from asyncgroup import ConfigError, Producer, RequestTimedOut
+from asyncgroup.broker import Fault
 from asyncgroup.errors import (
     ClosedError,
+    DeliveryFailedError,
     ErrorCode,
+    ProducerFencedError,
     TransactionAbortedError,
 )
 from asyncgroup.model import CommittedOffset, GroupOffsets, TopicPartition
@@ -33,6 +37,19 @@ VERSIONS = pytest.mark.parametrize("version", [1, 2])
 
 
 # --- cancellation ---------------------------------------------------------------------------------------------------
+
+
+async def cancelled_at(held: Fault, producer: Producer) -> asyncio.Task[None]:
+    """Return the task of a transaction with one record, cancelled when a request of it is held."""
+
+    async def commit() -> None:
+        async with producer.transaction():
+            await producer.enqueue(TOPIC, b"a", partition=0)
+
+    task = asyncio.create_task(commit())
+    await held.wait_hit()
+    task.cancel()
+    return task
 
 
 async def test_a_cancelled_block_is_aborted() -> None:
@@ -64,14 +81,7 @@ async def test_cancelled_while_the_commit_is_being_sent() -> None:
     """The commit runs to its end, and the cancellation has its outcome."""
     async with transacting() as (cluster, producer):
         held = cluster.faults.on("EndTxn").hold()
-
-        async def commit() -> None:
-            async with producer.transaction():
-                await producer.send(TOPIC, b"a", partition=0)
-
-        task = asyncio.create_task(commit())
-        await held.wait_hit()
-        task.cancel()
+        task = await cancelled_at(held, producer)
         await asyncio.sleep(1.0)
         assert not task.done()
         held.release()
@@ -88,14 +98,7 @@ async def test_cancelled_while_the_coordinator_refuses_the_commit(version: int) 
     """Found by the random transactions: the caller that would have aborted is gone."""
     async with transacting() as (cluster, producer):
         held = cluster.faults.on("EndTxn").hold().error(ErrorCode.TRANSACTION_ABORTABLE)
-
-        async def commit() -> None:
-            async with producer.transaction():
-                await producer.send(TOPIC, b"a", partition=0)
-
-        task = asyncio.create_task(commit())
-        await held.wait_hit()
-        task.cancel()
+        task = await cancelled_at(held, producer)
         held.release()
         with pytest.raises(asyncio.CancelledError) as raised:
             await task
@@ -109,14 +112,7 @@ async def test_cancelled_while_records_are_being_written() -> None:
     """EndTxn was not sent, so the transaction is aborted."""
     async with transacting() as (cluster, producer):
         held = cluster.faults.on("Produce").hold()
-
-        async def commit() -> None:
-            async with producer.transaction():
-                await producer.enqueue(TOPIC, b"a", partition=0)
-
-        task = asyncio.create_task(commit())
-        await held.wait_hit()
-        task.cancel()
+        task = await cancelled_at(held, producer)
         held.release()
         with pytest.raises(asyncio.CancelledError) as raised:
             await task
@@ -256,6 +252,50 @@ async def test_close_of_a_fenced_producer(caplog: pytest.LogCaptureFixture) -> N
         assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
+@pytest.mark.parametrize("chunks", [False, True], ids=["records", "chunks"])
+async def test_a_fenced_transaction_has_one_error(chunks: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither the close nor a note at the error reports the records once more."""
+    config: dict[str, Any] = {"chunking": True, "batching": False, "max_chunk_size": 1024} if chunks else {}
+    async with cluster_with_topics() as cluster:
+        with pytest.raises(ProducerFencedError) as raised:
+            async with producer_of(cluster, **config) as producer, producer.transaction():
+                await producer.send(TOPIC, b"a", partition=0)
+                async with producer_of(cluster):
+                    pass
+                await producer.enqueue(TOPIC, b"b" * 5000, partition=0)
+        assert not getattr(raised.value, "__notes__", [])
+        assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+async def test_flush_raises_what_made_the_producer_unusable() -> None:
+    """In Java it only waits. Here it raises for records of `enqueue`, and these are lost."""
+    async with cluster_with_topics() as cluster:
+        with pytest.raises(ProducerFencedError):
+            async with producer_of(cluster) as producer, producer.transaction():
+                await producer.send(TOPIC, b"a", partition=0)
+                async with producer_of(cluster):
+                    pass
+                await producer.enqueue(TOPIC, b"b", partition=0)
+                for _ in range(2):
+                    with pytest.raises(ProducerFencedError, match="fenced: producer id"):
+                        await producer.flush()
+
+
+async def test_flush_in_a_transaction_that_can_only_be_aborted() -> None:
+    async with transacting() as (cluster, producer):
+        cluster.faults.on("Produce").error(ErrorCode.INVALID_RECORD)
+        with pytest.raises(TransactionAbortedError, match="INVALID_RECORD"):
+            async with producer.transaction():
+                await producer.enqueue(TOPIC, b"a", partition=0)
+                with pytest.raises(DeliveryFailedError, match="INVALID_RECORD"):
+                    await producer.flush()
+                await producer.flush()  # reported once
+        async with producer.transaction():
+            await producer.enqueue(TOPIC, b"b", partition=0)
+            await producer.flush()
+        assert committed(cluster) == [b"b"]
+
+
 async def test_entering_is_cancelled() -> None:
     async with cluster_with_topics() as cluster:
         cluster.faults.on("InitProducerId", times=None).error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -295,6 +335,15 @@ async def test_invalid_offsets(source: object) -> None:
             async with producer.transaction():
                 await producer.send_offsets(source)  # type: ignore[arg-type]
         assert requests(cluster) == ["InitProducerId"]
+
+
+async def test_offsets_that_are_numbers_are_refused_with_the_value_to_use() -> None:
+    async with transacting() as (_, producer):
+        with pytest.raises(
+            ConfigError, match=r"\{TopicPartition\(topic, partition\): CommittedOffset\(next_offset\)\}"
+        ):
+            async with producer.transaction():
+                await producer.send_offsets(GroupOffsets("g", {TopicPartition(INPUT, 0): 5}))  # type: ignore[dict-item]
 
 
 async def test_offsets_of_an_object_and_no_offsets() -> None:

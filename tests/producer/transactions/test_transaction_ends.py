@@ -233,15 +233,27 @@ async def test_the_transaction_timeout() -> None:
 
 @VERSIONS
 async def test_a_commit_after_the_transaction_timeout(version: int) -> None:
-    async with cluster_with_topics() as cluster, producer_of(cluster, transaction_timeout=5.0) as producer:
-        with pytest.raises((ProducerFencedError, BrokerError), match=r"transaction_timeout") as raised:
-            async with producer.transaction():
-                await producer.send(TOPIC, b"a", partition=0)
-                await asyncio.sleep(10.0)
-        if version == 2:
-            assert isinstance(raised.value, BrokerError)
-            assert raised.value.name == "INVALID_TXN_STATE"
-        assert committed(cluster) == []
+    """Fatal, as in Java 4.3 (`EndTxnHandler`): this producer can only be closed, and the next one goes on."""
+    async with cluster_with_topics() as cluster:
+        async with producer_of(cluster, transaction_timeout=5.0) as producer:
+            with pytest.raises((ProducerFencedError, BrokerError)) as raised:
+                async with producer.transaction():
+                    await producer.send(TOPIC, b"a", partition=0)
+                    await asyncio.sleep(10.0)
+            text = str(raised.value)
+            assert f"'{NAME}'" in text
+            assert "transaction_timeout=5 s" in text
+            assert text.endswith("Close this producer")
+            if version == 2:
+                assert isinstance(raised.value, BrokerError)
+                assert raised.value.name == "INVALID_TXN_STATE"
+            with pytest.raises(type(raised.value)) as again:
+                async with producer.transaction():
+                    pass
+            assert str(again.value) == text
+        async with producer_of(cluster) as other, other.transaction():
+            await other.send(TOPIC, b"b", partition=0)
+        assert committed(cluster) == [b"b"]
 
 
 @VERSIONS

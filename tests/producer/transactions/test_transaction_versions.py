@@ -8,6 +8,7 @@ from asyncgroup.broker.handlers.api_versions import FEATURES
 from asyncgroup.errors import AsyncGroupError, ErrorCode
 from tests.producer.support import TOPIC, now
 from tests.producer.transactions.support import (
+    NAME,
     committed,
     offsets_of,
     requests,
@@ -62,6 +63,23 @@ async def test_a_downgrade(monkeypatch: pytest.MonkeyPatch) -> None:
             async with producer.transaction():
                 await producer.send(TOPIC, value, partition=0)
         assert [exchange.version for exchange in cluster.history.of("EndTxn")] == [5, 5, 4, 4]
+        assert committed(cluster) == [b"a", b"b", b"c"]
+
+
+async def test_a_change_is_seen_on_a_connection_to_any_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in Java, the features are those of the newest response to ApiVersions; the coordinator's connection stays."""
+    monkeypatch.setitem(FEATURES, "transaction.version", 1)
+    async with transacting() as (cluster, producer):
+        coordinator = cluster.transaction_coordinator(NAME)
+        elsewhere = next(number for number in range(3) if cluster.leader(TOPIC, number) != coordinator)
+        async with producer.transaction():
+            await producer.send(TOPIC, b"a", partition=elsewhere)
+            monkeypatch.setitem(FEATURES, "transaction.version", 2)
+            cluster.faults.on("Produce").disconnect("before")
+            await producer.send(TOPIC, b"b", partition=elsewhere)
+        async with producer.transaction():
+            await producer.send(TOPIC, b"c", partition=elsewhere)
+        assert [exchange.version for exchange in cluster.history.of("EndTxn")] == [4, 5]
         assert committed(cluster) == [b"a", b"b", b"c"]
 
 

@@ -12,6 +12,7 @@ import pytest
 from pyspark import TaskContext
 
 from asyncgroup.broker.handlers.api_versions import FEATURES
+from asyncgroup.cluster.coordinators import TRANSACTION
 from asyncgroup.errors import AsyncGroupError, ConfigError
 from asyncgroup.spark.sink.producer_cache import ProducerCache
 from asyncgroup.spark.sink.transactions.errors import TransactionalSinkError
@@ -22,6 +23,7 @@ from asyncgroup.spark.sink.transactions.writers import SlotCommitMessage
 from asyncgroup.spark.sink.write_settings import write_settings
 from asyncgroup.spark.sink.writer import make_writer
 from asyncgroup.testing import KafkaServer
+from asyncgroup.wire import messages as m
 from tests.producer.transactions.support import committed
 from tests.spark.sink.test_writer import SERVERS, schema_of
 
@@ -162,6 +164,46 @@ def test_a_failed_task_aborts_its_transaction(spark: Spark) -> None:
     assert visible(spark.server) == [1, 2]
 
 
+def test_the_coordinators_of_a_batch_are_looked_up_at_once(spark: Spark) -> None:
+    messages = spark.tasks(0, [[1], [2], [3]])
+    looked_up = len(spark.server.history.of("FindCoordinator"))
+    spark.writer().commit(messages, 0)
+    transactional = [
+        sorted(each.request.coordinator_keys)
+        for each in spark.server.history.of("FindCoordinator")[looked_up:]
+        if each.request.key_type == TRANSACTION
+    ]
+    assert transactional == [["copy-0", "copy-1", "copy-2"]]
+
+
+# --- responses ---------------------------------------------------------------------------------------------------------
+
+
+def without_slot_1(response: m.DescribeTransactionsResponse) -> None:
+    response.transaction_states = [
+        each for each in response.transaction_states if each.transactional_id != "copy-1"
+    ]
+
+
+def test_a_description_without_a_transaction_is_asked_for_again(spark: Spark) -> None:
+    """As Java's admin client does (`AdminApiDriver`)."""
+    fault = spark.server.faults.on("DescribeTransactions", mutate=without_slot_1)
+    spark.run(0, [[1], [2]])
+    assert fault.hits == 1
+    assert visible(spark.server) == [1, 2]
+
+
+def test_descriptions_that_never_have_a_transaction_end_in_an_error(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncgroup.spark.sink.transactions.kafka.REQUEST_TIMEOUT", 0.2)
+    spark.server.faults.on("DescribeTransactions", mutate=without_slot_1, times=None)
+    messages = spark.tasks(0, [[1], [2]])
+    with pytest.raises(AsyncGroupError, match=r"DescribeTransactions .* node 1 has no entry for 'copy-1'"):
+        spark.writer().commit(messages, 0)
+    assert not visible(spark.server), "nothing is committed"
+
+
 # --- deaths -----------------------------------------------------------------------------------------------------------
 
 
@@ -284,6 +326,47 @@ def test_a_query_that_writes_to_another_topic_takes_over(
     assert visible(spark.server, "out2") == [3, 4]
 
 
+def die_between_ends(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch, batch: int, slots: list[list[int]]
+) -> None:
+    """Run a batch whose driver dies when it has committed the first slot."""
+    messages = spark.tasks(batch, slots)
+    with monkeypatch.context() as dying:
+        die_in_end(dying, 1)
+        with pytest.raises(Killed):
+            spark.writer().commit(messages, batch)
+    spark.own_cache()
+
+
+def test_another_topic_in_the_middle_of_a_commit(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch that was begun is completed where it was begun."""
+    spark.server.create_topic("out2", 1)
+    die_between_ends(spark, monkeypatch, 3, [[1], [2], [3]])
+    spark.options["topic"] = "out2"
+    spark.run(3, [[1], [2], [3]])
+    spark.run(4, [[4]])
+    assert visible(spark.server) == [1, 2, 3]
+    assert visible(spark.server, "out2") == [4]
+
+
+def test_a_new_checkpoint_in_the_middle_of_a_commit(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new query completes the batch of the former one, then writes its own, here the same rows in fewer tasks."""
+    die_between_ends(spark, monkeypatch, 3, [[1], [2], [3]])
+    Spark(spark.server, spark.own_cache, query_id="q2").run(0, [[1, 2], [3]])
+    assert visible(spark.server) == [1, 1, 2, 2, 3, 3]
+    assert not open_transactions(spark.server)
+
+
+def test_another_prefix_in_the_middle_of_a_commit(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit that the guide states: the state is stored by prefix, so the batch is written once more."""
+    die_between_ends(spark, monkeypatch, 3, [[1], [2]])
+    spark.options["transactional.id.prefix"] = "other"
+    spark.run(3, [[1], [2]])
+    assert open_transactions(spark.server) == ["copy-1"]
+    spark.server.advance(1000)
+    assert visible(spark.server) == [1, 1, 2]
+
+
 def test_a_second_attempt_fences_a_running_task(spark: Spark) -> None:
     spark.enter_task(0, 0)
     attempts: list[SlotCommitMessage] = []
@@ -317,6 +400,18 @@ def test_another_query_takes_the_prefix_over_with_its_first_batch(spark: Spark) 
     with pytest.raises(TransactionalSinkError, match="batch 0 of query q2 is older than batch 1"):
         other.task(0, 0, [4])
     assert visible(spark.server) == [1, 2, 3]
+
+
+def test_two_queries_with_one_prefix_in_their_first_batch(spark: Spark) -> None:
+    first = spark.tasks(0, [[1], [2]])
+    spark.own_cache()
+    other = Spark(spark.server, spark.own_cache, query_id="q2")
+    second = other.tasks(0, [[3], [4]])
+    with pytest.raises(TransactionalSinkError, match="another query with the same transactional"):
+        spark.writer().commit(first, 0)
+    spark.writer().abort(first, 0)
+    other.writer().commit(second, 0)
+    assert visible(spark.server) == [3, 4]
 
 
 def test_options() -> None:

@@ -94,11 +94,25 @@ def test_options() -> None:
         (SERVERS | {"kafka.acks": "2"}, "kafka.acks='2'"),
         (SERVERS | {"kafka.acsk": "1"}, "kafka.acsk.*did you mean acks"),
         (SERVERS | {"kafka.transactional.id": "x"}, "kafka.transactional.id"),
+        (SERVERS | {"transactional.id.prefx": "x"}, "no such option; did you mean transactional.id.prefix?"),
+        (SERVERS | {"transactionalIdPrefix": "x"}, "no such option; did you mean transactional.id.prefix?"),
+        (
+            SERVERS | {"topics": "x"},
+            "^topics='x' is not allowed: there is no such option; did you mean topic?",
+        ),
+        (SERVERS | {"linger.ms": "5"}, "did you mean kafka.linger.ms, a property of Kafka's client?"),
+        (SERVERS | {"mode": "x"}, "there is no such option; there are topic, transactional.id.prefix"),
     ],
 )
 def test_options_that_are_refused(options: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         write_settings(options)
+
+
+def test_options_of_sources_and_of_spark_are_ignored() -> None:
+    """One dictionary is often used for reading and writing."""
+    others = {"subscribe": "a", "startingOffsets": "earliest", "path": "/p", "queryName": "q", "spark.x": "1"}
+    assert write_settings(SERVERS | others) == write_settings(SERVERS)
 
 
 SASL = SERVERS | {"kafka.security.protocol": "SASL_SSL"}

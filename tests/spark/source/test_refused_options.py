@@ -54,7 +54,14 @@ def test_unknown_names_with_suggestions(name, suggestion):
 
 
 def test_names_of_spark_itself_and_of_sinks_are_ignored():
-    others = {"path": "/x", "paths": "[]", "topic": "out", "checkpointLocation": "/c", "queryName": "q"}
+    others = {
+        "path": "/x",
+        "paths": "[]",
+        "topic": "out",
+        "transactional.id.prefix": "p",
+        "checkpointLocation": "/c",
+        "queryName": "q",
+    }
     table = {"provider": "asyncgroup", "owner": "me", "comment": "", "option.subscribe": "a"}
     assert read_settings(SERVERS | {"subscribe": "a"} | others | table, stream=True) == read()
 

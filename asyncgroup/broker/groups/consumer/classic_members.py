@@ -68,7 +68,7 @@ class Joined(NamedTuple):
 def check_join(group: ModernGroup, request: JoinRequest, max_size: int) -> None:
     """Check what can be checked before a member has an id.
 
-    Raise Refused: GROUP_MAX_SIZE_REACHED; INCONSISTENT_GROUP_PROTOCOL if it is no consumer, or has no assignor that all
+    Raise Refused: GROUP_MAX_SIZE_REACHED; INCONSISTENT_GROUP_PROTOCOL if its protocol type is not `consumer`, or it has no assignor that all
     other classic members have.
     """
     check_size(group, request.member_id, max_size)

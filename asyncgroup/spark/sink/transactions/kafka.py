@@ -18,6 +18,7 @@ from asyncgroup.errors import (
     ConfigError,
     ErrorCode,
     ProducerFencedError,
+    ProtocolError,
     TransactionAbortedError,
     TransportError,
     UnsupportedVersionError,
@@ -65,6 +66,12 @@ def slot_offsets(prefix: str, slot: int, batch: QueryBatch, topic: str) -> Group
     """Return what a slot's transaction commits for its group besides the records; `topic` is one that it writes to."""
     committed = CommittedOffset(batch.batch_id + 1, encode_batch(batch))
     return GroupOffsets(_slot_name(prefix, slot), {TopicPartition(topic, 0): committed})
+
+
+class _IncompleteResponse(ProtocolError):
+    """A response lacks a transactional id. The next one may have it, as `AdminApiDriver` assumes in Java's admin client."""
+
+    retriable = True
 
 
 class KafkaTransactions:
@@ -140,7 +147,7 @@ class KafkaTransactions:
         return True
 
     async def slots_not_open(self, transactions: Sequence[SlotTransaction]) -> list[int]:
-        """Return the slots whose transaction is not open any more; none with brokers that cannot tell (before 3.0)."""
+        """Return the slots whose transaction is not open any more; none with brokers before 3.0, which lack DescribeTransactions."""
         names = {_slot_name(self.prefix, each.slot): each for each in transactions}
         try:
             states = await self._retrying(lambda: self._describe(list(names)))
@@ -155,9 +162,8 @@ class KafkaTransactions:
     async def _describe(self, names: Sequence[str]) -> dict[str, tuple[str, int, int]]:
         """Return state, producer id and epoch of each transactional id; one request for each coordinator."""
         coordinators = self._client.coordinators
-        nodes = await asyncio.gather(*(coordinators.find(name, TRANSACTION) for name in names))
         by_node: dict[int, list[str]] = {}
-        for name, node_id in zip(names, nodes, strict=True):
+        for name, node_id in (await coordinators.find_all(names, TRANSACTION)).items():
             by_node.setdefault(node_id, []).append(name)
         states: dict[str, tuple[str, int, int]] = {}
         for node_id, asked in by_node.items():
@@ -172,10 +178,15 @@ class KafkaTransactions:
                     found.producer_id,
                     found.producer_epoch,
                 )
+            if missing := [name for name in asked if name not in states]:
+                raise _IncompleteResponse(
+                    f"the response to DescribeTransactions of node {node_id} has no entry for "
+                    f"{', '.join(map(repr, missing))}"
+                )
         return states
 
     async def open_slots(self) -> Collection[int]:
-        """Return the slots with an open transaction, as far as all brokers can tell it (ListTransactions, KIP-664)."""
+        """Return the slots with an open transaction, if all brokers support ListTransactions (KIP-664)."""
         nodes = list(self._client.view.brokers)
         try:
             listed = await asyncio.gather(*map(self._list, nodes))
@@ -211,7 +222,7 @@ class KafkaTransactions:
         while True:
             try:
                 return await attempt()
-            except (BrokerError, TransportError) as error:
+            except (BrokerError, TransportError, _IncompleteResponse) as error:
                 if not error.retriable:
                     raise
                 await retry.pause(error)

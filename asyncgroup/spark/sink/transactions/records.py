@@ -1,4 +1,4 @@
-"""What the transactional sink stores in Kafka: the driver's record of a batch, and the batch that a slot has committed.
+"""The values that the transactional sink stores in Kafka: the driver's record of a batch, and the batch that a slot has committed.
 
 Both are committed offsets with a text as metadata, of groups that have no members:
 

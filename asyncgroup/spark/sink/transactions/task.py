@@ -1,4 +1,4 @@
-"""What a task knows of itself: its slot, its query and its batch."""
+"""The place of a task: its slot, its query and its batch."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal, TypeVar
 
 from asyncgroup.properties.reader import is_secret
@@ -62,16 +62,18 @@ OWN_OPTIONS: Final = (
     *("maxBytesPerTrigger", "tasks", "fetchBytes"),
 )
 
+SINK_OPTIONS: Final = ("topic", "transactional.id.prefix")
+
 _FOREIGN_NAMES: Final = frozenset(
     {
         # added by Spark to the options of load(path) and of tables
         *("path", "paths", "provider", "location", "owner", "external", "is_managed_location", "comment"),
         *("collation", "serialization.format"),
-        # options of the sink, of writers and of other sources: one dictionary is often used for all
-        *("topic", "checkpointlocation", "queryname", "name", "timezone"),
+        # options of writers and of other sources: one dictionary is often used for all
+        *("checkpointlocation", "queryname", "name", "timezone"),
     }
 )
-"""Names (in lower case) that are not options of this source, but are accepted."""
+"""Names (in lower case) that are options of neither the source nor the sink, but are accepted."""
 
 _MATCH_CUTOFF: Final = 0.6
 
@@ -122,31 +124,31 @@ class Options:
         return self._names
 
 
-def check_names(options: Options) -> None:
-    """Raise OptionError for a name that is not an option.
+def check_names(options: Options, *, sink: bool = False) -> None:
+    """Raise OptionError for a name that is not an option, with the options of the source, or of the sink, that it resembles.
 
     Spark's source ignores unknown names, and so spelling mistakes: with `maxOffsetPerTrigger` a query runs without limit,
-    with `startingOffset` it skips existing records. Here unknown names are errors, except those that Spark adds (`path`)
-    and those of sinks and writers, as the same options are often used for both.
+    with `startingOffset` it skips existing records, and a sink without its `transactional.id.prefix` writes without
+    transactions. Here unknown names are errors, except those that Spark adds (`path`). Source and sink accept each other's
+    options, as the same options are often used for both.
     """
-    known = {name.lower(): name for name in (*SPARK_OPTIONS, *OWN_OPTIONS)}
+    source_options = (*SPARK_OPTIONS, *OWN_OPTIONS)
+    accepted = {name.lower() for name in (*source_options, *SINK_OPTIONS)} | _FOREIGN_NAMES
+    own = SINK_OPTIONS if sink else source_options
     for lower, name in options.as_given().items():
-        if (
-            lower in known
-            or lower.startswith((KAFKA_PREFIX, "_", "spark.", "option."))
-            or lower in _FOREIGN_NAMES
-        ):
+        if lower in accepted or lower.startswith((KAFKA_PREFIX, "_", "spark.", "option.")):
             continue
-        near = [known[each] for each in difflib.get_close_matches(lower, known, n=2, cutoff=_MATCH_CUTOFF)]
-        raise OptionError(name, HIDDEN if is_secret(lower) else options.get(lower), _suggestion(name, near))
+        raise OptionError(name, HIDDEN if is_secret(lower) else options.get(lower), _suggestion(name, own))
 
 
-def _suggestion(name: str, near: list[str]) -> str:
+def _suggestion(name: str, options: Iterable[str]) -> str:
+    known = {each.lower(): each for each in options}
+    near = [known[each] for each in difflib.get_close_matches(name.lower(), known, n=2, cutoff=_MATCH_CUTOFF)]
     if near:
         return f"there is no such option; did you mean {' or '.join(near)}?"
     if "." in name:
         return f"there is no such option; did you mean {KAFKA_PREFIX}{name}, a property of Kafka's client?"
-    return f"there is no such option; there are {', '.join(sorted((*SPARK_OPTIONS, *OWN_OPTIONS), key=str.lower))}"
+    return f"there is no such option; there are {', '.join(sorted(known.values(), key=str.lower))}"
 
 
 def _text(value: object) -> str:

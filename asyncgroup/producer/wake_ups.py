@@ -1,0 +1,73 @@
+"""CallerFuture: what `send` awaits. All callers of a batch are woken in one callback of the event loop.
+
+A future of asyncio asks the loop for a callback of its own, which costs a small record as much as its way to the batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any
+
+from asyncgroup.model import RecordMetadata
+
+__all__ = ["CallerFuture", "WakeUps"]
+
+
+class WakeUps:
+    """The callers to wake in the next turn of the event loop; to their futures it is the loop."""
+
+    get_debug = staticmethod(bool)
+    """Called for each new future: False, at the least cost."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ready: list[tuple[Context, Callable[[Any], object], CallerFuture]] = []
+
+    def __repr__(self) -> str:
+        return f"<WakeUps: {len(self._ready)} callers>"
+
+    def start(self) -> None:
+        """Use the running event loop; called before any caller waits."""
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop."""
+        if self._loop is None:
+            raise RuntimeError("a caller waits before the producer is open")
+        return self._loop
+
+    def call_soon(self, callback: Callable[[Any], object], future: CallerFuture, *, context: Context) -> None:
+        """Call a callback of a future that is done."""
+        if not self._ready:
+            self.loop.call_soon(self._run)
+        self._ready.append((context, callback, future))
+
+    def _run(self) -> None:
+        ready, self._ready = self._ready, []
+        rest = iter(ready)
+        try:
+            for context, callback, future in rest:
+                context.run(callback, future)
+        finally:
+            # KeyboardInterrupt and SystemExit of one caller leave the loop; the others are woken when it runs again
+            for context, callback, future in rest:
+                self.call_soon(callback, future, context=context)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Report an error that was never read."""
+        self.loop.call_exception_handler(context)
+
+
+class CallerFuture(asyncio.Future[RecordMetadata]):
+    """The result of a record, for the task that awaits it: `CallerFuture(loop=wake_ups)`."""
+
+    __slots__ = ()
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the event loop, which a task compares with its own."""
+        wake_ups: Any = self._loop
+        loop: asyncio.AbstractEventLoop = wake_ups.loop
+        return loop

@@ -1,0 +1,171 @@
+"""The futures of callers: one callback of the loop wakes all of a batch, and the rest is as with asyncio's own."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from contextvars import ContextVar
+from typing import Any
+
+import anyio
+import pytest
+
+from asyncgroup import RecordMetadata
+from asyncgroup.producer.wake_ups import CallerFuture, WakeUps
+
+METADATA = RecordMetadata("t", 0, 1, 2)
+
+
+def started() -> Any:
+    wake_ups = WakeUps()
+    wake_ups.start()
+    return wake_ups
+
+
+async def wait(future: CallerFuture) -> RecordMetadata:
+    return await future
+
+
+async def tasks_of(futures: list[CallerFuture]) -> list[asyncio.Task[RecordMetadata]]:
+    tasks = [asyncio.create_task(wait(future)) for future in futures]
+    await asyncio.sleep(0)
+    return tasks
+
+
+@pytest.mark.asyncio
+async def test_one_callback_wakes_all_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    wake_ups, woken = started(), list[int]()
+    futures = [CallerFuture(loop=wake_ups) for _ in range(5)]
+
+    async def caller(number: int) -> None:
+        await futures[number]
+        woken.append(number)
+
+    tasks = [asyncio.create_task(caller(number)) for number in range(5)]
+    await asyncio.sleep(0)
+    loop, calls = asyncio.get_running_loop(), list[object]()
+    call_soon: Any = loop.call_soon
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "call_soon", lambda *a, **k: (calls.append(a[0]), call_soon(*a, **k))[1])
+        for future in futures:
+            future.set_result(METADATA)
+    assert len(calls) == 1
+    assert woken == []
+    await asyncio.sleep(0)
+    assert woken == list(range(5))
+    await asyncio.gather(*tasks)
+
+
+@pytest.mark.asyncio
+async def test_results_errors_and_cancellation() -> None:
+    wake_ups = started()
+    futures = [CallerFuture(loop=wake_ups) for _ in range(4)]
+    tasks = await tasks_of(futures)
+    tasks[0].cancel("enough")
+    futures[1].set_result(METADATA)
+    futures[2].set_exception(ValueError("refused"))
+    await asyncio.sleep(0)
+    assert futures[0].cancelled()
+    with pytest.raises(asyncio.CancelledError, match="enough"):
+        await tasks[0]
+    assert await tasks[1] == METADATA
+    with pytest.raises(ValueError, match="refused"):
+        await tasks[2]
+    assert not tasks[3].done()
+    futures[3].set_result(METADATA)
+    assert await tasks[3] == METADATA
+
+
+@pytest.mark.asyncio
+async def test_cancelled_after_its_result_as_with_any_future() -> None:
+    wake_ups = started()
+    future = CallerFuture(loop=wake_ups)
+    (task,) = await tasks_of([future])
+    future.set_result(METADATA)
+    assert task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.asyncio
+async def test_time_limits_and_scopes() -> None:
+    wake_ups = started()
+    future = CallerFuture(loop=wake_ups)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await future
+    with anyio.move_on_after(0.01) as scope:
+        await CallerFuture(loop=wake_ups)
+    assert scope.cancelled_caught
+
+
+@pytest.mark.asyncio
+async def test_callers_keep_their_context() -> None:
+    wake_ups, variable = started(), ContextVar[int]("variable")
+    seen = []
+
+    async def caller(number: int, future: CallerFuture) -> None:
+        variable.set(number)
+        await future
+        seen.append(variable.get())
+
+    futures = [CallerFuture(loop=wake_ups) for _ in range(3)]
+    tasks = [asyncio.create_task(caller(n, future)) for n, future in enumerate(futures)]
+    await asyncio.sleep(0)
+    for future in futures:
+        future.set_result(METADATA)
+    await asyncio.gather(*tasks)
+    assert seen == [0, 1, 2]
+
+
+def test_a_caller_that_ends_the_loop_leaves_the_others_waiting_for_its_next_run() -> None:
+    loop = asyncio.new_event_loop()
+    try:
+        woken: list[int] = []
+
+        async def caller(number: int, future: CallerFuture) -> None:
+            await future
+            if number == 1:
+                raise SystemExit
+            woken.append(number)
+
+        tasks: list[asyncio.Task[None]] = []
+
+        async def begin() -> None:
+            wake_ups = started()
+            futures = [CallerFuture(loop=wake_ups) for _ in range(4)]
+            tasks.extend(asyncio.create_task(caller(n, future)) for n, future in enumerate(futures))
+            await asyncio.sleep(0)
+            for future in futures:
+                future.set_result(METADATA)
+            await asyncio.wait(tasks)
+
+        with pytest.raises(SystemExit):
+            loop.run_until_complete(begin())
+        assert woken == [0]
+        loop.run_until_complete(asyncio.sleep(0))
+        assert woken == [0, 2, 3]
+        assert [task.done() for task in tasks] == [True] * 4
+        assert isinstance(tasks[1].exception(), SystemExit)
+        loop.run_until_complete(asyncio.sleep(0))
+    finally:
+        loop.close()
+
+
+@pytest.mark.asyncio
+async def test_an_error_that_was_never_read_is_reported() -> None:
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context))
+    future = CallerFuture(loop=started())
+    future.set_exception(ValueError("lost"))
+    del future
+    gc.collect()
+    assert [str(context["exception"]) for context in reported] == ["lost"]
+
+
+@pytest.mark.asyncio
+async def test_it_knows_its_loop() -> None:
+    wake_ups = started()
+    assert CallerFuture(loop=wake_ups).get_loop() is asyncio.get_running_loop()
+    with pytest.raises(RuntimeError, match="before the producer is open"):
+        CallerFuture(loop=WakeUps()).get_loop()  # type: ignore[arg-type]
