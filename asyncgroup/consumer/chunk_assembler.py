@@ -93,11 +93,13 @@ class _PendingValue:
         self.bytes += len(part)
         self.received_at = now
 
-    def truncate(self, offset: int) -> None:
-        """Forget the chunks from `offset` on."""
+    def truncate(self, offset: int) -> int:
+        """Forget the chunks from `offset` on; return how many bytes they had."""
+        before = self.bytes
         while self.offsets and self.offsets[-1] >= offset:
             self.offsets.pop()
             self.bytes -= len(self.parts.pop())
+        return before - self.bytes
 
 
 class ChunkAssembler:
@@ -111,6 +113,8 @@ class ChunkAssembler:
         self._limits = limits
         self._listener = listener
         self._pending: dict[str, _PendingValue] = {}  # by uuid; the one that began first is first
+        self.bytes = 0
+        """Bytes of the chunks that are held."""
         self._completed: tuple[str, int] | None = None  # uuid, and offset of the last chunk
         # the values that ended last, by uuid: the offset of the last chunk, infinity of those given up
         self._ended: dict[str, float] = {}
@@ -120,11 +124,6 @@ class ChunkAssembler:
 
     def __len__(self) -> int:
         return len(self._pending)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the chunks that are held."""
-        return sum(value.bytes for value in self._pending.values())
 
     @property
     def first_offset(self) -> float:
@@ -184,6 +183,7 @@ class ChunkAssembler:
         while self.bytes + len(part) > self._limits.max_bytes:
             self._drop(next(uuid for uuid in self._pending if uuid != info.uuid), DropReason.TOO_LARGE)
         value.append(record.offset, part, now)
+        self.bytes += len(part)
         return None
 
     def _ignore(self, record: Record, info: ChunkInfo) -> None:
@@ -191,7 +191,12 @@ class ChunkAssembler:
             self._report(record.offset, DropReason.NO_FIRST_CHUNK, info.uuid)
 
     def _drop(self, uuid: str, reason: DropReason) -> None:
-        self._report(self._pending.pop(uuid).first_offset, reason, uuid)
+        self._report(self._remove(uuid).first_offset, reason, uuid)
+
+    def _remove(self, uuid: str) -> _PendingValue:
+        value = self._pending.pop(uuid)
+        self.bytes -= value.bytes
+        return value
 
     def _report(self, first_offset: int, reason: DropReason, uuid: str) -> None:
         self._remember(uuid, NEVER)
@@ -206,7 +211,7 @@ class ChunkAssembler:
         """The reader has the record that `add` returned last."""
         if self._completed is not None:
             uuid, last_offset = self._completed
-            del self._pending[uuid]
+            self._remove(uuid)
             self._remember(uuid, last_offset)
             self._completed = None
 
@@ -229,7 +234,7 @@ class ChunkAssembler:
             self.confirm()
         self._completed = None
         for value in self._pending.values():
-            value.truncate(offset)
+            self.bytes -= value.truncate(offset)
 
     def forget_from(self, offset: int) -> None:
         """The log was truncated at `offset`: forget the values that began there or later, without a report.
@@ -238,7 +243,7 @@ class ChunkAssembler:
         """
         for uuid, value in list(self._pending.items()):
             if value.first_offset >= offset:
-                del self._pending[uuid]
+                self._remove(uuid)
                 self._listener.on_forgotten(value.first_offset)
         if self._completed is not None and self._completed[0] not in self._pending:
             self._completed = None
@@ -247,3 +252,4 @@ class ChunkAssembler:
         """Free the memory, without a report: nothing more is read."""
         self._completed = None
         self._pending.clear()
+        self.bytes = 0

@@ -121,11 +121,10 @@ class ConsumeTransformProduce(Handler):
         if self._open_session is not None:
             raise UsageError("a ConsumeTransformProduce belongs to one member: create one for each")
         _check_consumer(source.config)
-        # at a session's end only an abort may be left to do
         config = replace(
             self._config,
             transactional_id=self._transactional_id(source),
-            close_timeout=min(self._config.close_timeout, reserve_for(source.config.close_timeout)),
+            close_timeout=min(self._config.close_timeout, _abort_seconds(source.config)),
         )
         producer = Producer(cluster_of(source.cluster), config)
         transactions = SessionTransactions(
@@ -151,6 +150,14 @@ class ConsumeTransformProduce(Handler):
             self._random_part = f"{source.cluster.random.getrandbits(128):032x}"
         unique = source.config.group_instance_id or self._random_part
         return f"{self._prefix or source.group_id}-{unique}"
+
+
+def _abort_seconds(config: ConsumerConfig) -> float:
+    """Return how long the end of a session waits for an abort, which may be all that is left to do.
+
+    It waits twice: when the task that commits is cancelled, and when the producer is closed.
+    """
+    return min(reserve_for(config.close_timeout), reserve_for(config.rebalance_timeout)) / 2
 
 
 def _check_consumer(config: ConsumerConfig) -> None:

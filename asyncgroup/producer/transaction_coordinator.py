@@ -48,6 +48,10 @@ __all__ = ["Answer", "TransactionCoordinatorClient"]
 
 R = TypeVar("R", bound=Message)
 
+TRANSACTION_LANE: Final = "transactions"
+"""The purpose of the connections that carry these requests: a coordinator may take long to answer, and lookups of metadata and
+of other coordinators, which joins wait for, must not wait for that."""
+
 FEATURE: Final = "transaction.version"
 """The finalized feature whose level 2 means KIP-890."""
 
@@ -277,7 +281,7 @@ class TransactionCoordinatorClient:
             return request
 
         return await self._cluster.coordinators.request_versioned(
-            key, type(request), build, kind=kind, highest=highest
+            key, type(request), build, lane=TRANSACTION_LANE, kind=kind, highest=highest
         )
 
     def _answer(

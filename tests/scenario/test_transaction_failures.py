@@ -20,7 +20,7 @@ from asyncgroup import (
 from asyncgroup.broker.handlers.api_versions import FEATURES
 from asyncgroup.errors import TransactionOutcomeUnknown
 from asyncgroup.model import CommittedOffset
-from tests.scenario.support import Gate, committed, member, running
+from tests.scenario.support import Gate, committed, member, now, running
 from tests.scenario.test_consume_transform_produce import create_out
 from tests.scenario.three_protocols import in_each_protocol
 from tests.scenario.transforming import OUT, Copy, all_once, end_txns, host_of, outputs, transforming
@@ -66,6 +66,46 @@ async def test_a_commit_without_a_response(env: VirtualEnvironment) -> None:
         await env.produce(3, range(4))
         await all_once(env)
     assert transform.calls.count("done 0@2") == 1, "the commit was made"
+
+
+SILENT = pytest.mark.parametrize("api", ["InitProducerId", "TxnOffsetCommit", "EndTxn", "Produce"])
+
+
+@SILENT
+@in_each_protocol
+async def test_a_coordinator_that_never_answers_does_not_cost_the_membership(
+    env: VirtualEnvironment, api: str
+) -> None:
+    """The rebalance goes on at the time limit of the handlers; requests of the join do not wait for those of transactions."""
+    create_out(env)
+    silent = env.cluster.faults.on(api, times=None, client_id="ann").drop()
+    await env.produce(3, range(4))
+    config = {"rebalance_timeout": 12.0, "close_timeout": 60.0}
+    async with transforming(env, Copy(env), **config):
+        await asyncio.sleep(2.0)
+        async with transforming(env, Copy(env), "bob", **config):
+            await asyncio.sleep(1.0)
+            for _ in range(40):
+                assert len(env.cluster.group("g").members) == 2
+                await asyncio.sleep(1.0)
+            silent.cancel()
+            await all_once(env)
+
+
+@SILENT
+@in_each_protocol
+async def test_a_member_closes_in_time_while_a_coordinator_never_answers(
+    env: VirtualEnvironment, api: str
+) -> None:
+    create_out(env)
+    env.cluster.faults.on(api, times=None, client_id="ann").drop()
+    await env.produce(3, range(4))
+    async with transforming(env, Copy(env), close_timeout=5.0) as (group, _):
+        await asyncio.sleep(2.0)
+        closing_at = now()
+        await group.aclose()
+        assert now() - closing_at <= 5.1
+        assert not env.cluster.group("g").members
 
 
 @pytest.mark.parametrize("version", [0, 1])
