@@ -39,6 +39,9 @@ class LoopIterations:
     def after(self, iterations: int, call: Callable[[], object]) -> None:
         self._due[self.count + iterations] = call
 
+    def cancel(self) -> None:
+        self._due.clear()
+
 
 @pytest_asyncio.fixture
 async def iterations(monkeypatch: pytest.MonkeyPatch) -> LoopIterations:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from asyncgroup import (
+    AsyncGroupError,
     BrokerError,
     ClosedError,
     ExclusiveProducer,
@@ -18,6 +19,7 @@ from asyncgroup import (
     UsageError,
 )
 from tests.scenario.support import now
+from tests.scenario.test_every_loop_iteration import LoopIterations
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -210,3 +212,65 @@ async def test_it_is_entered_once(env: VirtualEnvironment) -> None:
         await lock.__aenter__()
     await other.end()
     assert written(env) == [b"one", b"bob"]
+
+
+async def restart(env: VirtualEnvironment) -> None:
+    node = env.cluster.coordinator(GROUP)
+    await env.cluster.stop_node(node)
+    await asyncio.sleep(3.0)
+    await env.cluster.start_node(node)
+
+
+@pytest.mark.full
+@pytest.mark.virtual(max_virtual_time=864_000)
+@pytest.mark.parametrize("how", ["cancel", "cut", "move", "coordinator dies"])
+async def test_something_happens_after_each_iteration_of_the_loop(
+    env: VirtualEnvironment, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Whatever happens when, the producer ends, leaves the group, and leaves no task behind; then another one gets the lock."""
+    iterations = LoopIterations(monkeypatch)
+    group = env.cluster.group
+
+    async def told(after: int) -> int:
+        before, tasks = iterations.count, asyncio.all_tasks()
+        program = Program(env, "ann", "10.2.0.1")
+        program.stop.set()
+
+        def act() -> None:
+            if how == "cancel":
+                program.task.cancel()
+            elif how == "cut":
+                env.network.cut("10.2.0.1")
+            elif how == "move":
+                env.cluster.move_coordinator(GROUP, env.cluster.coordinator(GROUP) % 3 + 1)
+            else:
+                acts.append(asyncio.create_task(restart(env)))
+
+        acts: list[asyncio.Task[None]] = []
+        iterations.after(after, act)
+        await asyncio.wait([program.task], timeout=100.0)
+        assert program.task.done()
+        lasted = iterations.count - before
+        iterations.cancel()
+        await asyncio.sleep(0)  # what is due in this iteration
+        if not program.task.cancelled() and (error := program.task.exception()) is not None:
+            assert isinstance(error, AsyncGroupError), repr(error)
+            assert how != "cancel"
+        if acts:
+            await asyncio.wait(acts)
+        assert not group(GROUP).members
+        async with asyncio.timeout(60.0):
+            while asyncio.all_tasks() != tasks:  # the environment's own client refreshes metadata at times
+                await asyncio.sleep(1.0)
+        return lasted
+
+    whole = await told(10**9)
+    for after in range(1, whole + 1):
+        try:
+            await told(after)
+        except BaseException as error:
+            error.add_note(f"after {after} of {whole} iterations")
+            raise
+    last = Program(env, "bob", "10.2.0.2")
+    await last.holds.wait()
+    await last.end()
