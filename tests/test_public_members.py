@@ -70,7 +70,7 @@ RECEIVED: Final = {
     "cluster.cluster.Coordinators": "find mark_unknown request",
     "cluster.metadata.BrokerInfo": "host node_id port rack",
     "cluster.metadata.ClusterView": "brokers cluster_id controller_id leader partition partition_counts topics updated_at",
-    "cluster.metadata.PartitionInfo": "error_code isr leader leader_epoch metadata_epoch offline_replicas partition replicas",
+    "cluster.metadata.PartitionInfo": "error_code isr leader leader_epoch offline_replicas partition replicas",
     "cluster.metadata.TopicInfo": "error_code is_internal name numbers partitions topic_id writable",
     "consumer.error_stream.ErrorReader": "close dropped",
     "consumer.merged_reader.MergedRecords": "",

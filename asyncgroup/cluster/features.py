@@ -8,7 +8,7 @@ __all__ = ["FinalizedFeatures"]
 
 
 class FinalizedFeatures:
-    """The highest level of each finalized feature. A response with an older epoch comes from a broker that lags behind.
+    """The highest level of each finalized feature. Responses with an older epoch are ignored.
 
     As `ApiVersions.maxFinalizedFeaturesEpoch` in Java. Brokers send the features when a connection is opened, so a change is
     seen at the next new connection to any of them.
@@ -29,5 +29,5 @@ class FinalizedFeatures:
             self._epoch, self._levels = epoch, levels
 
     def level(self, name: str) -> int:
-        """Return the highest finalized level of a feature; 0 if there is none."""
+        """Return the highest level of a feature; 0 if the cluster has not finalized it."""
         return self._levels.get(name, 0)

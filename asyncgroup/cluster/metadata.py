@@ -36,8 +36,8 @@ class PartitionInfo:
     isr: tuple[int, ...] = ()
     offline_replicas: tuple[int, ...] = ()
     error_code: int = 0
-    metadata_epoch: int | None = None
-    """The leader epoch of the last Metadata response, if a Fetch or Produce response has named this leader since; else None."""
+    # the leader epoch of the last Metadata response, if a Fetch or Produce response has named this leader since; else None
+    _metadata_epoch: int | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +126,8 @@ def with_leader(
     known = {**view.brokers, **{broker.node_id: broker for broker in brokers if broker.node_id >= 0}}
     if info is None or epoch <= info.leader_epoch or leader not in known:
         return view
-    before = info.leader_epoch if info.metadata_epoch is None else info.metadata_epoch
-    named = replace(info, leader=leader, leader_epoch=epoch, metadata_epoch=before)
+    before = info.leader_epoch if info._metadata_epoch is None else info._metadata_epoch
+    named = replace(info, leader=leader, leader_epoch=epoch, _metadata_epoch=before)
     return _with_partition(view, tp, named, known)
 
 
@@ -138,9 +138,9 @@ def with_doubt(view: ClusterView, tp: TopicPartition, node_id: int) -> ClusterVi
     epoch stays until the brokers have reached it; franz-go gives it up after five refreshes (`kgo/metadata.go`).
     """
     info = view.partition(*tp)
-    if info is None or info.metadata_epoch is None or info.leader != node_id:
+    if info is None or info._metadata_epoch is None or info.leader != node_id:
         return view
-    doubted = replace(info, leader_epoch=info.metadata_epoch, metadata_epoch=None)
+    doubted = replace(info, leader_epoch=info._metadata_epoch, _metadata_epoch=None)
     return _with_partition(view, tp, doubted, view.brokers)
 
 
@@ -164,8 +164,8 @@ def _topic(
     partitions = dict(known) if certain else {}
     for p in entry.partitions:
         before = known.get(p.partition_index)
-        if before is not None and before.metadata_epoch is not None and before.leader not in brokers:
-            before = replace(before, leader_epoch=before.metadata_epoch, metadata_epoch=None)
+        if before is not None and before._metadata_epoch is not None and before.leader not in brokers:
+            before = replace(before, leader_epoch=before._metadata_epoch, _metadata_epoch=None)
         if before is not None and before.leader_epoch > p.leader_epoch >= 0:
             partitions[p.partition_index] = before
             continue

@@ -175,9 +175,8 @@ class SharedTransactions:
         before = progress.marks.value
         if progress.first_offset is None:
             progress.first_offset, progress.before = batch.first_offset, before
-        elif (
-            batch.first_offset < progress.first_offset
-        ):  # reading went back: a seek, or the log was truncated
+        elif batch.first_offset < progress.first_offset:
+            # reading went back: a seek, or the log was truncated
             progress.first_offset = batch.first_offset
             progress.before = min(progress.before, before, key=lambda value: value.offset)
         return Ticket(transaction, progress, batch)

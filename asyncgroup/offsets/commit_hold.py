@@ -25,9 +25,6 @@ class CommitHold:
         # their offsets as a heap, also of values that were released: a large batch may be marked at its end only
         self._order: list[int] = []
 
-    def __bool__(self) -> bool:
-        return bool(self._values)
-
     def __repr__(self) -> str:
         return f"<CommitHold at {sorted(self._values)}>"
 

@@ -11,7 +11,7 @@ The way of a record, by modules:
 - `sender` sends the plan: `requests` builds Produce requests, `request_queue` sends them in order, `batch_compressor` compresses
   large batches on threads before.
 - `batch_results` says what a response means for each batch (`requests` has the table of error codes). `delivery_tracker` counts
-  the lost records of `enqueue`, which have no future, until `flush` reports them.
+  the lost records of `enqueue`, which have no future, until `flush` reports them. `wake_ups` wakes the callers of `send`.
 
 Transactions: `transaction` is the context manager, `transaction_state` what is allowed when, `produce_transaction` what the
 sender may send and what the loss of a record means. `transaction_client` begins and ends them, `transaction_offsets` commits

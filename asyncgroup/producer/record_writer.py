@@ -41,8 +41,6 @@ class RecordWriter:
         self._refusal = refusal
         self._memory = path.memory
         self._router = path.router
-        self._routes = path.router.routes
-        self._network = path.router.network
         self._wake = path.wake
 
     def __repr__(self) -> str:
@@ -81,16 +79,9 @@ class RecordWriter:
             stamp = self.clock() if timestamp is None else timestamp
             if not self.is_accepting:
                 raise self._refusal()
-            route = self._routes.get(topic) if type(topic) is str else None
-            if (
-                route is not None
-                and partition is None
-                and route.view is self._network.view
-                and route.lookup is None
-                and route.partition_count
-            ):  # as `Router.put` does, without its call
-                route.recently_used = True
-                began_batch = route.put(stamp, key, value, headers, None, size, future)
+            route = self._router.current_route(topic)
+            if route is not None and (partition or 0) < route.partition_count:
+                began_batch = route.put(stamp, key, value, headers, partition, size, future)
             else:
                 began_batch = self._router.put(topic, stamp, key, value, headers, partition, size, future)
         except BaseException:
@@ -134,9 +125,8 @@ class RecordWriter:
                     self.check_accepting()
                     route_topic, route = topic, router.current_route(topic)
                 stamp = clock() if timestamp is None else timestamp
-                if (
-                    route is not None and (partition or 0) < route.partition_count
-                ):  # spares a call for each record
+                # not by `put`: that spares two calls for each record
+                if route is not None and (partition or 0) < route.partition_count:
                     began_batch = route.put(stamp, key, value, headers, partition, size, None)
                 else:
                     began_batch = router.put(topic, stamp, key, value, headers, partition, size, None)

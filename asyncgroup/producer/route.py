@@ -147,9 +147,8 @@ class Route:
         Raises BrokerError for a partition that does not exist, ConfigError if the partitioner returns an invalid one.
         """
         sticky = self._sticky
-        if (
-            key is None and partition is None and sticky.current >= 0
-        ):  # the most frequent case, without another call
+        # the most frequent case, without another call
+        if key is None and partition is None and sticky.current >= 0:
             batch = self._queues[sticky.current].open
             if batch is not None and batch.append(timestamp, key, value, headers, size, future):
                 sticky.produced += size

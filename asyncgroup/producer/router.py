@@ -45,8 +45,7 @@ class Router:
         on_failed: Callable[[Exception], None] | None = None,
     ) -> None:
         self._cluster = cluster
-        self.network = cluster.network
-        """Its `view` is read for each record: `cluster.view` is one call more."""
+        self._network = cluster.network  # its `view` is read for each record: `cluster.view` is one call more
         self._config = config
         self._accumulator = accumulator
         self._random = rng
@@ -54,20 +53,19 @@ class Router:
         self._on_lost = on_lost
         self._on_batch_ready = on_batch_ready
         self._on_failed = on_failed
-        self.routes: dict[str, Route] = {}
-        """By topic."""
+        self._routes: dict[str, Route] = {}  # by topic
 
     def __repr__(self) -> str:
-        return f"<Router {len(self.routes)} topics, {self.waiting} records waiting for a lookup>"
+        return f"<Router {len(self._routes)} topics, {self.waiting} records waiting for a lookup>"
 
     @property
     def waiting(self) -> int:
         """The number of records that wait for a lookup."""
-        return sum(len(route.backlog) for route in self.routes.values())
+        return sum(len(route.backlog) for route in self._routes.values())
 
     def lookups(self) -> list[asyncio.Future[None]]:
         """Return a future for each lookup under way, done when its records were routed or have failed."""
-        return [route.lookup for route in self.routes.values() if route.lookup is not None]
+        return [route.lookup for route in self._routes.values() if route.lookup is not None]
 
     def put(
         self,
@@ -86,13 +84,13 @@ class Router:
         an invalid partition.
         """
         try:
-            route = self.routes.get(topic) or self._add(topic)
+            route = self._routes.get(topic) or self._add(topic)
         except TypeError:
             check_topic(topic)  # a list, for example, has no hash
             raise
         route.recently_used = True
-        if route.view is not self.network.view:
-            route.update(self.network.view)
+        if route.view is not self._network.view:
+            route.update(self._network.view)
         if route.lookup is None and route.partition_count > (partition or 0):
             return route.put(timestamp, key, value, headers, partition, size, future)
         deadline = asyncio.get_running_loop().time() + self._config.delivery_timeout
@@ -115,7 +113,7 @@ class Router:
     ) -> None:
         """Route a chunk as `put` does; the first one determines the partition of the others with the same placement."""
         check_topic(topic)
-        route = self.routes.get(topic) or self._add(topic)
+        route = self._routes.get(topic) or self._add(topic)
         if route.lookup is None and self._update(route).partition_count:
             partition = route.place(placement, key)
             self.put(topic, timestamp, key, value, headers, partition, size, future)
@@ -133,7 +131,7 @@ class Router:
 
     def knows(self, tp: TopicPartition) -> bool:
         """Return whether a record for this partition need not wait for its topic's lookup."""
-        route = self.routes.get(tp.topic)
+        route = self._routes.get(tp.topic)
         return (
             route is not None and route.lookup is None and self._update(route).partition_count > tp.partition
         )
@@ -146,7 +144,7 @@ class Router:
         Raises ConfigError for an invalid topic name or if the partitioner returns an invalid partition.
         """
         try:
-            route = self.routes.get(topic) or self._add(topic)
+            route = self._routes.get(topic) or self._add(topic)
         except TypeError:
             check_topic(topic)
             raise
@@ -165,14 +163,14 @@ class Router:
     def current_route(self, topic: str) -> Route | None:
         """Return the route that takes records for a topic, until other tasks run; None if `put` has to be called."""
         try:
-            route = self.routes.get(topic)
+            route = self._routes.get(topic)
         except TypeError:
             check_topic(topic)
             raise
         if route is None or route.lookup is not None or not route.partition_count:
             return None
         route.recently_used = True
-        return route if route.view is self.network.view else None
+        return route if route.view is self._network.view else None
 
     async def forget_idle(self) -> None:
         """Forget topics to which nothing was produced for `metadata_max_idle`; runs while the producer is open.
@@ -185,21 +183,21 @@ class Router:
         while True:
             await asyncio.sleep(limit / IDLE_CHECKS)
             now = loop.time()
-            for route in list(self.routes.values()):
+            for route in list(self._routes.values()):
                 if route.recently_used or not route.is_idle:
                     route.recently_used, route.last_used_at = False, now
                 elif now - route.last_used_at >= limit:
                     self._forget(route)
 
     def _forget(self, route: Route) -> None:
-        del self.routes[route.topic]
+        del self._routes[route.topic]
         self._accumulator.forget(route.topic)
         self._cluster.untrack([route.topic])
 
     def _add(self, topic: str) -> Route:
         check_topic(topic)
         route = Route(topic, self._accumulator, self._config, self._random)
-        self.routes[topic] = route
+        self._routes[topic] = route
         self._cluster.track([topic])
         return route
 
@@ -284,11 +282,11 @@ class Router:
 
     def fail_all(self, error: Exception) -> None:
         """Fail every record that waits for a lookup."""
-        for route in self.routes.values():
+        for route in self._routes.values():
             while route.backlog:
                 self._fail_record(route, route.backlog.popleft(), error)
 
     def close(self) -> None:
         """Remove the topics from the cluster's metadata refreshes."""
-        self._cluster.untrack(self.routes)
-        self.routes.clear()
+        self._cluster.untrack(self._routes)
+        self._routes.clear()

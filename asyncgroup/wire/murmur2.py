@@ -5,27 +5,27 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-__all__ = ["murmur2", "partition_for_key", "to_positive"]
+__all__ = ["MULTIPLIER", "SEED", "murmur2", "partition_for_key", "to_positive"]
 
-_SEED: Final = 0x9747B28C
-_M: Final = 0x5BD1E995
+SEED: Final = 0x9747B28C
+MULTIPLIER: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
     """Return the unsigned 32-bit murmur2 hash of `data`, as Java's `Utils.murmur2`."""
     length = len(data)
-    h = _SEED ^ length
+    h = SEED ^ length
     whole = length & ~3
     for (k,) in struct.iter_unpack("<I", memoryview(data)[:whole]):
-        k = (k * _M) & _MASK  # noqa: PLW2901  the mixing of one word
+        k = (k * MULTIPLIER) & _MASK  # noqa: PLW2901  the mixing of one word
         k ^= k >> 24  # noqa: PLW2901
-        h = (h * _M ^ k * _M) & _MASK
+        h = (h * MULTIPLIER ^ k * MULTIPLIER) & _MASK
     if rest := data[whole:]:
         h ^= int.from_bytes(rest, "little")
-        h = (h * _M) & _MASK
+        h = (h * MULTIPLIER) & _MASK
     h ^= h >> 13
-    h = (h * _M) & _MASK
+    h = (h * MULTIPLIER) & _MASK
     return h ^ h >> 15
 
 

@@ -96,6 +96,7 @@ CLIENTS: Final = {
         _client("confluent", "confluent-kafka", "confluent:run"),
         _client("confluent.aio", "confluent-kafka", "confluent:run_aio", has_headers=False, fills=False),
         _client("kafka-python", "kafka-python", "kafka_python:run"),
+        _client("bare-connection", "asyncgroup", "bare_connection:run", modes=("loop",), fills=False),
         Client("sarama", "sarama", ""),
         Client("franz-go", "franz-go", ""),
     )

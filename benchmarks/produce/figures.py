@@ -145,7 +145,7 @@ def show(
 def _caption(options: argparse.Namespace) -> str:
     return (
         f"{options.rounds} rounds of {options.seconds:g} s for each client; {options.partitions} partitions on one broker. All "
-        f"clients: acks=all, idempotent, batches of {options.batch_bytes >> 10} KiB, linger {options.linger * 1000:g} ms in the mode bulk "
+        f"clients: acks=all, idempotent (not the bare connection), batches of {options.batch_bytes >> 10} KiB, linger {options.linger * 1000:g} ms in the mode bulk "
         f"and {options.waiting_linger * 1000:g} ms in the others; "
         f"records have no key; {options.callers:,} callers in the mode concurrent. Medians and ranges; ratios are to {BASELINE} "
         "within a round. CPU: user and system time of the client's process per record. p50 and p99: from sending to the "

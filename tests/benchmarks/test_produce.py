@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,10 +14,11 @@ from rich.progress import Progress
 
 from asyncgroup import Cluster
 from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.errors import BrokerError
 from benchmarks import produce
 from benchmarks.figures import Spread
 from benchmarks.machine import Conditions
-from benchmarks.produce import asyncgroup_client
+from benchmarks.produce import asyncgroup_client, bare_connection
 from benchmarks.produce.cases import CLIENTS, CODECS, MODES, SIZES, Workload
 from benchmarks.produce.figures import Measurement, StoppedMeasurement, summarize
 from benchmarks.produce.load import STEP, Settings
@@ -51,6 +53,29 @@ async def test_a_producer_writes_what_it_counts(mode: str, tmp_path: Path) -> No
         assert (figures["records"] - 1) % STEP == 0
     else:
         assert 0 < figures["p50"] <= figures["p99"]
+
+
+@pytest.mark.asyncio
+async def test_a_bare_connection_writes_what_it_counts(tmp_path: Path) -> None:
+    async with EmbeddedCluster() as cluster:
+        cluster.create_topic("t", 2)
+        figures = await bare_connection.run(settings(cluster, tmp_path, "loop"))
+        records = cluster.records("t", 0)
+        with pytest.raises(BrokerError, match="a record of the bare connection"):
+            await bare_connection.run(settings(cluster, tmp_path, "loop") | {"topic": "missing"})
+    assert len(records) == figures["records"] > 2
+    assert {record.value for record in records} == {records[0].value}
+
+
+@pytest.mark.asyncio
+async def test_a_bare_connection_that_is_closed_ends(tmp_path: Path) -> None:
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    async with EmbeddedCluster() as cluster, server:
+        given = settings(cluster, tmp_path, "loop")
+        host, port = server.sockets[0].getsockname()
+        async with asyncio.timeout(10.0):
+            with pytest.raises(ConnectionError):
+                await bare_connection.run(given | {"bootstrap_servers": f"{host}:{port}"})
 
 
 @pytest.mark.full

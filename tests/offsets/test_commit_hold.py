@@ -90,7 +90,7 @@ def test_many_values_that_are_not_marked_cost_the_same_each():
     for number in range(count):
         marks.mark(2 * number + 2, "", 1)
         assert marks.value.offset == 2 * number + 2
-    assert not marks._hold
+    assert repr(marks._hold) == "<CommitHold at []>"
 
 
 @settings(max_examples=examples(300), deadline=None)

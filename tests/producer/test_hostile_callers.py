@@ -178,7 +178,7 @@ async def test_a_closed_producer_with_limits_remembers_no_topic() -> None:
         for call in calls_of(producer, topic="other"):
             with pytest.raises(ClosedError):
                 await call()
-        assert not producer._path.router.routes
+        assert not producer._path.router._routes
 
 
 # --- code of the caller that calls the producer ------------------------------------------------------------------------

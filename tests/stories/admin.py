@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from asyncgroup import ClientConfig, TopicPartition
 from asyncgroup.cluster import ClusterClient
+from asyncgroup.consumer.list_offsets import LATEST, list_offsets_once
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, TransportError
 from asyncgroup.group.join_requests import decode_assignment
 from asyncgroup.model import by_topic
@@ -73,7 +74,11 @@ class Admin:
         )
 
     async def recreate_topic(self, name: str, partitions: int) -> None:
-        """Create a topic while one of the same name is being deleted; retries until the broker allows it."""
+        """Create a topic while one of the same name is being deleted; retries until the broker allows it.
+
+        Returns when every partition is empty. The controller of a real broker creates the topic before the broker has left the
+        old logs: until then records would be acknowledged, and deleted with them.
+        """
         while True:
             try:
                 await self.create_topic(name, partitions)
@@ -82,7 +87,16 @@ class Admin:
                     raise
                 await asyncio.sleep(0.05)
             else:
-                return
+                break
+        empty = dict.fromkeys((TopicPartition(name, partition) for partition in range(partitions)), 0)
+        for tp in empty:
+            await self.leader(tp)
+        self.cluster.track([name])
+        try:
+            while (await list_offsets_once(self.cluster, dict.fromkeys(empty, LATEST))).offsets != empty:
+                await asyncio.sleep(0.05)
+        finally:
+            self.cluster.untrack([name])
 
     async def create_partitions(self, name: str, total: int) -> None:
         """Increase a topic's partitions to `total`, and wait until all have leaders."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from asyncgroup.wire.murmur2 import MULTIPLIER, SEED
+
 if TYPE_CHECKING:
     import pyarrow
 
@@ -15,9 +17,6 @@ __all__ = ["LONGEST_KEY", "key_partitions"]
 
 LONGEST_KEY: Final = 256
 """Bytes of a key up to which it is hashed here: each four bytes of the longest one are a step over the whole column."""
-
-_SEED: Final = 0x9747B28C
-_M: Final = 0x5BD1E995
 
 
 def key_partitions(keys: pyarrow.Array, partitions: int) -> list[int | None]:
@@ -59,8 +58,8 @@ def _murmur2(data: Any, starts: Any, lengths: Any) -> Any:
     """Return the hash of each key as `murmur2.murmur2`; arrays of uint32 are multiplied modulo 2**32."""
     import numpy as np
 
-    m = np.uint32(_M)
-    result = np.uint32(_SEED) ^ lengths.astype(np.uint32)
+    m = np.uint32(MULTIPLIER)
+    result = np.uint32(SEED) ^ lengths.astype(np.uint32)
     words = lengths >> 2
     for number in range(int(words.max(initial=0))):
         rows = np.flatnonzero(words > number)
