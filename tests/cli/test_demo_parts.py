@@ -6,12 +6,13 @@ import asyncio
 import json
 import random
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from asyncgroup.cli.demo.flights import CarrierFigures, Figures
-from asyncgroup.cli.demo.members import GatedHandler
+from asyncgroup.cli.demo.group_run import GroupRun
+from asyncgroup.cli.demo.members import DemoMember, GatedHandler
 from asyncgroup.cli.demo.progress import DemoFailed, Gate, GroupProgress, RateMeter
 from asyncgroup.cli.demo.report import Phases, differences, verdict
 from asyncgroup.cli.demo.sinks import FoundFlights, MemorySink
@@ -194,6 +195,45 @@ async def test_records_of_a_former_owner_do_not_keep_the_gate_closed() -> None:
 
     async with asyncio.timeout(1):
         await GatedHandler(Passes(), gate, progress).consume_claim(None, claim)  # type: ignore[arg-type]
+
+
+class LeavingMember:
+    """Stands in for a DemoMember, which leaves within some iterations of the loop."""
+
+    def __init__(self) -> None:
+        self.has_left = False
+        self._leaving = asyncio.Event()
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        await self._leaving.wait()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        self.has_left = True
+
+    def leave(self) -> None:
+        self._leaving.set()
+
+    async def gone(self) -> None:
+        await self._task
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+@pytest.mark.parametrize("turns", range(10))
+async def test_all_members_leave_before_a_cancelled_demo_ends(turns: int) -> None:
+    """Ctrl-C may come while the members leave already."""
+    run = GroupRun(cast("Any", None), 1, Handler)
+    members = [LeavingMember() for _ in range(3)]
+    run.members += cast("list[DemoMember]", members)
+    closing = asyncio.create_task(run.aclose())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing])
+    if turns:  # else `aclose` has not begun
+        assert all(member.has_left for member in members)
+    await run.aclose()
 
 
 @pytest.mark.asyncio

@@ -11,6 +11,7 @@ from asyncgroup.cli.demo.members import DemoMember
 from asyncgroup.cli.demo.progress import DemoFailed, Gate, GroupProgress
 from asyncgroup.cli.demo.target import PARTITIONS, DemoTarget
 from asyncgroup.group import Handler
+from asyncgroup.lifecycle import wait_shielded
 
 __all__ = ["GroupRun", "ObservedRebalance"]
 
@@ -67,10 +68,10 @@ class GroupRun:
         await self._wait_for_commits(1.0)
 
     async def aclose(self) -> None:
-        """Let every member leave; safe to call twice."""
+        """Let every member leave, and wait for them even if cancelled; safe to call twice."""
         for member in self.members:
             member.leave()
-        await asyncio.gather(*(member.gone() for member in self.members))
+        await wait_shielded(asyncio.gather(*(member.gone() for member in self.members)))
 
     def _join(self) -> DemoMember:
         name = f"member {len(self.members) + 1}"
