@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from asyncgroup.cluster.framing import FrameProtocol
 from asyncgroup.cluster.slots import Slots
@@ -27,9 +29,15 @@ from asyncgroup.wire.message import Message, Request
 from asyncgroup.wire.protocol import APIS, decode_response, encode_request, read_correlation_id
 from asyncgroup.wire.schema import VersionRange
 
-__all__ = ["Address", "Connection", "LastResponses"]
+__all__ = ["Address", "Connection", "LastResponses", "OnResponse"]
 
 R = TypeVar("R", bound=Message)
+
+OnResponse: TypeAlias = Callable[[R | None, Exception | None], object]
+"""Called once with the response to a request, or with the error for which there is none.
+
+With a response in the turn of the event loop that received it, with an error in the next one. It must not raise.
+"""
 
 _LONGEST_HOST: Final = 255
 """Characters of a host name shown in messages: the longest name that DNS allows."""
@@ -69,23 +77,49 @@ class LastResponses:
 class _InFlightRequest:
     """A request that waits for its response."""
 
-    __slots__ = ("api", "correlation_id", "future", "response", "sent_at", "timer", "version")
+    __slots__ = ("api", "correlation_id", "on_response", "response", "sent_at", "timer", "version")
 
-    def __init__(self, correlation_id: int, api: str, response: type[Message], version: int) -> None:
+    def __init__(
+        self,
+        correlation_id: int,
+        api: str,
+        response: type[Message],
+        version: int,
+        on_response: OnResponse[Any],
+        sent_at: float,
+        timer: asyncio.TimerHandle,
+    ) -> None:
         self.correlation_id = correlation_id
         self.api = api
         self.response = response
         self.version = version
-        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.timer: asyncio.TimerHandle | None = None
-        self.sent_at = 0.0  # loop time
+        self.on_response: OnResponse[Any] | None = on_response
+        """None once it was called, or will be."""
+        self.sent_at = sent_at  # loop time
+        self.timer = timer
 
-    def fail(self, error: Exception) -> None:
-        """Stop the timer and set `error` on the future, unless it is done."""
-        if self.timer is not None:
-            self.timer.cancel()
-        if not self.future.done():
-            self.future.set_exception(error)
+    def succeed(self, response: Message) -> None:
+        """Pass the response on."""
+        on_response, self.on_response = self.on_response, None
+        if on_response is not None:
+            on_response(response, None)
+
+    def fail(self, error: Exception, loop: asyncio.AbstractEventLoop) -> None:
+        """Stop the timer and pass the error on in the next turn of the loop, unless that was done before."""
+        self.timer.cancel()
+        on_response, self.on_response = self.on_response, None
+        if on_response is not None:
+            loop.call_soon(on_response, None, error)
+
+
+def _resolve(future: asyncio.Future[Any], response: Message | None, error: Exception | None) -> None:
+    """Set the result of a caller's future; a cancelled caller no longer waits for it."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(response)
+    else:
+        future.set_exception(error)
 
 
 class Connection:
@@ -207,19 +241,23 @@ class Connection:
         """
         self._callers += 1
         try:
-            return await (await self._send_in_turn(message, version, timeout))
+            response: asyncio.Future[R] = self._loop.create_future()
+            await self._send_in_turn(message, version, timeout, partial(_resolve, response))
+            return await response
         finally:
             self._callers -= 1
             self._end_if_retired()
 
-    async def submit(self, message: Request[R], version: int, timeout: float) -> asyncio.Future[R]:
-        """Send a request as `request` does, but return when it is sent: with a future of its response.
+    async def submit(
+        self, message: Request[R], version: int, timeout: float, on_response: OnResponse[R]
+    ) -> None:
+        """Send a request as `request` does, but return when it is sent.
 
-        Raises ConnectionLost, UnsupportedVersionError; the future raises what `request` raises.
+        Raises ConnectionLost, UnsupportedVersionError; `on_response` gets what `request` returns or raises.
         """
         self._callers += 1
         try:
-            return await self._send_in_turn(message, version, timeout)
+            await self._send_in_turn(message, version, timeout, on_response)
         finally:
             self._callers -= 1
             self._end_if_retired()
@@ -233,20 +271,25 @@ class Connection:
             and self._throttled_until <= self._loop.time() < self._session_expires_at
         )
 
-    def try_submit(self, message: Request[R], version: int, timeout: float) -> asyncio.Future[R] | None:
-        """Send a request as `submit` does, but now; None if it would have to wait.
+    def try_submit(
+        self, message: Request[R], version: int, timeout: float, on_response: OnResponse[R]
+    ) -> bool:
+        """Send a request as `submit` does, but now; False if it would have to wait.
 
         Raises UnsupportedVersionError.
         """
         if not self.is_ready_to_send or not self._slots.try_take():
-            return None
+            return False
         try:
-            return self.send(message, version, timeout)
+            self._send(message, version, timeout, on_response)
         except BaseException:
             self._slots.release()
             raise
+        return True
 
-    async def _send_in_turn(self, message: Request[R], version: int, timeout: float) -> asyncio.Future[R]:
+    async def _send_in_turn(
+        self, message: Request[R], version: int, timeout: float, on_response: OnResponse[R]
+    ) -> None:
         # Once the request is sent, its slot is released by its response (`_match`) or the connection's end (`_fail`),
         # not by this caller: the request stays in flight if the caller is cancelled.
         await self._slots.take()
@@ -254,9 +297,8 @@ class Connection:
         try:
             await self._wait_unthrottled()
             await self._protocol.drain()
-            future = self.send(message, version, timeout)
+            self._send(message, version, timeout, on_response)
             sent = True
-            return future
         finally:
             if not sent:
                 self._slots.release()
@@ -267,7 +309,7 @@ class Connection:
         Raises RequestTimedOut if that takes longer than `timeout` seconds, ConnectionLost, UnsupportedVersionError.
         """
         await self._wait_unthrottled()
-        self.send(message, version, timeout, expect_response=False)
+        self._write(message, version)
         try:
             async with asyncio.timeout(timeout):
                 await self._protocol.drain()
@@ -278,25 +320,26 @@ class Connection:
             self._fail(error)
             raise error from None
 
-    def send(
-        self, message: Request[R], version: int, timeout: float, *, expect_response: bool = True
-    ) -> asyncio.Future[R]:
-        """Write a request without waiting; the returned future gets its response. Raises ConnectionLost."""
+    def _send(self, message: Request[R], version: int, timeout: float, on_response: OnResponse[R]) -> None:
+        """Write a request without waiting. Raises ConnectionLost."""
+        correlation_id, now = self._write(message, version)
+        api = APIS[message.API_KEY]
+        timer = self._loop.call_later(timeout, self._on_timeout, correlation_id, timeout)
+        self._in_flight.append(
+            _InFlightRequest(correlation_id, api.name, api.response, version, on_response, now, timer)
+        )
+
+    def _write(self, message: Request[Any], version: int) -> tuple[int, float]:
+        """Write a request; return its correlation id, and the loop time."""
         if self._closed:
             raise ConnectionLost(f"{self.address}: the connection is closed")
-        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        api = APIS[message.API_KEY]
-        pieces = encode_request(message, version, self._correlation_id, self._config.client_id)
-        request = _InFlightRequest(self._correlation_id, api.name, api.response, version)
+        self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        pieces = encode_request(message, version, correlation_id, self._config.client_id)
         self._protocol.transport.writelines(pieces)
-        self.last_used = request.sent_at = self._loop.time()
-        self._hooks.emit("on_request", self.address.node_id, api.name, version, sum(map(len, pieces)))
-        if expect_response:
-            request.timer = self._loop.call_later(timeout, self._on_timeout, request, timeout)
-            self._in_flight.append(request)
-        else:
-            request.future.set_result(None)
-        return request.future
+        self.last_used = now = self._loop.time()
+        name = APIS[message.API_KEY].name
+        self._hooks.emit("on_request", self.address.node_id, name, version, sum(map(len, pieces)))
+        return correlation_id, now
 
     async def _wait_unthrottled(self) -> None:
         while not self._closed and (wait := self._throttled_until - self._loop.time()) > 0:
@@ -314,8 +357,7 @@ class Connection:
             return
         if self._retired:  # if the caller was cancelled, no other event would close the connection
             self._loop.call_soon(self._end_if_retired)
-        if request.timer is not None:
-            request.timer.cancel()
+        request.timer.cancel()
         now = self._loop.time()
         if self._ready:  # answers to ApiVersions and SASL alone do not show that the broker serves requests
             self._has_response = True
@@ -326,14 +368,13 @@ class Connection:
             response = decode_response(request.response, request.version, frame)
         except Exception as error:  # noqa: BLE001  any decoder failure must reach the caller
             text = f"{self.address}: {error}"
-            request.fail(MalformedResponse(text))
+            request.fail(MalformedResponse(text), self._loop)
             self._fail(ProtocolError(f"{text} (the connection was closed)"))
             return
         if (pause := throttle_seconds(response, request.version, self.address)) > 0:
             self._throttled_until = self._loop.time() + pause
             self._hooks.emit("on_throttle", self.address.node_id, request.api, pause)
-        if not request.future.done():
-            request.future.set_result(response)
+        request.succeed(response)
 
     def _match(self, correlation_id: int) -> _InFlightRequest:
         if not self._in_flight:
@@ -351,9 +392,10 @@ class Connection:
 
     # --- closing ------------------------------------------------------------------------------------------------
 
-    def _on_timeout(self, request: _InFlightRequest, timeout: float) -> None:
+    def _on_timeout(self, correlation_id: int, timeout: float) -> None:
+        (request,) = (each for each in self._in_flight if each.correlation_id == correlation_id)
         text = f"{self.address}: no response to {request.api} within {timeout:g} s"
-        request.fail(RequestTimedOut(text))
+        request.fail(RequestTimedOut(text), self._loop)
         self._fail(ConnectionLost(f"{text}; the connection was closed"))
 
     def _on_lost(self, error: TransportError | ProtocolError | None) -> None:
@@ -385,7 +427,8 @@ class Connection:
         text = str(error) if str(self.address) in str(error) else f"{self.address}: {error}"
         for request in requests:
             # each caller gets its own exception object, because raising it adds a traceback
-            request.fail(MalformedResponse(text) if isinstance(error, ProtocolError) else type(error)(text))
+            own = MalformedResponse(text) if isinstance(error, ProtocolError) else type(error)(text)
+            request.fail(own, self._loop)
             self._slots.release()  # wakes callers that wait for a slot; they fail because the connection is closed
         if self._protocol.has_transport:
             self._protocol.transport.abort()

@@ -5,13 +5,12 @@ It resolves node ids to addresses, negotiates the version of each request, and h
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeAlias, TypeVar
 
 from asyncgroup.cluster.bootstrap import PROVIDER, Bootstrap, BootstrapServers
-from asyncgroup.cluster.connection import Address, Connection
+from asyncgroup.cluster.connection import Address, Connection, OnResponse
 from asyncgroup.cluster.connection_pool import CONTROL, ConnectionPool
 from asyncgroup.cluster.hedged_requests import HedgedRequests
 from asyncgroup.cluster.metadata import ClusterView
@@ -171,36 +170,38 @@ class NetworkClient:
         node_id: int,
         cls: type[Request[R]],
         build: RequestBuilder[R],
+        on_response: OnResponse[R],
         *,
         lane: str,
         highest: int | None = None,
-    ) -> asyncio.Future[R]:
-        """Like `request_versioned`, but return when the request is sent: with a future of its response."""
+    ) -> None:
+        """Like `request_versioned`, but return when the request is sent; `on_response` gets the response or the error."""
         connection = await self.connection(node_id, lane)
         version = self._negotiated_version(connection, cls, highest)
-        return await connection.submit(build(version), version, self.config.request_timeout)
+        await connection.submit(build(version), version, self.config.request_timeout, on_response)
 
     def try_submit(
         self,
         node_id: int,
         cls: type[Request[R]],
         build: RequestBuilder[R],
+        on_response: OnResponse[R],
         *,
         lane: str,
         highest: int | None = None,
-    ) -> asyncio.Future[R] | None:
-        """Like `submit`, but now: None if there is no connection to the node, or if it would have to wait.
+    ) -> bool:
+        """Like `submit`, but now: False if there is no connection to the node, or if it would have to wait.
 
         Raises UnsupportedVersionError, also from `build`.
         """
         broker = self.view.brokers.get(node_id)
         if broker is None or not self._tasks.is_open:
-            return None
+            return False
         connection = self.pool.open_connection(Address(node_id, broker.host, broker.port), lane)
         if connection is None or not connection.is_ready_to_send:
-            return None
+            return False
         version = self._negotiated_version(connection, cls, highest)
-        return connection.try_submit(build(version), version, self.config.request_timeout)
+        return connection.try_submit(build(version), version, self.config.request_timeout, on_response)
 
     async def send_oneway(
         self,

@@ -92,12 +92,13 @@ class Producer:
         client = client_of(self.cluster)
         rng = rng or client.random
         self._tasks = BackgroundTasks("Producer", self._on_failure)
-        spawn = self._tasks.spawn
+        spawn, wake_ups = self._tasks.spawn, WakeUps()
         self._path = path = RecordPath(
             client,
             self.config,
             hooks=self._hooks,
             spawn=spawn,
+            wake_ups=wake_ups,
             rng=rng,
             budget=check_budget(memory),
             on_transaction_change=self._update_accepting,
@@ -113,7 +114,7 @@ class Producer:
             path, clock=clock, max_size=self._max_size, refusal=self._refusal
         )
         self._put = writer.put
-        self._wake_ups: Any = WakeUps()  # the loop of its callers' futures
+        self._wake_ups: Any = wake_ups  # the loop of its callers' futures
         self._chunks = ChunkWriter(self.config, path, writer, rng)
         self._steps = send_steps(path, writer, self._chunks, interceptors, initial_sequence_id)
         self._open = False

@@ -22,6 +22,7 @@ from asyncgroup.producer.record_end import is_silent
 from asyncgroup.producer.router import Router
 from asyncgroup.producer.sender import Sender
 from asyncgroup.producer.transaction_state import TransactionManager
+from asyncgroup.producer.wake_ups import WakeUps
 
 __all__ = ["RecordPath", "loop_time"]
 
@@ -44,6 +45,7 @@ class RecordPath:
         *,
         hooks: Hooks,
         spawn: Callable[..., None],
+        wake_ups: WakeUps,
         rng: random.Random,
         budget: MemoryBudget | None,
         on_transaction_change: Callable[[], None],
@@ -64,6 +66,7 @@ class RecordPath:
             config,
             self.accumulator,
             spawn,
+            wake_ups,
             self._on_batch_done,
             self.deliveries.on_batch_split,
             self.transaction,

@@ -1,11 +1,11 @@
 """Requests to be sent: at once over an open connection, otherwise in order as soon as there is one.
 
-Idempotent producers number their batches, so no request may overtake an earlier one to the same node.
+Idempotent producers number their batches, so no request may overtake an earlier one to the same node, and neither may its
+response: all of them are passed on in the same way, in the turn of the event loop that received them.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -40,8 +40,10 @@ class PendingRequest(NamedTuple):
 class RequestOutcome(Protocol):
     """What happened to a request; one of the methods is called for each."""
 
-    def on_response(self, request: PendingRequest, response: asyncio.Future[m.ProduceResponse]) -> None:
-        """The future of its response is done. Called by the event loop: an exception would only be logged."""
+    def on_response(
+        self, request: PendingRequest, response: m.ProduceResponse | None, error: Exception | None
+    ) -> None:
+        """The response is there, or the error for which there is none. Called by a connection: it must not raise."""
 
     def on_oneway_sent(self, request: PendingRequest) -> None:
         """It was sent, and there will be no response (acks=0)."""
@@ -80,24 +82,21 @@ class RequestQueue:
             self._unsent[node].append(request)
             return
         try:
-            response = self._try_submit(request)
+            is_sent = self._try_submit(request)
         except Exception as error:  # noqa: BLE001  a bug must not leave the records waiting
             self._outcome.on_failure(request, error)
             return
-        if response is not None:
-            response.add_done_callback(partial(self._outcome.on_response, request))
-        else:
+        if not is_sent:
             self._unsent[node] = deque([request])
             self._spawn(self._submit_unsent, node, name=f"produce to node {node}")
 
-    def _try_submit(self, request: PendingRequest) -> asyncio.Future[m.ProduceResponse] | None:
-        """Send a request now; None if that is not possible."""
-        if self._is_oneway:
-            return None
-        return self._network.try_submit(
+    def _try_submit(self, request: PendingRequest) -> bool:
+        """Send a request now; False if that is not possible."""
+        return not self._is_oneway and self._network.try_submit(
             request.node,
             m.ProduceRequest,
             partial(self._build, request),
+            partial(self._outcome.on_response, request),
             lane=PRODUCE_LANE,
             highest=request.highest,
         )
@@ -117,20 +116,20 @@ class RequestQueue:
 
     async def _submit(self, request: PendingRequest) -> Exception | None:
         """Send a request; return the error if that failed."""
-        submit = self._network.send_oneway if self._is_oneway else self._network.submit
+        network, build, highest = self._network, partial(self._build, request), request.highest
         try:
-            response = await submit(
-                request.node,
-                m.ProduceRequest,
-                partial(self._build, request),
-                lane=PRODUCE_LANE,
-                highest=request.highest,
-            )
+            if self._is_oneway:
+                await network.send_oneway(
+                    request.node, m.ProduceRequest, build, lane=PRODUCE_LANE, highest=highest
+                )
+            else:
+                on_response = partial(self._outcome.on_response, request)
+                await network.submit(
+                    request.node, m.ProduceRequest, build, on_response, lane=PRODUCE_LANE, highest=highest
+                )
         except Exception as error:  # noqa: BLE001  a bug must not leave the records waiting
             self._outcome.on_failure(request, error)
             return error
-        if response is not None:
-            response.add_done_callback(partial(self._outcome.on_response, request))
-        else:
+        if self._is_oneway:
             self._outcome.on_oneway_sent(request)
         return None

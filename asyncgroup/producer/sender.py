@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
+from contextvars import Context, copy_context
 from typing import Final
 
 from asyncgroup.cluster import ClusterClient
@@ -32,6 +33,7 @@ from asyncgroup.producer.requests import (
     responses_by_partition,
     topic_ids,
 )
+from asyncgroup.producer.wake_ups import WakeUps
 from asyncgroup.wire import messages as m
 
 __all__ = ["Sender"]
@@ -46,6 +48,9 @@ class Sender:
     """Sends the accumulator's batches to their leaders. `spawn` runs coroutine functions in the owner's task group.
 
     `on_batch_done` and `on_batch_split` are those of BatchResults.
+
+    A response is handled, its callers are woken, and the next requests are sent in the turn of the event loop that
+    received it: what the callers write now is in them.
     """
 
     def __init__(
@@ -54,6 +59,7 @@ class Sender:
         config: ProducerConfig,
         accumulator: RecordAccumulator,
         spawn: Callable[..., None],
+        wake_ups: WakeUps,
         on_batch_done: OnBatchDone,
         on_batch_split: OnBatchSplit,
         transaction: ProduceTransaction | None = None,
@@ -62,6 +68,7 @@ class Sender:
         self._config = config
         self._accumulator = accumulator
         self._spawn = spawn
+        self._wake_ups = wake_ups
         self._transaction = transaction
         self._compressor = BatchCompressor(spawn, self.wake)
         self._acks = -1 if config.acks == "all" else int(config.acks)
@@ -70,10 +77,12 @@ class Sender:
         self._idle = asyncio.Event()  # set: no request is in flight
         self._idle.set()
         self._busy_nodes: set[int] = set()  # nodes with as many requests in flight as one connection may have
-        self._wakeup = asyncio.Event()  # set: plan again
-        self._timer: asyncio.TimerHandle | None = None  # sets it
-        self._is_running = False
+        self._loop: asyncio.AbstractEventLoop | None = None  # while it runs
+        self._context: Context = copy_context()  # of the plans: not that of any caller
+        self._next_plan: asyncio.Handle | None = None  # in the next turn of the loop
+        self._timer: asyncio.TimerHandle | None = None  # plans at a later time
         self._bug: Exception | None = None  # an unexpected error in a callback
+        self._broken = asyncio.Event()  # there is one
         self._metadata_stale = asyncio.Event()  # set: refresh the metadata
         self._results = BatchResults(
             cluster, config, accumulator, on_batch_done, on_batch_split, self._metadata_stale.set, transaction
@@ -93,28 +102,45 @@ class Sender:
             self._spawn(self._ids.run, name="producer ids")
 
     def wake(self) -> None:
-        """Plan again: there may be new batches to send."""
-        self._wakeup.set()
+        """Plan again in the next turn of the event loop: there may be new batches to send."""
+        if self._next_plan is None and self._loop is not None:
+            self._next_plan = self._loop.call_soon(self._plan, context=self._context)
 
     async def wait_idle(self) -> None:
         """Wait until no request is in flight, for at most `request_timeout`: none is sent again for records that failed."""
         await self._idle.wait()
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._is_running = True
+        """Own the callbacks that plan, and raise the first unexpected error of one."""
+        self._loop, self._context = asyncio.get_running_loop(), copy_context()
+        self.wake()
         try:
-            while self._bug is None:
-                # cleared before planning, so that no wake-up during the plan is lost
-                self._wakeup.clear()
-                self._wake_at(self._step(loop.time()), loop)
-                await self._wakeup.wait()
+            await self._broken.wait()
+            assert self._bug is not None
             raise self._bug
         finally:
-            self._is_running = False
+            self._loop = None
             self._idle.set()  # no response is handled any more
-            if self._timer is not None:
-                self._timer.cancel()
+            for handle in (self._next_plan, self._timer):
+                if handle is not None:
+                    handle.cancel()
+
+    def _plan(self) -> None:
+        """Send what is ready, and decide when to plan again. Called by the event loop."""
+        if self._next_plan is not None:
+            self._next_plan.cancel()
+            self._next_plan = None
+        if self._loop is None or self._bug is not None:
+            return
+        try:
+            self._wake_at(self._step(self._loop.time()), self._loop)
+        except Exception as bug:  # noqa: BLE001  raised by `_run`
+            self._report(bug)
+
+    def _report(self, bug: Exception) -> None:
+        if self._bug is None:
+            self._bug = bug
+            self._broken.set()
 
     def _wake_at(self, when: float, loop: asyncio.AbstractEventLoop) -> None:
         """Plan again at loop time `when` at the latest. A timer that is due earlier stays: one more plan is cheap."""
@@ -124,11 +150,11 @@ class Sender:
             self._timer.cancel()
             self._timer = None
         if when != float("inf"):
-            self._timer = loop.call_at(when, self._on_timer)
+            self._timer = loop.call_at(when, self._on_timer, context=self._context)
 
     def _on_timer(self) -> None:
         self._timer = None
-        self.wake()
+        self._plan()
 
     def _step(self, now: float) -> float:
         """Send the batches that are ready, fail the expired ones; return the loop time of the next plan.
@@ -234,19 +260,22 @@ class Sender:
             request.batches, request.ids, self._acks, self._config.request_timeout, request.transactional_id
         )
 
-    def on_response(self, request: PendingRequest, response: asyncio.Future[m.ProduceResponse]) -> None:
-        """The response to a request is there, or the reason why there is none."""
-        error = response.exception()
-        if not self._is_running:
+    def on_response(
+        self, request: PendingRequest, response: m.ProduceResponse | None, error: Exception | None
+    ) -> None:
+        """The response to a request is there, or the error for which there is none."""
+        if self._loop is None:
             return
+        self._wake_ups.hold()
         try:
-            if error is None:
-                self._handle_responses(request, response.result())
-            elif isinstance(error, Exception):
+            if response is not None:
+                self._handle_responses(request, response)
+            elif error is not None:
                 self.on_failure(request, error)
-        except Exception as bug:  # noqa: BLE001  raised by the task that plans
-            self._bug = bug
-        self.wake()
+        except Exception as bug:  # noqa: BLE001  raised by `_run`
+            self._report(bug)
+        self._wake_ups.wake_held()
+        self._plan()
 
     def on_failure(self, request: PendingRequest, error: Exception) -> None:
         """There is no response to a request."""

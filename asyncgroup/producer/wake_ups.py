@@ -1,6 +1,7 @@
-"""CallerFuture: what `send` awaits. All callers of a batch are woken in one callback of the event loop.
+"""CallerFuture: what `send` awaits. All callers of a response are woken in the turn of the event loop that received it.
 
-A future of asyncio asks the loop for a callback of its own, which costs a small record as much as its way to the batch.
+A future of asyncio asks the loop for a callback of its own, in a later turn, which costs a small record as much as its way
+to the batch.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import Context
-from typing import Any
+from typing import Any, NoReturn
 
 from asyncgroup.model import RecordMetadata
 
@@ -16,7 +17,7 @@ __all__ = ["CallerFuture", "WakeUps"]
 
 
 class WakeUps:
-    """The callers to wake in the next turn of the event loop; to their futures it is the loop."""
+    """The callers to wake: by `wake_held`, or in the next turn of the event loop. To their futures it is the loop."""
 
     get_debug = staticmethod(bool)
     """Called for each new future: False, at the least cost."""
@@ -24,6 +25,7 @@ class WakeUps:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready: list[tuple[Context, Callable[[Any], object], CallerFuture]] = []
+        self._holds = False  # `wake_held` will be called
 
     def __repr__(self) -> str:
         return f"<WakeUps: {len(self._ready)} callers>"
@@ -41,9 +43,30 @@ class WakeUps:
 
     def call_soon(self, callback: Callable[[Any], object], future: CallerFuture, *, context: Context) -> None:
         """Call a callback of a future that is done."""
-        if not self._ready:
+        if not self._ready and not self._holds:
             self.loop.call_soon(self._run)
         self._ready.append((context, callback, future))
+
+    def hold(self) -> None:
+        """Collect the callers until `wake_held`."""
+        self._holds = True
+
+    def wake_held(self) -> None:
+        """Wake the callers now. Called by the event loop; within a task they are woken in the next turn.
+
+        What a caller raises out of the event loop (KeyboardInterrupt, SystemExit) it raises in a callback of its own, so
+        that the connection that received the response continues.
+        """
+        self._holds = False
+        if not self._ready:
+            return
+        if asyncio.current_task(self._loop) is not None:
+            self.loop.call_soon(self._run)
+            return
+        try:
+            self._run()
+        except BaseException as error:  # noqa: BLE001  raised by the callback
+            self.loop.call_soon(_raise, error)
 
     def _run(self) -> None:
         ready, self._ready = self._ready, []
@@ -59,6 +82,10 @@ class WakeUps:
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Report an error that was never read."""
         self.loop.call_exception_handler(context)
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
 
 
 class CallerFuture(asyncio.Future[RecordMetadata]):

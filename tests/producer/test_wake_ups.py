@@ -169,3 +169,79 @@ async def test_it_knows_its_loop() -> None:
     assert CallerFuture(loop=wake_ups).get_loop() is asyncio.get_running_loop()
     with pytest.raises(RuntimeError, match="before the producer is open"):
         CallerFuture(loop=WakeUps()).get_loop()  # type: ignore[arg-type]
+
+
+@pytest.mark.asyncio
+async def test_held_callers_are_woken_in_the_same_turn() -> None:
+    wake_ups, woken = started(), list[int]()
+    futures = [CallerFuture(loop=wake_ups) for _ in range(3)]
+
+    async def caller(number: int) -> None:
+        await futures[number]
+        woken.append(number)
+
+    tasks = [asyncio.create_task(caller(number)) for number in range(3)]
+    await asyncio.sleep(0)
+
+    def on_response() -> None:
+        wake_ups.hold()
+        for future in futures:
+            future.set_result(METADATA)
+        assert woken == []
+        wake_ups.wake_held()
+        assert woken == [0, 1, 2]
+
+    asyncio.get_running_loop().call_soon(on_response)
+    await asyncio.gather(*tasks)
+
+
+@pytest.mark.asyncio
+async def test_a_task_cannot_wake_others_at_once() -> None:
+    wake_ups = started()
+    futures = [CallerFuture(loop=wake_ups) for _ in range(2)]
+    tasks = await tasks_of(futures)
+    wake_ups.hold()
+    for future in futures:
+        future.set_result(METADATA)
+    wake_ups.wake_held()
+    assert not any(task.done() for task in tasks)
+    assert await asyncio.gather(*tasks) == [METADATA, METADATA]
+
+
+def test_an_exit_by_a_held_caller_leaves_the_loop_after_the_turn() -> None:
+    """The connection that received the response must handle the rest of what it received."""
+    loop, woken, handled = asyncio.new_event_loop(), list[int](), list[str]()
+
+    async def caller(number: int, future: CallerFuture) -> None:
+        await future
+        woken.append(number)
+        if number == 0:
+            raise SystemExit(7)
+
+    async def main() -> None:
+        wake_ups = started()
+        futures = [CallerFuture(loop=wake_ups) for _ in range(3)]
+        tasks.extend(asyncio.create_task(caller(n, future)) for n, future in enumerate(futures))
+        await asyncio.sleep(0)
+
+        def on_response() -> None:
+            wake_ups.hold()
+            for future in futures:
+                future.set_result(METADATA)
+            wake_ups.wake_held()
+            handled.append("response")
+
+        asyncio.get_running_loop().call_soon(on_response)
+        await asyncio.gather(*tasks[1:])
+
+    tasks: list[asyncio.Task[None]] = []
+    try:
+        running = loop.create_task(main())
+        with pytest.raises(SystemExit):
+            loop.run_until_complete(running)
+        assert handled == ["response"]
+        loop.run_until_complete(running)
+        assert woken == [0, 1, 2]
+        assert isinstance(tasks[0].exception(), SystemExit)
+    finally:
+        loop.close()
