@@ -123,6 +123,7 @@ WRITERS: Final = {
         Writer("kafka", "kafka"),
         Writer("asyncgroup", "asyncgroup"),
         Writer("asyncgroup-transactions", "asyncgroup", transactions=True),
+        Writer("python-drops", "dropped"),
     )
 }
 """The sinks that are compared; ratios are to `kafka`."""

@@ -103,7 +103,8 @@ def _show_sinks(options: argparse.Namespace, summaries: Sequence[Summary]) -> No
         _caption(
             "Two tasks write to an empty topic of 4 partitions, keys of 8 bytes; the whole query is timed. Both producers "
             "have the same settings: acks=all, idempotent, linger 5 ms, batches of 128 KiB, no compression. "
-            "asyncgroup-transactions: with the option transactional.id.prefix. CPU: seconds of all Spark "
+            "asyncgroup-transactions: with the option transactional.id.prefix. python-drops: a sink in Python that "
+            "receives the rows and drops them. CPU: seconds of all Spark "
             "processes per million rows."
         )
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.spark.cases import SinkSettings
+from benchmarks.spark.dropping_sink import DROPPED, register_dropping_sink
 from benchmarks.spark.process_tree import tree_cpu
 
 if TYPE_CHECKING:
@@ -30,17 +33,27 @@ PRODUCER: Final = {
 def measure(spark: SparkSession, given: dict[str, Any]) -> dict[str, float | None]:
     """Measure rows per second of the whole query, and CPU time of all processes of Spark; count the rows afterwards."""
     settings = SinkSettings(**given)
+    if settings.format == DROPPED:
+        register_dropping_sink(spark)
+        with tempfile.TemporaryDirectory() as directory:
+            return _measured(spark, settings, Path(directory, "count"))
+    return _measured(spark, settings, None)
+
+
+def _measured(spark: SparkSession, settings: SinkSettings, count: Path | None) -> dict[str, float | None]:
     writing = _rows(spark, settings.rows, settings.size).write.format(settings.format).mode("append")
     writing = writing.option("kafka.bootstrap.servers", settings.bootstrap_servers).options(**PRODUCER)
     if settings.transactions:
         writing = writing.option("transactional.id.prefix", settings.topic)
+    if count is not None:
+        writing = writing.option("count", str(count))
     cpu, begun = tree_cpu(os.getpid()), time.perf_counter()
     writing.option("topic", settings.topic).save()
     seconds, cpu_end = time.perf_counter() - begun, tree_cpu(os.getpid())
     return {
         "rate": settings.rows / seconds,
         "cpu": None if cpu is None or cpu_end is None else (cpu_end - cpu) / settings.rows * 1e6,
-        "rows": _committed_rows(spark, settings),
+        "rows": _committed_rows(spark, settings) if count is None else int(count.read_text()),
     }
 
 
