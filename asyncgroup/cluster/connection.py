@@ -34,9 +34,9 @@ __all__ = ["Address", "Connection", "LastResponses", "OnResponse"]
 R = TypeVar("R", bound=Message)
 
 OnResponse: TypeAlias = Callable[[R | None, Exception | None], object]
-"""Called once with the response to a request, or with the error for which there is none.
+"""Called once for a request: `on_response(response, None)` when the response is received, or `on_response(None, error)`.
 
-With a response in the turn of the event loop that received it, with an error in the next one. It must not raise.
+An error is passed on in the next iteration of the event loop. The function must not raise.
 """
 
 _LONGEST_HOST: Final = 255

@@ -190,7 +190,7 @@ class NetworkClient:
         lane: str,
         highest: int | None = None,
     ) -> bool:
-        """Like `submit`, but now: False if there is no connection to the node, or if it would have to wait.
+        """Like `submit`, but send now; return False if there is no connection to the node, or if the request would have to wait.
 
         Raises UnsupportedVersionError, also from `build`.
         """

@@ -43,7 +43,7 @@ class RequestOutcome(Protocol):
     def on_response(
         self, request: PendingRequest, response: m.ProduceResponse | None, error: Exception | None
     ) -> None:
-        """The response is there, or the error for which there is none. Called by a connection: it must not raise."""
+        """The response was received, or the request has failed with `error`. Called by a connection: it must not raise."""
 
     def on_oneway_sent(self, request: PendingRequest) -> None:
         """It was sent, and there will be no response (acks=0)."""

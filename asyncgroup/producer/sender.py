@@ -263,7 +263,7 @@ class Sender:
     def on_response(
         self, request: PendingRequest, response: m.ProduceResponse | None, error: Exception | None
     ) -> None:
-        """The response to a request is there, or the error for which there is none."""
+        """The response to a request was received, or the request has failed with `error`."""
         if self._loop is None:
             return
         self._wake_ups.hold()
