@@ -190,7 +190,7 @@ class NetworkClient:
         lane: str,
         highest: int | None = None,
     ) -> bool:
-        """Like `submit`, but send now; return False if there is no connection to the node, or if the request would have to wait.
+        """Send a request at once; return False if there is no connection to the node, or if the request would have to wait.
 
         Raises UnsupportedVersionError, also from `build`.
         """

@@ -78,7 +78,7 @@ class Sender:
         self._idle.set()
         self._busy_nodes: set[int] = set()  # nodes with as many requests in flight as one connection may have
         self._loop: asyncio.AbstractEventLoop | None = None  # while it runs
-        self._context: Context = copy_context()  # of the plans: not that of any caller
+        self._context: Context | None = None  # of the plans: that of `_run`, not that of any caller
         self._next_plan: asyncio.Handle | None = None  # in the next turn of the loop
         self._timer: asyncio.TimerHandle | None = None  # plans at a later time
         self._bug: Exception | None = None  # an unexpected error in a callback
