@@ -175,7 +175,7 @@ class Claim:
     @property
     def next_mark(self) -> int:
         """The first offset that is not marked as done: the offset to commit."""
-        return self._offsets.next_offset
+        return self._offsets.base
 
     @property
     def high_water_mark(self) -> int:

@@ -109,6 +109,15 @@ class AckWindow:
         self.attempts.clear()
         self.version += 1
 
+    def truncate(self, offset: int) -> None:
+        """Forget everything from `offset` on: the log was truncated there."""
+        kept = [(start, min(end, offset)) for start, end in self.runs if start < offset]
+        attempts = {at: count for at, count in self.attempts.items() if at < offset}
+        self.restart(min(self.base, offset))
+        self._starts = [start for start, _ in kept]
+        self._ends = [end for _, end in kept]
+        self.attempts.update(attempts)
+
     def _move_base(self, base: int) -> None:
         """Move `base` forward, over the runs that it reaches."""
         reached = bisect_right(self._starts, base)

@@ -10,6 +10,7 @@ from asyncgroup.checks import check_metadata, check_offset
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import CommittedOffset, Record
 from asyncgroup.offsets.commit_hold import CommitHold
+from asyncgroup.offsets.window_marks import WindowMarks
 from asyncgroup.wire.messages import NO_UUID
 
 __all__ = ["CommittedOffset", "MemberIdentity", "PartitionMarks"]
@@ -39,6 +40,7 @@ class PartitionMarks:
         "topic_id",
         "transactional",
         "unanswered",
+        "window",
     )
 
     def __init__(
@@ -64,14 +66,23 @@ class PartitionMarks:
         """Whether a commit was given up without a response: the broker may still process it, after newer ones."""
         self.transactional = False
         """Whether a producer commits the mark in a transaction; the committer then leaves it out."""
+        self.window: WindowMarks | None = None
+        """What is committed in place of the mark if records are acknowledged in any order (work queues)."""
 
     def __repr__(self) -> str:
         state = " rejected" if self.rejected else " dirty" if self.dirty else ""
         return f"<PartitionMarks {self.next_offset}{state}>"
 
     @property
+    def base(self) -> int:
+        """The first offset that is not done; -1 while nothing is committed or marked."""
+        return self.next_offset if self.window is None else self.window.window.base
+
+    @property
     def value(self) -> CommittedOffset:
         """The offset, metadata and epoch to commit: the mark, unless a value in chunks holds it back."""
+        if self.window is not None:
+            return self.window.value(self._hold.limit(self.window.window.base), self.topic_id)
         offset, epoch = self._hold.limit(self.next_offset) or (self.next_offset, self.leader_epoch)
         return CommittedOffset(offset, self.metadata, epoch)
 
@@ -121,6 +132,10 @@ class PartitionMarks:
         A mark that reaches `start`, now or later, moves on to `end`, so that the group's lag becomes 0. Only the last range
         is remembered. `leader_epoch` is that of the record before `end`.
         """
+        if self.window is not None:
+            self.window.window.ack_range(start, end)
+            self.touch()
+            return
         self._skipped = (start, end, leader_epoch)
         if start <= self.next_offset < end:
             self._move(self.next_offset, self.metadata, self.leader_epoch)
@@ -142,7 +157,9 @@ class PartitionMarks:
         """
         self._skipped = (0, 0, -1)
         self.unanswered = False
-        if self.next_offset > log_end:
+        if self.window is not None:
+            self.window.rebase(offset, log_end)
+        elif self.next_offset > log_end:
             self._move(offset, "", -1)
             self.dirty = False
 
@@ -158,7 +175,9 @@ class PartitionMarks:
         self._hold.release_from(offset if topic_id == NO_UUID else 0)
         if topic_id != NO_UUID:
             self.topic_id = topic_id
-        if self.next_offset > offset:
+        if self.window is not None:
+            self.window.restart(offset, is_recreated=topic_id != NO_UUID)
+        elif self.next_offset > offset:
             self._move(offset, "", -1)
             self.dirty = False
 
@@ -205,8 +224,12 @@ class PartitionMarks:
 
     def committed(self, value: CommittedOffset) -> None:
         """Record that `value` was committed; the mark stays dirty if it has changed since the request."""
-        if value == self.value:
+        if self.window.is_current(value) if self.window is not None else value == self.value:
             self.dirty = self.rejected = False
+
+    def touch(self) -> None:
+        """The window has changed and has to be committed."""
+        self.dirty, self.rejected = True, False
 
     def reject(self, value: CommittedOffset) -> None:
         """Record that `value` was refused for good; ignored if the mark has changed since the request."""

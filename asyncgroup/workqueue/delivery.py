@@ -1,0 +1,196 @@
+"""Delivery: one attempt at one record, with the calls that end it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from asyncgroup.checks import check_duration_or_zero
+from asyncgroup.errors import UsageError
+from asyncgroup.model import Header, Record
+
+if TYPE_CHECKING:
+    from asyncgroup.workqueue.dispatcher import Dispatcher
+    from asyncgroup.workqueue.partition_work import PartitionWork
+
+__all__ = ["AckOutcome", "Delivery", "DeliveryState"]
+
+
+class AckOutcome(Enum):
+    """What became of an acknowledgement; true if it counts."""
+
+    ACKED = "acknowledged: the next grouped commit contains it"
+    COMMITTED = "acknowledged and committed"
+    EXPIRED = "too late: the ack timeout has passed, or an earlier record was nacked in order: delivered again"
+    LOST = "too late: the partition was revoked or its log changed, so the record is delivered again"
+
+    def __bool__(self) -> bool:
+        return self in (AckOutcome.ACKED, AckOutcome.COMMITTED)
+
+
+class DeliveryState(Enum):
+    """Where a delivery is."""
+
+    IN_HAND = "in hand"
+    ACKED = "acknowledged"
+    NACKED = "nacked"
+    RELEASED = "given back"
+    PUBLISHING = "being copied to its retry or dead letter topic"
+    EXPIRED = "expired"
+    LOST = "lost"
+
+
+_TOO_LATE = {DeliveryState.EXPIRED: AckOutcome.EXPIRED, DeliveryState.LOST: AckOutcome.LOST}
+
+
+class Delivery:
+    """One attempt at one record; exactly one of `ack`, `nack`, `reject` and `reconsume_later` ends it.
+
+        async with delivery: ...        # ack at the end of the block, nack after an exception
+
+    A record whose delivery is not ended is delivered again after the ack timeout, or to the partition's next owner.
+    A second call on the same delivery raises UsageError; one that comes too late returns AckOutcome.EXPIRED or LOST,
+    and has no effect.
+    """
+
+    __slots__ = ("_dispatcher", "_work", "attempt", "deadline", "handler", "record", "state")
+
+    def __init__(
+        self, record: Record, attempt: int, deadline: float | None, work: PartitionWork, dispatcher: Dispatcher
+    ) -> None:
+        self.record = record
+        """The record."""
+        self.attempt = attempt
+        """The number of this delivery of the record, from 1 on, also over restarts and retry topics."""
+        self.deadline = deadline
+        """Loop time at which the ack timeout passes; None without one."""
+        self.state = DeliveryState.IN_HAND
+        """Where the delivery is."""
+        self.handler: object = None
+        """The consumer that it was handed to."""
+        self._work = work
+        self._dispatcher = dispatcher
+
+    def __repr__(self) -> str:
+        record = self.record
+        at = f"{record.topic}-{record.partition}@{record.offset}"
+        return f"<Delivery {at}, attempt {self.attempt}: {self.state.value}>"
+
+    @property
+    def redelivery_count(self) -> int:
+        """The number of earlier deliveries of the record: `attempt` - 1, as in Pulsar."""
+        return self.attempt - 1
+
+    @property
+    def key(self) -> bytes | None:
+        """The record's key."""
+        return self.record.key
+
+    @property
+    def value(self) -> bytes | None:
+        """The record's value."""
+        return self.record.value
+
+    @property
+    def headers(self) -> Sequence[Header]:
+        """The record's headers."""
+        return self.record.headers
+
+    @property
+    def ordering_key(self) -> bytes | None:
+        """The key that orders deliveries in Mode.KEY_SHARED: the header `ag-ordering-key`, else the record's key."""
+        return self._dispatcher.ordering_key(self.record)
+
+    async def ack(self, *, durable: bool = False) -> AckOutcome:
+        """Acknowledge the record: it is not delivered again once a commit contains that.
+
+        Commits are grouped; with `durable` returns when the commit that contains this acknowledgement is done, and
+        raises CommitFailedError if it failed (the record may then be delivered again). Raises UsageError if the
+        delivery was ended before.
+        """
+        if self.state is not DeliveryState.IN_HAND:
+            return self._too_late("ack")
+        self._dispatcher.ack(self)
+        if durable:
+            return await self._work.commit()
+        return AckOutcome.ACKED
+
+    async def ack_cumulative(self, *, durable: bool = False) -> AckOutcome:
+        """Acknowledge the record and all before it in its partition; in the modes Exclusive and Failover only.
+
+        Otherwise as `ack`. Raises UsageError in the other modes, as in Pulsar.
+        """
+        if self.state is not DeliveryState.IN_HAND:
+            return self._too_late("ack_cumulative")
+        self._dispatcher.ack_cumulative(self)
+        if durable:
+            return await self._work.commit()
+        return AckOutcome.ACKED
+
+    async def nack(self, *, delay: float | None = None) -> bool:
+        """Have the record delivered again after `delay` seconds, by default that of `nack_backoff`.
+
+        After the last delivery that `dead_letter` allows it goes to the dead letter topic instead. In the modes
+        Exclusive and Failover all unacknowledged records of the partition that follow are delivered again as well, in
+        order. Returns False if it came too late. Raises ConfigError for a negative delay, UsageError if the delivery
+        was ended before.
+        """
+        if delay is not None:
+            check_duration_or_zero("delay", delay)
+        if self.state is not DeliveryState.IN_HAND:
+            self._too_late("nack")
+            return False
+        self._dispatcher.nack(self, delay)
+        return True
+
+    async def reject(self, reason: str = "") -> AckOutcome:
+        """Copy the record to the dead letter topic, then acknowledge it. Returns when that is done.
+
+        Raises UsageError if the queue has no `dead_letter`, or if the delivery was ended before.
+        """
+        if self.state is not DeliveryState.IN_HAND:
+            return self._too_late("reject")
+        return await self._dispatcher.publisher.reject(self, reason)
+
+    async def reconsume_later(self, delay: float, headers: Iterable[Header] = ()) -> AckOutcome:
+        """Copy the record to the retry topic, to be delivered after `delay` seconds, then acknowledge it.
+
+        `headers` are added to those of the record. After the last delivery that is allowed it goes to the dead letter
+        topic instead. Raises ConfigError for a negative delay, UsageError if the queue has no `retry`, or if the
+        delivery was ended before.
+        """
+        check_duration_or_zero("delay", delay)
+        if self.state is not DeliveryState.IN_HAND:
+            return self._too_late("reconsume_later")
+        return await self._dispatcher.publisher.reconsume_later(self, delay, list(headers))
+
+    async def renew(self) -> bool:
+        """Begin the ack timeout again; return False if it came too late. Raises UsageError if the delivery was ended."""
+        if self.state is not DeliveryState.IN_HAND:
+            self._too_late("renew")
+            return False
+        self._dispatcher.renew(self)
+        return True
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.state is not DeliveryState.IN_HAND:
+            return
+        if error is None:
+            self._dispatcher.ack(self)
+        elif isinstance(error, Exception):
+            self._dispatcher.nack(self, None, error)
+        else:  # cancelled: neither done nor failed
+            self._dispatcher.release(self)
+
+    def _too_late(self, call: str) -> AckOutcome:
+        outcome = _TOO_LATE.get(self.state)
+        if outcome is None:
+            raise UsageError(f"{call}() of {self!r}: the delivery was ended before")
+        return outcome

@@ -1,0 +1,129 @@
+"""PartitionWork: the records of one partition between their arrival and their acknowledgement. Pure state.
+
+A record is in exactly one place: ready (`fresh` or `retries`), waiting behind another one of its key (`lanes`), in hand
+(`in_hand`), waiting for its time (`waiting`), or done (the window).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from asyncgroup.model import Record, TopicPartition
+from asyncgroup.offsets.ack_window import AckWindow
+from asyncgroup.workqueue.delivery import AckOutcome, Delivery
+
+__all__ = ["PartitionWork"]
+
+_NO_RECORDS: Final[deque[Record]] = deque(maxlen=0)
+"""In `lanes`: a record of the key is ready, in hand or waiting for its time, and no other one follows."""
+
+
+class PartitionWork:
+    """The records of one partition, from one assignment to its revocation."""
+
+    def __init__(
+        self,
+        tp: TopicPartition,
+        window: AckWindow,
+        *,
+        position: int | None = None,
+        on_change: Callable[[], None] = lambda: None,
+        commit: Callable[[], Awaitable[AckOutcome]] | None = None,
+    ) -> None:
+        self.tp = tp
+        self.window = window
+        self.on_change = on_change
+        """Called after each change of the window."""
+        self.position = window.base if position is None else position
+        """The offset after the last record that has arrived."""
+        self.fresh: deque[Record] = deque()
+        """Ready records that were not delivered before, in offset order."""
+        self.retries: deque[Record] = deque()
+        """Ready records that were."""
+        self.lanes: dict[bytes, deque[Record]] = {}
+        """In Mode.KEY_SHARED: the records that wait for an earlier one of their key, for each key that has one."""
+        self.in_hand: dict[int, Delivery] = {}
+        """The deliveries that were handed out and not ended, by offset, the oldest first."""
+        self.waiting: dict[int, Record] = {}
+        """The records that wait for their time, by offset."""
+        self.publishing = 0
+        """Number of records that are being copied to another topic."""
+        self.blocked = 0
+        """Number of records in `lanes`."""
+        self.is_open = True
+        """Whether records are handed out: until the partition is revoked."""
+        self.is_full = False
+        """Whether the window is nearly too large for a commit: only records below its end are handed out."""
+        self.in_fresh_ring = False
+        self.in_retry_ring = False
+        self._commit = commit
+
+    def __repr__(self) -> str:
+        return (
+            f"<PartitionWork {self.tp}: {self.queued} queued, {len(self.in_hand)} in hand, "
+            f"{len(self.waiting)} waiting, {self.window!r}>"
+        )
+
+    @property
+    def queued(self) -> int:
+        """The number of records that have arrived and were not handed out."""
+        return len(self.fresh) + len(self.retries) + self.blocked
+
+    @property
+    def unacked(self) -> int:
+        """The number of records that have arrived and are not acknowledged."""
+        return self.queued + len(self.in_hand) + len(self.waiting) + self.publishing
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no delivery of it is in hand or being copied."""
+        return not self.in_hand and not self.publishing
+
+    async def commit(self) -> AckOutcome:
+        """Commit the window now."""
+        return AckOutcome.ACKED if self._commit is None else await self._commit()
+
+    # --- lanes: at most one record of a key is ready, in hand or waiting for its time ------------------------------------
+
+    def enter_lane(self, key: bytes, record: Record) -> bool:
+        """Return whether the record may be delivered; otherwise it waits for the one before it."""
+        lane = self.lanes.get(key)
+        if lane is None:
+            self.lanes[key] = _NO_RECORDS
+            return True
+        if lane is _NO_RECORDS:
+            lane = self.lanes[key] = deque()
+        lane.append(record)
+        self.blocked += 1
+        return False
+
+    def leave_lane(self, key: bytes) -> Record | None:
+        """The record of this key is done; return the next one of the key."""
+        lane = self.lanes.get(key)
+        if not lane:
+            self.lanes.pop(key, None)
+            return None
+        self.blocked -= 1
+        record = lane.popleft()
+        if not lane:
+            self.lanes[key] = _NO_RECORDS
+        return record
+
+    # --- changes of the log and of the owner ------------------------------------------------------------------------------
+
+    def clear(self, offset: int = 0) -> list[Delivery]:
+        """Forget all records from `offset` on; return their deliveries in hand, which are lost."""
+        lost = [delivery for at, delivery in self.in_hand.items() if at >= offset]
+        for delivery in lost:
+            del self.in_hand[delivery.record.offset]
+        self.fresh = deque(record for record in self.fresh if record.offset < offset)
+        self.retries = deque(record for record in self.retries if record.offset < offset)
+        self.waiting = {at: record for at, record in self.waiting.items() if at < offset}
+        for key, lane in list(self.lanes.items()):
+            kept = deque(record for record in lane if record.offset < offset)
+            self.blocked -= len(lane) - len(kept)
+            self.lanes[key] = kept or _NO_RECORDS
+        self.position = min(self.position, offset)
+        return lost
