@@ -82,7 +82,7 @@ class Committer:
     - `wait_joined` is awaited when the group rebalances: it returns whether the member, which joins again while it keeps
       its claims, has joined, or has a newer epoch (KIP-848). The commit is then retried under the new generation for what
       is still managed, which counts as no retry.
-    - `with_topic_ids` stores the topic id with each offset, in an envelope around the metadata (see `commit_requests`).
+    - `with_topic_ids` stores the topic id with each offset, in an envelope around the metadata (see `commit_metadata`).
     """
 
     def __init__(

@@ -12,7 +12,8 @@ from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.coordinators import CoordinatorMoved
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, MalformedResponse, TransportError
 from asyncgroup.model import TopicPartition, by_topic
-from asyncgroup.offsets.commit_requests import LAST_NAME_VERSION, decode_metadata
+from asyncgroup.offsets.commit_metadata import decode_metadata
+from asyncgroup.offsets.commit_requests import LAST_NAME_VERSION
 from asyncgroup.offsets.partition_offsets import CommittedOffset, MemberIdentity
 from asyncgroup.wire import messages as m
 
@@ -66,7 +67,7 @@ async def fetch_offsets_and_ids(
 ) -> dict[TopicPartition, tuple[CommittedOffset, UUID]]:
     """Return the committed offsets of `partitions` (None: of all), each with the topic id in its metadata.
 
-    Partitions without a committed offset are left out. The id is nil if the commit has none (see `commit_requests`). Retriable
+    Partitions without a committed offset are left out. The id is nil if the commit has none (see `commit_metadata`). Retriable
     errors are retried `metadata_retry_max` times. With `require_stable` offsets that an open transaction may still change
     are requested again until they are stable, for at most `STABLE_TIMEOUT`; brokers before 2.5 do not support this.
     Topics are requested by id if `cluster` knows it, so that offsets of a deleted topic of the same name are not returned.
@@ -150,9 +151,9 @@ async def _ask(
             if part.error_code:
                 raise BrokerError(part.error_code, f"{what}, partition {tp}")
             if part.committed_offset >= 0:
-                text, topic_id = decode_metadata(tp, part.committed_offset, part.metadata or "")
-                committed = CommittedOffset(part.committed_offset, text, part.committed_leader_epoch)
-                found[tp] = committed, topic_id
+                metadata = decode_metadata(tp, part.committed_offset, part.metadata or "")
+                committed = CommittedOffset(part.committed_offset, metadata.text, part.committed_leader_epoch)
+                found[tp] = committed, metadata.topic_id
     if missing:  # a broker returns -1 for a partition without a committed offset, and never omits it
         raise MalformedResponse(f"{what}: the response does not contain {', '.join(map(str, missing))}")
     return found

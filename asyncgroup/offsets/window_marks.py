@@ -8,7 +8,7 @@ from uuid import UUID
 
 from asyncgroup.model import CommittedOffset, TopicPartition
 from asyncgroup.offsets.ack_window import AckWindow
-from asyncgroup.offsets.commit_requests import MAX_METADATA, CommitMetadata, encode_metadata, window_room
+from asyncgroup.offsets.commit_metadata import MAX_METADATA, CommitMetadata, encode_metadata, window_room
 from asyncgroup.offsets.window_encoding import encode_window
 
 __all__ = ["WindowMarks"]

@@ -23,7 +23,9 @@ class AckOutcome(Enum):
 
     ACKED = "acknowledged: the next grouped commit contains it"
     COMMITTED = "acknowledged and committed"
-    EXPIRED = "too late: the ack timeout has passed, or an earlier record was nacked in order: delivered again"
+    EXPIRED = (
+        "too late: the ack timeout has passed, or an earlier record was nacked in order: delivered again"
+    )
     LOST = "too late: the partition was revoked or its log changed, so the record is delivered again"
 
     def __bool__(self) -> bool:
@@ -55,10 +57,15 @@ class Delivery:
     and has no effect.
     """
 
-    __slots__ = ("_dispatcher", "_work", "attempt", "deadline", "handler", "record", "state")
+    __slots__ = ("_dispatcher", "_work", "attempt", "deadline", "is_retry", "record", "state")
 
     def __init__(
-        self, record: Record, attempt: int, deadline: float | None, work: PartitionWork, dispatcher: Dispatcher
+        self,
+        record: Record,
+        attempt: int,
+        deadline: float | None,
+        work: PartitionWork,
+        dispatcher: Dispatcher,
     ) -> None:
         self.record = record
         """The record."""
@@ -68,8 +75,8 @@ class Delivery:
         """Loop time at which the ack timeout passes; None without one."""
         self.state = DeliveryState.IN_HAND
         """Where the delivery is."""
-        self.handler: object = None
-        """The consumer that it was handed to."""
+        self.is_retry = False
+        """Whether it was handed out in a turn of the records that were delivered before."""
         self._work = work
         self._dispatcher = dispatcher
 

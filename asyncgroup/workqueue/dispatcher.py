@@ -14,7 +14,7 @@ from itertools import count
 from typing import Final, Protocol
 
 from asyncgroup.errors import UsageError
-from asyncgroup.model import ChunkedRecord, Header, Record
+from asyncgroup.model import Header, Record
 from asyncgroup.workqueue.delivery import AckOutcome, Delivery, DeliveryState
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.partition_work import PartitionWork
@@ -40,9 +40,7 @@ class Publisher(Protocol):
         """Copy the record to the dead letter topic."""
         ...
 
-    async def reconsume_later(
-        self, delivery: Delivery, delay: float, headers: list[Header]
-    ) -> AckOutcome:
+    async def reconsume_later(self, delivery: Delivery, delay: float, headers: list[Header]) -> AckOutcome:
         """Copy the record to the retry topic."""
         ...
 
@@ -89,7 +87,9 @@ class Dispatcher:
         self._holds_lanes = not allow_out_of_order
         self._retry_gain = retry_share / (1 - retry_share) if retry_share < 1 else _NEVER
         self._retry_slots = None if slots is None else max(1, int(slots * retry_share))
-        self._retry_credit = 0.0  # of turns; a retry costs 1, a fresh record gains `_retry_gain` while retries are ready
+        self._retry_credit = (
+            0.0  # of turns; a retry costs 1, a fresh record gains `_retry_gain` while retries are ready
+        )
         self._retries_in_hand = 0
         self._fresh_ring: deque[PartitionWork] = deque()  # partitions with fresh records, the next one first
         self._retry_ring: deque[PartitionWork] = deque()
@@ -155,7 +155,6 @@ class Dispatcher:
             elif offset not in window:
                 self._arrive(work, record)
         work.position = expected
-        self.counts.received += 1
         if fresh and not work.in_fresh_ring:
             self._list_fresh(work)
         if fresh or work.retries:
@@ -208,12 +207,15 @@ class Dispatcher:
             record = work.fresh.popleft()
             ring.rotate(-1)
             return self._hand_out(work, record, 1)
-        return None
+        return self._take_retry() if self._retry_ring and self._has_retry_slot() else None
 
     def _is_retrys_turn(self) -> bool:
-        if self._retry_slots is not None and self._retries_in_hand >= self._retry_slots:
-            return False
-        return self._retry_credit >= 1.0 or not self._fresh_ring
+        # in order, what is repeated precedes all that was not delivered yet
+        return self.mode.in_order or (self._retry_credit >= 1.0 and self._has_retry_slot())
+
+    def _has_retry_slot(self) -> bool:
+        slots = self._retry_slots
+        return self.mode.in_order or slots is None or self._retries_in_hand < slots
 
     def _take_retry(self) -> Delivery | None:
         ring = self._retry_ring
@@ -227,12 +229,15 @@ class Dispatcher:
             ring.rotate(-1)
             self._retry_credit = max(0.0, self._retry_credit - 1.0)
             self._retries_in_hand += 1
-            failures = work.window.attempts.get(record.offset, 0)
-            return self._hand_out(work, record, failures + 1)
+            delivery = self._hand_out(work, record, work.window.attempts.get(record.offset, 0) + 1)
+            delivery.is_retry = True
+            return delivery
         return None
 
     def _may_take(self, work: PartitionWork, record: Record) -> bool:
         if not work.is_open or (self.serial and (work.in_hand or work.waiting or work.publishing)):
+            return False
+        if self.mode.in_order and work.retries and record is not work.retries[0]:
             return False
         return not work.is_full or record.offset < work.window.end or not work.in_hand
 
@@ -266,7 +271,7 @@ class Dispatcher:
         delivery.state = DeliveryState.ACKED
         offset = delivery.record.offset
         del work.in_hand[offset]
-        if delivery.attempt > 1 and self._retries_in_hand:
+        if delivery.is_retry:
             self._retries_in_hand -= 1
         work.window.ack(offset)
         self.counts.acked += 1
@@ -311,7 +316,7 @@ class Dispatcher:
         work = delivery._work
         if not work.is_open:
             return
-        (work.retries if delivery.attempt > 1 else work.fresh).appendleft(delivery.record)
+        (work.retries if delivery.is_retry else work.fresh).appendleft(delivery.record)
         self.relist(work)
 
     def renew(self, delivery: Delivery) -> None:
@@ -324,7 +329,7 @@ class Dispatcher:
     def _end(self, delivery: Delivery, state: DeliveryState) -> None:
         delivery.state = state
         delivery._work.in_hand.pop(delivery.record.offset, None)
-        if delivery.attempt > 1 and self._retries_in_hand:
+        if delivery.is_retry:
             self._retries_in_hand -= 1
 
     def _done(self, work: PartitionWork, record: Record) -> None:
@@ -425,8 +430,3 @@ class Dispatcher:
                 if not self.on_expired(delivery):  # else it is repeated when its handler has ended
                     self.fail(delivery, 0.0, f"not acknowledged within {self.ack_timeout:g} s")
         return following
-
-
-def offsets_of(record: Record) -> tuple[int, int]:
-    """Return first and last offset of a record: those of its chunks, if it was put together."""
-    return (record.first_offset if isinstance(record, ChunkedRecord) else record.offset), record.offset

@@ -11,8 +11,6 @@ __all__ = ["QueueCounts"]
 class QueueCounts:
     """What has happened since the queue was opened."""
 
-    received: int = 0
-    """Batches that have arrived."""
     delivered: int = 0
     """Deliveries that were handed out, repeated ones included."""
     acked: int = 0

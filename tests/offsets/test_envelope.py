@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import CommittedOffset
-from asyncgroup.offsets.commit_requests import MAX_METADATA, CommitMetadata, decode_metadata, encode_metadata
+from asyncgroup.offsets.commit_metadata import MAX_METADATA, CommitMetadata, decode_metadata, encode_metadata
 from asyncgroup.offsets.fetch_offsets import fetch_offsets, fetch_offsets_and_ids
 from asyncgroup.spark.bridge.commits import LastBatch, from_metadata, to_metadata
 from asyncgroup.wire import messages as m
@@ -27,7 +27,7 @@ offsets = st.integers(0, 2**63 - 1)
 def test_encoded_metadata_decodes_to_the_same(text: str, topic_id: UUID, offset: int) -> None:
     raw = encode_metadata(TP, offset, CommitMetadata(text, topic_id))
     assert raw.startswith("asyncgroup/1:")
-    assert decode_metadata(TP, offset, raw) == (text, topic_id)
+    assert decode_metadata(TP, offset, raw) == CommitMetadata(text, topic_id)
 
 
 @given(
@@ -35,15 +35,17 @@ def test_encoded_metadata_decodes_to_the_same(text: str, topic_id: UUID, offset:
     | st.from_regex(r"asyncgroup/[0-9]:[0-9a-f]{8}:(id=[\w-]{22};)?(t=.*)?", fullmatch=True)
 )
 def test_a_users_text_is_never_taken_for_an_envelope(text: str) -> None:
-    assert decode_metadata(TP, 7, text) == (text, m.NO_UUID)
+    assert decode_metadata(TP, 7, text) == CommitMetadata(text, m.NO_UUID)
     assert encode_metadata(TP, 7, CommitMetadata(text)) == text
-    assert decode_metadata(TP, 7, encode_metadata(TP, 7, CommitMetadata(text, ID))) == (text, ID)
+    assert decode_metadata(TP, 7, encode_metadata(TP, 7, CommitMetadata(text, ID))) == CommitMetadata(
+        text, ID
+    )
 
 
 def test_an_envelope_of_another_partition_or_offset_is_text() -> None:
     raw = encode_metadata(TP, 7, CommitMetadata("mine", ID))
     for tp, offset in ((TP, 8), (TopicPartition("orders", 4), 7), (TopicPartition("order", 3), 7)):
-        assert decode_metadata(tp, offset, raw) == (raw, m.NO_UUID)
+        assert decode_metadata(tp, offset, raw) == CommitMetadata(raw, m.NO_UUID)
     assert decode_metadata(TP, 7, raw[:-1]).topic_id == m.NO_UUID
 
 
@@ -51,7 +53,7 @@ def test_the_format_does_not_change() -> None:
     """Envelopes that are stored in groups must stay readable."""
     raw = "asyncgroup/1:df5ac0f0:id=_u0AAAAAAAAAAAAAAAAAAQ;t=done; id=none;"
     assert encode_metadata(TP, 7, CommitMetadata("done; id=none;", ID)) == raw
-    assert decode_metadata(TP, 7, raw) == ("done; id=none;", ID)
+    assert decode_metadata(TP, 7, raw) == CommitMetadata("done; id=none;", ID)
 
 
 def test_unknown_fields_are_skipped() -> None:
@@ -59,14 +61,16 @@ def test_unknown_fields_are_skipped() -> None:
 
     body = "window=abc=;id=_u0AAAAAAAAAAAAAAAAAAQ;new=;t=text"
     crc = zlib.crc32(f"orders/3@7:{body}".encode())
-    assert decode_metadata(TP, 7, f"asyncgroup/1:{crc:08x}:{body}") == ("text", ID)
+    assert decode_metadata(TP, 7, f"asyncgroup/1:{crc:08x}:{body}") == CommitMetadata("text", ID)
 
 
 def test_the_brokers_size_limit_is_kept() -> None:
     room = MAX_METADATA - len(encode_metadata(TP, 7, CommitMetadata("x", ID))) + 1
     for text in ("x" * room, "é" * (room // 2)):
         assert len(encode_metadata(TP, 7, CommitMetadata(text, ID)).encode()) <= MAX_METADATA
-        assert decode_metadata(TP, 7, encode_metadata(TP, 7, CommitMetadata(text, ID))) == (text, ID)
+        assert decode_metadata(TP, 7, encode_metadata(TP, 7, CommitMetadata(text, ID))) == CommitMetadata(
+            text, ID
+        )
     too_long = "x" * (room + 1)
     assert encode_metadata(TP, 7, CommitMetadata(too_long, ID)) == too_long
 

@@ -11,7 +11,7 @@ import pytest
 
 from asyncgroup import OffsetManager
 from asyncgroup.model import TopicPartition
-from asyncgroup.offsets.commit_requests import CommitMetadata, encode_metadata
+from asyncgroup.offsets.commit_metadata import CommitMetadata, encode_metadata
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.driver import broker_lookups
 from asyncgroup.spark.source.driver.progress import StreamProgress

@@ -1,0 +1,95 @@
+"""The envelope in the metadata string of a commit: topic id and window of acknowledged offsets next to the user's text.
+
+    asyncgroup/1:<crc>:id=<topic id>;w=<window>;t=<text>
+
+`1` is the version of the format, `crc` a CRC-32 in 8 hexadecimal digits over topic, partition, committed offset and the
+body that follows; so a user's text, or an envelope copied to another offset, is not mistaken for one. Fields end with a
+semicolon and unknown ones are skipped; the text is last and not escaped. Other strings, such as the bridge's
+`foreachBatch/1:…`, are text without an envelope.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+import zlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from asyncgroup.model import TopicPartition
+from asyncgroup.wire import messages as m
+
+__all__ = ["MAX_METADATA", "CommitMetadata", "decode_metadata", "encode_metadata", "window_room"]
+
+MAX_METADATA: Final = 4096
+"""The broker's default limit for the metadata of a commit (`offset.metadata.max.bytes`)."""
+
+_ENVELOPE: Final = re.compile(r"asyncgroup/1:([0-9a-f]{8}):(.*)", re.DOTALL)
+_FIELD: Final = re.compile(r"([a-z]+)=([^;]*);")
+_TEXT: Final = "t="
+_PREFIX: Final = "asyncgroup/1:"
+
+
+class CommitMetadata(NamedTuple):
+    """The decoded metadata of a commit."""
+
+    text: str = ""
+    """The user's text."""
+    topic_id: UUID = m.NO_UUID
+    """The topic that the offset belongs to (KIP-516); nil if unknown."""
+    window: str = ""
+    """The acknowledged offsets above the committed one (`window_encoding`); empty if there are none."""
+
+
+def encode_metadata(tp: TopicPartition, offset: int, metadata: CommitMetadata) -> str:
+    """Return the metadata string of a commit of `offset`.
+
+    That is the text alone without a topic id and a window, or if the envelope would exceed `MAX_METADATA`.
+    """
+    if metadata.topic_id == m.NO_UUID and not metadata.window:
+        return metadata.text
+    body = _fields(metadata)
+    sealed = f"{_PREFIX}{_crc(tp, offset, body):08x}:{body}"
+    return sealed if len(sealed.encode()) <= MAX_METADATA else metadata.text
+
+
+def window_room(text: str, topic_id: UUID, limit: int = MAX_METADATA) -> int:
+    """Return how many characters of a window fit beside the text and the topic id in `limit` bytes."""
+    return max(0, limit - len(_PREFIX) - 9 - len(_fields(CommitMetadata(text, topic_id, "w")).encode()) + 1)
+
+
+def _fields(metadata: CommitMetadata) -> str:
+    """Return the body of the envelope."""
+    body = ""
+    if metadata.topic_id != m.NO_UUID:
+        body = f"id={urlsafe_b64encode(metadata.topic_id.bytes).decode().rstrip('=')};"
+    if metadata.window:
+        body += f"w={metadata.window};"
+    return body + _TEXT + metadata.text if metadata.text else body
+
+
+def decode_metadata(tp: TopicPartition, offset: int, raw: str) -> CommitMetadata:
+    """Decode a metadata string; one that is not an envelope for this offset is text."""
+    match = _ENVELOPE.fullmatch(raw)
+    if match is None or int(match[1], 16) != _crc(tp, offset, match[2]):
+        return CommitMetadata(raw)
+    body, topic_id, window = match[2], m.NO_UUID, ""
+    while (field := _FIELD.match(body)) is not None and not body.startswith(_TEXT):
+        body = body[field.end() :]
+        if field[1] == "id":
+            topic_id = _topic_id(field[2])
+        elif field[1] == "w":
+            window = field[2]
+    return CommitMetadata(body.removeprefix(_TEXT) if body.startswith(_TEXT) else "", topic_id, window)
+
+
+def _crc(tp: TopicPartition, offset: int, body: str) -> int:
+    return zlib.crc32(f"{tp.topic}/{tp.partition}@{offset}:{body}".encode(errors="surrogatepass"))
+
+
+def _topic_id(text: str) -> UUID:
+    try:
+        return UUID(bytes=urlsafe_b64decode(text + "=="))
+    except (binascii.Error, ValueError):
+        return m.NO_UUID

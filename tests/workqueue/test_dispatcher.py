@@ -1,0 +1,304 @@
+"""Dispatcher: random programs of deliveries beside the rules of each mode, and the order of hand-outs."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, strategies as st
+
+from asyncgroup.errors import UsageError
+from asyncgroup.model import Header, Record, TopicPartition
+from asyncgroup.offsets.ack_window import AckWindow
+from asyncgroup.workqueue.delivery import AckOutcome, Delivery, DeliveryState
+from asyncgroup.workqueue.dispatcher import Dispatcher
+from asyncgroup.workqueue.modes import Mode
+from asyncgroup.workqueue.partition_work import PartitionWork
+
+TP = TopicPartition("orders", 0)
+
+
+class Letters:
+    """A publisher that acknowledges at once, or holds the copies."""
+
+    def __init__(self, max_redeliveries: int | None = None) -> None:
+        self.max_redeliveries = max_redeliveries
+        self.dead: list[int] = []
+        self.queue: Dispatcher | None = None
+
+    def is_last(self, attempt: int) -> bool:
+        return self.max_redeliveries is not None and attempt > self.max_redeliveries
+
+    def start_dead_letter(self, delivery: Delivery, reason: str) -> None:
+        assert self.queue is not None
+        assert reason
+        self.dead.append(delivery.record.offset)
+        self.queue.finish(delivery)
+
+    async def reject(self, delivery: Delivery, reason: str) -> AckOutcome:
+        raise NotImplementedError
+
+    async def reconsume_later(self, delivery: Delivery, delay: float, headers: list[Header]) -> AckOutcome:
+        raise NotImplementedError
+
+
+class Queue:
+    """A dispatcher with its own clock, and partitions of records."""
+
+    def __init__(
+        self, mode: Mode, max_redeliveries: int | None = None, delay: float = 10.0, **options: object
+    ):
+        self.now = 0.0
+        self.letters = Letters(max_redeliveries)
+        self.dispatcher = Dispatcher(
+            mode, lambda: self.now, self.letters, lambda failures: delay * failures, **options
+        )
+        self.letters.queue = self.dispatcher
+
+    def partition(self, keys: str, window: AckWindow | None = None, number: int = 0) -> PartitionWork:
+        """Add a partition with a record for each letter: its key; a space is a gap, a dot a record without a key."""
+        work = PartitionWork(TopicPartition("orders", number), window or AckWindow(0))
+        self.dispatcher.add_partition(work)
+        records = [
+            Record("orders", number, offset, key=None if key == "." else key.encode())
+            for offset, key in enumerate(keys)
+            if key != " "
+        ]
+        self.dispatcher.offer(work, records)
+        return work
+
+    def take(self) -> Delivery:
+        delivery = self.dispatcher.take()
+        assert delivery is not None
+        return delivery
+
+    def take_all(self) -> list[Delivery]:
+        return list(iter(self.dispatcher.take, None))
+
+    def pass_time(self, seconds: float) -> float:
+        self.now += seconds
+        return self.dispatcher.wake()
+
+
+def offsets(deliveries: list[Delivery]) -> list[int]:
+    return [delivery.record.offset for delivery in deliveries]
+
+
+# --- rules of the modes -------------------------------------------------------------------------------------------------
+
+
+def test_shared_hands_out_all_and_gaps_count_as_done() -> None:
+    queue = Queue(Mode.SHARED)
+    work = queue.partition("a a.b")
+    taken = queue.take_all()
+    assert offsets(taken) == [0, 2, 3, 4]
+    for delivery in reversed(taken):
+        queue.dispatcher.ack(delivery)
+    assert (work.window.base, work.unacked) == (5, 0)
+
+
+def test_a_restored_window_is_not_delivered_again_and_attempts_go_on() -> None:
+    queue = Queue(Mode.SHARED)
+    queue.partition("abcdef", AckWindow(0, [(1, 3), (4, 5)], {3: 2}))
+    taken = queue.take_all()
+    assert sorted((delivery.record.offset, delivery.attempt) for delivery in taken) == [
+        (0, 1),
+        (3, 3),
+        (5, 1),
+    ]
+
+
+def test_key_shared_has_one_of_a_key_in_hand_also_over_a_nack() -> None:
+    queue = Queue(Mode.KEY_SHARED)
+    work = queue.partition("aabb.a")
+    first, second, third = queue.take_all()
+    assert offsets([first, second, third]) == [0, 2, 4]
+    queue.dispatcher.nack(first, None)
+    queue.dispatcher.ack(second)
+    assert offsets(queue.take_all()) == [3]
+    queue.pass_time(9.9)
+    assert queue.dispatcher.take() is None
+    queue.pass_time(0.1)
+    again = queue.take()
+    assert (again.record.offset, again.attempt, again.redelivery_count) == (0, 2, 1)
+    queue.dispatcher.ack(again)
+    assert offsets(queue.take_all()) == [1]
+    assert (work.window.base, work.blocked) == (1, 1)
+
+
+def test_key_shared_out_of_order_goes_on_with_the_next_of_the_key() -> None:
+    queue = Queue(Mode.KEY_SHARED, allow_out_of_order=True)
+    queue.partition("aa")
+    queue.dispatcher.nack(queue.take(), None)
+    assert offsets(queue.take_all()) == [1]
+
+
+@pytest.mark.parametrize("mode", [Mode.EXCLUSIVE, Mode.FAILOVER])
+def test_a_nack_in_order_repeats_all_unacknowledged_records(mode: Mode) -> None:
+    queue = Queue(mode)
+    queue.partition("abcd")
+    taken = [queue.take() for _ in range(3)]
+    queue.dispatcher.ack(taken[1])
+    queue.dispatcher.nack(taken[0], 5.0)
+    queue.pass_time(5.0)
+    assert taken[2].state is DeliveryState.EXPIRED
+    assert offsets(queue.take_all()) == [0, 2, 3]
+
+
+def test_serial_handlers_see_one_record_of_a_partition_at_a_time() -> None:
+    queue = Queue(Mode.EXCLUSIVE)
+    queue.dispatcher.serial = True
+    queue.partition("ab")
+    queue.partition("ab", number=1)
+    one, other = queue.take_all()
+    assert {one.record.partition, other.record.partition} == {0, 1}
+    queue.dispatcher.nack(one, 1.0)
+    assert queue.dispatcher.take() is None
+    queue.pass_time(1.0)
+    again = queue.take()
+    assert (again.record.partition, again.record.offset) == (one.record.partition, 0)
+    queue.dispatcher.ack(again)
+    assert offsets(queue.take_all()) == [1]
+
+
+def test_cumulative_acks_need_an_order() -> None:
+    queue = Queue(Mode.EXCLUSIVE)
+    work = queue.partition("abc")
+    queue.dispatcher.ack_cumulative(queue.take_all()[1])
+    assert (work.window.base, list(work.in_hand)) == (2, [2])
+    shared = Queue(Mode.SHARED)
+    shared.partition("a")
+    with pytest.raises(
+        UsageError, match=r"ack_cumulative\(\) of <Delivery orders-0@0.*acknowledge each record by itself"
+    ):
+        shared.dispatcher.ack_cumulative(shared.take())
+
+
+# --- nack, ack timeout, dead letters -------------------------------------------------------------------------------------
+
+
+def test_a_short_delay_does_not_wait_for_a_longer_one() -> None:
+    queue = Queue(Mode.SHARED)
+    due: list[float] = []
+    queue.dispatcher.on_due = due.append
+    queue.partition("abc")
+    for delivery, delay in zip(queue.take_all(), (600.0, 3.0, 7.0), strict=True):
+        queue.dispatcher.nack(delivery, delay)
+    assert due == [600.0, 3.0]
+    assert queue.pass_time(3.0) == 7.0
+    assert offsets(queue.take_all()) == [1]
+
+
+def test_the_ack_timeout_counts_from_hand_out_and_is_renewed() -> None:
+    queue = Queue(Mode.SHARED, ack_timeout=30.0)
+    queue.partition("ab")
+    queue.pass_time(100.0)
+    first, second = queue.take_all()
+    assert first.deadline == 130.0
+    queue.pass_time(20.0)
+    queue.dispatcher.renew(first)
+    assert queue.pass_time(10.0) == 150.0
+    assert (first.state, second.state) == (DeliveryState.IN_HAND, DeliveryState.EXPIRED)
+    queue.pass_time(0.0)
+    again = queue.take()
+    assert (again.record.offset, again.attempt) == (1, 2)
+
+
+@given(st.integers(0, 6), st.integers(1, 5))
+def test_dead_letters_follow_one_more_delivery_than_redeliveries(redeliveries: int, records: int) -> None:
+    queue = Queue(Mode.SHARED, redeliveries)
+    work = queue.partition("." * records)
+    for _ in range(redeliveries + 1):
+        for delivery in queue.take_all():
+            queue.dispatcher.nack(delivery, 1.0)
+        queue.pass_time(1.0)
+    assert queue.dispatcher.take() is None
+    assert queue.letters.dead == list(range(records))
+    assert (work.window.base, work.window.attempts, work.unacked) == (records, {}, 0)
+    assert queue.dispatcher.counts.delivered == records * (redeliveries + 1)
+
+
+def test_retries_get_their_share_of_turns_and_slots() -> None:
+    queue = Queue(Mode.SHARED, slots=10)
+    queue.partition("." * 100)
+    for delivery in [queue.take() for _ in range(20)]:
+        queue.dispatcher.nack(delivery, 0.0)
+    queue.pass_time(0.0)
+    taken = [queue.take() for _ in range(10)]
+    assert sum(delivery.attempt > 1 for delivery in taken) == 2  # turns; the first of them are fresh
+    many = [queue.take() for _ in range(30)]
+    assert sum(delivery.attempt > 1 for delivery in taken + many) == 3  # slots: 0.3 of 10
+
+
+# --- revocation -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_closed_partition_hands_out_nothing_and_counts_what_ends() -> None:
+    queue = Queue(Mode.KEY_SHARED)
+    work = queue.partition("aab")
+    first, second = queue.take_all()
+    queue.dispatcher.close_partition(work)
+    queue.dispatcher.ack(first)
+    queue.dispatcher.nack(second, None)
+    assert queue.dispatcher.take() is None
+    assert (work.window.base, work.window.attempts, work.is_idle) == (1, {2: 1}, True)
+
+
+def test_lost_deliveries_change_nothing() -> None:
+    queue = Queue(Mode.SHARED)
+    work = queue.partition("ab")
+    taken = queue.take_all()
+    assert queue.dispatcher.remove_partition(work) == taken
+    assert {delivery.state for delivery in taken} == {DeliveryState.LOST}
+    assert work.window.base == 0
+
+
+# --- random programs --------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 10**9), st.sampled_from(list(Mode)), st.booleans())
+def test_every_record_is_done_once_and_each_key_in_order(seed: int, mode: Mode, limited: bool) -> None:
+    rng = random.Random(seed)
+    max_redeliveries = 3 if limited else None
+    queue = Queue(mode, max_redeliveries, ack_timeout=50.0, slots=8)
+    keys = "".join(rng.choice("abc. ") for _ in range(rng.randint(0, 40)))
+    works = [queue.partition(keys, number=number) for number in range(2)]
+    expected = {(number, at) for number in range(2) for at, key in enumerate(keys) if key != " "}
+    done: list[tuple[int, int]] = []
+    in_hand: list[Delivery] = []
+    for step in range(10_000):
+        calm = step > 600  # then every delivery succeeds, so that the program ends
+        queue.pass_time(rng.choice([0.0, 1.0, 30.0]))
+        in_hand = [delivery for delivery in in_hand if delivery.state is DeliveryState.IN_HAND]
+        while len(in_hand) < 8 and (delivery := queue.dispatcher.take()) is not None:
+            in_hand.append(delivery)
+            if mode is Mode.KEY_SHARED and delivery.key is not None:
+                same = [each for each in in_hand if each.key == delivery.key]
+                assert len({each.record.partition for each in same}) == len(same)
+        if not in_hand and len(done) + len(queue.letters.dead) >= len(expected):
+            break
+        if not in_hand:
+            continue
+        delivery = in_hand.pop(rng.randrange(len(in_hand)))
+        what = "ack" if calm else rng.choice(["ack", "ack", "nack", "release", "hold", "renew"])
+        if what == "ack":
+            queue.dispatcher.ack(delivery)
+            done.append((delivery.record.partition, delivery.record.offset))
+        elif what == "nack":
+            queue.dispatcher.nack(delivery, rng.choice([None, 0.0, 3.0]))
+        elif what == "release":
+            queue.dispatcher.release(delivery)
+        else:
+            in_hand.append(delivery)
+            if what == "renew":
+                queue.dispatcher.renew(delivery)
+    assert len(done) == len(set(done))
+    assert len(done) + len(queue.letters.dead) == len(expected)
+    assert limited or set(done) == expected
+    assert [(work.unacked, work.window.runs, work.lanes) for work in works] == [(0, [], {})] * 2
+    assert all(work.window.base == (len(keys.rstrip()) if keys.strip() else 0) for work in works)
+    if mode is Mode.KEY_SHARED:
+        for number in range(2):
+            for key in "abc":
+                mine = [at for part, at in done if part == number and keys[at] == key]
+                assert mine == sorted(mine)
