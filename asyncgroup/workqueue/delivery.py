@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Any, Protocol, Self
 
 from asyncgroup.checks import check_duration_or_zero
 from asyncgroup.errors import UsageError
 from asyncgroup.model import Header, Record
 
-if TYPE_CHECKING:
-    from asyncgroup.workqueue.dispatcher import Dispatcher
-    from asyncgroup.workqueue.partition_work import PartitionWork
-
-__all__ = ["AckOutcome", "Delivery", "DeliveryState"]
+__all__ = ["AckOutcome", "Delivery", "DeliveryQueue", "DeliveryState", "Publisher"]
 
 
 class AckOutcome(Enum):
@@ -44,6 +40,56 @@ class DeliveryState(Enum):
     LOST = "lost"
 
 
+class Publisher(Protocol):
+    """Copies records to retry and dead letter topics."""
+
+    def is_last(self, attempt: int) -> bool:
+        """Whether a record whose delivery number `attempt` failed is not delivered again."""
+        ...
+
+    def start_dead_letter(self, delivery: Delivery, reason: str) -> None:
+        """Copy the record to the dead letter topic in the background, then call `finish` or `give_back`."""
+        ...
+
+    async def reject(self, delivery: Delivery, reason: str) -> AckOutcome:
+        """Copy the record to the dead letter topic."""
+        ...
+
+    async def reconsume_later(self, delivery: Delivery, delay: float, headers: list[Header]) -> AckOutcome:
+        """Copy the record to the retry topic."""
+        ...
+
+
+class DeliveryQueue(Protocol):
+    """What a delivery calls: the Dispatcher that handed it out."""
+
+    publisher: Publisher
+
+    def ack(self, delivery: Delivery) -> None:
+        """The record is done."""
+        ...
+
+    def ack_cumulative(self, delivery: Delivery) -> None:
+        """The record is done and all before it."""
+        ...
+
+    def nack(self, delivery: Delivery, delay: float | None, error: BaseException | None = None) -> None:
+        """The delivery failed."""
+        ...
+
+    def release(self, delivery: Delivery) -> None:
+        """The delivery was neither done nor failed."""
+        ...
+
+    def renew(self, delivery: Delivery) -> None:
+        """Begin the ack timeout again."""
+        ...
+
+    def key_of(self, record: Record) -> bytes | None:
+        """Return the record's ordering key."""
+        ...
+
+
 _TOO_LATE = {DeliveryState.EXPIRED: AckOutcome.EXPIRED, DeliveryState.LOST: AckOutcome.LOST}
 
 
@@ -64,8 +110,8 @@ class Delivery:
         record: Record,
         attempt: int,
         deadline: float | None,
-        work: PartitionWork,
-        dispatcher: Dispatcher,
+        work: Any,
+        dispatcher: DeliveryQueue,
     ) -> None:
         self.record = record
         """The record."""
@@ -77,7 +123,7 @@ class Delivery:
         """Where the delivery is."""
         self.is_retry = False
         """Whether it was handed out in a turn of the records that were delivered before."""
-        self._work = work
+        self._work = work  # its PartitionWork, which imports this file
         self._dispatcher = dispatcher
 
     def __repr__(self) -> str:
@@ -108,7 +154,7 @@ class Delivery:
     @property
     def ordering_key(self) -> bytes | None:
         """The key that orders deliveries in Mode.KEY_SHARED: the header `ag-ordering-key`, else the record's key."""
-        return self._dispatcher.ordering_key(self.record)
+        return self._dispatcher.key_of(self.record)
 
     async def ack(self, *, durable: bool = False) -> AckOutcome:
         """Acknowledge the record: it is not delivered again once a commit contains that.
@@ -121,7 +167,7 @@ class Delivery:
             return self._too_late("ack")
         self._dispatcher.ack(self)
         if durable:
-            return await self._work.commit()
+            return await self._commit()
         return AckOutcome.ACKED
 
     async def ack_cumulative(self, *, durable: bool = False) -> AckOutcome:
@@ -133,7 +179,7 @@ class Delivery:
             return self._too_late("ack_cumulative")
         self._dispatcher.ack_cumulative(self)
         if durable:
-            return await self._work.commit()
+            return await self._commit()
         return AckOutcome.ACKED
 
     async def nack(self, *, delay: float | None = None) -> bool:
@@ -195,6 +241,10 @@ class Delivery:
             self._dispatcher.nack(self, None, error)
         else:  # cancelled: neither done nor failed
             self._dispatcher.release(self)
+
+    async def _commit(self) -> AckOutcome:
+        outcome: AckOutcome = await self._work.commit()
+        return outcome
 
     def _too_late(self, call: str) -> AckOutcome:
         outcome = _TOO_LATE.get(self.state)

@@ -11,38 +11,18 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import count
-from typing import Final, Protocol
+from typing import Final
 
 from asyncgroup.errors import UsageError
-from asyncgroup.model import Header, Record
-from asyncgroup.workqueue.delivery import AckOutcome, Delivery, DeliveryState
+from asyncgroup.model import Record
+from asyncgroup.workqueue.delivery import AckOutcome, Delivery, DeliveryState, Publisher
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.partition_work import PartitionWork
 from asyncgroup.workqueue.statistics import QueueCounts
 
-__all__ = ["Dispatcher", "Publisher"]
+__all__ = ["Dispatcher"]
 
 _NEVER: Final = float("inf")
-
-
-class Publisher(Protocol):
-    """Copies records to retry and dead letter topics; see `Republisher`."""
-
-    def is_last(self, attempt: int) -> bool:
-        """Whether a record whose delivery number `attempt` failed is not delivered again."""
-        ...
-
-    def start_dead_letter(self, delivery: Delivery, reason: str) -> None:
-        """Copy the record to the dead letter topic in the background, and call `finish` or `give_back`."""
-        ...
-
-    async def reject(self, delivery: Delivery, reason: str) -> AckOutcome:
-        """Copy the record to the dead letter topic."""
-        ...
-
-    async def reconsume_later(self, delivery: Delivery, delay: float, headers: list[Header]) -> AckOutcome:
-        """Copy the record to the retry topic."""
-        ...
 
 
 class Dispatcher:
@@ -70,7 +50,7 @@ class Dispatcher:
     ) -> None:
         self.mode = mode
         self.publisher = publisher
-        self.ordering_key = ordering_key
+        self._ordering_key = ordering_key
         self.counts = QueueCounts()
         self.works: dict[object, PartitionWork] = {}
         self.on_ready: Callable[[], None] = lambda: None
@@ -103,6 +83,10 @@ class Dispatcher:
     def in_hand(self) -> int:
         """The number of deliveries that are not ended."""
         return sum(len(work.in_hand) for work in self.works.values())
+
+    def key_of(self, record: Record) -> bytes | None:
+        """Return the record's ordering key."""
+        return self._ordering_key(record)
 
     # --- partitions -----------------------------------------------------------------------------------------------------
 
@@ -162,7 +146,7 @@ class Dispatcher:
 
     def _arrive(self, work: PartitionWork, record: Record) -> None:
         if self._has_lanes:
-            key = self.ordering_key(record)
+            key = self._ordering_key(record)
             if key is not None and not work.enter_lane(key, record):
                 return
         self._admit(work, record)
@@ -267,7 +251,7 @@ class Dispatcher:
 
     def ack(self, delivery: Delivery) -> None:
         """The record is done."""
-        work = delivery._work
+        work: PartitionWork = delivery._work
         delivery.state = DeliveryState.ACKED
         offset = delivery.record.offset
         del work.in_hand[offset]
@@ -282,7 +266,7 @@ class Dispatcher:
         if not self.mode.in_order:
             allowed = f"mode {self.mode.value} has no order: acknowledge each record by itself"
             raise UsageError(f"ack_cumulative() of {delivery!r}: {allowed}")
-        work = delivery._work
+        work: PartitionWork = delivery._work
         for offset in [at for at in work.in_hand if at < delivery.record.offset]:
             self.ack(work.in_hand[offset])
         self.ack(delivery)
@@ -295,7 +279,8 @@ class Dispatcher:
 
     def fail(self, delivery: Delivery, delay: float | None, reason: str) -> None:
         """After an unsuccessful end of a delivery: repeat it later, or copy the record to the dead letter topic."""
-        work, record = delivery._work, delivery.record
+        work: PartitionWork = delivery._work
+        record = delivery.record
         if not work.is_open and self.works.get(work.tp) is not work:
             return
         work.window.set_attempts(record.offset, delivery.attempt)
@@ -313,7 +298,7 @@ class Dispatcher:
     def release(self, delivery: Delivery) -> None:
         """The delivery was neither done nor failed: deliver the record again, with the same number."""
         self._end(delivery, DeliveryState.RELEASED)
-        work = delivery._work
+        work: PartitionWork = delivery._work
         if not work.is_open:
             return
         (work.retries if delivery.is_retry else work.fresh).appendleft(delivery.record)
@@ -341,7 +326,7 @@ class Dispatcher:
             self.relist(work)
 
     def _free_lane(self, work: PartitionWork, record: Record) -> None:
-        key = self.ordering_key(record) if self._has_lanes else None
+        key = self._ordering_key(record) if self._has_lanes else None
         if key is not None and (following := work.leave_lane(key)) is not None:
             self._admit(work, following)
             self.on_ready()
@@ -357,7 +342,7 @@ class Dispatcher:
 
     def finish(self, delivery: Delivery) -> AckOutcome:
         """The copy was acknowledged by the broker: the record is done."""
-        work = delivery._work
+        work: PartitionWork = delivery._work
         work.publishing -= 1
         if self.works.get(work.tp) is not work or delivery.record.offset in work.window:
             delivery.state = DeliveryState.LOST
