@@ -1,0 +1,80 @@
+"""The members of a group, from responses to DescribeGroups and ConsumerGroupDescribe."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from asyncgroup.errors import BrokerError, ErrorCode, UnsupportedVersionError
+from asyncgroup.group.group_members import GroupMember, describe_members
+from asyncgroup.wire import messages as m
+
+Classic, Consumer = m.DescribeGroupsResponse, m.ConsumerGroupDescribeResponse
+NONE: dict[str, Any] = {"error_code": ErrorCode.GROUP_ID_NOT_FOUND}
+
+
+class Coordinators:
+    """A fake cluster that returns given responses and records requests."""
+
+    def __init__(self, *answers: Any) -> None:
+        self._answers = list(answers)
+        self.marked_unknown: list[str] = []
+
+    async def request(self, key: str, message: Any, *, lane: str) -> Any:
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def mark_unknown(self, key: str) -> None:
+        self.marked_unknown.append(key)
+
+
+def classic(*members: str, state: str = "Stable", **fields: Any) -> Any:
+    found = [Classic.DescribedGroupMember(name, None, "app", "/10.0.0.7") for name in members]
+    group = Classic.DescribedGroup(group_id="g", group_state=state, members=found, **fields)
+    return Classic(groups=[group])
+
+
+def consumer(*members: str, **fields: Any) -> Any:
+    found = [Consumer.Member(name, client_id="app", client_host="/10.0.0.7") for name in members]
+    return Consumer(groups=[Consumer.DescribedGroup(group_id="g", members=found, **fields)])
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("answers", "members"),
+    [
+        ([classic("a", "b")], ["a (client 'app' at 10.0.0.7)", "b (client 'app' at 10.0.0.7)"]),
+        ([classic(state="Empty")], []),
+        ([classic(state="Dead"), consumer("c")], ["c (client 'app' at 10.0.0.7)"]),
+        ([classic(state="Dead", **NONE), consumer("c")], ["c (client 'app' at 10.0.0.7)"]),
+        ([classic(state="Dead", **NONE), consumer(**NONE)], []),
+        ([classic(state="Dead"), UnsupportedVersionError("an old broker")], []),
+    ],
+)
+async def test_members(answers: list[Any], members: list[str]) -> None:
+    cluster: Any = SimpleNamespace(coordinators=Coordinators(*answers))
+    assert [str(member) for member in await describe_members(cluster, "g", lane="control")] == members
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_coordinator_that_has_moved_is_looked_up_again(first: bool) -> None:
+    moved: dict[str, Any] = {"error_code": ErrorCode.NOT_COORDINATOR}
+    answers = [classic(**moved)] if first else [classic(state="Dead"), consumer(**moved)]
+    cluster: Any = SimpleNamespace(coordinators=Coordinators(*answers))
+    with pytest.raises(BrokerError, match="NOT_COORDINATOR"):
+        await describe_members(cluster, "g", lane="control")
+    assert cluster.coordinators.marked_unknown == ["g"]
+
+
+def test_members_of_a_group_are_shown_escaped() -> None:
+    def shown(client_id: str, host: str, member_id: str) -> str:
+        return str(GroupMember(member_id, client_id, host, None))
+
+    assert shown("a\n", "/10.0.0.1\x1b", "m\x1b[2J" + "x" * 5000).isprintable()
+    assert shown("me", "/10.0.0.1", "me-1") == "me-1 (client 'me' at 10.0.0.1)"
+    assert len(shown("c" * 40_000, "h" * 40_000, "m" * 40_000)) < 4000
