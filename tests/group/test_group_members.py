@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from asyncgroup.errors import BrokerError, ErrorCode, UnsupportedVersionError
-from asyncgroup.group.group_members import GroupMember, describe_members
+from asyncgroup.group.group_members import DescribedMember, describe_members
 from asyncgroup.wire import messages as m
 
 Classic, Consumer = m.DescribeGroupsResponse, m.ConsumerGroupDescribeResponse
@@ -73,7 +73,7 @@ async def test_a_coordinator_that_has_moved_is_looked_up_again(first: bool) -> N
 
 def test_members_of_a_group_are_shown_escaped() -> None:
     def shown(client_id: str, host: str, member_id: str) -> str:
-        return str(GroupMember(member_id, client_id, host, None))
+        return str(DescribedMember(member_id, client_id, host, None))
 
     assert shown("a\n", "/10.0.0.1\x1b", "m\x1b[2J" + "x" * 5000).isprintable()
     assert shown("me", "/10.0.0.1", "me-1") == "me-1 (client 'me' at 10.0.0.1)"
