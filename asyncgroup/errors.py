@@ -40,6 +40,7 @@ AsyncGroupError
 │   ├── ProducerFencedError            the transactional id has a newer epoch; the producer can only be closed
 │   └── TransactionOutcomeUnknown      no answer to its end; the producer can only be closed
 ├── AssignmentError                    the group leader sent an assignment that does not match the subscription
+├── ConsumerBusy                       another member holds the group of an exclusive consumer
 ├── ProducerLockHeld                   another ExclusiveProducer holds the lock
 ├── QueueFull                          the producer's buffer is full
 └── SessionEnd                         why a consumer-group session ended (`session.cause`)
@@ -76,6 +77,7 @@ __all__ = [
     "ConfigError",
     "ConnectError",
     "ConnectionLost",
+    "ConsumerBusy",
     "CorruptRecordsError",
     "DecodeError",
     "DeliveryFailedError",
@@ -503,6 +505,22 @@ class AssignmentError(AsyncGroupError):
     """An assignment that cannot be computed or does not match the subscription."""
 
     _has_foreign_text = True
+
+
+class ConsumerBusy(AsyncGroupError):
+    """Another member holds the group of an exclusive consumer. Pulsar's ConsumerBusyException.
+
+    `group_id` is the group. `holder` describes the other member: its member id, and client id and host if they are known;
+    None if nothing is.
+    """
+
+    _has_foreign_text = True
+
+    def __init__(self, group_id: str, holder: str | None = None) -> None:
+        self.group_id = group_id
+        self.holder = holder
+        shown = "" if holder is None else f": {holder}"
+        super().__init__(f"another consumer holds the group {group_id!r}{shown}")
 
 
 class ProducerLockHeld(AsyncGroupError):

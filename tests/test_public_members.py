@@ -99,6 +99,7 @@ ERROR_MEMBERS: Final = {
     "TransactionError": "transactional_id",
     "TransactionOutcomeUnknown": "commit transactional_id",
     "TopicRecreatedError": "partition position topic",
+    "ConsumerBusy": "group_id holder",
     "ProducerLockHeld": "group_id topic",
     "ProducerLockLost": "group_id topic",
 }

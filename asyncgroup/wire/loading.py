@@ -23,6 +23,7 @@ CLIENT_MODULES: Final = (
     "add_offsets_to_txn",
     "add_partitions_to_txn",
     "api_versions",
+    "consumer_group_describe",
     "consumer_group_heartbeat",
     "consumer_protocol",
     "describe_configs",

@@ -10,7 +10,7 @@ from asyncgroup.group.assignors.sticky import find_owners
 from asyncgroup.group.assignors.sticky_user_data import MemberData, decode_member_data, encode_member_data
 from asyncgroup.model import TopicPartition
 
-__all__ = ["loads", "moved", "with_claims"]
+__all__ = ["loads", "moved", "owning", "with_claims"]
 
 
 def loads(plan: Mapping[str, Iterable[TopicPartition]]) -> list[int]:
@@ -32,6 +32,18 @@ def with_claims(
             member = replace(member, user_data=encode_member_data(claim))
         found.append(member)
     return found
+
+
+def owning(
+    members: Iterable[MemberSubscription], plan: Mapping[str, Sequence[TopicPartition]], generation: int
+) -> list[MemberSubscription]:
+    """Return the members with what they own after this plan, with their own user data; those that it lacks are unchanged."""
+    return [
+        replace(member, owned=tuple(plan[member.member_id]), generation_id=generation)
+        if member.member_id in plan
+        else member
+        for member in members
+    ]
 
 
 def moved(

@@ -11,7 +11,7 @@ from asyncgroup.group.assignors.protocol import MemberSubscription
 from asyncgroup.group.assignors.sticky import find_owners
 from asyncgroup.model import TopicPartition
 
-__all__ = ["LockAssignor"]
+__all__ = ["LockAssignor", "encode_since", "waiting_order"]
 
 _SINCE: Final = struct.Struct(">q")
 
@@ -34,13 +34,13 @@ class LockAssignor:
 
     def subscription_user_data(self, topics: Sequence[str]) -> bytes:  # noqa: ARG002  the same for all
         """Return the time at which this member began to wait."""
-        return _SINCE.pack(self._since)
+        return encode_since(self._since)
 
     def assign(
         self, members: Sequence[MemberSubscription], counts: Mapping[str, int]
     ) -> dict[str, list[TopicPartition]]:
         """Return the partitions by member id."""
-        queue = sorted(members, key=lambda member: (_since(member), member.order))
+        queue = sorted(members, key=waiting_order)
         owners = find_owners(queue, counts, claimed_partitions(queue))
         plan: dict[str, list[TopicPartition]] = {member.member_id: [] for member in queue}
         for topic in sorted(counts):
@@ -51,6 +51,13 @@ class LockAssignor:
         return withhold_claimed(queue, plan, counts)
 
 
-def _since(member: MemberSubscription) -> int:
+def encode_since(since: int) -> bytes:
+    """Return the user data of a member that began to wait at this time of day, in ms."""
+    return _SINCE.pack(since)
+
+
+def waiting_order(member: MemberSubscription) -> tuple[int, tuple[bool, str]]:
+    """The sort key: the member that waits for the longest time first. Without valid user data it is before all others."""
     data = member.user_data or b""
-    return int(_SINCE.unpack(data)[0]) if len(data) == _SINCE.size else 0
+    since = int(_SINCE.unpack(data)[0]) if len(data) == _SINCE.size else 0
+    return since, member.order

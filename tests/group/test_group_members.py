@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from asyncgroup.errors import BrokerError, ErrorCode, UnsupportedVersionError
-from asyncgroup.spark.source.driver.group_committer import _shown, group_members
+from asyncgroup.group.group_members import DescribedMember, describe_members
 from asyncgroup.wire import messages as m
 
 Classic, Consumer = m.DescribeGroupsResponse, m.ConsumerGroupDescribeResponse
@@ -57,7 +57,7 @@ def consumer(*members: str, **fields: Any) -> Any:
 )
 async def test_members(answers: list[Any], members: list[str]) -> None:
     cluster: Any = SimpleNamespace(coordinators=Coordinators(*answers))
-    assert await group_members(cluster, "g") == members
+    assert [str(member) for member in await describe_members(cluster, "g", lane="control")] == members
 
 
 @pytest.mark.asyncio
@@ -67,11 +67,14 @@ async def test_a_coordinator_that_has_moved_is_looked_up_again(first: bool) -> N
     answers = [classic(**moved)] if first else [classic(state="Dead"), consumer(**moved)]
     cluster: Any = SimpleNamespace(coordinators=Coordinators(*answers))
     with pytest.raises(BrokerError, match="NOT_COORDINATOR"):
-        await group_members(cluster, "g")
+        await describe_members(cluster, "g", lane="control")
     assert cluster.coordinators.marked_unknown == ["g"]
 
 
 def test_members_of_a_group_are_shown_escaped() -> None:
-    assert _shown("a\n", "/10.0.0.1\x1b", "m\x1b[2J" + "x" * 5000).isprintable()
-    assert _shown("me", "/10.0.0.1", "me-1") == "me-1 (client 'me' at 10.0.0.1)"
-    assert len(_shown("c" * 40_000, "h" * 40_000, "m" * 40_000)) < 4000
+    def shown(client_id: str, host: str, member_id: str) -> str:
+        return str(DescribedMember(member_id, client_id, host, None))
+
+    assert shown("a\n", "/10.0.0.1\x1b", "m\x1b[2J" + "x" * 5000).isprintable()
+    assert shown("me", "/10.0.0.1", "me-1") == "me-1 (client 'me' at 10.0.0.1)"
+    assert len(shown("c" * 40_000, "h" * 40_000, "m" * 40_000)) < 4000

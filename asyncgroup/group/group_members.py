@@ -1,0 +1,78 @@
+"""The members of a group, of either protocol, as its coordinator describes them."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from asyncgroup.cluster import ClusterClient
+from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
+from asyncgroup.escaping import MAX_TEXT_LENGTH, printable
+from asyncgroup.wire import messages as m
+
+__all__ = ["DescribedMember", "describe_members"]
+
+_NO_GROUP: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID)
+
+
+class DescribedMember(NamedTuple):
+    """A member of a group; `str()` shows its member id, client id and host."""
+
+    member_id: str
+    client_id: str
+    client_host: str
+    group_instance_id: str | None
+
+    def __str__(self) -> str:
+        member, client, host = (
+            printable(each, MAX_TEXT_LENGTH)
+            for each in (self.member_id, self.client_id, self.client_host.removeprefix("/"))
+        )
+        return f"{member} (client {client!r} at {host})"
+
+
+async def describe_members(cluster: ClusterClient, group_id: str, *, lane: str) -> list[DescribedMember]:
+    """Return the members of a group of the classic or the consumer protocol; none if the group does not exist.
+
+    `lane` is the purpose of the connection. Makes no retries. Raises BrokerError if the coordinator is not found or the group
+    may not be described, TransportError.
+    """
+    response = await cluster.coordinators.request(
+        group_id, m.DescribeGroupsRequest(groups=[group_id]), lane=lane
+    )
+    classic = response.groups[0]
+    if classic.error_code not in (ErrorCode.NONE, *_NO_GROUP):
+        raise _error(cluster, group_id, classic.error_code)
+    if classic.members:
+        return [
+            DescribedMember(each.member_id, each.client_id, each.client_host, each.group_instance_id)
+            for each in classic.members
+        ]
+    # DescribeGroups reports a group of the consumer protocol (KIP-848) as missing or dead
+    if classic.error_code or classic.group_state == "Dead":
+        return await _consumer_members(cluster, group_id, lane)
+    return []
+
+
+async def _consumer_members(cluster: ClusterClient, group_id: str, lane: str) -> list[DescribedMember]:
+    request = m.ConsumerGroupDescribeRequest(group_ids=[group_id])
+    try:
+        response = await cluster.coordinators.request(group_id, request, lane=lane)
+    except AsyncGroupError as error:
+        if error.retriable:
+            raise
+        return []  # brokers without KIP-848 have no such groups
+    found = response.groups[0]
+    if found.error_code in _NO_GROUP:
+        return []
+    if found.error_code:
+        raise _error(cluster, group_id, found.error_code)
+    return [
+        DescribedMember(each.member_id, each.client_id, each.client_host, each.instance_id)
+        for each in found.members
+    ]
+
+
+def _error(cluster: ClusterClient, group_id: str, code: int) -> BrokerError:
+    if code == ErrorCode.NOT_COORDINATOR:
+        cluster.coordinators.mark_unknown(group_id)
+    return BrokerError(code, f"members of group {group_id!r}")
